@@ -1,0 +1,1 @@
+"""kraftlog: an embeddable, Kafka-wire-compatible replicated log."""

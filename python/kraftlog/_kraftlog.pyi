@@ -1,0 +1,3 @@
+"""Typed face of the Rust extension ``kraftlog._kraftlog`` (checked by stubtest)."""
+
+build_profile: str

@@ -1,0 +1,77 @@
+"""The vocabulary every room shares: plain values with the field's own names.
+
+An ``offset`` counts records, a ``position`` counts bytes, an ``index`` counts list entries.
+Names that begin with ``end_`` (and ``log_end_offset``, ``high_watermark``) are exclusive; names that
+begin with ``last_`` are inclusive.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import NewType, Self
+
+__all__ = ["Epoch", "NodeId", "Offset", "ReplicaKey", "TopicPartition", "Uuid"]
+
+NodeId = NewType("NodeId", int)
+Epoch = NewType("Epoch", int)
+Offset = NewType("Offset", int)
+
+
+class Uuid(bytes):
+    """A 16-byte id that prints as Kafka prints it: 22 characters of URL-safe base64."""
+
+    __slots__ = ()
+
+    ZERO: Uuid
+    METADATA_TOPIC_ID: Uuid
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read Kafka's text form (``Uuid.fromString``).
+
+        Raises:
+            ValueError: The text is longer than 24 characters or does not decode to 16 bytes.
+        """
+        if len(text) > 24:
+            msg = f"Input string with prefix `{text[:24]}` is too long to be decoded as a base64 UUID"
+            raise ValueError(msg)
+        try:
+            data = base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), b"-_", validate=True)
+        except binascii.Error as error:
+            msg = f"Input string `{text}` is not URL-safe base64"
+            raise ValueError(msg) from error
+        if len(data) != 16:
+            msg = f"Input string `{text}` decoded as {len(data)} bytes, which is not equal to the expected 16 bytes of a base64-encoded UUID"
+            raise ValueError(msg)
+        return cls(data)
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(self).rstrip(b"=").decode("ascii")
+
+    def __repr__(self) -> str:
+        return f"Uuid({str(self)!r})"
+
+
+Uuid.ZERO = Uuid(bytes(16))
+Uuid.METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartition:
+    """A partition by topic name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaKey:
+    """A voter's identity (KIP-853): node id and the id of its log directory."""
+
+    node_id: NodeId
+    directory_id: Uuid = Uuid.ZERO

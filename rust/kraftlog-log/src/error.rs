@@ -1,0 +1,77 @@
+//! One error type; its kind says what the caller can do, its text says where and what.
+use std::path::PathBuf;
+
+/// Result with the engine's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong in the engine, divided by what a caller would do differently.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Bytes that no valid log holds: a wrong CRC, length, count, magic or record body.
+    #[error("{origin} position {position}: {reason} (batch base_offset {base_offset})")]
+    Corrupt {
+        /// File path, or "buffer" for bytes in memory.
+        origin: String,
+        /// Byte position of the batch in that file or buffer.
+        position: u64,
+        /// `base_offset` of the batch as stored, -1 if unreadable.
+        base_offset: i64,
+        /// What differs, with both values where there are two.
+        reason: String,
+    },
+    /// An offset outside `[log_start_offset, log_end_offset]`.
+    #[error("offset {offset} is outside [{log_start_offset}, {log_end_offset}] of {origin}")]
+    OffsetOutOfRange {
+        /// The log's directory.
+        origin: String,
+        /// The offset asked for.
+        offset: i64,
+        /// First readable offset, inclusive.
+        log_start_offset: i64,
+        /// Exclusive end.
+        log_end_offset: i64,
+    },
+    /// A produce that Kafka's protocol refuses: the error code goes to the client.
+    #[error("{reason}")]
+    Rejected {
+        /// Kafka's error code, such as 45 (OUT_OF_ORDER_SEQUENCE_NUMBER).
+        code: i16,
+        /// Why, with the offending values.
+        reason: String,
+    },
+    /// A write or an fsync failed earlier: the log takes no more calls, as a retried fsync lies.
+    #[error("log {origin} is poisoned: {reason}")]
+    Poisoned {
+        /// The log's directory.
+        origin: String,
+        /// The first failure.
+        reason: String,
+    },
+    /// The operating system refused.
+    #[error("{operation} {}: {source}", path.display())]
+    Io {
+        /// What was tried: "open", "write", "fsync", ...
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// An argument that makes no sense, or a file that is not what its name says.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    /// An I/O error with what was tried and on which file.
+    pub fn io(operation: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        Self::Io { operation, path: path.into(), source }
+    }
+
+    /// A refusal with Kafka's error code.
+    pub fn rejected(code: i16, reason: impl Into<String>) -> Self {
+        Self::Rejected { code, reason: reason.into() }
+    }
+}

@@ -1,0 +1,22 @@
+//! Kafka's on-disk log format in pure Rust: record batches, compression, segments, indexes,
+//! recovery and Arrow columns. No Python in it; files behind the [`fs::FileSystem`] trait.
+
+mod error;
+pub use error::{Error, Result};
+
+pub mod batch;
+pub mod builder;
+pub mod columns;
+pub mod compression;
+pub mod crc;
+pub mod epoch_checkpoint;
+pub mod fs;
+pub mod index;
+pub mod log;
+pub mod partition_metadata;
+pub mod producer_state;
+pub mod record;
+pub mod scan;
+pub mod segment;
+pub mod time_index;
+pub mod varint;

@@ -1,0 +1,21 @@
+//! The binding: conversions between Python and `kraftlog_log`, no decisions.
+use pyo3::prelude::*;
+
+mod arrow;
+mod errors;
+mod log;
+mod records;
+mod scan;
+mod wire;
+
+/// The extension module behind the public `kraftlog` package.
+#[pymodule]
+fn _kraftlog(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    m.add("build_profile", profile)?;
+    records::register(m)?;
+    log::register(m)?;
+    scan::register(m)?;
+    wire::register(m)?;
+    Ok(())
+}
