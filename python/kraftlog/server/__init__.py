@@ -1,0 +1,1 @@
+"""The shells: listeners, connections, dispatch, handlers, and the drivers of the sans-IO cores."""

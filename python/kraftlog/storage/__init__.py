@@ -1,0 +1,1 @@
+"""The one Python place that knows files: log directories, meta.properties, quorum-state, checkpoints."""
