@@ -1,0 +1,310 @@
+"""Node configuration: Kafka's keys, Kafka's defaults, checked before anything is opened."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Self
+
+from kraftlog.config_table import ConfigValue, broker_config, parse_value
+from kraftlog.errors import KafkaError
+from kraftlog.server.listener import DEFAULT_BIND_HOST, ConfigError, EndPoint, parse_end_points, parse_protocol_map
+from kraftlog.server.properties import parse_properties
+
+__all__ = ["ConfigError", "ConfigValue", "NodeConfig"]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+# Prefixes under which Kafka accepts keys no table lists (per listener settings, plug-ins, client settings).
+_FREE_PREFIXES = ("listener.name.", "metric.reporters", "metrics.", "remote.log.", "client.quota.", "group.coordinator.")
+
+
+class NodeConfig:
+    """The settings of one node; immutable once built.
+
+    Args:
+        properties: Kafka's dotted keys to their text, as server.properties has them.
+
+    Raises:
+        ConfigError: A value has the wrong type, or the combination cannot be started.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.properties: dict[str, str] = dict(properties)
+        self.unknown_keys = sorted(key for key in self.properties if _is_unknown(key))
+        self._values: dict[str, ConfigValue] = {}
+        self.process_roles = self._check_process_roles()
+        self.node_id = self._check_node_id()
+        self.controller_listener_names = [name.upper() for name in self.get_list("controller.listener.names")]
+        self.protocol_by_listener = self._read_protocol_map()
+        self.listeners = self._check_listeners()
+        self.advertised_listeners = self._check_advertised_listeners()
+        self.log_dirs = self._check_log_dirs()
+        metadata_log_dir = self.get_optional_str("metadata.log.dir")
+        self.metadata_log_dir = Path(metadata_log_dir) if metadata_log_dir else self.log_dirs[0]
+        self._check_quorum()
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Self:
+        """Read a server.properties file and lay ``key=value`` overrides over it.
+
+        Raises:
+            ConfigError: The file cannot be read, an override has no ``=``, or a value is wrong.
+        """
+        try:
+            text = Path(path).read_text(encoding="latin-1")
+        except OSError as error:
+            msg = f"cannot read {path}: {error.strerror}"
+            raise ConfigError(msg) from error
+        properties = parse_properties(text)
+        properties.update(parse_overrides(overrides))
+        return cls(properties)
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether this node serves topics."""
+        return "broker" in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this node is a voter or may become one."""
+        return "controller" in self.process_roles
+
+    @property
+    def broker_listeners(self) -> tuple[EndPoint, ...]:
+        """The listeners that are not controller listeners."""
+        return tuple(one for one in self.listeners if one.listener_name not in self.controller_listener_names)
+
+    @property
+    def inter_broker_listener_name(self) -> str:
+        """Where brokers reach each other: ``inter.broker.listener.name``, else the PLAINTEXT security protocol."""
+        name = self.get_optional_str("inter.broker.listener.name")
+        return (name or "PLAINTEXT").upper()
+
+    def get(self, key: str) -> ConfigValue:
+        """The value of a key with its type, Kafka's default when it is not set.
+
+        A key Kafka does not know gives its text, or None when it is not set.
+
+        Raises:
+            ConfigError: The text is not of the key's type.
+        """
+        try:
+            return self._values[key]
+        except KeyError:
+            pass
+        definition = broker_config(key)
+        text = self.properties.get(key)
+        value: ConfigValue
+        if definition is None:
+            value = text
+        elif text is None:
+            value = definition.default
+        else:
+            try:
+                value = parse_value(definition, text)
+            except KafkaError as error:
+                raise ConfigError(str(error.message)) from error
+        self._values[key] = value
+        return value
+
+    def get_int(self, key: str) -> int:
+        """A key that is never null and holds an integer."""
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int):
+            msg = f"{key}={value!r} is not an integer"
+            raise ConfigError(msg)
+        return value
+
+    def get_bool(self, key: str) -> bool:
+        """A key that is never null and holds true or false."""
+        value = self.get(key)
+        if not isinstance(value, bool):
+            msg = f"{key}={value!r} is neither true nor false"
+            raise ConfigError(msg)
+        return value
+
+    def get_str(self, key: str) -> str:
+        """A key that is never null and holds text."""
+        value = self.get(key)
+        if not isinstance(value, str):
+            msg = f"{key} must be set"
+            raise ConfigError(msg)
+        return value
+
+    def get_optional_str(self, key: str) -> str | None:
+        """A key that holds text or nothing; empty text counts as nothing."""
+        value = self.get(key)
+        return value if isinstance(value, str) and value else None
+
+    def get_optional_int(self, key: str) -> int | None:
+        """A key that holds an integer or null."""
+        value = self.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def get_list(self, key: str) -> list[str]:
+        """A comma separated key; empty when it is null."""
+        value = self.get(key)
+        if value is None:
+            return []
+        if isinstance(value, tuple):
+            return [entry for entry in value if entry]
+        return [entry.strip() for entry in str(value).split(",") if entry.strip()]
+
+    def warn_unknown_keys(self) -> None:
+        """One log line that lists the keys no table of Kafka 4.3.1 has."""
+        if self.unknown_keys:
+            logger.warning("unknown configuration keys, ignored: %s", ", ".join(self.unknown_keys))
+
+    def _check_process_roles(self) -> frozenset[str]:
+        roles = self.get_list("process.roles")
+        if not roles:
+            msg = "process.roles is not set; use process.roles=broker,controller for a single node"
+            raise ConfigError(msg)
+        for role in roles:
+            if role not in {"broker", "controller"}:
+                msg = f"process.roles={','.join(roles)}: {role!r} is neither broker nor controller"
+                raise ConfigError(msg)
+        if len(set(roles)) != len(roles):
+            msg = f"process.roles={','.join(roles)} names a role twice"
+            raise ConfigError(msg)
+        return frozenset(roles)
+
+    def _check_node_id(self) -> int:
+        if "node.id" not in self.properties and "broker.id" not in self.properties:
+            msg = "node.id is not set; it is required when process.roles is"
+            raise ConfigError(msg)
+        node_id = self.get_int("node.id" if "node.id" in self.properties else "broker.id")
+        if node_id < 0:
+            msg = f"node.id={node_id} must not be negative"
+            raise ConfigError(msg)
+        return node_id
+
+    def _read_protocol_map(self) -> dict[str, str]:
+        key = "listener.security.protocol.map"
+        explicit = self.properties.get(key)
+        protocols = parse_protocol_map(key, explicit or DEFAULT_PROTOCOL_MAP)
+        if explicit is None:
+            # As Kafka does in KRaft mode: controller listeners are PLAINTEXT unless something is said about them.
+            for name in self.controller_listener_names:
+                protocols.setdefault(name, "PLAINTEXT")
+        return protocols
+
+    def _check_listeners(self) -> tuple[EndPoint, ...]:
+        listeners = parse_end_points("listeners", ",".join(self.get_list("listeners")))
+        if not listeners:
+            msg = "listeners is empty"
+            raise ConfigError(msg)
+        for end_point in listeners:
+            self._check_protocol(end_point)
+        ports = [one.port for one in listeners if one.port]
+        if len(set(ports)) != len(ports):
+            msg = f"listeners={",".join(self.get_list("listeners"))}: each listener must have a different port"
+            raise ConfigError(msg)
+        names = {one.listener_name for one in listeners}
+        if self.is_controller and not self.controller_listener_names:
+            msg = "controller.listener.names is not set; it must name at least one of listeners when process.roles has controller"
+            raise ConfigError(msg)
+        if self.is_controller and not names & set(self.controller_listener_names):
+            msg = (
+                f"controller.listener.names={','.join(self.controller_listener_names)} "
+                f"names none of listeners={",".join(self.get_list("listeners"))}"
+            )
+            raise ConfigError(msg)
+        if self.is_broker and not names - set(self.controller_listener_names):
+            msg = f"listeners={",".join(self.get_list("listeners"))} has only controller listeners, but process.roles has broker"
+            raise ConfigError(msg)
+        return tuple(EndPoint(one.listener_name, one.host or DEFAULT_BIND_HOST, one.port) for one in listeners)
+
+    def _check_protocol(self, end_point: EndPoint) -> None:
+        protocol = self.protocol_by_listener.get(end_point.listener_name)
+        if protocol is None:
+            msg = (
+                f"no security protocol defined for listener {end_point.listener_name}: "
+                "add it to listener.security.protocol.map"
+            )
+            raise ConfigError(msg)
+        if protocol != "PLAINTEXT":
+            msg = f"listener {end_point.listener_name} asks for {protocol}; only PLAINTEXT is supported"
+            raise ConfigError(msg)
+
+    def _check_advertised_listeners(self) -> tuple[EndPoint, ...]:
+        text = ",".join(self.get_list("advertised.listeners"))
+        if not text:
+            advertised = self.listeners
+        else:
+            advertised = parse_end_points("advertised.listeners", text)
+            known = {one.listener_name for one in self.listeners}
+            for end_point in advertised:
+                if end_point.listener_name not in known:
+                    msg = f"advertised.listeners={text}: {end_point.listener_name} is not one of listeners"
+                    raise ConfigError(msg)
+        for end_point in advertised:
+            if end_point.host in {"0.0.0.0", "::"}:  # noqa: S104
+                msg = (
+                    f"advertised.listeners cannot use the nonroutable meta-address {end_point.host}: "
+                    f"set advertised.listeners for listener {end_point.listener_name}"
+                )
+                raise ConfigError(msg)
+        return advertised
+
+    def _check_log_dirs(self) -> tuple[Path, ...]:
+        text = self.properties.get("log.dirs") or self.get_optional_str("log.dir") or ""
+        log_dirs = tuple(Path(entry.strip()) for entry in text.split(",") if entry.strip())
+        if not log_dirs:
+            msg = "at least one log directory must be defined through log.dirs or log.dir"
+            raise ConfigError(msg)
+        if len(set(log_dirs)) != len(log_dirs):
+            msg = f"log.dirs={text} names a directory twice"
+            raise ConfigError(msg)
+        return log_dirs
+
+    def _check_quorum(self) -> None:
+        voters = self.get_list("controller.quorum.voters")
+        if not voters and not self.get_list("controller.quorum.bootstrap.servers"):
+            msg = "set controller.quorum.bootstrap.servers (or controller.quorum.voters for a static quorum)"
+            raise ConfigError(msg)
+        for voter in voters:
+            node_id, separator, address = voter.partition("@")
+            if not separator or not node_id.isdigit() or ":" not in address:
+                msg = f"controller.quorum.voters: cannot read {voter!r}; each entry has the form id@host:port"
+                raise ConfigError(msg)
+
+
+def parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
+    """Read ``key=value`` arguments.
+
+    Raises:
+        ConfigError: An argument has no ``=``.
+    """
+    properties: dict[str, str] = {}
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        if not separator or not key.strip():
+            msg = f"--override {override}: expected key=value"
+            raise ConfigError(msg)
+        properties[key.strip()] = value.strip()
+    return properties
+
+
+def environment_overrides(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Settings from ``KAFKA_*`` variables, as the official container image reads them.
+
+    ``KAFKA_LOG_DIRS`` is log.dirs; ``__`` stands for an underscore and ``___`` for a dash. Names that Kafka's
+    scripts use for themselves (``KAFKA_HEAP_OPTS`` and the like) give keys nobody knows, so only known keys count.
+    """
+    properties: dict[str, str] = {}
+    for name, value in (os.environ if environment is None else environment).items():
+        if not name.startswith("KAFKA_"):
+            continue
+        marked = name[6:].lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
+        if not _is_unknown(marked):
+            properties[marked] = value
+    return properties
+
+
+def _is_unknown(key: str) -> bool:
+    return broker_config(key) is None and not key.startswith(_FREE_PREFIXES)

@@ -1,0 +1,182 @@
+"""One client connection: frames to requests, responses back in the order of the requests."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kraftlog.server.dispatch import CloseConnection, PendingResponse
+from kraftlog.server.transport import Transport
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from socket import socket
+
+    from kraftlog.server.dispatch import Dispatcher
+    from kraftlog.server.framing import Frame, FrameReader
+    from kraftlog.server.transport import Output
+
+__all__ = ["Connection"]
+
+logger = logging.getLogger(__name__)
+
+# Requests of one connection that may wait for their answer at once (Kafka's own broker takes one at a time).
+MAX_IN_FLIGHT = 64
+ANONYMOUS = "User:ANONYMOUS"
+
+
+class Connection:
+    """The protocol half of a connection; the socket half is ``transport``.
+
+    Requests are handled in the order they arrive. One that has to wait (a long poll, an acknowledgement) does not
+    hold back the handling of those behind it, but their responses queue up behind its own.
+
+    Attributes:
+        client_software_name: As ApiVersions v3+ brought it, "unknown" before.
+        last_active: Loop time of the last frame or response; drives connections.max.idle.ms.
+    """
+
+    __slots__ = (
+        "_backlog",
+        "_on_lost",
+        "_pending",
+        "_writing_paused",
+        "client_host",
+        "client_software_name",
+        "client_software_version",
+        "dispatcher",
+        "fetch_session_id",
+        "is_controller_listener",
+        "last_active",
+        "listener_name",
+        "loop",
+        "peer",
+        "principal",
+        "transport",
+    )
+
+    def __init__(  # noqa: PLR0913
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket,
+        reader: FrameReader,
+        dispatcher: Dispatcher,
+        *,
+        listener_name: str,
+        is_controller_listener: bool,
+        peer: str,
+        client_host: str,
+        on_lost: Callable[[Connection], None],
+    ) -> None:
+        self.loop = loop
+        self.dispatcher = dispatcher
+        self.listener_name = listener_name
+        self.is_controller_listener = is_controller_listener
+        self.peer = peer
+        self.client_host = client_host
+        self.principal = ANONYMOUS
+        self.client_software_name = "unknown"
+        self.client_software_version = "unknown"
+        self.last_active = loop.time()
+        self._on_lost = on_lost
+        self._pending: deque[PendingResponse] = deque()
+        self._backlog: deque[Frame] = deque()
+        self._writing_paused = False
+        self.transport = Transport(loop, sock, reader, self)
+        self.transport.resume_reading()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is owed to the peer."""
+        return not self._pending and not self._backlog and not self.transport.unsent_bytes
+
+    def frames_received(self, frames: list[Frame]) -> None:
+        """Handle the frames of one wake-up and answer what can be answered with one write."""
+        self.last_active = self.loop.time()
+        if self._backlog or self._writing_paused:
+            self._backlog.extend(frames)
+            self.transport.pause_reading()
+            return
+        outputs: list[Output] = []
+        for index, frame in enumerate(frames):
+            if len(self._pending) >= MAX_IN_FLIGHT:
+                self._backlog.extend(frames[index:])
+                self.transport.pause_reading()
+                break
+            if not self._handle(frame, outputs):
+                break
+        if outputs:
+            self.transport.write(outputs)
+
+    def _handle(self, frame: Frame, outputs: list[Output]) -> bool:
+        """Handle one frame; False when the connection was closed and later frames must not count."""
+        answer = self.dispatcher.dispatch(self, frame)
+        if type(answer) is list:
+            if self._pending:
+                self._pending.append(PendingResponse.ready(answer))
+            else:
+                outputs.extend(answer)
+            return True
+        if answer is None:
+            return True
+        if type(answer) is PendingResponse:
+            self._pending.append(answer)
+            answer.future.add_done_callback(lambda _: self._completed(answer))
+            return True
+        if outputs:
+            self.transport.write(outputs)
+        self.close(answer.reason)
+        return False
+
+    def _completed(self, pending: PendingResponse) -> None:
+        """A response became known; runs from the loop, never inside a handler."""
+        outputs = self.dispatcher.finish(self, pending)
+        if self.transport.is_closed:
+            return
+        if type(outputs) is CloseConnection:
+            self.close(outputs.reason)
+            return
+        pending.outputs = outputs
+        if self._pending[0] is pending:
+            ready: list[Output] = []
+            while self._pending and (outputs := self._pending[0].outputs) is not None:
+                ready.extend(outputs)
+                self._pending.popleft()
+            self.last_active = self.loop.time()
+            self.transport.write(ready)
+            self._drain_backlog()
+
+    def _drain_backlog(self) -> None:
+        while self._backlog and not self._writing_paused and len(self._pending) < MAX_IN_FLIGHT:
+            outputs: list[Output] = []
+            if not self._handle(self._backlog.popleft(), outputs):
+                return
+            if outputs:
+                self.transport.write(outputs)
+        if not self._backlog and not self._writing_paused:
+            self.transport.resume_reading()
+
+    def writing_paused(self) -> None:
+        """The peer does not take its responses: handle nothing more for it."""
+        self._writing_paused = True
+        self.transport.pause_reading()
+
+    def writing_resumed(self) -> None:
+        """The peer takes its responses again."""
+        self._writing_paused = False
+        self._drain_backlog()
+
+    def close(self, reason: str | None) -> None:
+        """Close at once; a reason other than None is logged with the peer's address, one line."""
+        self.transport.close(reason)
+
+    def connection_lost(self, reason: str | None) -> None:
+        """The socket is gone: nothing of this connection may hold memory or be waited for."""
+        if reason is not None:
+            logger.warning("closing connection from %s on listener %s: %s", self.peer, self.listener_name, reason)
+        self._pending.clear()
+        self._backlog.clear()
+        self._on_lost(self)
+

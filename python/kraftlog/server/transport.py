@@ -1,0 +1,267 @@
+"""One socket on an event loop: frames in as a list per wake-up, buffers and file slices out.
+
+This seam is narrow on purpose: the loop below it could move into Rust, or get TLS, and no handler would notice.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kraftlog.errors import RemoteProtocolError
+from kraftlog.server.framing import Frame, FrameReader
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["FrameReceiver", "Output", "Transport"]
+
+# A file slice has .fileno(), .position and .size_bytes (kraftlog._kraftlog.FileSlice).
+Output = Any
+
+# Below this a pread into user space and one send cost less than a send and a sendfile.
+_COPY_BELOW_BYTES = 16 * 1024
+_MAX_BUFFERS_A_SEND = 64
+# Above this many unsent bytes the connection is told to stop reading, below half of it to go on.
+WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
+
+
+class FrameReceiver(Protocol):
+    """What a transport calls: the connection above it."""
+
+    def frames_received(self, frames: list[Frame]) -> None:
+        """Frames of one wake-up, in order, at least one."""
+
+    def connection_lost(self, reason: str | None) -> None:
+        """The socket is closed; reason is None when the peer closed it between frames, or we did."""
+
+    def writing_paused(self) -> None:
+        """Too many bytes wait to be sent."""
+
+    def writing_resumed(self) -> None:
+        """Enough bytes were sent."""
+
+
+class Transport:
+    """Owns a connected, non-blocking socket.
+
+    All methods are called on the loop's thread. ``write`` never blocks and never calls back synchronously, except
+    ``connection_lost`` when the peer is found gone.
+    """
+
+    __slots__ = (
+        "_closing",
+        "_fd",
+        "_loop",
+        "_out",
+        "_out_bytes",
+        "_reader",
+        "_reading",
+        "_receiver",
+        "_sock",
+        "_writer_registered",
+        "_writing_paused",
+    )
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, reader: FrameReader, receiver: FrameReceiver
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._reader = reader
+        self._receiver = receiver
+        self._out: deque[Output] = deque()
+        self._out_bytes = 0
+        self._reading = False
+        self._writer_registered = False
+        self._writing_paused = False
+        self._closing = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the socket is gone."""
+        return self._fd < 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes handed to ``write`` that the kernel has not taken."""
+        return self._out_bytes
+
+    def resume_reading(self) -> None:
+        """Deliver frames; a transport starts paused."""
+        if not self._reading and self._fd >= 0 and not self._closing:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def pause_reading(self) -> None:
+        """Deliver no frames until ``resume_reading``; the kernel's buffer then holds the peer back."""
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def write(self, outputs: Sequence[Output]) -> None:
+        """Send buffers and file slices in order; what the kernel does not take now goes out when it can."""
+        if self._fd < 0:
+            return
+        for output in outputs:
+            if type(output) is bytes:
+                self._out_bytes += len(output)
+                self._out.append(output)
+            else:
+                self._append(output)
+        if not self._writer_registered:
+            self._flush()
+
+    def _append(self, output: Output) -> None:
+        if hasattr(output, "fileno"):
+            size_bytes = output.size_bytes
+            buffer = output.read() if size_bytes < _COPY_BELOW_BYTES else output
+        else:
+            buffer = memoryview(output)
+            size_bytes = len(buffer)
+        if size_bytes:
+            self._out_bytes += size_bytes
+            self._out.append(buffer)
+
+    def close_when_sent(self) -> None:
+        """Close after the bytes already written went out; nothing more is read."""
+        self.pause_reading()
+        self._closing = True
+        if not self._out:
+            self.close(None)
+
+    def close(self, reason: str | None) -> None:
+        """Close now and say so to the receiver, once."""
+        if self._fd < 0:
+            return
+        self.pause_reading()
+        if self._writer_registered:
+            self._writer_registered = False
+            self._loop.remove_writer(self._fd)
+        self._fd = -1
+        self._out.clear()
+        self._out_bytes = 0
+        self._sock.close()
+        self._receiver.connection_lost(reason)
+
+    def _on_readable(self) -> None:
+        try:
+            frames = self._reader.read(self._sock)
+        except (BlockingIOError, InterruptedError):
+            return
+        except RemoteProtocolError as error:
+            self.close(str(error))
+            return
+        except OSError as error:
+            self.close(f"receive failed: {error.strerror}" if self._reader.has_partial_frame else None)
+            return
+        if frames is None:
+            self.close("peer closed the connection inside a frame" if self._reader.has_partial_frame else None)
+        elif frames:
+            self._receiver.frames_received(frames)
+
+    def _on_writable(self) -> None:
+        self._flush()
+
+    def _flush(self) -> None:
+        out = self._out
+        try:
+            while out:
+                if not (self._send_file() if _is_file(out[0]) else self._send_buffers()):
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self.close(f"send failed: {error.strerror}" if not isinstance(error, ConnectionError) else None)
+            return
+        if self._fd >= 0:
+            self._after_flush()
+
+    def _after_flush(self) -> None:
+        if self._out:
+            if not self._writer_registered:
+                self._writer_registered = True
+                self._loop.add_writer(self._fd, self._on_writable)
+            if not self._writing_paused and self._out_bytes > WRITE_HIGH_WATER_BYTES:
+                self._writing_paused = True
+                self._receiver.writing_paused()
+        else:
+            if self._writer_registered:
+                self._writer_registered = False
+                self._loop.remove_writer(self._fd)
+            if self._closing:
+                self.close(None)
+                return
+        if self._writing_paused and self._out_bytes <= WRITE_HIGH_WATER_BYTES // 2:
+            self._writing_paused = False
+            self._receiver.writing_resumed()
+
+    def _send_buffers(self) -> bool:
+        """Send the run of buffers at the front in one call; False when the kernel took less."""
+        out = self._out
+        if len(out) == 1:
+            first = out[0]
+            sent_bytes = self._sock.send(first)
+            self._out_bytes -= sent_bytes
+            if sent_bytes == len(first):
+                out.clear()
+                return True
+            out[0] = memoryview(first)[sent_bytes:]
+            return False
+        buffers: list[bytes | memoryview] = []
+        more = 0
+        for output in out:
+            if _is_file(output):
+                # The file's bytes follow at once: let the kernel fill the packet instead of sending a short one.
+                more = socket.MSG_MORE
+                break
+            buffers.append(output)
+            if len(buffers) == _MAX_BUFFERS_A_SEND:
+                break
+        return self._took(buffers, self._sock.sendmsg(buffers, (), more))
+
+    def _took(self, buffers: list[bytes | memoryview], sent_bytes: int) -> bool:
+        self._out_bytes -= sent_bytes
+        for buffer in buffers:
+            if sent_bytes < len(buffer):
+                if sent_bytes:
+                    self._out[0] = memoryview(buffer)[sent_bytes:]
+                return False
+            sent_bytes -= len(buffer)
+            self._out.popleft()
+        return True
+
+    def _send_file(self) -> bool:
+        piece: _FilePiece = self._out[0] if type(self._out[0]) is _FilePiece else _FilePiece(self._out[0])
+        self._out[0] = piece
+        sent_bytes = os.sendfile(self._fd, piece.fd, piece.position, piece.remaining_bytes)
+        if sent_bytes == 0:
+            msg = "the file ended before the slice did"
+            raise OSError(0, msg)
+        self._out_bytes -= sent_bytes
+        piece.position += sent_bytes
+        piece.remaining_bytes -= sent_bytes
+        if piece.remaining_bytes:
+            return False
+        self._out.popleft()
+        return True
+
+
+class _FilePiece:
+    """The unsent rest of a file slice; keeps the slice, and with it the file, open."""
+
+    __slots__ = ("fd", "position", "remaining_bytes", "slice")
+
+    def __init__(self, file_slice: Any) -> None:
+        self.slice = file_slice
+        self.fd: int = file_slice.fileno()
+        self.position: int = file_slice.position
+        self.remaining_bytes: int = file_slice.size_bytes
+
+
+def _is_file(output: Output) -> bool:
+    return type(output) is not bytes and (type(output) is _FilePiece or hasattr(output, "fileno"))
