@@ -19,7 +19,14 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 # Prefixes under which Kafka accepts keys no table lists (per listener settings, plug-ins, client settings).
-_FREE_PREFIXES = ("listener.name.", "metric.reporters", "metrics.", "remote.log.", "client.quota.", "group.coordinator.")
+_FREE_PREFIXES = (
+    "listener.name.",
+    "metric.reporters",
+    "metrics.",
+    "remote.log.",
+    "client.quota.",
+    "group.coordinator.",
+)
 
 
 class NodeConfig:
@@ -194,15 +201,14 @@ class NodeConfig:
         return protocols
 
     def _check_listeners(self) -> tuple[EndPoint, ...]:
-        listeners = parse_end_points("listeners", ",".join(self.get_list("listeners")))
+        listeners_text = ",".join(self.get_list("listeners"))
+        listeners = parse_end_points("listeners", listeners_text)
         if not listeners:
             msg = "listeners is empty"
             raise ConfigError(msg)
-        for end_point in listeners:
-            self._check_protocol(end_point)
         ports = [one.port for one in listeners if one.port]
         if len(set(ports)) != len(ports):
-            msg = f"listeners={",".join(self.get_list("listeners"))}: each listener must have a different port"
+            msg = f"listeners={listeners_text}: each listener must have a different port"
             raise ConfigError(msg)
         names = {one.listener_name for one in listeners}
         if self.is_controller and not self.controller_listener_names:
@@ -211,12 +217,14 @@ class NodeConfig:
         if self.is_controller and not names & set(self.controller_listener_names):
             msg = (
                 f"controller.listener.names={','.join(self.controller_listener_names)} "
-                f"names none of listeners={",".join(self.get_list("listeners"))}"
+                f"names none of listeners={listeners_text}"
             )
             raise ConfigError(msg)
         if self.is_broker and not names - set(self.controller_listener_names):
-            msg = f"listeners={",".join(self.get_list("listeners"))} has only controller listeners, but process.roles has broker"
+            msg = f"listeners={listeners_text} has only controller listeners, but process.roles has broker"
             raise ConfigError(msg)
+        for end_point in listeners:
+            self._check_protocol(end_point)
         return tuple(EndPoint(one.listener_name, one.host or DEFAULT_BIND_HOST, one.port) for one in listeners)
 
     def _check_protocol(self, end_point: EndPoint) -> None:

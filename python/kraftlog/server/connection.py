@@ -57,7 +57,7 @@ class Connection:
         "transport",
     )
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         sock: socket,
@@ -113,7 +113,7 @@ class Connection:
     def _handle(self, frame: Frame, outputs: list[Output]) -> bool:
         """Handle one frame; False when the connection was closed and later frames must not count."""
         answer = self.dispatcher.dispatch(self, frame)
-        if type(answer) is list:
+        if isinstance(answer, list):
             if self._pending:
                 self._pending.append(PendingResponse.ready(answer))
             else:
@@ -121,7 +121,7 @@ class Connection:
             return True
         if answer is None:
             return True
-        if type(answer) is PendingResponse:
+        if isinstance(answer, PendingResponse):
             self._pending.append(answer)
             answer.future.add_done_callback(lambda _: self._completed(answer))
             return True
@@ -135,14 +135,14 @@ class Connection:
         outputs = self.dispatcher.finish(self, pending)
         if self.transport.is_closed:
             return
-        if type(outputs) is CloseConnection:
+        if isinstance(outputs, CloseConnection):
             self.close(outputs.reason)
             return
         pending.outputs = outputs
         if self._pending[0] is pending:
             ready: list[Output] = []
-            while self._pending and (outputs := self._pending[0].outputs) is not None:
-                ready.extend(outputs)
+            while self._pending and (known := self._pending[0].outputs) is not None:
+                ready.extend(known)
                 self._pending.popleft()
             self.last_active = self.loop.time()
             self.transport.write(ready)
@@ -179,4 +179,3 @@ class Connection:
         self._pending.clear()
         self._backlog.clear()
         self._on_lost(self)
-

@@ -78,9 +78,7 @@ class Dispatcher:
             # Kafka accepts Produce from version 3 on but says 0, for librdkafka before 2.3 (KAFKA-18659).
             self.advertised[key] = (0 if key == PRODUCE_KEY else api.min_version, api.max_version)
 
-    def dispatch(
-        self, connection: Connection, frame: Frame
-    ) -> list[Output] | PendingResponse | CloseConnection | None:
+    def dispatch(self, connection: Connection, frame: Frame) -> list[Output] | PendingResponse | CloseConnection | None:
         """Handle one frame.
 
         Returns:
@@ -163,9 +161,7 @@ class Dispatcher:
         response = response_class(
             error_code=UNSUPPORTED_VERSION,
             api_keys=[
-                response_class.ApiVersion(
-                    api_key=API_VERSIONS_KEY, min_version=min_version, max_version=max_version
-                )
+                response_class.ApiVersion(api_key=API_VERSIONS_KEY, min_version=min_version, max_version=max_version)
             ],
         )
         return encode_response(API_VERSIONS_KEY, 0, correlation_id, response)
