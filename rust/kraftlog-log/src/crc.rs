@@ -1,1 +1,72 @@
-//! (crc)
+//! CRC-32C (Castagnoli), the checksum of record batches.
+//!
+//! `crc-fast` folds with VPCLMULQDQ, PCLMULQDQ or the NEON forms where the processor has them;
+//! elsewhere, and for short input where its set-up costs more than it saves, the `crc32c` crate
+//! does the work. The tests hold the two against each other.
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// Below this many bytes the three-way `crc32` instruction of the portable path is faster.
+const SHORT_INPUT_BYTES: usize = 256;
+
+/// The checksum of `data`.
+#[inline]
+pub fn crc32c(data: &[u8]) -> u32 {
+    if data.len() < SHORT_INPUT_BYTES || !has_fast_path() {
+        ::crc32c::crc32c(data)
+    } else {
+        crc_fast::crc32_iscsi(data)
+    }
+}
+
+/// The checksum of what `crc` covers followed by `data`; `crc` is 0 for nothing.
+#[inline]
+pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
+    if data.len() < SHORT_INPUT_BYTES || !has_fast_path() {
+        ::crc32c::crc32c_append(crc, data)
+    } else if crc == 0 {
+        crc_fast::crc32_iscsi(data)
+    } else {
+        let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
+        digest.update(data);
+        digest.finalize() as u32
+    }
+}
+
+#[inline]
+fn has_fast_path() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        std::arch::is_x86_feature_detected!("pclmulqdq") && std::arch::is_x86_feature_detected!("sse4.1")
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        std::arch::is_aarch64_feature_detected!("aes")
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn check_value_of_the_catalogue() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(b""), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_portable_crate(data in prop::collection::vec(any::<u8>(), 0..5000), cut in any::<prop::sample::Index>()) {
+            let expected = ::crc32c::crc32c(&data);
+            prop_assert_eq!(crc32c(&data), expected);
+            let (left, right) = data.split_at(cut.index(data.len() + 1));
+            prop_assert_eq!(crc32c_append(crc32c(left), right), expected);
+            prop_assert_eq!(crc32c_append(0, &data), expected);
+        }
+    }
+}

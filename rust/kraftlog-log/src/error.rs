@@ -39,6 +39,8 @@ pub enum Error {
         code: i16,
         /// Why, with the offending values.
         reason: String,
+        /// Index of a refused record in its batch, and why (the protocol's `RecordErrors`).
+        record_errors: Vec<(i32, String)>,
     },
     /// A write or an fsync failed earlier: the log takes no more calls, as a retried fsync lies.
     #[error("log {origin} is poisoned: {reason}")]
@@ -72,6 +74,24 @@ impl Error {
 
     /// A refusal with Kafka's error code.
     pub fn rejected(code: i16, reason: impl Into<String>) -> Self {
-        Self::Rejected { code, reason: reason.into() }
+        Self::Rejected { code, reason: reason.into(), record_errors: Vec::new() }
+    }
+
+    /// Bad bytes in memory; [`Error::located`] names the file they came from.
+    #[cold]
+    pub fn corrupt(position: u64, base_offset: i64, reason: impl Into<String>) -> Self {
+        Self::Corrupt { origin: "buffer".to_owned(), position, base_offset, reason: reason.into() }
+    }
+
+    /// The same error for bytes that were read from `origin`, starting at byte `start_position` of it.
+    #[must_use]
+    pub fn located(self, origin: impl Into<String>, start_position: u64) -> Self {
+        match self {
+            Self::Corrupt { position, base_offset, reason, .. } => {
+                let position = position.saturating_add(start_position);
+                Self::Corrupt { origin: origin.into(), position, base_offset, reason }
+            }
+            other => other,
+        }
     }
 }
