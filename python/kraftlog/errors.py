@@ -5,6 +5,7 @@
       ProtocolError             bytes or order that no version allows
         LocalProtocolError      our fault: a message that cannot be encoded as asked
         RemoteProtocolError     the peer's fault: bytes that do not decode
+          UnsupportedVersionError   an API key or version that is not served
       LogError                  the log on disk
         CorruptRecordError      stored bytes are not what was written
         OffsetOutOfRangeError   outside [log_start_offset, log_end_offset]
@@ -14,8 +15,11 @@
 
 from __future__ import annotations
 
+from kraftlog.error_code import ErrorCode
+
 __all__ = [
     "CorruptRecordError",
+    "ErrorCode",
     "KafkaError",
     "KraftlogError",
     "LocalProtocolError",
@@ -25,6 +29,7 @@ __all__ = [
     "PoisonedLogError",
     "ProtocolError",
     "RemoteProtocolError",
+    "UnsupportedVersionError",
 ]
 
 
@@ -45,6 +50,19 @@ class KafkaError(KraftlogError):
         self.code = code
         self.message = message
 
+    @property
+    def name(self) -> str:
+        """Kafka's name of the code."""
+        return ErrorCode.name_of(self.code)
+
+    @property
+    def retriable(self) -> bool:
+        """Whether Kafka's clients may send the same request again."""
+        return ErrorCode.is_retriable(self.code)
+
+    def __str__(self) -> str:
+        return self.name if self.message is None else f"{self.name}: {self.message}"
+
 
 class ProtocolError(KraftlogError):
     """Bytes or an order of messages that no version of the protocol allows."""
@@ -56,6 +74,23 @@ class LocalProtocolError(ProtocolError):
 
 class RemoteProtocolError(ProtocolError):
     """A peer sent what does not decode."""
+
+
+class UnsupportedVersionError(RemoteProtocolError):
+    """A request for an API or version that is not served.
+
+    Args:
+        message: What was asked for and what there is.
+        api_key: As the peer sent it.
+        api_version: As the peer sent it.
+        correlation_id: None when the header could not be read because the key is unknown.
+    """
+
+    def __init__(self, message: str, *, api_key: int, api_version: int, correlation_id: int | None = None) -> None:
+        super().__init__(message)
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
 
 
 class LogError(KraftlogError):

@@ -1,0 +1,1 @@
+"""The protocol: typed messages, their codec, frames and record framing."""
