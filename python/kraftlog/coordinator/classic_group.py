@@ -1,0 +1,222 @@
+"""The state of one classic group; the rules that change it are in ``membership.py``.
+
+    Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalance -> ...
+    any -> Empty when the last member is gone, any -> Dead when the group is deleted
+
+Source: ``org.apache.kafka.coordinator.group.classic.ClassicGroup``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from enum import Enum
+
+from kraftlog.coordinator.effects import GroupRecord
+from kraftlog.coordinator.member import Member
+from kraftlog.errors import ErrorCode
+from kraftlog.wire.messages.group_coordinator_records import GroupMetadataKey, GroupMetadataValue
+
+__all__ = ["ClassicGroup", "GroupState", "subscribed_topics"]
+
+_GROUP_METADATA_VALUE_VERSION = 3
+
+
+class GroupState(Enum):
+    """Names as DescribeGroups and ListGroups print them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
+    """Topics named by a consumer-protocol subscription, None when the bytes are not one."""
+    try:
+        (count,) = struct.unpack_from(">i", subscription, 2)
+        position = 6
+        topics = set()
+        if count < 0 or count * 2 > len(subscription):
+            return None
+        for _ in range(count):
+            (length,) = struct.unpack_from(">h", subscription, position)
+            position += 2
+            if length < 0 or position + length > len(subscription):
+                return None
+            topics.add(subscription[position : position + length].decode("utf-8", "replace"))
+            position += length
+    except struct.error:
+        return None
+    return frozenset(topics)
+
+
+class ClassicGroup:
+    """Members, generation and state of one group; no decisions beyond its own consistency."""
+
+    __slots__ = (
+        "current_state_timestamp_ms",
+        "generation_id",
+        "group_id",
+        "initial_join_deadline_ms",
+        "leader_id",
+        "members",
+        "new_member_added",
+        "pending_members",
+        "protocol_name",
+        "protocol_type",
+        "rebalance_deadline_ms",
+        "state",
+        "static_members",
+        "sync_append_id",
+        "sync_deadline_ms",
+    )
+
+    def __init__(self, group_id: str, *, now_ms: int) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_members: dict[str, int] = {}
+        self.current_state_timestamp_ms = now_ms
+        self.rebalance_deadline_ms: int | None = None
+        self.initial_join_deadline_ms: int | None = None
+        self.sync_deadline_ms: int | None = None
+        self.sync_append_id: int | None = None
+        self.new_member_added = False
+
+    def transition_to(self, state: GroupState, *, now_ms: int) -> None:
+        """Enter ``state``; the one place where the state changes."""
+        self.state = state
+        self.current_state_timestamp_ms = now_ms
+
+    def add(self, member: Member) -> None:
+        """Put in a member; the first one sets the group's protocol type and leads."""
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        self.pending_members.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> Member | None:
+        """Take out a member; the lead goes to whoever joined first of those left."""
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        if member.group_instance_id is not None:
+            self.static_members.pop(member.group_instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        return member
+
+    def membership_error(self, member_id: str, instance_id: str | None) -> int:
+        """Whether this member may act: 0, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        if instance_id is not None:
+            current = self.static_members.get(instance_id)
+            if current is None:
+                return int(ErrorCode.UNKNOWN_MEMBER_ID)
+            if current != member_id:
+                return int(ErrorCode.FENCED_INSTANCE_ID)
+        return int(ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def supports_protocols(self, protocol_type: str, names: frozenset[str]) -> bool:
+        """Whether a member with these protocols can be in the group."""
+        if not self.members:
+            return bool(protocol_type) and bool(names)
+        return protocol_type == self.protocol_type and bool(self.candidate_protocols() & names)
+
+    def candidate_protocols(self) -> frozenset[str]:
+        """Protocols that every member supports."""
+        sets = [frozenset(name for name, _ in member.protocols) for member in self.members.values()]
+        return frozenset.intersection(*sets) if sets else frozenset()
+
+    def select_protocol(self) -> str:
+        """The supported protocol most members want first; earliest voted for wins a tie."""
+        candidates = self.candidate_protocols()
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def all_members_joined(self) -> bool:
+        """Whether the rebalance need not wait any longer."""
+        return not self.pending_members and all(m.join_token is not None for m in self.members.values())
+
+    def rebalance_timeout_ms(self) -> int:
+        """The longest rebalance timeout any member asked for."""
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    def topics(self) -> frozenset[str] | None:
+        """Topics subscribed to, None when unknown (not the consumer protocol)."""
+        if self.protocol_type != "consumer" or self.protocol_name is None:
+            return frozenset() if not self.members else None
+        result: set[str] = set()
+        for member in self.members.values():
+            topics = subscribed_topics(member.metadata_for(self.protocol_name))
+            if topics is None:
+                return None
+            result |= topics
+        return frozenset(result)
+
+    def metadata_record(self, assignments: dict[str, bytes] | None = None) -> GroupRecord:
+        """The group as ``__consumer_offsets`` keeps it; ``assignments`` in place of the members' own."""
+        protocol = self.protocol_name or ""
+        value = GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation_id,
+            protocol=self.protocol_name,
+            leader=self.leader_id,
+            current_state_timestamp=self.current_state_timestamp_ms,
+            members=tuple(
+                GroupMetadataValue.MemberMetadata(
+                    member_id=m.member_id,
+                    group_instance_id=m.group_instance_id,
+                    client_id=m.client_id,
+                    client_host=m.client_host,
+                    rebalance_timeout=m.rebalance_timeout_ms,
+                    session_timeout=m.session_timeout_ms,
+                    subscription=m.metadata_for(protocol),
+                    assignment=m.assignment if assignments is None else assignments.get(m.member_id, b""),
+                )
+                for m in self.members.values()
+            ),
+        )
+        return GroupRecord(GroupMetadataKey(group=self.group_id), value, _GROUP_METADATA_VALUE_VERSION)
+
+    def tombstone(self) -> GroupRecord:
+        """The record that makes the group forgotten."""
+        return GroupRecord(GroupMetadataKey(group=self.group_id), None)
+
+    def load(self, value: GroupMetadataValue, *, now_ms: int) -> None:
+        """Become what a replayed record says."""
+        self.members.clear()
+        self.static_members.clear()
+        self.leader_id = None
+        self.protocol_type = value.protocol_type or None
+        self.protocol_name = value.protocol
+        for m in value.members:
+            protocols = ((value.protocol or "", bytes(m.subscription)),)
+            member = Member(
+                member_id=m.member_id,
+                group_instance_id=m.group_instance_id,
+                client_id=m.client_id,
+                client_host=m.client_host,
+                rebalance_timeout_ms=m.rebalance_timeout if m.rebalance_timeout >= 0 else m.session_timeout,
+                session_timeout_ms=m.session_timeout,
+                protocol_type=value.protocol_type,
+                protocols=protocols,
+                assignment=bytes(m.assignment),
+                deadline_ms=now_ms + m.session_timeout,
+            )
+            self.add(member)
+        self.protocol_type = value.protocol_type or None
+        self.leader_id = value.leader
+        self.generation_id = value.generation
+        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
+        self.current_state_timestamp_ms = value.current_state_timestamp
