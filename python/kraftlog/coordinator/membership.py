@@ -238,7 +238,7 @@ class Membership:
             token = member.join_token
             member.join_token = None
             if token is None:
-                return
+                return None
             if error_code:
                 return self.respond(token, _join_error(error_code, member.member_id))
             skips = was_leader and member.join_version >= 9

@@ -340,9 +340,7 @@ class GroupShard:
         result = DeleteGroupsResponse.DeletableGroupResult
         group = self._groups.get(group_id)
         if group is None:
-            return self._membership.respond(
-                token, result(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
-            )
+            return self._membership.respond(token, result(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND))
         if group.state is not GroupState.EMPTY:
             return self._membership.respond(token, result(group_id=group_id, error_code=ErrorCode.NON_EMPTY_GROUP))
         records = (*self._offsets.tombstones(group_id), group.tombstone())

@@ -1,0 +1,334 @@
+"""The group shard under a hand-driven clock: answers by token, appends confirmed or failed by the test."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from kraftlog.coordinator.effects import AppendRecords, ClientInfo, GroupConfig, GroupRecord, Respond
+from kraftlog.coordinator.shard import GroupShard
+from kraftlog.errors import ErrorCode
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.heartbeat import HeartbeatRequest
+from kraftlog.wire.messages.join_group import JoinGroupRequest
+from kraftlog.wire.messages.leave_group import LeaveGroupRequest
+from kraftlog.wire.messages.offset_commit import OffsetCommitRequest
+from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest
+from kraftlog.wire.messages.sync_group import SyncGroupRequest
+
+SUBSCRIPTION = b"\x00\x03\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
+
+
+class Harness:
+    """A shard, a clock, and everything it answered or wrote."""
+
+    def __init__(self, **config: int) -> None:
+        settings = {"group_initial_rebalance_delay_ms": 0, **config}
+        self.shard = GroupShard(GroupConfig(**settings), rng=random.Random(7))
+        self.shard.finish_loading(0)
+        self.now_ms = 0
+        self.answers: dict[str, Any] = {}
+        self.log: list[GroupRecord] = []
+        self.append_error = 0
+        self.held: list[AppendRecords] | None = None
+
+    def run(self) -> None:
+        while effects := self.shard.take_effects():
+            for effect in effects:
+                if isinstance(effect, Respond):
+                    assert effect.token not in self.answers, "answered twice"
+                    self.answers[str(effect.token)] = effect.response
+                elif self.held is not None:
+                    self.held.append(effect)
+                else:
+                    if not self.append_error:
+                        self.log.extend(effect.records)
+                    self.shard.on_appended(effect.append_id, self.append_error)
+
+    def advance(self, ms: int) -> None:
+        self.now_ms += ms
+        self.shard.handle_timeout(self.now_ms)
+        self.run()
+
+    def join(self, token: str, member_id: str = "", *, version: int = 9, **fields: Any) -> Any:
+        defaults: dict[str, Any] = {
+            "group_id": "g",
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 30_000,
+            "protocol_type": "consumer",
+            "protocols": (JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION),),
+        }
+        request = JoinGroupRequest(member_id=member_id, **(defaults | fields))
+        self.shard.join_group(token, request, ClientInfo("client", "/127.0.0.1", version), self.now_ms)
+        self.run()
+        return self.answers.get(token)
+
+    def sync(self, token: str, member_id: str, generation_id: int, assignments: dict[str, bytes] | None = None) -> Any:
+        items = tuple(
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=m, assignment=a)
+            for m, a in (assignments or {}).items()
+        )
+        request = SyncGroupRequest(group_id="g", generation_id=generation_id, member_id=member_id, assignments=items)
+        self.shard.sync_group(token, request, self.now_ms)
+        self.run()
+        return self.answers.get(token)
+
+    def heartbeat(self, member_id: str, generation_id: int) -> int:
+        request = HeartbeatRequest(group_id="g", generation_id=generation_id, member_id=member_id)
+        response = self.shard.heartbeat(request, self.now_ms)
+        self.run()
+        return response.error_code
+
+    def new_member(self, token: str) -> str:
+        """Ask for a member id, then join with it (the join may wait)."""
+        member_id: str = self.join(f"{token}-id").member_id
+        self.join(token, member_id)
+        return member_id
+
+    def stable(self) -> str:
+        """A group of one, stable in generation 1."""
+        member_id = self.new_member("a")
+        self.sync("a-sync", member_id, 1, {member_id: b"A"})
+        return member_id
+
+    def commit(self, token: str, offset: int = 5, **fields: Any) -> Any:
+        partition = OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=fields.pop("partition", 0),
+            committed_offset=offset,
+            committed_leader_epoch=3,
+            committed_metadata=fields.pop("metadata", "m"),
+        )
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic(
+            name="orders", topic_id=Uuid(bytes(range(16))), partitions=(partition,)
+        )
+        request = OffsetCommitRequest(group_id="g", topics=(topic,), **fields)
+        self.shard.commit_offsets(token, request, self.now_ms)
+        self.run()
+        answer = self.answers.get(token)
+        return None if answer is None else answer.topics[0].partitions[0].error_code
+
+
+def test_join_without_member_id_is_given_one_and_joins_with_it() -> None:
+    h = Harness()
+    first = h.join("t1")
+    assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert first.member_id.startswith("client-")
+    joined = h.join("t2", first.member_id)
+    assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, first.member_id)
+    assert [m.metadata for m in joined.members] == [SUBSCRIPTION]
+
+
+def test_join_before_version_4_is_not_asked_for_a_member_id() -> None:
+    assert Harness().join("t", version=3).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"session_timeout_ms": 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": 10**9}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_join_bad_request_is_refused(fields: dict[str, Any], code: int) -> None:
+    assert Harness().join("t", **fields).error_code == code
+
+
+def test_join_unknown_member_of_unknown_group_is_refused() -> None:
+    assert Harness().join("t", "ghost").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_sync_leader_assignment_reaches_every_member_and_the_log() -> None:
+    h = Harness(group_initial_rebalance_delay_ms=3_000)
+    a = h.new_member("a")
+    b = h.new_member("b")
+    assert "a" not in h.answers
+    h.advance(3_000)
+    h.advance(3_000)
+    leader = h.answers["a"].leader
+    assert {h.answers["a"].generation_id, h.answers["b"].generation_id} == {1}
+    follower = b if leader == a else a
+    assert h.sync("s-f", follower, 1) is None
+    assert h.sync("s-l", leader, 1, {a: b"A", b: b"B"}).error_code == 0
+    assert h.answers["s-f"].assignment == (b"B" if follower == b else b"A")
+    value = h.log[-1].value
+    assert {m.member_id: bytes(m.assignment) for m in value.members} == {a: b"A", b: b"B"}
+    assert h.heartbeat(a, 1) == 0
+    assert h.heartbeat(a, 7) == ErrorCode.ILLEGAL_GENERATION
+
+
+def test_sync_failed_append_is_told_and_starts_a_rebalance() -> None:
+    h = Harness()
+    a = h.new_member("a")
+    h.append_error = int(ErrorCode.NOT_COORDINATOR)
+    assert h.sync("s", a, 1, {a: b"A"}).error_code == ErrorCode.NOT_COORDINATOR
+    assert h.heartbeat(a, 1) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_second_member_makes_the_first_rejoin() -> None:
+    h = Harness()
+    a = h.stable()
+    b = h.new_member("b")
+    assert h.heartbeat(a, 1) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert h.join("a2", a).generation_id == 2
+    assert h.answers["b"].generation_id == 2
+    assert {m.member_id for m in h.answers["a2"].members} == {a, b}
+
+
+def test_rebalance_member_that_does_not_rejoin_is_dropped() -> None:
+    h = Harness()
+    h.stable()
+    b = h.new_member("b")
+    for _ in range(31):
+        h.advance(1_000)
+    assert h.answers["b"].leader == b
+    assert len(h.answers["b"].members) == 1
+
+
+def test_session_timeout_empties_the_group() -> None:
+    h = Harness()
+    a = h.stable()
+    h.advance(10_000)
+    assert h.heartbeat(a, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert h.shard.describe_group("g", 6).group_state == "Empty"
+    assert h.log[-1].value.members == ()
+
+
+def test_sync_deadline_drops_members_that_never_sync() -> None:
+    h = Harness()
+    a = h.new_member("a")
+    for _ in range(31):
+        h.heartbeat(a, 1)
+        h.advance(1_000)
+    assert h.shard.describe_group("g", 6).group_state == "Empty"
+
+
+def test_leave_last_member_empties_and_unknown_member_disturbs_nothing() -> None:
+    h = Harness()
+    a = h.stable()
+    ghost = LeaveGroupRequest(group_id="g", members=(LeaveGroupRequest.MemberIdentity(member_id="ghost"),))
+    assert h.shard.leave_group(ghost, 5, 0).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert h.heartbeat(a, 1) == 0
+    request = LeaveGroupRequest(group_id="g", members=(LeaveGroupRequest.MemberIdentity(member_id=a),))
+    assert h.shard.leave_group(request, 5, 0).members[0].error_code == 0
+    h.run()
+    assert h.shard.describe_group("g", 6).group_state == "Empty"
+
+
+def test_static_member_restart_keeps_assignment_without_rebalance() -> None:
+    h = Harness()
+    first = h.join("a", group_instance_id="i1")
+    h.sync("s", first.member_id, 1, {first.member_id: b"A"})
+    again = h.join("b", group_instance_id="i1")
+    assert (again.error_code, again.generation_id, again.skip_assignment) == (0, 1, True)
+    assert again.member_id != first.member_id
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id=first.member_id, group_instance_id="i1")
+    assert h.shard.heartbeat(request, 0).error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert h.sync("s2", again.member_id, 1).assignment == b"A"
+
+
+def test_commit_is_visible_only_once_appended() -> None:
+    h = Harness()
+    h.held = []
+    assert h.commit("c") is None
+    assert h.shard.committed("g") == {}
+    h.shard.on_appended(h.held[0].append_id, 0)
+    h.run()
+    committed = h.shard.committed("g")[("orders", 0)]
+    assert (committed.offset, committed.leader_epoch, committed.metadata) == (5, 3, "m")
+    assert h.held[0].records[0].value_version == 4
+
+
+def test_commit_failed_append_is_told_and_changes_nothing() -> None:
+    h = Harness()
+    h.append_error = int(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert h.commit("c") == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert h.shard.committed("g") == {}
+
+
+def test_commit_checks_membership_generation_and_metadata_size() -> None:
+    h = Harness()
+    assert h.commit("c0", generation_id_or_member_epoch=4) == ErrorCode.ILLEGAL_GENERATION
+    a = h.stable()
+    assert h.commit("c1") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert h.commit("c2", generation_id_or_member_epoch=2, member_id=a) == ErrorCode.ILLEGAL_GENERATION
+    assert h.commit("c3", generation_id_or_member_epoch=1, member_id="ghost") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert h.commit("c4", generation_id_or_member_epoch=1, member_id=a) == 0
+    size = GroupConfig().offset_metadata_max_bytes
+    fields = {"generation_id_or_member_epoch": 1, "member_id": a}
+    assert h.commit("c5", metadata="x" * (size + 1), **fields) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert h.commit("c6", metadata="x" * size, **fields) == 0
+
+
+def test_replay_gives_the_same_groups_and_offsets() -> None:
+    h = Harness()
+    a = h.stable()
+    h.commit("c", generation_id_or_member_epoch=1, member_id=a)
+    other = Harness()
+    for record in h.log:
+        other.shard.replay(record, now_ms=0)
+    other.shard.finish_loading(0)
+    assert other.shard.committed("g") == h.shard.committed("g")
+    assert other.shard.describe_group("g", 6) == h.shard.describe_group("g", 6)
+    assert other.heartbeat(a, 1) == 0
+
+
+def test_offsets_expire_after_the_group_is_empty_long_enough() -> None:
+    day = 24 * 3_600_000
+    h = Harness(offsets_retention_ms=day, offsets_retention_check_interval_ms=1_000)
+    h.commit("c")
+    h.advance(day - 1)
+    assert h.shard.committed("g")
+    h.advance(1_000)
+    assert not h.shard.committed("g")
+    assert h.shard.list_groups() == ()
+    assert h.log[-1].value is None
+
+
+def test_delete_group_only_when_empty() -> None:
+    h = Harness()
+    a = h.stable()
+    h.commit("c", generation_id_or_member_epoch=1, member_id=a)
+    h.shard.delete_group("d1", "g")
+    h.shard.delete_group("d2", "nobody")
+    h.run()
+    assert h.answers["d1"].error_code == ErrorCode.NON_EMPTY_GROUP
+    assert h.answers["d2"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    h.advance(10_000)
+    h.shard.delete_group("d3", "g")
+    h.run()
+    assert h.answers["d3"].error_code == 0
+    assert not h.shard.committed("g")
+    assert h.shard.describe_group("g", 5).group_state == "Dead"
+
+
+def test_delete_offsets_of_a_subscribed_topic_is_refused() -> None:
+    h = Harness()
+    a = h.stable()
+    h.commit("c", generation_id_or_member_epoch=1, member_id=a)
+    topic = OffsetDeleteRequest.OffsetDeleteRequestTopic(
+        name="orders", partitions=(OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=0),)
+    )
+    h.shard.delete_offsets("d", OffsetDeleteRequest(group_id="g", topics=(topic,)))
+    h.run()
+    assert h.answers["d"].topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    h.advance(10_000)
+    h.shard.delete_offsets("d2", OffsetDeleteRequest(group_id="g", topics=(topic,)))
+    h.run()
+    assert h.answers["d2"].topics[0].partitions[0].error_code == 0
+    assert not h.shard.committed("g")
+
+
+def test_timeouts_called_early_or_twice_change_nothing() -> None:
+    h = Harness()
+    a = h.stable()
+    before = h.shard.describe_group("g", 6)
+    for _ in range(3):
+        h.shard.handle_timeout(h.now_ms)
+    h.run()
+    assert h.shard.describe_group("g", 6) == before
+    assert h.heartbeat(a, 1) == 0
