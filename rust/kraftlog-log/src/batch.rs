@@ -17,6 +17,9 @@ use crate::record::RecordIter;
 use crate::{Error, Result};
 use std::ops::Deref;
 
+mod validate;
+pub use validate::{single_batch, validate_produce_batch, ProduceCheck, ProduceRules, RecordOrigin};
+
 /// Bytes of a v2 batch header.
 pub const HEADER_SIZE: usize = 61;
 /// Bytes in front of what the length field counts: base offset and length.
