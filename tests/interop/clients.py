@@ -199,7 +199,6 @@ class KafkaPython:
             batch_size=BATCH_BYTES,
             max_request_size=1_048_576,
             linger_ms=20,
-            buffer_memory=64 << 20,
         )
         try:
             sent = []

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from interop.harness import HERE, Java, KafkaServer, KraftlogServer, Server
 
 

@@ -7,11 +7,13 @@ read everything back.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 
 import pytest
-from interop.clients import CODECS, Aiokafka, Client, Console, ConfluentKafka, JavaDigest, KafkaPython, create_topic
+
+from interop.clients import CODECS, Aiokafka, Client, ConfluentKafka, Console, JavaDigest, KafkaPython, create_topic
 from interop.harness import Java, Server
 from interop.workload import Record, assert_same, digest, make_records
 
@@ -62,6 +64,5 @@ def test_client_writes_across_a_restart_and_all_read_the_same(
     found = JavaDigest(java).digests(node.bootstrap, [topic])
     laps.append(time.perf_counter())
     assert found == {topic: (len(records), digest(records))}
-    print(
-        f"{topic}: write {laps[1] - laps[0]:.1f} s, read {laps[2] - laps[1]:.1f} s, by {other.name} {laps[3] - laps[2]:.1f} s, Java {laps[4] - laps[3]:.1f} s"
-    )
+    write, own, foreign, by_java = (after - before for before, after in itertools.pairwise(laps))
+    print(f"{topic}: write {write:.1f} s, read {own:.1f} s, by {other.name} {foreign:.1f} s, by Java {by_java:.1f} s")

@@ -16,7 +16,7 @@ def test_relative_links_lead_somewhere():
         for line, text in enumerate(page.read_text().splitlines(), 1):
             for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
                 if "://" not in target and not (page.parent / target).exists():
-                    wrong.append(f"{page.relative_to(ROOT)}:{line}: {target} is not there")
+                    wrong += [f"{page.relative_to(ROOT)}:{line}: {target} is not there"]
     assert not wrong, "\n".join(wrong)
 
 
@@ -28,7 +28,7 @@ def test_paths_named_in_the_docs_exist():
         for line, text in enumerate(page.read_text().splitlines(), 1):
             for target in re.findall(rf"`((?:{tops})/[\w./-]+)`", text):
                 if not (ROOT / target).exists():
-                    wrong.append(f"{page.relative_to(ROOT)}:{line}: `{target}` is not there")
+                    wrong += [f"{page.relative_to(ROOT)}:{line}: `{target}` is not there"]
     assert not wrong, "\n".join(wrong)
 
 
