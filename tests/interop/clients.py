@@ -30,6 +30,7 @@ class Client(Protocol):
 
     name: str
     text_only: bool
+    null_header_values: bool  # whether it can write them; all can read them
 
     def write(self, bootstrap: str, topic: str, records: Sequence[Record], codec: str, between: Between) -> None: ...
 
@@ -51,6 +52,7 @@ class ConfluentKafka:
 
     name = "confluent-kafka"
     text_only = False
+    null_header_values = True
 
     def write(self, bootstrap: str, topic: str, records: Sequence[Record], codec: str, between: Between) -> None:
         from confluent_kafka import Producer
@@ -127,6 +129,7 @@ class Aiokafka:
 
     name = "aiokafka"
     text_only = False
+    null_header_values = True
 
     def write(self, bootstrap: str, topic: str, records: Sequence[Record], codec: str, between: Between) -> None:
         asyncio.run(self._write(bootstrap, topic, records, codec, between))
@@ -187,6 +190,7 @@ class KafkaPython:
 
     name = "kafka-python"
     text_only = False
+    null_header_values = False
 
     def write(self, bootstrap: str, topic: str, records: Sequence[Record], codec: str, between: Between) -> None:
         from kafka import KafkaProducer
@@ -199,6 +203,7 @@ class KafkaPython:
             batch_size=BATCH_BYTES,
             max_request_size=1_048_576,
             linger_ms=20,
+            reconnect_backoff_max_ms=500,
         )
         try:
             sent = []
@@ -246,6 +251,7 @@ class Console:
 
     name = "console"
     text_only = True
+    null_header_values = True
 
     def __init__(self, java: Java) -> None:
         self.java = java

@@ -120,8 +120,8 @@ class Server:
         if done.returncode != 0:
             raise AssertionError(f"{self.name}: format ended with {done.returncode}\n{done.stdout}{done.stderr}")
 
-    def start(self) -> None:
-        """Start on what is in the data directory; formatted first when it is new. Returns when clients may connect."""
+    def launch(self) -> None:
+        """Start the process on what is in the data directory, formatted first when it is new; does not wait."""
         if self.process is not None:
             raise AssertionError(f"{self.name} runs already")
         if not (self.data_dir / "meta.properties").exists():
@@ -129,10 +129,15 @@ class Server:
         self.write_properties()
         with self.log_path.open("ab") as out:
             self.process = subprocess.Popen(self.start_command(), stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+
+    def start(self) -> None:
+        """Launch, and return when clients may connect."""
+        self.launch()
         deadline = time.monotonic() + self.ready_timeout_s
         while not self.answers():
-            if self.process.poll() is not None:
-                code, self.process = self.process.returncode, None
+            if self.process is None or self.process.poll() is not None:
+                code = self.process.returncode if self.process else None
+                self.process = None
                 raise AssertionError(f"{self.name} ended with {code} while starting\n{self.log_tail()}")
             if time.monotonic() > deadline:
                 self.kill()

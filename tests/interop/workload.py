@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import random
 import struct
@@ -53,7 +54,7 @@ def make_records(count: int, seed: int, *, text: bool = False, base_timestamp_ms
     Args:
         count: How many.
         seed: Root of every choice.
-        text: Only printable bytes, no header without value: what a console can carry on one line.
+        text: Only printable bytes and no empty key: what a console can carry on one line.
         base_timestamp_ms: Timestamps rise from here, with an out-of-order one in ten; None leaves them to the client.
     """
     rng = random.Random(seed)
@@ -90,6 +91,14 @@ def make_records(count: int, seed: int, *, text: bool = False, base_timestamp_ms
             stamp = base_timestamp_ms + index // 10 - (1_000 if rng.random() < 0.1 else 0)
         records.append(Record(key, value, headers, stamp))
     return records
+
+
+def without_null_header_values(records: Iterable[Record]) -> list[Record]:
+    """The same with empty header values for null ones, for a client that cannot write those."""
+    return [
+        dataclasses.replace(record, headers=tuple((name, data or b"") for name, data in record.headers))
+        for record in records
+    ]
 
 
 def digest(records: Iterable[Record]) -> str:
