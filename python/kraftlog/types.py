@@ -12,7 +12,7 @@ import binascii
 from dataclasses import dataclass
 from typing import NewType, Self
 
-__all__ = ["Epoch", "NodeId", "Offset", "ReplicaKey", "TopicPartition", "Uuid"]
+__all__ = ["ElectionState", "Epoch", "NodeId", "Offset", "ReplicaKey", "TopicPartition", "Uuid"]
 
 NodeId = NewType("NodeId", int)
 Epoch = NewType("Epoch", int)
@@ -75,3 +75,17 @@ class ReplicaKey:
 
     node_id: NodeId
     directory_id: Uuid = Uuid.ZERO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionState:
+    """What a replica has promised and must never forget: its epoch, that epoch's leader, its vote."""
+
+    epoch: Epoch = Epoch(0)
+    leader_id: NodeId | None = None
+    voted_key: ReplicaKey | None = None
+
+    def __post_init__(self) -> None:
+        if self.epoch < 0:
+            msg = f"Epoch {self.epoch} is negative"
+            raise ValueError(msg)

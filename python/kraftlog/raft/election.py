@@ -1,0 +1,50 @@
+"""Counting votes of one election, and what of an election must be durable."""
+
+from __future__ import annotations
+
+from kraftlog.raft.voter_set import VoterSet
+from kraftlog.types import ElectionState, NodeId
+
+__all__ = ["ElectionState", "EpochElection"]
+
+
+class EpochElection:
+    """Who granted and who rejected, in one epoch, over one voter set."""
+
+    __slots__ = ("_answers", "_voters")
+
+    def __init__(self, voters: VoterSet) -> None:
+        """Start with no answer from anyone."""
+        self._voters = voters
+        self._answers: dict[NodeId, bool] = {}
+
+    def record(self, voter_id: NodeId, *, granted: bool) -> None:
+        """Note an answer; the same answer twice changes nothing, the latest answer of a voter counts.
+
+        Raises:
+            ValueError: Not a voter of this election.
+        """
+        if self._voters.get(voter_id) is None:
+            msg = f"{voter_id} is not in the voter set {self._voters.ids}"
+            raise ValueError(msg)
+        self._answers[voter_id] = granted
+
+    def answer(self, voter_id: NodeId) -> bool | None:
+        """What a voter answered; None when it has not."""
+        return self._answers.get(voter_id)
+
+    @property
+    def granting_voters(self) -> tuple[NodeId, ...]:
+        """Ids that granted, ascending."""
+        return tuple(sorted(voter_id for voter_id, granted in self._answers.items() if granted))
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether a majority granted."""
+        return len(self.granting_voters) >= self._voters.majority_size
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether the answers still missing cannot make a majority any more."""
+        missing = len(self._voters) - len(self._answers)
+        return len(self.granting_voters) + missing < self._voters.majority_size

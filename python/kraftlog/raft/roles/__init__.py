@@ -1,0 +1,1 @@
+"""The roles a replica can have, one class a file; transitions between them are made in ``core`` only."""

@@ -1,0 +1,143 @@
+"""Who may vote (KIP-853), and how that and kraft.version changed along the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kraftlog.types import NodeId, Offset, ReplicaKey, Uuid
+
+__all__ = ["BOOTSTRAP_OFFSET", "Endpoint", "LogHistory", "Voter", "VoterSet"]
+
+BOOTSTRAP_OFFSET = Offset(-1)
+"""Offset given to what comes from the 0-0 checkpoint: in force, but not yet in the log."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a voter listens, by listener name."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """One voter: who it is, where it is, which kraft.version levels it can run."""
+
+    key: ReplicaKey
+    endpoints: tuple[Endpoint, ...] = ()
+    min_kraft_version: int = 0
+    max_kraft_version: int = 0
+
+
+class VoterSet:
+    """An immutable set of voters with distinct ids."""
+
+    __slots__ = ("_voters",)
+
+    def __init__(self, voters: Iterable[Voter] = ()) -> None:
+        """Take the voters.
+
+        Raises:
+            ValueError: Two voters have the same id.
+        """
+        result: dict[NodeId, Voter] = {}
+        for voter in voters:
+            if voter.key.node_id in result:
+                msg = f"Voter id {voter.key.node_id} is in the set twice"
+                raise ValueError(msg)
+            result[voter.key.node_id] = voter
+        self._voters: Mapping[NodeId, Voter] = dict(sorted(result.items()))
+
+    def __len__(self) -> int:
+        return len(self._voters)
+
+    def __iter__(self) -> Iterator[Voter]:
+        return iter(self._voters.values())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VoterSet) and self._voters == other._voters
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._voters.values()))
+
+    def __repr__(self) -> str:
+        return f"VoterSet({list(self._voters.values())!r})"
+
+    @property
+    def ids(self) -> tuple[NodeId, ...]:
+        """Ids in ascending order."""
+        return tuple(self._voters)
+
+    @property
+    def majority_size(self) -> int:
+        """How many voters make a majority."""
+        return len(self._voters) // 2 + 1
+
+    def get(self, node_id: NodeId) -> Voter | None:
+        """The voter with this id."""
+        return self._voters.get(node_id)
+
+    def contains(self, key: ReplicaKey) -> bool:
+        """Whether this replica is a voter: same id and, where the set knows one, same directory id."""
+        voter = self._voters.get(key.node_id)
+        return voter is not None and (
+            voter.key.directory_id == Uuid.ZERO or voter.key.directory_id == key.directory_id
+        )
+
+    def is_only_voter(self, key: ReplicaKey) -> bool:
+        """Whether this replica alone is a majority."""
+        return len(self._voters) == 1 and self.contains(key)
+
+
+class LogHistory(Generic[T]):
+    """Values in force from an offset on, as control records in the log set them.
+
+    A value counts as soon as its record is in the log, committed or not, and goes away when the log is truncated
+    below it.
+    """
+
+    __slots__ = ("_entries", "_initial")
+
+    def __init__(self, initial: T) -> None:
+        """Start with the value in force while the log has no such record."""
+        self._initial = initial
+        self._entries: list[tuple[Offset, T]] = []
+
+    def add(self, offset: Offset, value: T) -> None:
+        """Note the value of a record at ``offset``.
+
+        Raises:
+            ValueError: An entry at or above that offset is there already.
+        """
+        if self._entries and offset <= self._entries[-1][0]:
+            msg = f"Offset {offset} is not above {self._entries[-1][0]}"
+            raise ValueError(msg)
+        self._entries.append((offset, value))
+
+    @property
+    def latest(self) -> T:
+        """The value in force at the end of the log."""
+        return self._entries[-1][1] if self._entries else self._initial
+
+    @property
+    def latest_offset(self) -> Offset | None:
+        """Offset of the record that set the latest value; None when no record did."""
+        return self._entries[-1][0] if self._entries else None
+
+    def value_before(self, end_offset: Offset) -> T:
+        """The value that records below ``end_offset`` set."""
+        for offset, value in reversed(self._entries):
+            if offset < end_offset:
+                return value
+        return self._initial
+
+    def truncate_to(self, end_offset: Offset) -> None:
+        """Forget values whose records are at or above ``end_offset``."""
+        while self._entries and self._entries[-1][0] >= end_offset:
+            self._entries.pop()

@@ -1,0 +1,207 @@
+"""Checkpoints (KIP-630): ``<end offset>-<epoch>.checkpoint`` files of record batches.
+
+A file holds a control batch that begins with SnapshotHeader (at kraft.version 1 followed by KRaftVersion and
+Voters), data batches, and a control batch with SnapshotFooter. Offsets inside the file count from 0.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from kraftlog._kraftlog import RecordBatch, encode_batch, read_batches
+from kraftlog.errors import CorruptRecordError
+from kraftlog.storage.atomic_file import flush_directory, replace_file
+from kraftlog.types import Epoch, Offset
+from kraftlog.wire.messages.control_records import (
+    KRaftVersionRecord,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+from kraftlog.wire.records import ControlRecord, decode_control_record, encode_control_record
+
+__all__ = [
+    "BOOTSTRAP_SNAPSHOT_ID",
+    "SNAPSHOT_RECORDS_PER_BATCH",
+    "Snapshot",
+    "SnapshotId",
+    "delete_snapshot",
+    "encode_snapshot",
+    "list_snapshots",
+    "read_snapshot",
+    "write_snapshot",
+]
+
+SNAPSHOT_RECORDS_PER_BATCH = 1024
+
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SnapshotId:
+    """What a checkpoint stands for: every record below ``end_offset``, the last of them written in ``epoch``."""
+
+    end_offset: Offset
+    epoch: Epoch
+
+    @property
+    def file_name(self) -> str:
+        """``00000000000000000045-0000000001.checkpoint``."""
+        return f"{self.end_offset:020}-{self.epoch:010}.checkpoint"
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        """Read a file name; None when it is not that of a finished checkpoint."""
+        match = _NAME.fullmatch(name)
+        return None if match is None else cls(Offset(int(match[1])), Epoch(int(match[2])))
+
+    def __str__(self) -> str:
+        return f"{self.end_offset}-{self.epoch}"
+
+
+BOOTSTRAP_SNAPSHOT_ID = SnapshotId(Offset(0), Epoch(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A checkpoint read whole.
+
+    Args:
+        last_contained_log_timestamp: Append time of the last record the snapshot stands for, Unix ms.
+        kraft_version: Level of its KRaftVersion record; 0 when it has none.
+        voters: Its Voters record, if any.
+        values: Values of the data records (framed metadata records), in order.
+    """
+
+    last_contained_log_timestamp: int = 0
+    kraft_version: int = 0
+    voters: VotersRecord | None = None
+    values: list[bytes] = field(default_factory=list)
+
+
+def _control_batch(records: Sequence[ControlRecord], *, base_offset: int, epoch: int, now_ms: int) -> bytes:
+    pairs = [encode_control_record(record) for record in records]
+    return encode_batch(
+        [(now_ms, key, value, ()) for key, value in pairs],
+        base_offset=base_offset,
+        partition_leader_epoch=epoch,
+        control=True,
+    )
+
+
+def encode_snapshot(snapshot: Snapshot, *, epoch: Epoch, now_ms: int) -> bytes:
+    """Return the bytes of a checkpoint file.
+
+    Args:
+        snapshot: The content; KRaftVersion and Voters records are written only from kraft.version 1 on.
+        epoch: The epoch of the snapshot id; every batch carries it.
+        now_ms: Unix time given to all batches.
+    """
+    header: list[ControlRecord] = [
+        SnapshotHeaderRecord(version=0, last_contained_log_timestamp=snapshot.last_contained_log_timestamp)
+    ]
+    if snapshot.kraft_version > 0:
+        header.append(KRaftVersionRecord(version=0, k_raft_version=snapshot.kraft_version))
+        if snapshot.voters is not None:
+            header.append(snapshot.voters)
+    parts = [_control_batch(header, base_offset=0, epoch=epoch, now_ms=now_ms)]
+    offset = len(header)
+    for start in range(0, len(snapshot.values), SNAPSHOT_RECORDS_PER_BATCH):
+        values = snapshot.values[start : start + SNAPSHOT_RECORDS_PER_BATCH]
+        parts.append(
+            encode_batch(
+                [(now_ms, None, value, ()) for value in values], base_offset=offset, partition_leader_epoch=epoch
+            )
+        )
+        offset += len(values)
+    footer = SnapshotFooterRecord(version=0)
+    parts.append(_control_batch([footer], base_offset=offset, epoch=epoch, now_ms=now_ms))
+    return b"".join(parts)
+
+
+def write_snapshot(directory: Path, snapshot_id: SnapshotId, data: bytes) -> Path:
+    """Make a checkpoint durable under its final name; a crash before that leaves no file of that name.
+
+    Raises:
+        OSError: It could not be written; nothing is left under the final name.
+    """
+    path = directory / snapshot_id.file_name
+    replace_file(path, data, temporary=path.with_name(path.name + ".part"))
+    return path
+
+
+def list_snapshots(directory: Path) -> list[SnapshotId]:
+    """Ids of the finished checkpoints of a metadata log directory, oldest first; left-over parts are removed."""
+    found: list[SnapshotId] = []
+    for entry in os.scandir(directory):
+        snapshot_id = SnapshotId.parse(entry.name)
+        if snapshot_id is not None:
+            found.append(snapshot_id)
+        elif entry.name.endswith((".checkpoint.part", ".checkpoint.deleted")):
+            Path(entry.path).unlink(missing_ok=True)
+    return sorted(found)
+
+
+def delete_snapshot(directory: Path, snapshot_id: SnapshotId) -> None:
+    """Remove a checkpoint durably; it is no error when it is gone already."""
+    (directory / snapshot_id.file_name).unlink(missing_ok=True)
+    flush_directory(directory)
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """Read a checkpoint whole, checking every CRC.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        CorruptRecordError: A batch is damaged, or header or footer are missing: the file is not a whole snapshot.
+    """
+    data = path.read_bytes()
+    last_contained_log_timestamp: int | None = None
+    kraft_version = 0
+    voters: VotersRecord | None = None
+    values: list[bytes] = []
+    finished = False
+    for batch in read_batches(data):
+        if finished:
+            msg = f"{path}: position {batch.position}: a batch follows the snapshot footer"
+            raise CorruptRecordError(msg)
+        if not batch.is_control:
+            values.extend(value for _, _, _, value, _ in batch.records() if value is not None)
+            continue
+        for record in _control_records(path, batch):
+            match record:
+                case SnapshotHeaderRecord():
+                    last_contained_log_timestamp = record.last_contained_log_timestamp
+                case KRaftVersionRecord():
+                    kraft_version = record.k_raft_version
+                case VotersRecord():
+                    voters = record
+                case SnapshotFooterRecord():
+                    finished = True
+                case _:
+                    pass
+    if last_contained_log_timestamp is None or not finished:
+        missing = "header" if last_contained_log_timestamp is None else "footer"
+        msg = f"{path}: the snapshot {missing} is missing in {len(data)} bytes"
+        raise CorruptRecordError(msg)
+    return Snapshot(
+        last_contained_log_timestamp=last_contained_log_timestamp,
+        kraft_version=kraft_version,
+        voters=voters,
+        values=values,
+    )
+
+
+def _control_records(path: Path, batch: RecordBatch) -> Iterator[ControlRecord]:
+    for offset, _, key, value, _ in batch.records():
+        if key is None or value is None:
+            msg = f"{path}: position {batch.position}: control record {offset} has no key or no value"
+            raise CorruptRecordError(msg)
+        record = decode_control_record(key, value)
+        if record is not None:
+            yield record
