@@ -19,7 +19,8 @@ from kraftlog.storage.atomic_file import replace_file
 from kraftlog.storage.snapshot_file import Snapshot, encode_snapshot, read_snapshot
 from kraftlog.types import Epoch
 from kraftlog.wire.messages.metadata_records import FeatureLevelRecord
-from kraftlog.wire.records import MetadataRecord, decode_metadata_record, encode_metadata_record
+from kraftlog.wire.records import decode_metadata_record, encode_metadata_record
+from kraftlog.wire.struct import Message
 
 __all__ = ["BOOTSTRAP_NAME", "BootstrapMetadata", "read_bootstrap", "write_bootstrap"]
 
@@ -30,7 +31,7 @@ BOOTSTRAP_NAME = "bootstrap.checkpoint"
 class BootstrapMetadata:
     """Initial metadata records and where they came from."""
 
-    records: Sequence[MetadataRecord]
+    records: Sequence[Message]
     source: str
 
     @property
@@ -50,9 +51,9 @@ class BootstrapMetadata:
         raise LogError(msg)
 
     @classmethod
-    def from_levels(cls, levels: Mapping[str, int], *, source: str, extra: Sequence[MetadataRecord] = ()) -> BootstrapMetadata:
+    def from_levels(cls, levels: Mapping[str, int], *, source: str, extra: Sequence[Message] = ()) -> BootstrapMetadata:
         """Records that set these feature levels: metadata.version first, then by name, zeros and kraft.version left out."""
-        records: list[MetadataRecord] = [
+        records: list[Message] = [
             FeatureLevelRecord(name=METADATA_VERSION, feature_level=levels[METADATA_VERSION])
         ]
         records += [

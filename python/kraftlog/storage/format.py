@@ -30,7 +30,7 @@ from kraftlog.storage.meta_properties import (
 )
 from kraftlog.storage.snapshot_file import BOOTSTRAP_SNAPSHOT_ID, Snapshot, encode_snapshot, write_snapshot
 from kraftlog.types import NodeId, Uuid
-from kraftlog.wire.records import MetadataRecord
+from kraftlog.wire.struct import Message
 
 __all__ = ["METADATA_PARTITION_NAME", "FormatError", "Formatter"]
 
@@ -77,7 +77,7 @@ class Formatter:
     has_dynamic_quorum: bool = False
     controller_listener_name: str = "CONTROLLER"
     ignore_formatted: bool = False
-    extra_records: Sequence[MetadataRecord] = ()
+    extra_records: Sequence[Message] = ()
     new_uuid: Callable[[], Uuid] = random_uuid
     now_ms: Callable[[], int] = _now_ms
     report: Callable[[str], None] = print

@@ -23,7 +23,8 @@ from kraftlog.wire.messages.control_records import (
     SnapshotHeaderRecord,
     VotersRecord,
 )
-from kraftlog.wire.records import ControlRecord, decode_control_record, encode_control_record
+from kraftlog.wire.records import decode_control_record, encode_control_record
+from kraftlog.wire.struct import Message
 
 __all__ = [
     "BOOTSTRAP_SNAPSHOT_ID",
@@ -84,7 +85,7 @@ class Snapshot:
     values: list[bytes] = field(default_factory=list)
 
 
-def _control_batch(records: Sequence[ControlRecord], *, base_offset: int, epoch: int, now_ms: int) -> bytes:
+def _control_batch(records: Sequence[Message], *, base_offset: int, epoch: int, now_ms: int) -> bytes:
     pairs = [encode_control_record(record) for record in records]
     return encode_batch(
         [(now_ms, key, value, ()) for key, value in pairs],
@@ -102,7 +103,7 @@ def encode_snapshot(snapshot: Snapshot, *, epoch: Epoch, now_ms: int) -> bytes:
         epoch: The epoch of the snapshot id; every batch carries it.
         now_ms: Unix time given to all batches.
     """
-    header: list[ControlRecord] = [
+    header: list[Message] = [
         SnapshotHeaderRecord(version=0, last_contained_log_timestamp=snapshot.last_contained_log_timestamp)
     ]
     if snapshot.kraft_version > 0:
@@ -197,11 +198,11 @@ def read_snapshot(path: Path) -> Snapshot:
     )
 
 
-def _control_records(path: Path, batch: RecordBatch) -> Iterator[ControlRecord]:
+def _control_records(path: Path, batch: RecordBatch) -> Iterator[Message]:
     for offset, _, key, value, _ in batch.records():
         if key is None or value is None:
             msg = f"{path}: position {batch.position}: control record {offset} has no key or no value"
             raise CorruptRecordError(msg)
-        record = decode_control_record(key, value)
+        _, record = decode_control_record(key, value)
         if record is not None:
             yield record
