@@ -145,8 +145,11 @@ def metadata_version(feature_level: int) -> MetadataVersion:
     for version in _METADATA_VERSIONS:
         if version.feature_level == feature_level:
             return version
-    msg = f"No MetadataVersion with feature level {feature_level}. Valid feature levels are from {MINIMUM_VERSION.feature_level} to {_METADATA_VERSIONS[-1].feature_level}."
-    raise ValueError(msg)
+    highest = _METADATA_VERSIONS[-1].feature_level
+    raise ValueError(
+        f"No MetadataVersion with feature level {feature_level}. Valid feature levels are from"
+        f" {MINIMUM_VERSION.feature_level} to {highest}."
+    )
 
 
 def metadata_version_from_string(text: str) -> MetadataVersion:
@@ -156,7 +159,7 @@ def metadata_version_from_string(text: str) -> MetadataVersion:
         ValueError: The text names no production level.
     """
     for version in reversed(production_metadata_versions()):
-        if text == version.name or text == version.release or text.startswith(version.release + "."):
+        if text in (version.name, version.release) or text.startswith(version.release + "."):
             return version
     supported = ", ".join(version.name for version in production_metadata_versions())
     msg = f"Unknown metadata.version '{text}'. Supported metadata.version are: {supported}"

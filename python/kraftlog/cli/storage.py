@@ -95,9 +95,7 @@ class _Config:
                 if listener.upper() == name.upper():
                     host, _, port = address.rpartition(":")
                     host = host.removeprefix("[").removesuffix("]") or "localhost"
-                    return DynamicVoter(
-                        node_id=self.node_id, host=host, port=int(port), directory_id=directory_id
-                    )
+                    return DynamicVoter(node_id=self.node_id, host=host, port=int(port), directory_id=directory_id)
         msg = "No controller listeners found."
         raise FormatError(msg)
 
@@ -192,7 +190,8 @@ def _info(config: _Config) -> int:
         elif metadata is None:
             metadata = properties
         elif (properties.cluster_id, properties.node_id) != (metadata.cluster_id, metadata.node_id):
-            problems.append(f"Metadata for {directory}/meta.properties was {properties}, but other directories featured {metadata}")
+            was = f"was {properties}, but other directories featured {metadata}"
+            problems.append(f"Metadata for {directory}/meta.properties {was}")
     _print_list("Found log director", found, "y", "ies")
     if metadata is not None:
         print(f"Found metadata: {metadata}\n")
@@ -325,7 +324,9 @@ def _scram_record(text: str) -> UserScramCredentialRecord:
         raise FormatError(msg)
     iterations = int(fields.get("iterations", _SCRAM_DEFAULT_ITERATIONS))
     if not _SCRAM_DEFAULT_ITERATIONS <= iterations <= _SCRAM_MAX_ITERATIONS:
-        bound = "less than the minimum 4096" if iterations < _SCRAM_DEFAULT_ITERATIONS else "greater than the maximum 16384"
+        bound = (
+            "less than the minimum 4096" if iterations < _SCRAM_DEFAULT_ITERATIONS else "greater than the maximum 16384"
+        )
         msg = f"The 'iterations' value must be valid: {iterations} is {bound}"
         raise FormatError(msg)
     code, digest = _SCRAM_MECHANISMS[mechanism]

@@ -199,7 +199,9 @@ class TopicsImage:
         topic = self._existing(record.topic_id, f"a change of partition {record.partition_id}")
         before = topic.partitions.get(record.partition_id)
         if before is None:
-            raise CorruptRecordError(f"a change names partition {topic.name}-{record.partition_id}, which does not exist")
+            raise CorruptRecordError(
+                f"a change names partition {topic.name}-{record.partition_id}, which does not exist"
+            )
         partition = before.merge(record)
         topic.partitions[partition.partition] = partition
         delta.changed_partitions[topic.topic_id, partition.partition] = partition

@@ -295,9 +295,7 @@ class RaftCore:
             return ErrorCode.INVALID_REQUEST
         return 0
 
-    def _check_leader_request(
-        self, cluster_id: str | None, leader_id: NodeId, leader_epoch: Epoch, now_ms: int
-    ) -> int:
+    def _check_leader_request(self, cluster_id: str | None, leader_id: NodeId, leader_epoch: Epoch, now_ms: int) -> int:
         if self._is_other_cluster(cluster_id):
             return ErrorCode.INCONSISTENT_CLUSTER_ID
         if leader_epoch < self.epoch:

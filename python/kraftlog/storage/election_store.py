@@ -53,7 +53,7 @@ class ElectionStore:
             raise LogError(msg) from error
         return self._decode(data)
 
-    def _decode(self, data: Any) -> ElectionState:  # noqa: ANN401 - JSON may hold anything
+    def _decode(self, data: Any) -> ElectionState:
         if not isinstance(data, Mapping):
             msg = f"{self.path}: a JSON object is expected, found {type(data).__name__}"
             raise LogError(msg)

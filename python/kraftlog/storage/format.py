@@ -240,6 +240,4 @@ def _describe(bootstrap: BootstrapMetadata) -> str:
         fields = ", ".join(f"{_java_name(name)}={_java_text(getattr(record, name))}" for name in names)
         parts.append(f"ApiMessageAndVersion({type(record).__name__}({fields}) at version 0)")
     level = bootstrap.metadata_version.feature_level
-    return (
-        f"BootstrapMetadata(records=[{', '.join(parts)}], metadataVersionLevel={level}, source={bootstrap.source})"
-    )
+    return f"BootstrapMetadata(records=[{', '.join(parts)}], metadataVersionLevel={level}, source={bootstrap.source})"

@@ -26,9 +26,7 @@ class Leader(Role):
 
     name = "leader"
 
-    def __init__(
-        self, epoch: Epoch, *, local_key: ReplicaKey, voters: VoterSet, epoch_start_offset: Offset
-    ) -> None:
+    def __init__(self, epoch: Epoch, *, local_key: ReplicaKey, voters: VoterSet, epoch_start_offset: Offset) -> None:
         """Enter the role; the high watermark is unknown until a majority holds a record of this epoch."""
         super().__init__(epoch)
         self._local_key = local_key
@@ -74,7 +72,10 @@ class Leader(Role):
 
     def _update_high_watermark(self) -> bool:
         known = sorted(
-            (Offset(-1) if replica.log_end_offset is None else replica.log_end_offset for replica in self._replicas.values()),
+            (
+                Offset(-1) if replica.log_end_offset is None else replica.log_end_offset
+                for replica in self._replicas.values()
+            ),
             reverse=True,
         )
         candidate = known[len(known) // 2]
