@@ -105,6 +105,12 @@ impl<'a> BatchHeader<'a> {
         Self(bytes)
     }
 
+    /// The header bytes.
+    #[inline]
+    pub const fn as_bytes(&self) -> &'a [u8; HEADER_SIZE] {
+        self.0
+    }
+
     field!(
         /// Offset of the first record as written; kept by compaction when that record is gone.
         base_offset, i64, 0, 1, 2, 3, 4, 5, 6, 7

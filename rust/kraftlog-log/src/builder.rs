@@ -7,6 +7,9 @@ use crate::compression::{self, check_level, Codec, CodecError};
 use crate::varint::{unsigned_varint_size, varint_size, varlong_size, write_varint, zigzag32, zigzag64};
 use crate::{Error, Result};
 
+mod columns;
+pub use columns::{encode_columns, Column, Slices, Timestamps};
+
 /// Header fields of a batch to build, and how to compress it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchOptions {
@@ -208,6 +211,27 @@ impl BatchBuilder {
         self.last_offset_delta = offset_delta;
         self.record_count += 1;
         Ok(())
+    }
+
+    /// Adds a record without headers, in a new batch if it would take the current one past `batch_bytes_max`.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append) and [`next_batch`](Self::next_batch).
+    #[inline]
+    pub fn append_within(
+        &mut self,
+        batch_bytes_max: Option<usize>,
+        timestamp: i64,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        if let Some(most) = batch_bytes_max {
+            let size = Prefix::SIZE + 1 + key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len);
+            if self.record_count > 0 && self.batch_bytes() + size > most {
+                self.next_batch()?;
+            }
+        }
+        self.append(timestamp, key, value, &[])
     }
 
     /// Ends the current batch, if it has records, and begins one at the offset and sequence after it.

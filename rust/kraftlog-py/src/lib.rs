@@ -2,6 +2,8 @@
 use pyo3::prelude::*;
 
 mod arrow;
+mod arrow_import;
+mod buffer;
 mod errors;
 mod log;
 mod records;
