@@ -15,6 +15,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kraftlog.error_code import ErrorCode
 
 __all__ = [
@@ -43,12 +45,14 @@ class KafkaError(KraftlogError):
     Args:
         code: The int16 code, as in the protocol's table.
         message: What happened, with values; the table's name when absent.
+        record_errors: Index in the batch and reason of each refused record, for a produce response.
     """
 
-    def __init__(self, code: int, message: str | None = None) -> None:
+    def __init__(self, code: int, message: str | None = None, record_errors: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
+        self.record_errors = record_errors
 
     @property
     def name(self) -> str:

@@ -28,10 +28,7 @@ impl From<PyLogError> for PyErr {
             Error::Corrupt { .. } => CorruptRecordError::new_err(text),
             Error::OffsetOutOfRange { .. } => OffsetOutOfRangeError::new_err(text),
             Error::Poisoned { .. } => PoisonedLogError::new_err(text),
-            Error::Rejected { code, record_errors, .. } if !record_errors.is_empty() => {
-                rejected_records(code, text, record_errors)
-            }
-            Error::Rejected { code, .. } => KafkaError::new_err((code, text)),
+            Error::Rejected { code, record_errors, .. } => KafkaError::new_err((code, text, record_errors)),
             Error::Io { ref source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
                 PyFileNotFoundError::new_err(text)
             }
@@ -42,15 +39,4 @@ impl From<PyLogError> for PyErr {
             _ => LogError::new_err(text),
         }
     }
-}
-
-/// A KafkaError whose `record_errors` name the refused records, as a produce response does.
-fn rejected_records(code: i16, text: String, record_errors: Vec<(i32, String)>) -> PyErr {
-    Python::attach(|py| {
-        let error = KafkaError::new_err((code, text));
-        match error.value(py).setattr("record_errors", record_errors) {
-            Ok(()) => error,
-            Err(failure) => failure,
-        }
-    })
 }
