@@ -38,7 +38,10 @@ RECORD_MODULES = {
     ("kafka-storage", "metadata"): ("storage_records", "Tiered storage metadata and the producer snapshot file."),
     ("kafka-storage", "data"): ("storage_records", "Tiered storage metadata and the producer snapshot file."),
     ("kafka-group-coordinator", "coordinator-key"): ("group_coordinator_records", "Records of ``__consumer_offsets``."),
-    ("kafka-share-coordinator", "coordinator-key"): ("share_coordinator_records", "Records of ``__share_group_state``."),
+    ("kafka-share-coordinator", "coordinator-key"): (
+        "share_coordinator_records",
+        "Records of ``__share_group_state``.",
+    ),
     ("kafka-transaction-coordinator", "coordinator-key"): (
         "transaction_coordinator_records",
         "Records of ``__transaction_state``.",
@@ -89,8 +92,7 @@ def struct_table(schema: Facts) -> dict[str, list[Facts]]:
                 structs.setdefault(field["type"].removeprefix("[]"), field["fields"])
                 walk(field["fields"])
 
-    for name, fields in (schema.get("structs") or {}).items():
-        structs[name] = fields
+    structs.update(schema.get("structs") or {})
     for fields in list(structs.values()):
         walk(fields)
     return structs
@@ -315,10 +317,14 @@ def message_files(schemas: list[Schema], apis: list[Facts]) -> dict[Path, str]:
             stem, doc = "embedded", "Values carried inside other messages: consumer protocol, principal."
         else:
             module = (schema.module, schema.kind.replace("coordinator-value", "coordinator-key"))
-            stem, doc = RECORD_MODULES.get(module, ("control_records", "Control records: what a log says about itself."))
+            stem, doc = RECORD_MODULES.get(
+                module, ("control_records", "Control records: what a log says about itself.")
+            )
         modules.setdefault(stem, (doc, []))[1].append(schema)
     files = {MESSAGES / f"{stem}.py": module_source(doc, members) for stem, (doc, members) in modules.items()}
-    files[MESSAGES / "__init__.py"] = HEADER + '"""Every message of the protocol, one module an API key; import the module you need."""\n'
+    files[MESSAGES / "__init__.py"] = (
+        HEADER + '"""Every message of the protocol, one module an API key; import the module you need."""\n'
+    )
     return files
 
 
@@ -368,7 +374,6 @@ def metadata_rows(schemas: list[Schema]) -> list[str]:
 def error_source(new: Facts) -> str:
     """The table of error codes."""
     errors = sorted(new["errors"], key=lambda item: item["code"])
-    retriable = ", ".join(str(error["code"]) for error in errors if error["retriable"])
     return "\n".join(
         [
             HEADER + '"""The error codes of the protocol and which of them a client may retry."""',
@@ -396,9 +401,11 @@ def error_source(new: Facts) -> str:
             "        return code in _RETRIABLE",
             "",
             "",
-            '_NAMES: Final = {value: name for name, value in vars(ErrorCode).items() if name.isupper()}',
+            "_NAMES: Final = {value: name for name, value in vars(ErrorCode).items() if name.isupper()}",
             "_RETRIABLE: Final = frozenset(",
-            "    (" + retriable + ")",
+            "    (",
+            *[f"        ErrorCode.{error['name']}," for error in errors if error["retriable"]],
+            "    )",
             ")",
             "",
         ]

@@ -1,7 +1,7 @@
 """Typed face of the Rust extension ``kraftlog._kraftlog`` (checked by stubtest)."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias, final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypeVar, final
 
 from typing_extensions import Buffer
 
@@ -9,6 +9,8 @@ _Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 _TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
 _Header: TypeAlias = tuple[str | bytes, Buffer | None]
 _Record: TypeAlias = tuple[int, Buffer | None, Buffer | None, Sequence[_Header]]
+
+_M = TypeVar("_M")
 
 build_profile: str
 
@@ -223,3 +225,80 @@ class RecordBatch:
         Raises:
             CorruptRecordError: The body does not decompress within its bound, or a record is damaged.
         """
+
+# -- wire ---------------------------------------------------------------------------------------------------------------
+
+class StructBase:
+    """Base of every message class: keyword arguments over Kafka's defaults, frozen."""
+
+    def __init__(self, **values: Any) -> None: ...
+    def __setattr__(self, name: str, value: Any, /) -> None: ...
+    def __delattr__(self, name: str, /) -> None: ...
+
+def decode_message(cls: type[_M], buffer: Buffer, version: int, *, max_elements: int = 1048576) -> _M:
+    """Read one message that fills the buffer; records become memoryviews of it."""
+
+def decode_prefix(cls: type[_M], buffer: Buffer, version: int, *, max_elements: int = 1048576) -> tuple[_M, int]:
+    """Read one message from the start of the buffer; also the position after it."""
+
+def encode_message(message: StructBase, version: int) -> bytes:
+    """The bytes of one message."""
+
+def encode_parts(message: StructBase, version: int) -> list[Any]:
+    """The bytes of one message; values of type records stay items of their own."""
+
+@final
+class FrameCodec:
+    """Decodes and encodes whole frames by API key; the face of ``kraftlog.wire.frame``."""
+
+    def __new__(
+        cls, request_header: type[Any], response_header: type[Any], registry: Mapping[int, Any]
+    ) -> FrameCodec: ...
+    def decode_request(self, frame: Buffer) -> tuple[Any, Any]:
+        """Header and request of a frame without its size."""
+
+    def encode_response(self, api_key: int, version: int, correlation_id: int, response: Any) -> list[Any]:
+        """Buffers of a response; the first begins with the size of the frame."""
+
+    def encode_request(
+        self, api_key: int, version: int, correlation_id: int, client_id: str | None, request: Any
+    ) -> list[Any]:
+        """Buffers of a request; the first begins with the size of the frame."""
+
+    def decode_response(self, api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
+        """Correlation id and response of a frame without its size."""
+
+@final
+class FrameReader:
+    """Cuts the bytes of one connection into frames, sizes checked before any memory follows them.
+
+    Use either ``feed``, or the pair of an ``asyncio.BufferedProtocol``: ``get_buffer`` and ``buffer_updated``.
+    Frames come without their size, as bytes, or as a bytearray of their own when larger than 64 KiB (received in
+    place).
+
+    Args:
+        max_frame_bytes: The largest frame accepted (``socket.request.max.bytes``).
+    """
+
+    def __new__(cls, max_frame_bytes: int) -> FrameReader: ...
+    @property
+    def max_frame_bytes(self) -> int: ...
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of an incomplete frame that are held."""
+
+    def set_max_frame_bytes(self, max_frame_bytes: int) -> None:
+        """Raise or lower the limit, as after authentication."""
+
+    def get_buffer(self, size_hint: int, /) -> memoryview:
+        """Where the next bytes of the connection go."""
+
+    def buffer_updated(self, count: int) -> list[bytes | bytearray]:
+        """Frames completed by ``count`` bytes that were put into the buffer.
+
+        Raises:
+            RemoteProtocolError: A size is negative or above the limit; the text names it.
+        """
+
+    def feed(self, data: Buffer) -> list[bytes | bytearray]:
+        """Frames completed by bytes that arrived; raises as ``buffer_updated``."""

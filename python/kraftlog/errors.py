@@ -1,16 +1,16 @@
 """Every exception kraftlog raises.
 
-    KraftlogError
-      KafkaError                any code of the protocol: .code, .name, .retriable
-      ProtocolError             bytes or order that no version allows
-        LocalProtocolError      our fault: a message that cannot be encoded as asked
-        RemoteProtocolError     the peer's fault: bytes that do not decode
-          UnsupportedVersionError   an API key or version that is not served
-      LogError                  the log on disk
-        CorruptRecordError      stored bytes are not what was written
-        OffsetOutOfRangeError   outside [log_start_offset, log_end_offset]
-        PoisonedLogError        an earlier write or fsync failed; nothing is retried
-      NodeClosedError           the node was stopped
+KraftlogError
+  KafkaError                any code of the protocol: .code, .name, .retriable
+  ProtocolError             bytes or order that no version allows
+    LocalProtocolError      our fault: a message that cannot be encoded as asked
+    RemoteProtocolError     the peer's fault: bytes that do not decode
+      UnsupportedVersionError   an API key or version that is not served
+  LogError                  the log on disk
+    CorruptRecordError      stored bytes are not what was written
+    OffsetOutOfRangeError   outside [log_start_offset, log_end_offset]
+    PoisonedLogError        an earlier write or fsync failed; nothing is retried
+  NodeClosedError           the node was stopped
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Messages inside records: of the metadata log, of control batches and of the coordinators' topics.
 
-    metadata record      uvarint 1 (frame version), uvarint type, uvarint version, body; the record has no key
-    control record       key: int16 0 (key version), int16 type; value: the version is its first int16
-    coordinator record   key: int16 type, body in version 0; value: int16 version, body
+metadata record      uvarint 1 (frame version), uvarint type, uvarint version, body; the record has no key
+control record       key: int16 0 (key version), int16 type; value: the version is its first int16
+coordinator record   key: int16 type, body in version 0; value: int16 version, body
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import struct
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kraftlog._kraftlog import decode_message
 from kraftlog.errors import LocalProtocolError, RemoteProtocolError
 from kraftlog.wire.api_table import METADATA_RECORDS
-from kraftlog.wire.codec import decode_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +45,7 @@ CONTROL_RECORDS: Mapping[int, str] = {
     5: "KRaftVersionRecord",
     6: "VotersRecord",
 }
-CONTROL_TYPES: Mapping[str, int] = {name: kind for kind, name in CONTROL_RECORDS.items() if kind >= 2}  # noqa: PLR2004
+CONTROL_TYPES: Mapping[str, int] = {name: kind for kind, name in CONTROL_RECORDS.items() if kind >= 2}
 
 
 def _message_class(module: str, name: str) -> Any:

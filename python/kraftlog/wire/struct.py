@@ -11,15 +11,16 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from kraftlog.wire.codec import decode_message, encode_message
+from kraftlog._kraftlog import StructBase, decode_message, encode_message
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
 
     from typing_extensions import Buffer
 else:
+    Buffer = Any
 
-    def dataclass(**_options):
+    def dataclass(**_options: Any) -> Any:
         """The metaclass has done the work already."""
         return lambda cls: cls
 
@@ -37,11 +38,10 @@ class _StructType(type):
         if not bases or "SCHEMA" not in namespace:
             return super().__new__(mcs, name, bases, namespace)
         names = tuple(field for field in namespace.get("__annotations__", ()) if not field.isupper())
-        defaults = [namespace.pop(field) for field in names]
+        namespace["DEFAULTS"] = [namespace.pop(field) for field in names]
+        namespace["FIELDS"] = names
         namespace["__slots__"] = (*names, "unknown_tagged_fields")
         namespace["__match_args__"] = ()
-        namespace["FIELDS"] = names
-        namespace["DEFAULTS"] = defaults
         cls = super().__new__(mcs, name, bases, namespace)
         if "API_KEY" in namespace:
             structs = {key: value for key, value in namespace.items() if isinstance(value, _StructType)}
@@ -82,14 +82,10 @@ class _FieldsOfInstance:
         return _dataclass_fields(owner)
 
 
-class _StructBase(metaclass=_StructType):
-    __slots__ = ()
-
-
 if TYPE_CHECKING:
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class Struct:
+    class Struct(StructBase):
         """Base of nested structs and of messages."""
 
         SCHEMA: ClassVar[str]
@@ -100,36 +96,32 @@ if TYPE_CHECKING:
 
 else:
 
-    class Struct(metaclass=_StructType):
+    class Struct(StructBase, metaclass=_StructType):
         """Base of nested structs and of messages."""
 
         __slots__ = ()
         __dataclass_fields__ = _FieldsOfInstance()
 
-        def __init__(self, **values):
-            for name, default in zip(self.FIELDS, self.DEFAULTS):
-                object.__setattr__(self, name, values.pop(name, default))
-            object.__setattr__(self, "unknown_tagged_fields", values.pop("unknown_tagged_fields", ()))
-            if values:
-                raise TypeError(f"{type(self).__name__} has no field {next(iter(values))!r}")
-
-        def __setattr__(self, name, value):
-            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-
-        def __delattr__(self, name):
-            raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
-
-        def __eq__(self, other):
+        def __eq__(self, other: object) -> bool:
             if type(self) is not type(other):
                 return NotImplemented
-            return all(getattr(self, n) == getattr(other, n) for n in (*self.FIELDS, "unknown_tagged_fields"))
+            return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
-        def __hash__(self):
-            return hash(tuple(getattr(self, n) for n in self.FIELDS))
+        def __hash__(self) -> int:
+            return hash(tuple(getattr(self, name) for name in self.__slots__))
 
-        def __repr__(self):
-            shown = [n for n, d in zip(self.FIELDS, self.DEFAULTS) if getattr(self, n) != d]
-            return f"{type(self).__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
+        def __repr__(self) -> str:
+            values = [(name, getattr(self, name)) for name in self.__slots__]
+            shown = [f"{n}={v!r}" for (n, v), default in zip(values, [*self.DEFAULTS, ()], strict=True) if v != default]
+            return f"{type(self).__qualname__}({', '.join(shown)})"
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return _rebuild, (type(self), {name: getattr(self, name) for name in self.__slots__})
+
+
+def _rebuild(cls: type[Any], values: dict[str, Any]) -> Any:
+    """What ``copy`` and ``pickle`` call."""
+    return cls(**values)
 
 
 class Message(Struct):

@@ -6,10 +6,12 @@ use pyo3::prelude::*;
 
 import_exception!(kraftlog.errors, CorruptRecordError);
 import_exception!(kraftlog.errors, KafkaError);
+import_exception!(kraftlog.errors, LocalProtocolError);
 import_exception!(kraftlog.errors, LogError);
 import_exception!(kraftlog.errors, OffsetOutOfRangeError);
 import_exception!(kraftlog.errors, PoisonedLogError);
 import_exception!(kraftlog.errors, RemoteProtocolError);
+import_exception!(kraftlog.errors, UnsupportedVersionError);
 
 /// An engine error on its way to Python (both types are foreign here, hence the newtype).
 #[derive(Debug)]

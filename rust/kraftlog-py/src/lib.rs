@@ -9,6 +9,12 @@ mod log;
 mod records;
 mod scan;
 mod wire;
+mod wire_buffer;
+mod wire_decode;
+mod wire_encode;
+mod wire_frame;
+mod wire_layout;
+mod wire_schema;
 
 /// The extension module behind the public `kraftlog` package.
 #[pymodule]

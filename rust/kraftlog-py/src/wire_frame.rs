@@ -1,0 +1,454 @@
+//! Frames: a size, a header and a body; and the reader that cuts a connection's bytes into them.
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyType};
+
+use crate::errors::{LocalProtocolError, RemoteProtocolError, UnsupportedVersionError};
+use crate::wire::plan_of;
+use crate::wire_buffer::Borrowed;
+use crate::wire_decode::{Reader, ELEMENT_COUNT_MAX};
+use crate::wire_encode::Writer;
+use crate::wire_schema::MessageType;
+
+const API_VERSIONS_KEY: i16 = 18;
+const CONTROLLED_SHUTDOWN_KEY: i16 = 7;
+const API_KEYS_END: usize = 256;
+/// Responses come from a node that we chose to ask; a large cluster's metadata has millions of elements.
+const RESPONSE_ELEMENT_COUNT_MAX: usize = 1 << 24;
+
+struct Api {
+    name: String,
+    min_version: i16,
+    max_version: i16,
+    request: &'static MessageType,
+    response: &'static MessageType,
+}
+
+/// Decodes and encodes whole frames by API key.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+pub(crate) struct FrameCodec {
+    request_header: &'static MessageType,
+    response_header: &'static MessageType,
+    registry: Py<PyAny>,
+    apis: Vec<OnceLock<Option<Api>>>,
+}
+
+impl FrameCodec {
+    fn api(&self, py: Python<'_>, key: i16) -> PyResult<Option<&Api>> {
+        let Some(cell) = usize::try_from(key).ok().and_then(|index| self.apis.get(index)) else {
+            return Ok(None);
+        };
+        if let Some(known) = cell.get() {
+            return Ok(known.as_ref());
+        }
+        let entry = self.registry.bind(py).call_method1(intern!(py, "get"), (key,))?;
+        let api = if entry.is_none() {
+            None
+        } else {
+            Some(Api {
+                name: entry.getattr("name")?.extract()?,
+                min_version: entry.getattr("min_version")?.extract()?,
+                max_version: entry.getattr("max_version")?.extract()?,
+                request: MessageType::of(entry.getattr("request")?.cast::<PyType>()?)?,
+                response: MessageType::of(entry.getattr("response")?.cast::<PyType>()?)?,
+            })
+        };
+        Ok(cell.get_or_init(|| api).as_ref())
+    }
+
+    fn known(&self, py: Python<'_>, key: i16) -> PyResult<&Api> {
+        self.api(py, key)?.ok_or_else(|| LocalProtocolError::new_err(format!("there is no API key {key}")))
+    }
+}
+
+fn request_header_version(api: &Api, key: i16, version: i16) -> i16 {
+    if api.request.is_flexible(version) {
+        2
+    } else {
+        i16::from(key != CONTROLLED_SHUTDOWN_KEY || version != 0)
+    }
+}
+
+fn response_header_version(api: &Api, key: i16, version: i16) -> i16 {
+    i16::from(key != API_VERSIONS_KEY && api.response.is_flexible(version))
+}
+
+fn unsupported(py: Python<'_>, text: String, key: i16, version: i16, correlation_id: Option<i32>) -> PyErr {
+    let make = || -> PyResult<Bound<'_, PyAny>> {
+        let details = PyDict::new(py);
+        details.set_item("api_key", key)?;
+        details.set_item("api_version", version)?;
+        details.set_item("correlation_id", correlation_id)?;
+        py.get_type::<UnsupportedVersionError>().call((text,), Some(&details))
+    };
+    match make() {
+        Ok(value) => PyErr::from_value(value),
+        Err(error) => error,
+    }
+}
+
+#[pymethods]
+impl FrameCodec {
+    #[new]
+    fn new(
+        request_header: &Bound<'_, PyType>,
+        response_header: &Bound<'_, PyType>,
+        registry: Py<PyAny>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            request_header: MessageType::of(request_header)?,
+            response_header: MessageType::of(response_header)?,
+            registry,
+            apis: (0..API_KEYS_END).map(|_| OnceLock::new()).collect(),
+        })
+    }
+
+    /// Header and request of a frame without its size.
+    fn decode_request<'py>(
+        &self,
+        frame: &Bound<'py, PyAny>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        let py = frame.py();
+        let buffer = Borrowed::of(frame)?;
+        let data = buffer.as_slice();
+        let Some([k0, k1, v0, v1]) = data.first_chunk::<4>().copied() else {
+            return Err(RemoteProtocolError::new_err(format!(
+                "a request of {} bytes has no header",
+                data.len()
+            )));
+        };
+        let (key, version) = (i16::from_be_bytes([k0, k1]), i16::from_be_bytes([v0, v1]));
+        let Some(api) = self.api(py, key)? else {
+            return Err(unsupported(py, format!("API key {key} is not known"), key, version, None));
+        };
+        let mut reader = Reader::new(frame, data, ELEMENT_COUNT_MAX);
+        let header_version = request_header_version(api, key, version);
+        let header = reader
+            .message(plan_of(py, self.request_header, header_version)?)
+            .map_err(|failure| failure.into_error(&self.request_header.name, header_version))?;
+        if version < api.min_version || version > api.max_version {
+            let text = if api.min_version > api.max_version {
+                format!("{} is not served", api.name)
+            } else {
+                format!(
+                    "{} version {version} is not served ({} to {} are)",
+                    api.name, api.min_version, api.max_version
+                )
+            };
+            let correlation_id = header.getattr(intern!(py, "correlation_id"))?.extract()?;
+            return Err(unsupported(py, text, key, version, Some(correlation_id)));
+        }
+        let body = reader
+            .message(plan_of(py, api.request, version)?)
+            .map_err(|failure| failure.into_error(&api.request.name, version))?;
+        leftover(&reader, api.request, version)?;
+        Ok((header, body))
+    }
+
+    /// Buffers of a response; the first begins with the size of the frame.
+    fn encode_response<'py>(
+        &self,
+        py: Python<'py>,
+        api_key: i16,
+        version: i16,
+        correlation_id: i32,
+        response: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let api = self.known(py, api_key)?;
+        let mut writer = Writer::new(py);
+        writer.begin_frame();
+        writer.raw(&correlation_id.to_be_bytes());
+        if response_header_version(api, api_key, version) > 0 {
+            writer.raw(&[0]);
+        }
+        body(py, &mut writer, api.response, version, response)
+            .and_then(|()| writer.end_frame())
+            .and_then(|()| writer.into_parts())
+    }
+
+    /// Buffers of a request; the first begins with the size of the frame.
+    fn encode_request<'py>(
+        &self,
+        py: Python<'py>,
+        api_key: i16,
+        version: i16,
+        correlation_id: i32,
+        client_id: Option<&str>,
+        request: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let api = self.known(py, api_key)?;
+        let mut writer = Writer::new(py);
+        writer.begin_frame();
+        writer.raw(&api_key.to_be_bytes());
+        writer.raw(&version.to_be_bytes());
+        writer.raw(&correlation_id.to_be_bytes());
+        let header_version = request_header_version(api, api_key, version);
+        if header_version >= 1 {
+            writer.client_id(client_id)?;
+        }
+        if header_version >= 2 {
+            writer.raw(&[0]);
+        }
+        body(py, &mut writer, api.request, version, request)
+            .and_then(|()| writer.end_frame())
+            .and_then(|()| writer.into_parts())
+    }
+
+    /// Correlation id and response of a frame without its size.
+    fn decode_response<'py>(
+        &self,
+        api_key: i16,
+        version: i16,
+        frame: &Bound<'py, PyAny>,
+    ) -> PyResult<(i32, Bound<'py, PyAny>)> {
+        let py = frame.py();
+        let api = self.known(py, api_key)?;
+        let header_version = response_header_version(api, api_key, version);
+        let buffer = Borrowed::of(frame)?;
+        let mut reader = Reader::new(frame, buffer.as_slice(), RESPONSE_ELEMENT_COUNT_MAX);
+        let header = reader
+            .message(plan_of(py, self.response_header, header_version)?)
+            .map_err(|failure| failure.into_error(&self.response_header.name, header_version))?;
+        let response = reader
+            .message(plan_of(py, api.response, version)?)
+            .map_err(|failure| failure.into_error(&api.response.name, version))?;
+        leftover(&reader, api.response, version)?;
+        Ok((header.getattr(intern!(py, "correlation_id"))?.extract()?, response))
+    }
+}
+
+fn leftover(reader: &Reader<'_, '_>, message: &MessageType, version: i16) -> PyResult<()> {
+    match reader.remaining() {
+        0 => Ok(()),
+        count => {
+            Err(RemoteProtocolError::new_err(format!("{} v{version}: {count} bytes left over", message.name)))
+        }
+    }
+}
+
+fn body<'py>(
+    py: Python<'py>,
+    writer: &mut Writer<'py>,
+    message: &MessageType,
+    version: i16,
+    object: &Bound<'py, PyAny>,
+) -> PyResult<()> {
+    writer
+        .message(plan_of(py, message, version)?, object)
+        .map_err(|failure| failure.into_error(py, &message.name, version))
+}
+
+/// Small frames are gathered here; a larger one gets memory of its own and is received into it.
+const SCRATCH_SIZE: usize = 64 * 1024;
+/// What a large frame gets before its bytes arrive; it doubles from there. Untouched pages cost nothing.
+const LARGE_SIZE_START: usize = 1024 * 1024;
+
+struct Receiving {
+    scratch: Py<PyByteArray>,
+    /// Bytes of the scratch that are filled; frames begin at its start.
+    filled: usize,
+    /// A frame larger than the scratch: its memory, its size, and what has arrived.
+    large: Option<Large>,
+}
+
+struct Large {
+    memory: Py<PyByteArray>,
+    size: usize,
+    filled: usize,
+}
+
+/// Cuts the bytes of one connection into frames.
+///
+/// Use either `feed` or the pair of an `asyncio.BufferedProtocol`, `get_buffer` and `buffer_updated`. Memory
+/// grows with what arrived, never with what a size claims.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+pub(crate) struct FrameReader {
+    max_frame_bytes: Mutex<usize>,
+    state: Mutex<Receiving>,
+}
+
+impl FrameReader {
+    fn state(&self) -> MutexGuard<'_, Receiving> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn limit(&self) -> usize {
+        *self.max_frame_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The size that a prefix names, if it is one that we accept.
+    fn size_of(&self, prefix: [u8; 4]) -> PyResult<usize> {
+        let size = i32::from_be_bytes(prefix);
+        let limit = self.limit();
+        match usize::try_from(size) {
+            Ok(size) if size <= limit => Ok(size),
+            _ => Err(RemoteProtocolError::new_err(format!(
+                "a frame of {size} bytes is not between 0 and {limit} bytes"
+            ))),
+        }
+    }
+
+    /// Frames at the start of `data`, and the bytes they took. A partial one that cannot fit the scratch begins
+    /// its own memory.
+    fn cut<'py>(
+        &self,
+        py: Python<'py>,
+        data: &[u8],
+        frames: &Bound<'py, PyList>,
+        large: &mut Option<Large>,
+    ) -> PyResult<usize> {
+        let mut position = 0;
+        while let Some((prefix, rest)) = data.get(position..).and_then(|rest| rest.split_first_chunk::<4>()) {
+            let size = self.size_of(*prefix)?;
+            if let Some(frame) = rest.get(..size) {
+                frames.append(PyBytes::new(py, frame))?;
+                position += 4 + size;
+                continue;
+            }
+            if size + 4 > SCRATCH_SIZE {
+                let memory = PyByteArray::new(py, &[]);
+                memory.resize(size.min(LARGE_SIZE_START.max(rest.len().saturating_mul(2))))?;
+                copy_into(&memory, 0, rest)?;
+                *large = Some(Large { memory: memory.unbind(), size, filled: rest.len() });
+                position = data.len();
+            }
+            break;
+        }
+        Ok(position)
+    }
+}
+
+/// Copy bytes into a bytearray that nobody else holds a view of.
+fn copy_into(memory: &Bound<'_, PyByteArray>, at: usize, data: &[u8]) -> PyResult<()> {
+    let end = at.saturating_add(data.len());
+    // SAFETY: the GIL is held and no Python code runs while the slice exists.
+    let target = unsafe { memory.as_bytes_mut() };
+    let target =
+        target.get_mut(at..end).ok_or_else(|| PyBufferError::new_err("a frame outgrew its memory"))?;
+    target.copy_from_slice(data);
+    Ok(())
+}
+
+fn tail<'py>(memory: &Bound<'py, PyByteArray>, from: usize, end: usize) -> PyResult<Bound<'py, PyAny>> {
+    let view = PyMemoryView::from(memory.as_any())?;
+    view.get_item(PySlice::new(memory.py(), from as isize, end as isize, 1))
+}
+
+#[pymethods]
+impl FrameReader {
+    #[new]
+    #[pyo3(signature = (max_frame_bytes))]
+    fn new(py: Python<'_>, max_frame_bytes: usize) -> PyResult<Self> {
+        let scratch = PyByteArray::new(py, &[]);
+        scratch.resize(SCRATCH_SIZE)?;
+        Ok(Self {
+            max_frame_bytes: Mutex::new(max_frame_bytes),
+            state: Mutex::new(Receiving { scratch: scratch.unbind(), filled: 0, large: None }),
+        })
+    }
+
+    /// The largest frame accepted, in bytes.
+    #[getter]
+    fn max_frame_bytes(&self) -> usize {
+        self.limit()
+    }
+
+    /// Raise or lower the limit, as after authentication.
+    fn set_max_frame_bytes(&self, max_frame_bytes: usize) {
+        *self.max_frame_bytes.lock().unwrap_or_else(PoisonError::into_inner) = max_frame_bytes;
+    }
+
+    /// Bytes of an incomplete frame that are held.
+    #[getter]
+    fn pending_bytes(&self) -> usize {
+        let state = self.state();
+        state.filled + state.large.as_ref().map_or(0, |large| large.filled + 4)
+    }
+
+    /// Where the next bytes of the connection go.
+    #[pyo3(signature = (_size_hint, /))]
+    fn get_buffer<'py>(&self, py: Python<'py>, _size_hint: isize) -> PyResult<Bound<'py, PyAny>> {
+        let mut state = self.state();
+        if let Some(large) = state.large.as_mut() {
+            let memory = large.memory.bind(py);
+            if large.filled == memory.len() {
+                memory.resize(large.size.min(large.filled.saturating_mul(2)))?;
+            }
+            return tail(memory, large.filled, memory.len());
+        }
+        tail(state.scratch.bind(py), state.filled, SCRATCH_SIZE)
+    }
+
+    /// Frames completed by `count` bytes that were put into the buffer.
+    fn buffer_updated<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Bound<'py, PyList>> {
+        let frames = PyList::empty(py);
+        let mut state = self.state();
+        let state = &mut *state;
+        if let Some(large) = state.large.as_mut() {
+            large.filled = large.filled.saturating_add(count);
+            if large.filled >= large.size {
+                frames.append(&large.memory)?;
+                state.large = None;
+            }
+            return Ok(frames);
+        }
+        let scratch = state.scratch.bind(py);
+        let filled = state.filled.saturating_add(count).min(SCRATCH_SIZE);
+        // SAFETY: the GIL is held; what `cut` allocates cannot reach this bytearray.
+        let data = unsafe { scratch.as_bytes_mut() };
+        let data = data.get_mut(..filled).unwrap_or(&mut []);
+        let taken = self.cut(py, data, &frames, &mut state.large)?;
+        data.copy_within(taken.., 0);
+        state.filled = filled - taken;
+        Ok(frames)
+    }
+
+    /// Frames completed by bytes that arrived.
+    fn feed<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        let frames = PyList::empty(py);
+        let buffer = Borrowed::of(data)?;
+        let mut rest = buffer.as_slice();
+        let mut state = self.state();
+        let state = &mut *state;
+        while !rest.is_empty() {
+            if let Some(large) = state.large.as_mut() {
+                let memory = large.memory.bind(py);
+                let count = rest.len().min(large.size - large.filled);
+                let (part, after) = rest.split_at(count);
+                if memory.len() < large.filled + count {
+                    memory.resize(large.size.min((large.filled + count).saturating_mul(2)))?;
+                }
+                copy_into(memory, large.filled, part)?;
+                large.filled += count;
+                if large.filled == large.size {
+                    frames.append(memory)?;
+                    state.large = None;
+                }
+                rest = after;
+            } else if state.filled == 0 {
+                let taken = self.cut(py, rest, &frames, &mut state.large)?;
+                let left = rest.get(taken..).unwrap_or(&[]);
+                copy_into(state.scratch.bind(py), 0, left)?;
+                state.filled = left.len();
+                rest = &[];
+            } else {
+                let scratch = state.scratch.bind(py);
+                let count = rest.len().min(SCRATCH_SIZE - state.filled);
+                let (part, after) = rest.split_at(count);
+                copy_into(scratch, state.filled, part)?;
+                let filled = state.filled + count;
+                // SAFETY: the GIL is held; what `cut` allocates cannot reach this bytearray.
+                let held = unsafe { scratch.as_bytes_mut() };
+                let held = held.get_mut(..filled).unwrap_or(&mut []);
+                let taken = self.cut(py, held, &frames, &mut state.large)?;
+                held.copy_within(taken.., 0);
+                state.filled = filled - taken;
+                rest = after;
+            }
+        }
+        Ok(frames)
+    }
+}
