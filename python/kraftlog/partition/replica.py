@@ -209,6 +209,10 @@ class PartitionReplica:
         self.flushed_offset = start_offset
         self.high_watermark = start_offset
 
+    def on_log_failed(self) -> None:
+        """The log takes no more writes: what waits for durability never gets it."""
+        self._fail_pending_acks(ErrorCode.KAFKA_STORAGE_ERROR)
+
     def wait_for_ack(self, end_offset: int, token: Any) -> None:
         """Report with AckCompleted when everything below ``end_offset`` is committed; calls come in offset order."""
         if self.high_watermark >= end_offset:

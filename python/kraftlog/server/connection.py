@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 # Requests of one connection that may wait for their answer at once (Kafka's own broker takes one at a time).
 MAX_IN_FLIGHT = 64
+# Waits nobody but the connection is interested in; others, such as a commit, go on when the client is gone.
+LONG_POLL_KEYS = frozenset({1})
 ANONYMOUS = "User:ANONYMOUS"
 
 
@@ -40,6 +42,7 @@ class Connection:
 
     __slots__ = (
         "_backlog",
+        "_is_stopping",
         "_on_lost",
         "_pending",
         "_writing_paused",
@@ -84,6 +87,7 @@ class Connection:
         self._pending: deque[PendingResponse] = deque()
         self._backlog: deque[Frame] = deque()
         self._writing_paused = False
+        self._is_stopping = False
         self.transport = Transport(loop, sock, reader, self)
         self.transport.resume_reading()
 
@@ -91,6 +95,27 @@ class Connection:
     def is_idle(self) -> bool:
         """Whether nothing is owed to the peer."""
         return not self._pending and not self._backlog and not self.transport.unsent_bytes
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the peer takes none of its responses."""
+        return self.transport.unsent_bytes > 0
+
+    @property
+    def has_partial_frame(self) -> bool:
+        """Whether the peer stopped inside a frame."""
+        return self.transport.has_partial_frame
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether a response is being made or sent that is not a long poll."""
+        return self.transport.unsent_bytes > 0 or any(one.api_key not in LONG_POLL_KEYS for one in self._pending)
+
+    def stop_reading(self) -> None:
+        """Take no more requests; what is pending is still answered."""
+        self._is_stopping = True
+        self._writing_paused = True
+        self.transport.pause_reading()
 
     def frames_received(self, frames: list[Frame]) -> None:
         """Handle the frames of one wake-up and answer what can be answered with one write."""
@@ -165,8 +190,9 @@ class Connection:
 
     def writing_resumed(self) -> None:
         """The peer takes its responses again."""
-        self._writing_paused = False
-        self._drain_backlog()
+        if not self._is_stopping:
+            self._writing_paused = False
+            self._drain_backlog()
 
     def close(self, reason: str | None) -> None:
         """Close at once; a reason other than None is logged with the peer's address, one line."""
@@ -176,6 +202,9 @@ class Connection:
         """The socket is gone: nothing of this connection may hold memory or be waited for."""
         if reason is not None:
             logger.warning("closing connection from %s on listener %s: %s", self.peer, self.listener_name, reason)
+        for pending in self._pending:
+            if pending.api_key in LONG_POLL_KEYS:
+                pending.future.cancel()
         self._pending.clear()
         self._backlog.clear()
         self._on_lost(self)

@@ -53,6 +53,7 @@ class PendingResponse:
     def ready(cls, outputs: list[Output]) -> PendingResponse:
         """A response that is known but has to wait for its turn."""
         pending = cls.__new__(cls)
+        pending.api_key = -1
         pending.outputs = outputs
         return pending
 

@@ -91,6 +91,11 @@ class Transport:
         """Bytes handed to ``write`` that the kernel has not taken."""
         return self._out_bytes
 
+    @property
+    def has_partial_frame(self) -> bool:
+        """Whether the peer stopped inside a frame."""
+        return self._reader.has_partial_frame
+
     def resume_reading(self) -> None:
         """Deliver frames; a transport starts paused."""
         if not self._reading and self._fd >= 0 and not self._closing:

@@ -1,0 +1,227 @@
+"""Listening sockets and the set of open connections, with its bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kraftlog.server.connection import Connection
+from kraftlog.server.framing import RECEIVE_BUFFER_BYTES, FrameReader
+from kraftlog.server.listener import ConfigError, EndPoint
+
+if TYPE_CHECKING:
+    from kraftlog.server.config import NodeConfig
+    from kraftlog.server.dispatch import Dispatcher
+
+__all__ = ["Acceptor", "ConnectionLimits", "Connections"]
+
+logger = logging.getLogger(__name__)
+
+_ACCEPTS_PER_WAKE_UP = 64
+_OUT_OF_FILES_PAUSE_S = 1.0
+_DRAIN_S = 2.0
+
+
+class ConnectionLimits:
+    """Kafka's bounds on connections."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.max_connections = config.get_int("max.connections")
+        self.max_connections_per_ip = config.get_int("max.connections.per.ip")
+        self.max_idle_ms = config.get_int("connections.max.idle.ms")
+        self.max_frame_bytes = config.get_int("socket.request.max.bytes")
+        # Kafka's defaults of 100 KiB would hold the kernel's own tuning back; only what is set explicitly counts.
+        self.send_buffer_bytes = self._explicit(config, "socket.send.buffer.bytes")
+        self.receive_buffer_bytes = self._explicit(config, "socket.receive.buffer.bytes")
+        self.listen_backlog = config.get_int("socket.listen.backlog.size")
+
+    @staticmethod
+    def _explicit(config: NodeConfig, key: str) -> int:
+        return config.get_int(key) if key in config.properties else -1
+
+
+class Connections:
+    """Every open connection of a node; refuses those above the limits and closes those that are idle."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits) -> None:
+        self._loop = loop
+        self.limits = limits
+        self._open: set[Connection] = set()
+        self._count_by_host: dict[str, int] = {}
+        self.scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._arm_idle_timer()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(list(self._open))
+
+    def refusal(self, host: str) -> str | None:
+        """Why a new connection from this host is refused, or None."""
+        if len(self._open) >= self.limits.max_connections:
+            return f"max.connections={self.limits.max_connections} reached"
+        if self._count_by_host.get(host, 0) >= self.limits.max_connections_per_ip:
+            return f"max.connections.per.ip={self.limits.max_connections_per_ip} reached"
+        return None
+
+    def add(self, connection: Connection) -> None:
+        """Count a new connection."""
+        self._open.add(connection)
+        host = connection.client_host
+        self._count_by_host[host] = self._count_by_host.get(host, 0) + 1
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a closed connection."""
+        if connection not in self._open:
+            return
+        self._open.remove(connection)
+        count = self._count_by_host[connection.client_host] - 1
+        if count:
+            self._count_by_host[connection.client_host] = count
+        else:
+            del self._count_by_host[connection.client_host]
+
+    async def drain(self) -> None:
+        """Let requests that are being answered end, for a moment, then close every connection."""
+        deadline = self._loop.time() + _DRAIN_S
+        for connection in self:
+            connection.stop_reading()
+        while any(connection.is_owed for connection in self) and self._loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        self.close_all()
+
+    def close_all(self) -> None:
+        """Close every connection now."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        for connection in self:
+            connection.close(None)
+
+    def _arm_idle_timer(self) -> None:
+        if self.limits.max_idle_ms > 0:
+            self._idle_timer = self._loop.call_later(min(self.limits.max_idle_ms / 4000, 30), self._close_idle)
+
+    def _close_idle(self) -> None:
+        deadline = self._loop.time() - self.limits.max_idle_ms / 1000
+        for connection in self:
+            if connection.last_active >= deadline:
+                continue
+            if connection.has_partial_frame:
+                connection.close(f"no bytes for connections.max.idle.ms={self.limits.max_idle_ms} inside a frame")
+            elif connection.is_idle or connection.is_stuck:
+                connection.close(None)
+        self._arm_idle_timer()
+
+
+class Acceptor:
+    """One listening socket.
+
+    Args:
+        loop: The node's loop.
+        end_point: Where to listen; port 0 takes a free one.
+        dispatcher: For the connections of this listener.
+        connections: Of the whole node.
+        is_controller_listener: Told to the handlers.
+
+    Raises:
+        ConfigError: The address cannot be bound.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        end_point: EndPoint,
+        dispatcher: Dispatcher,
+        connections: Connections,
+        *,
+        is_controller_listener: bool,
+    ) -> None:
+        self._loop = loop
+        self._dispatcher = dispatcher
+        self._connections = connections
+        self._is_controller_listener = is_controller_listener
+        self._is_accepting = False
+        self._pause_timer: asyncio.TimerHandle | None = None
+        family = socket.AF_INET6 if ":" in end_point.host else socket.AF_INET
+        self._sock = socket.socket(family, socket.SOCK_STREAM)
+        self._sock.setblocking(False)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        limits = connections.limits
+        if limits.receive_buffer_bytes > 0:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
+        try:
+            self._sock.bind((end_point.host, end_point.port))
+            self._sock.listen(limits.listen_backlog)
+        except OSError as error:
+            self._sock.close()
+            msg = f"cannot listen on {end_point}: {error.strerror or error}"
+            raise ConfigError(msg) from error
+        self.end_point = EndPoint(end_point.listener_name, end_point.host, self._sock.getsockname()[1])
+
+    def start(self) -> None:
+        """Take connections from here on; earlier ones wait in the kernel's queue."""
+        self._is_accepting = True
+        self._loop.add_reader(self._sock.fileno(), self._on_readable)
+
+    def close(self) -> None:
+        """Stop listening; open connections stay."""
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+        if self._is_accepting:
+            self._is_accepting = False
+            self._loop.remove_reader(self._sock.fileno())
+        self._sock.close()
+
+    def _on_readable(self) -> None:
+        for _ in range(_ACCEPTS_PER_WAKE_UP):
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._pause(error)
+                    return
+                raise
+            self._accepted(sock, address)
+
+    def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        host, port = address[0], address[1]
+        refusal = self._connections.refusal(host)
+        if refusal is not None:
+            logger.warning(
+                "refusing connection from %s:%d on listener %s: %s", host, port, self.end_point.listener_name, refusal
+            )
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        limits = self._connections.limits
+        if limits.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+        connection = Connection(
+            self._loop,
+            sock,
+            FrameReader(self._connections.scratch, limits.max_frame_bytes),
+            self._dispatcher,
+            listener_name=self.end_point.listener_name,
+            is_controller_listener=self._is_controller_listener,
+            peer=f"{host}:{port}",
+            client_host=host,
+            on_lost=self._connections.remove,
+        )
+        self._connections.add(connection)
+
+    def _pause(self, error: OSError) -> None:
+        """Out of file descriptors or memory: leave the queue alone for a moment instead of spinning on it."""
+        logger.error("listener %s cannot accept: %s", self.end_point.listener_name, error.strerror)
+        self._loop.remove_reader(self._sock.fileno())
+        self._is_accepting = False
+        self._pause_timer = self._loop.call_later(_OUT_OF_FILES_PAUSE_S, self.start)

@@ -1,0 +1,253 @@
+"""Read what a fetch asks for, and wait for more when there is too little."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kraftlog.errors import CorruptRecordError, ErrorCode, LogError, OffsetOutOfRangeError
+
+if TYPE_CHECKING:
+    from kraftlog.server.fetch_session import SessionPartition
+    from kraftlog.server.node import Node
+    from kraftlog.server.partition import Partition
+
+__all__ = ["READ_COMMITTED", "FetchLimits", "FetchWait", "PartitionRead", "read_all"]
+
+READ_COMMITTED = 1
+
+
+class FetchLimits:
+    """The numbers of one fetch request that hold for all its partitions."""
+
+    __slots__ = ("isolation_level", "max_bytes", "max_wait_ms", "min_bytes", "uses_topic_ids")
+
+    def __init__(
+        self, *, isolation_level: int, max_bytes: int, max_wait_ms: int, min_bytes: int, uses_topic_ids: bool
+    ) -> None:
+        self.isolation_level = isolation_level
+        self.max_bytes = max_bytes
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.uses_topic_ids = uses_topic_ids
+
+
+class PartitionRead:
+    """What one partition answers.
+
+    Attributes:
+        records: A file slice, or None when there is nothing to send.
+        diverging_epoch: (epoch, exclusive end offset) to truncate to, or None.
+        aborted_transactions: (producer id, first offset) pairs, or None unless read_committed.
+    """
+
+    __slots__ = (
+        "aborted_transactions",
+        "diverging_epoch",
+        "error_code",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "partition",
+        "records",
+        "size_bytes",
+        "wanted",
+    )
+
+    def __init__(self, wanted: SessionPartition) -> None:
+        self.wanted = wanted
+        self.partition: Partition | None = None
+        self.error_code: int = 0
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.records: Any = None
+        self.size_bytes = 0
+        self.diverging_epoch: tuple[int, int] | None = None
+        self.aborted_transactions: list[tuple[int, int]] | None = None
+
+
+def read_all(node: Node, wanted: Iterable[SessionPartition], limits: FetchLimits) -> list[PartitionRead]:
+    """Read every partition in order until the byte limit is used up.
+
+    The first batch found is returned even when it alone is larger than the limits, so that a client never gets stuck.
+    """
+    reads: list[PartitionRead] = []
+    remaining_bytes = limits.max_bytes
+    is_first = True
+    for one in wanted:
+        read = _read_partition(node, one, limits, remaining_bytes, is_first=is_first)
+        reads.append(read)
+        if read.size_bytes:
+            is_first = False
+            remaining_bytes = max(0, remaining_bytes - read.size_bytes)
+    return reads
+
+
+def _read_partition(
+    node: Node, wanted: SessionPartition, limits: FetchLimits, remaining_bytes: int, *, is_first: bool
+) -> PartitionRead:
+    read = PartitionRead(wanted)
+    if limits.uses_topic_ids:
+        partition = node.partitions.get(wanted.topic_id, wanted.index)
+    else:
+        partition = node.partitions.get_by_name(wanted.topic, wanted.index)
+    if partition is None:
+        read.error_code = missing_partition_error(node, wanted, uses_topic_ids=limits.uses_topic_ids)
+        return read
+    read.partition = partition
+    replica = partition.replica
+    # KIP-392: from version 11 on a consumer may read from any replica; here only the leader holds one.
+    read.error_code = replica.check_leader_epoch(wanted.current_leader_epoch)
+    if read.error_code:
+        return read
+    log = partition.log
+    fetch_offset = wanted.fetch_offset
+    high_watermark = replica.high_watermark
+    try:
+        log_start_offset = log.log_start_offset
+        if wanted.last_fetched_epoch >= 0 and _diverges(read, partition, log_start_offset):
+            return read
+        if not log_start_offset <= fetch_offset <= replica.log_end_offset:
+            read.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            return read
+        read.high_watermark = high_watermark
+        read.log_start_offset = log_start_offset
+        first_unstable = log.first_unstable_offset
+        last_stable = high_watermark if first_unstable is None else min(high_watermark, first_unstable)
+        read.last_stable_offset = last_stable
+        is_read_committed = limits.isolation_level == READ_COMMITTED
+        end_offset = last_stable if is_read_committed else high_watermark
+        max_bytes = min(wanted.max_bytes, remaining_bytes)
+        if fetch_offset < end_offset and (max_bytes > 0 or is_first):
+            records = log.read(fetch_offset, max_bytes=max_bytes, end_offset=end_offset, min_one_batch=is_first)
+            size_bytes = records.size_bytes
+            if size_bytes:
+                read.records = records
+                read.size_bytes = size_bytes
+        if is_read_committed:
+            read.aborted_transactions = (
+                log.aborted_transactions(fetch_offset, records_end_offset(read, end_offset)) if read.records else []
+            )
+    except OffsetOutOfRangeError:
+        read.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+    except CorruptRecordError:
+        read.error_code = ErrorCode.CORRUPT_MESSAGE
+    except LogError:
+        read.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    if read.error_code:
+        read.high_watermark = read.last_stable_offset = read.log_start_offset = -1
+        read.records = None
+        read.size_bytes = 0
+    return read
+
+
+def records_end_offset(read: PartitionRead, end_offset: int) -> int:
+    """Exclusive end of the offsets a read covers, for the search in the transaction index."""
+    next_offset = getattr(read.records, "next_offset", None)
+    return end_offset if next_offset is None else int(next_offset)
+
+
+def _diverges(read: PartitionRead, partition: Partition, log_start_offset: int) -> bool:
+    """KIP-595: tell a fetcher whose last epoch ends differently here where to truncate; True ends the read."""
+    wanted = read.wanted
+    if wanted.fetch_offset < log_start_offset:
+        read.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        return True
+    epoch, end_offset = partition.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if epoch < 0:
+        read.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        return True
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        read.diverging_epoch = (epoch, end_offset)
+        read.high_watermark = partition.high_watermark
+        read.last_stable_offset = partition.last_stable_offset
+        read.log_start_offset = log_start_offset
+        return True
+    return False
+
+
+def missing_partition_error(node: Node, wanted: SessionPartition, *, uses_topic_ids: bool) -> int:
+    """Why a partition is not here."""
+    topics = node.metadata.image.topics
+    topic = topics.by_id(wanted.topic_id) if uses_topic_ids else topics.by_name(wanted.topic)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID if uses_topic_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if wanted.index not in topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class FetchWait:
+    """A long poll: ends when enough can be read, when a partition changes hands, or when the time is over.
+
+    Args:
+        node: Whose partitions are read.
+        wanted: The partitions of the fetch, in order.
+        limits: Of the request.
+        reads: What the first attempt gave.
+        finish: Makes the response of the final reads.
+    """
+
+    __slots__ = ("_finish_response", "_is_scheduled", "_limits", "_node", "_partitions", "_timer", "_wanted", "future")
+
+    def __init__(
+        self,
+        node: Node,
+        wanted: list[SessionPartition],
+        limits: FetchLimits,
+        reads: list[PartitionRead],
+        finish: Callable[[list[PartitionRead]], Any],
+    ) -> None:
+        self._node = node
+        self._wanted = wanted
+        self._limits = limits
+        self._finish_response = finish
+        self._is_scheduled = False
+        self._partitions = [read.partition for read in reads if read.partition is not None]
+        self.future: asyncio.Future[Any] = node.loop.create_future()
+        self._timer = node.loop.call_later(limits.max_wait_ms / 1000, self._finish, None)
+        # Also when it is cancelled: the client is gone, or the node stops.
+        self.future.add_done_callback(self._forget)
+        for partition in self._partitions:
+            partition.waiters.add(self)
+
+    def partition_moved(self, partition: Partition) -> None:
+        """Look again, once per turn of the loop however many partitions moved."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._node.loop.call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._is_scheduled = False
+        if self.future.done():
+            return
+        reads = read_all(self._node, self._wanted, self._limits)
+        if is_enough(reads, self._limits):
+            self._finish(reads)
+
+    def _finish(self, reads: list[PartitionRead] | None) -> None:
+        if self.future.done():
+            return
+        if reads is None:
+            reads = read_all(self._node, self._wanted, self._limits)
+        try:
+            self.future.set_result(self._finish_response(reads))
+        except Exception as error:  # noqa: BLE001  the connection it belongs to ends with it
+            self.future.set_exception(error)
+
+    def _forget(self, _: asyncio.Future[Any]) -> None:
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.waiters.discard(self)
+
+
+def is_enough(reads: list[PartitionRead], limits: FetchLimits) -> bool:
+    """Whether a fetch is answered without (further) waiting."""
+    size_bytes = 0
+    for read in reads:
+        if read.error_code or read.diverging_epoch is not None:
+            return True
+        size_bytes += read.size_bytes
+    return size_bytes >= limits.min_bytes

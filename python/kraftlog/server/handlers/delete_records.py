@@ -1,0 +1,63 @@
+"""DeleteRecords (key 21), versions 0-2: move the start of a log up (KIP-107).
+
+v1: throttling before the response. v2: flexible. Offset -1 stands for the high watermark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode, LogError
+from kraftlog.server.partitions import is_internal_topic
+from kraftlog.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+TopicResult = DeleteRecordsResponse.DeleteRecordsTopicResult
+PartitionResult = DeleteRecordsResponse.DeleteRecordsPartitionResult
+
+_TO_HIGH_WATERMARK = -1
+
+
+def handle(node: Node, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Delete below the given offset, partition by partition."""
+    return DeleteRecordsResponse(
+        topics=[
+            TopicResult(
+                name=topic.name,
+                partitions=[_delete(node, topic.name, one.partition_index, one.offset) for one in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(node: Node, topic: str, index: int, offset: int) -> PartitionResult:
+    def failed(error_code: int) -> PartitionResult:
+        return PartitionResult(partition_index=index, low_watermark=-1, error_code=error_code)
+
+    if is_internal_topic(topic):
+        return failed(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    partition = node.partitions.get_by_name(topic, index)
+    if partition is None:
+        known = node.metadata.image.topics.by_name(topic)
+        if known is None or index not in known.partitions:
+            return failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if not partition.is_leader:
+        return failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if "delete" not in partition.config.cleanup_policy:
+        return failed(ErrorCode.POLICY_VIOLATION)
+    target = partition.high_watermark if offset == _TO_HIGH_WATERMARK else offset
+    if target < 0 or target > partition.high_watermark:
+        return failed(ErrorCode.OFFSET_OUT_OF_RANGE)
+    try:
+        if target > partition.log.log_start_offset:
+            partition.delete_records(target)
+    except LogError:
+        return failed(ErrorCode.KAFKA_STORAGE_ERROR)
+    return PartitionResult(partition_index=index, low_watermark=partition.log.log_start_offset)

@@ -1,0 +1,212 @@
+"""Fetch (key 1), versions 4-18: read committed batches, waiting up to max_wait_ms for min_bytes of them.
+
+v4: isolation level, aborted transactions (KIP-98). v5: log start offset (KIP-107). v7: sessions (KIP-227). v9: current
+leader epoch (KIP-320). v10: zstd (KIP-110). v11: rack, preferred read replica (KIP-392). v12: flexible, last fetched
+epoch and diverging epoch (KIP-595). v13: topic ids (KIP-516). v15: replica state (KIP-903). v16: node endpoints of new
+leaders (KIP-951). v17: replica directory id (KIP-853). v18: the follower's high watermark (KIP-1166).
+
+Records leave as file slices and go out by sendfile; their bytes are never seen here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kraftlog.errors import ErrorCode
+from kraftlog.server.fetch import FetchLimits, FetchWait, PartitionRead, is_enough, read_all
+from kraftlog.server.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, SessionPartition
+from kraftlog.server.leader_hint import broker_end_point, leader_hint
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+PartitionData = FetchResponse.PartitionData
+
+
+def handle(
+    node: Node, context: RequestContext, request: FetchRequest
+) -> FetchResponse | asyncio.Future[Any]:
+    """Answer from the logs, at once or when there is enough."""
+    version = context.api_version
+    uses_topic_ids = version >= 13
+    replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
+    opened = _open_session(node, request, uses_topic_ids=uses_topic_ids, is_follower=replica_id >= 0)
+    if isinstance(opened, int):
+        return FetchResponse(error_code=opened)
+    session, wanted, is_incremental = opened
+    limits = FetchLimits(
+        isolation_level=request.isolation_level,
+        max_bytes=min(request.max_bytes, node.fetch_max_bytes),
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=min(request.min_bytes, node.fetch_max_bytes),
+        uses_topic_ids=uses_topic_ids,
+    )
+
+    def finish(reads: list[PartitionRead]) -> FetchResponse:
+        return _response(node, context, session, reads, is_incremental=is_incremental)
+
+    if replica_id >= 0:
+        return finish([_refuse_follower(node, one, replica_id, uses_topic_ids=uses_topic_ids) for one in wanted])
+    reads = read_all(node, wanted, limits)
+    if limits.max_wait_ms <= 0 or not reads or is_enough(reads, limits):
+        return finish(reads)
+    return FetchWait(node, wanted, limits, reads, finish).future
+
+
+def _open_session(
+    node: Node, request: FetchRequest, *, uses_topic_ids: bool, is_follower: bool
+) -> tuple[FetchSession | None, list[SessionPartition], bool] | int:
+    """The session (if any), the partitions to read, and whether only changes are to be answered; or an error code."""
+    sessions = node.fetch_sessions
+    asked = [
+        SessionPartition(
+            topic.topic,
+            topic.topic_id,
+            one.partition,
+            one.partition_max_bytes,
+            one.fetch_offset,
+            one.current_leader_epoch,
+            one.last_fetched_epoch,
+            one.log_start_offset,
+        )
+        for topic in request.topics
+        for one in topic.partitions
+    ]
+    epoch = request.session_epoch
+    if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if request.session_id:
+            sessions.remove(request.session_id)
+        if epoch == FINAL_EPOCH:
+            return None, asked, False
+        session = sessions.create(
+            asked, is_privileged=is_follower, uses_topic_ids=uses_topic_ids, now_ms=node.now_ms()
+        )
+        return session, asked, False
+    found = sessions.find(request.session_id, epoch, uses_topic_ids=uses_topic_ids, now_ms=node.now_ms())
+    if isinstance(found, int):
+        return found
+    forgotten = [
+        (topic.topic or topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
+    ]
+    found.update(asked, forgotten)
+    if not found.partitions:
+        sessions.remove(found.session_id)
+        return None, [], False
+    return found, list(found), True
+
+
+def _refuse_follower(
+    node: Node, wanted: SessionPartition, replica_id: int, *, uses_topic_ids: bool
+) -> PartitionRead:
+    """A broker that is not among the replicas may not replicate from here."""
+    read = PartitionRead(wanted)
+    partition = (
+        node.partitions.get(wanted.topic_id, wanted.index)
+        if uses_topic_ids
+        else node.partitions.get_by_name(wanted.topic, wanted.index)
+    )
+    if partition is None:
+        read.error_code = ErrorCode.UNKNOWN_TOPIC_ID if uses_topic_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return read
+    read.partition = partition
+    replica = partition.replica
+    read.error_code = replica.check_leader_epoch(wanted.current_leader_epoch) or (
+        ErrorCode.UNKNOWN_LEADER_EPOCH if wanted.current_leader_epoch >= 0 else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
+    return read
+
+
+def _response(
+    node: Node,
+    context: RequestContext,
+    session: FetchSession | None,
+    reads: list[PartitionRead],
+    *,
+    is_incremental: bool,
+) -> FetchResponse:
+    responses: list[FetchResponse.FetchableTopicResponse] = []
+    topic_of_last: str | Uuid | None = None
+    partitions: list[Any] = []
+    leaders: set[int] = set()
+    for read in reads:
+        if session is not None and not _must_answer(session, read) and is_incremental:
+            continue
+        wanted = read.wanted
+        topic = wanted.topic or wanted.topic_id
+        if topic != topic_of_last:
+            topic_of_last = topic
+            partitions = []
+            responses.append(
+                FetchResponse.FetchableTopicResponse(
+                    topic=wanted.topic, topic_id=wanted.topic_id, partitions=partitions
+                )
+            )
+        partitions.append(_partition_data(node, context, read, leaders))
+    end_points = _node_end_points(node, context, leaders) if leaders and context.api_version >= 16 else ()
+    return FetchResponse(
+        session_id=session.session_id if session is not None else 0, responses=responses, node_endpoints=end_points
+    )
+
+
+def _must_answer(session: FetchSession, read: PartitionRead) -> bool:
+    """Whether a partition has news for the session's client; remembers what the client is told."""
+    wanted = read.wanted
+    # The session's own entry: an initial request answers from entries the session shares.
+    news = (
+        bool(read.size_bytes)
+        or bool(read.error_code)
+        or read.diverging_epoch is not None
+        or read.high_watermark != wanted.told_high_watermark
+        or read.log_start_offset != wanted.told_log_start_offset
+    )
+    wanted.told_high_watermark = -1 if read.error_code else read.high_watermark
+    wanted.told_log_start_offset = read.log_start_offset
+    if read.size_bytes and wanted.key in session.partitions:
+        session.move_to_end(wanted.key)
+    return news
+
+
+def _partition_data(node: Node, context: RequestContext, read: PartitionRead, leaders: set[int]) -> Any:
+    fields: dict[str, Any] = {}
+    if read.diverging_epoch is not None:
+        epoch, end_offset = read.diverging_epoch
+        fields["diverging_epoch"] = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    if read.error_code and read.partition is not None and context.api_version >= 12:
+        hint = leader_hint(node, read.partition.topic_id, read.partition.index, read.error_code)
+        if hint is not None:
+            leaders.add(hint.leader_id)
+            fields["current_leader"] = FetchResponse.LeaderIdAndEpoch(
+                leader_id=hint.leader_id, leader_epoch=hint.leader_epoch
+            )
+    if read.aborted_transactions is not None:
+        fields["aborted_transactions"] = [
+            FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+            for producer_id, first_offset in read.aborted_transactions
+        ]
+    else:
+        fields["aborted_transactions"] = None
+    return PartitionData(
+        partition_index=read.wanted.index,
+        error_code=read.error_code,
+        high_watermark=read.high_watermark,
+        last_stable_offset=read.last_stable_offset,
+        log_start_offset=read.log_start_offset,
+        records=read.records if read.records is not None else b"",
+        **fields,
+    )
+
+
+def _node_end_points(node: Node, context: RequestContext, leaders: set[int]) -> list[Any]:
+    end_points: list[Any] = []
+    for leader_id in sorted(leaders):
+        found = broker_end_point(node, leader_id, context.listener_name)
+        if found is not None:
+            host, port, rack = found
+            end_points.append(FetchResponse.NodeEndpoint(node_id=leader_id, host=host, port=port, rack=rack))
+    return end_points

@@ -1,0 +1,52 @@
+"""OffsetForLeaderEpoch (key 23), versions 2-4: where an epoch ended, so that a client can tell whether it diverged.
+
+v2: current leader epoch (KIP-320). v3: replica id (KIP-392). v4: flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode, LogError
+from kraftlog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
+TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+
+
+def handle(
+    node: Node, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Look every partition's epoch up."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            TopicResult(topic=topic.topic, partitions=[_look_up(node, topic.topic, one) for one in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
+def _look_up(
+    node: Node, topic: str, wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+) -> EpochEndOffset:
+    index = wanted.partition
+    partition = node.partitions.get_by_name(topic, index)
+    if partition is None:
+        known = node.metadata.image.topics.by_name(topic)
+        is_known = known is not None and index in known.partitions
+        error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return EpochEndOffset(partition=index, error_code=error_code)
+    error_code = partition.replica.check_leader_epoch(wanted.current_leader_epoch)
+    if error_code:
+        return EpochEndOffset(partition=index, error_code=error_code)
+    try:
+        leader_epoch, end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
+    except LogError:
+        return EpochEndOffset(partition=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    return EpochEndOffset(partition=index, leader_epoch=leader_epoch, end_offset=end_offset)

@@ -1,0 +1,303 @@
+"""Produce (key 0), versions 3-13: append one batch per partition and answer when acks says so.
+
+v3: record batches v2, transactional id (KIP-98). v5: log start offset. v7: zstd allowed (KIP-110). v8: record errors
+and a message (KIP-467). v9: flexible. v10: leader hints (KIP-951). v11, v12: transaction version 2 (KIP-890). v13:
+topic ids instead of names (KIP-516). Version 0 is advertised for old librdkafka, yet versions below 3 close the
+connection, as Kafka 4 does.
+
+acks=0 gets no answer, and a closed connection on any error; acks=1 is answered once appended; acks=all once the
+in-sync replicas have it, durably where log.flush.on.ack says so, or with REQUEST_TIMED_OUT after the client's timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, LogError
+from kraftlog.server.dispatch import CloseConnection
+from kraftlog.server.leader_hint import broker_end_point, leader_hint
+from kraftlog.server.partitions import is_internal_topic
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+    from kraftlog.server.partition import Partition
+
+__all__ = ["handle"]
+
+logger = logging.getLogger(__name__)
+
+PartitionResponse = ProduceResponse.PartitionProduceResponse
+RecordError = ProduceResponse.BatchIndexAndErrorMessage
+
+_BATCH_OVERHEAD_BYTES = 61
+_LENGTH_PREFIX_BYTES = 12
+_ZSTD = 4
+_ADMIN_CLIENT_ID = "__admin_client"
+
+
+def handle(
+    node: Node, context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | asyncio.Future[Any] | CloseConnection | None:
+    """Append every partition's batch, in the order of the request."""
+    acks = request.acks
+    version = context.api_version
+    refused = _refuse_whole_request(request)
+    results: list[_Result] = []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            result = _Result(topic.name, topic.topic_id, data.index)
+            results.append(result)
+            if refused is not None:
+                result.error_code, result.error_message = refused
+            else:
+                _append(node, context, result, data.records, acks)
+    if acks == 0:
+        return _close_on_error(results)
+    if acks == -1:
+        waiting = [result for result in results if result.end_offset > 0]
+        if any(result.is_uncommitted for result in waiting):
+            return _AckWait(node, context, request.timeout_ms, results, waiting).future
+    return _response(node, context, version, results)
+
+
+class _Result:
+    """The outcome of one partition while it is being found out."""
+
+    __slots__ = (
+        "base_offset",
+        "end_offset",
+        "error_code",
+        "error_message",
+        "index",
+        "log_append_time_ms",
+        "log_start_offset",
+        "partition",
+        "record_errors",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: Uuid, index: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.error_code: int = 0
+        self.error_message: str | None = None
+        self.record_errors: tuple[tuple[int, str | None], ...] = ()
+        self.base_offset = -1
+        self.end_offset = -1
+        self.log_append_time_ms = -1
+        self.log_start_offset = -1
+        self.partition: Partition | None = None
+
+    @property
+    def is_uncommitted(self) -> bool:
+        return self.partition is not None and self.partition.high_watermark < self.end_offset
+
+    def fail(self, error_code: int, message: str | None = None) -> None:
+        self.error_code = error_code
+        self.error_message = message
+        self.base_offset = self.log_append_time_ms = self.log_start_offset = -1
+
+
+def _refuse_whole_request(request: ProduceRequest) -> tuple[int, str | None] | None:
+    if request.acks not in (-1, 0, 1):
+        return ErrorCode.INVALID_REQUIRED_ACKS, None
+    if request.transactional_id is not None:
+        return ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this node"
+    return None
+
+
+def _append(node: Node, context: RequestContext, result: _Result, records: Any, acks: int) -> None:
+    if context.api_version >= 13:
+        partition = node.partitions.get(result.topic_id, result.index)
+    else:
+        partition = node.partitions.get_by_name(result.topic, result.index)
+    if partition is None:
+        result.error_code = _missing_partition_error(node, context.api_version, result)
+        return
+    result.topic_id = partition.topic_id
+    refusal = _refuse_batch(context, partition, records)
+    if refusal is not None:
+        result.error_code, result.error_message = refusal
+        return
+    try:
+        info = partition.append_as_leader(records, acks=acks)
+    except KafkaError as error:
+        result.fail(error.code, error.message)
+        result.record_errors = tuple(getattr(error, "record_errors", ()))
+        if error.code == ErrorCode.INVALID_TIMESTAMP or result.record_errors:
+            result.log_start_offset = partition.log.log_start_offset
+        return
+    except CorruptRecordError as error:
+        result.fail(ErrorCode.CORRUPT_MESSAGE, str(error))
+        return
+    except LogError:
+        logger.exception("append to %s failed", partition)
+        result.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        return
+    result.partition = partition
+    result.base_offset = info.first_offset
+    result.end_offset = info.last_offset + 1
+    result.log_append_time_ms = info.log_append_time_ms
+    result.log_start_offset = info.log_start_offset
+
+
+def _missing_partition_error(node: Node, version: int, result: _Result) -> int:
+    topics = node.metadata.image.topics
+    topic = topics.by_id(result.topic_id) if version >= 13 else topics.by_name(result.topic)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if result.index not in topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    result.topic_id = topic.topic_id
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _refuse_batch(context: RequestContext, partition: Partition, records: Any) -> tuple[int, str | None] | None:
+    """What a Produce request may carry: exactly one batch, magic 2, and zstd from version 7 on."""
+    version = context.api_version
+    if is_internal_topic(partition.topic) and context.client_id != _ADMIN_CLIENT_ID:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}"
+    size_bytes = len(records) if records is not None else 0
+    if size_bytes == 0:
+        return (
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} must have at least one record batch per partition",
+        )
+    if size_bytes < _BATCH_OVERHEAD_BYTES:
+        return ErrorCode.CORRUPT_MESSAGE, f"{size_bytes} bytes are too few for a record batch"
+    if records[16] != 2:
+        return (
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",
+        )
+    batch_bytes = _LENGTH_PREFIX_BYTES + int.from_bytes(records[8:12], "big", signed=True)
+    if batch_bytes < size_bytes and batch_bytes >= _BATCH_OVERHEAD_BYTES:
+        return (
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} are only allowed to contain exactly one record batch per partition",
+        )
+    if version < 7 and records[22] & 7 == _ZSTD:
+        return (
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
+        )
+    return None
+
+
+def _close_on_error(results: list[_Result]) -> CloseConnection | None:
+    failed = [result for result in results if result.error_code]
+    if not failed:
+        return None
+    first = failed[0]
+    return CloseConnection(
+        f"Produce with acks=0 failed for {len(failed)} partition(s); {first.topic or first.topic_id}-{first.index}: "
+        f"error {first.error_code} {first.error_message or ''}".rstrip()
+    )
+
+
+class _AckWait:
+    """Waits until every partition's records are committed, or the client's timeout is over."""
+
+    __slots__ = ("_context", "_node", "_remaining", "_results", "_timer", "future")
+
+    def __init__(
+        self, node: Node, context: RequestContext, timeout_ms: int, results: list[_Result], waiting: list[_Result]
+    ) -> None:
+        self._node = node
+        self._context = context
+        self._results = results
+        self._remaining = len(waiting)
+        self.future: asyncio.Future[Any] = node.loop.create_future()
+        self._timer = node.loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
+        for result in waiting:
+            if result.partition is not None:
+                result.partition.wait_for_ack(result.end_offset, lambda code, one=result: self._acked(one, code))
+
+    def _acked(self, result: _Result, error_code: int) -> None:
+        if self.future.done():
+            return
+        if error_code:
+            result.fail(error_code)
+        self._remaining -= 1
+        if self._remaining == 0:
+            self._finish()
+
+    def _time_out(self) -> None:
+        if self.future.done():
+            return
+        for result in self._results:
+            if result.is_uncommitted and not result.error_code:
+                result.fail(ErrorCode.REQUEST_TIMED_OUT)
+        self._finish()
+
+    def _finish(self) -> None:
+        self._timer.cancel()
+        self.future.set_result(_response(self._node, self._context, self._context.api_version, self._results))
+
+
+def _response(node: Node, context: RequestContext, version: int, results: list[_Result]) -> ProduceResponse:
+    responses: list[ProduceResponse.TopicProduceResponse] = []
+    by_topic: dict[str | Uuid, list[Any]] = {}
+    leaders: set[int] = set()
+    for result in results:
+        partitions = by_topic.get(result.topic or result.topic_id)
+        if partitions is None:
+            partitions = by_topic[result.topic or result.topic_id] = []
+            responses.append(
+                ProduceResponse.TopicProduceResponse(
+                    name=result.topic, topic_id=result.topic_id, partition_responses=partitions
+                )
+            )
+        if result.error_code:
+            partitions.append(_failed_partition(node, result, version, leaders))
+        else:
+            partitions.append(
+                PartitionResponse(
+                    index=result.index,
+                    base_offset=result.base_offset,
+                    log_append_time_ms=result.log_append_time_ms,
+                    log_start_offset=result.log_start_offset,
+                )
+            )
+    if leaders:
+        return ProduceResponse(responses=responses, node_endpoints=_node_end_points(node, context, leaders))
+    return ProduceResponse(responses=responses)
+
+
+def _failed_partition(node: Node, result: _Result, version: int, leaders: set[int]) -> Any:
+    hint = leader_hint(node, result.topic_id, result.index, result.error_code) if version >= 10 else None
+    fields: dict[str, Any] = {}
+    if hint is not None:
+        leaders.add(hint.leader_id)
+        fields["current_leader"] = ProduceResponse.LeaderIdAndEpoch(
+            leader_id=hint.leader_id, leader_epoch=hint.leader_epoch
+        )
+    return PartitionResponse(
+        index=result.index,
+        error_code=result.error_code,
+        base_offset=-1,
+        log_start_offset=result.log_start_offset,
+        record_errors=[
+            RecordError(batch_index=batch_index, batch_index_error_message=message)
+            for batch_index, message in result.record_errors
+        ],
+        error_message=result.error_message,
+        **fields,
+    )
+
+
+def _node_end_points(node: Node, context: RequestContext, leaders: set[int]) -> list[Any]:
+    end_points: list[Any] = []
+    for leader_id in sorted(leaders):
+        found = broker_end_point(node, leader_id, context.listener_name)
+        if found is not None:
+            host, port, rack = found
+            end_points.append(ProduceResponse.NodeEndpoint(node_id=leader_id, host=host, port=port, rack=rack))
+    return end_points

@@ -1,0 +1,141 @@
+"""Work that recurs: retention, removal of deleted files, checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import LogError
+from kraftlog.server.partitions import remove_directory
+from kraftlog.storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    write_offset_checkpoint,
+)
+from kraftlog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kraftlog.server.node import Node
+    from kraftlog.server.partition import Partition
+
+__all__ = ["Housekeeping"]
+
+logger = logging.getLogger(__name__)
+
+REMOVE_DELETED_INTERVAL_MS = 10_000
+
+
+class Housekeeping:
+    """Timers on the node's loop; the file work runs on its background thread."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._written: dict[Path, dict[TopicPartition, int]] = {}
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Arm every timer."""
+        config = self._node.config
+        initial_delay_ms = config.get_int("log.initial.task.delay.ms")
+        self._every("retention", config.get_int("log.retention.check.interval.ms"), self._retain, initial_delay_ms)
+        self._every("removal", REMOVE_DELETED_INTERVAL_MS, self._remove_deleted, REMOVE_DELETED_INTERVAL_MS)
+        for name, key, write in (
+            ("high watermark", "replica.high.watermark.checkpoint.interval.ms", self._checkpoint_high_watermarks),
+            ("recovery point", "log.flush.offset.checkpoint.interval.ms", self._checkpoint_recovery_points),
+            ("log start", "log.flush.start.offset.checkpoint.interval.ms", self._checkpoint_log_starts),
+        ):
+            interval_ms = config.get_int(key)
+            self._every(name, interval_ms, write, interval_ms)
+        flush_interval_ms = config.get_optional_int("log.flush.interval.ms")
+        if flush_interval_ms is not None:
+            self._every("flush", flush_interval_ms, self._flush, flush_interval_ms)
+        for log_dir in self._node.log_dirs:
+            for path in log_dir.deleted_directories():
+                self._node.run_in_background(remove_directory, path)
+
+    def stop(self) -> None:
+        """Nothing recurs after this."""
+        self._is_stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def write_checkpoints(self) -> None:
+        """Write all checkpoint files now, on the caller's thread."""
+        self._write(self._high_watermarks())
+        self._write(self._recovery_points())
+        self._write(self._log_starts())
+
+    def _every(self, name: str, interval_ms: int, work: Callable[[], None], delay_ms: int) -> None:
+        def run() -> None:
+            work()
+            if not self._is_stopped:
+                self._timers[name] = self._node.loop.call_later(interval_ms / 1000, run)
+
+        self._timers[name] = self._node.loop.call_later(delay_ms / 1000, run)
+
+    def _retain(self) -> None:
+        now_ms = self._node.now_ms()
+        for partition in self._node.partitions:
+            self._node.run_in_background(_delete_old_segments, partition, now_ms, partition.high_watermark)
+
+    def _remove_deleted(self) -> None:
+        now_ms = self._node.now_ms()
+        for partition in self._node.partitions:
+            partition.log.remove_deleted(now_ms)
+
+    def _flush(self) -> None:
+        for partition in self._node.partitions:
+            if partition.log.recovery_point < partition.replica.log_end_offset:
+                partition.request_flush()
+
+    def _checkpoint_high_watermarks(self) -> None:
+        self._node.run_in_background(self._write, self._high_watermarks())
+
+    def _checkpoint_recovery_points(self) -> None:
+        self._node.run_in_background(self._write, self._recovery_points())
+
+    def _checkpoint_log_starts(self) -> None:
+        self._node.run_in_background(self._write, self._log_starts())
+
+    def _high_watermarks(self) -> dict[Path, dict[TopicPartition, int]]:
+        return self._collect(REPLICATION_OFFSET_CHECKPOINT, lambda one: one.high_watermark)
+
+    def _recovery_points(self) -> dict[Path, dict[TopicPartition, int]]:
+        return self._collect(RECOVERY_POINT_CHECKPOINT, lambda one: one.log.recovery_point)
+
+    def _log_starts(self) -> dict[Path, dict[TopicPartition, int]]:
+        """Only where the start is not simply the first segment's, as Kafka does it."""
+        collected = self._collect(LOG_START_OFFSET_CHECKPOINT, lambda one: one.log.log_start_offset)
+        return {
+            path: {key: offset for key, offset in offsets.items() if offset > 0} for path, offsets in collected.items()
+        }
+
+    def _collect(self, name: str, offset_of: Callable[[Partition], int]) -> dict[Path, dict[TopicPartition, int]]:
+        offsets: dict[Path, dict[TopicPartition, int]] = {
+            log_dir.path / name: {} for log_dir in self._node.log_dirs if log_dir.path in self._node.config.log_dirs
+        }
+        for partition in self._node.partitions:
+            offsets[partition.log_dir.path / name][partition.topic_partition] = offset_of(partition)
+        return offsets
+
+    def _write(self, collected: dict[Path, dict[TopicPartition, int]]) -> None:
+        for path, offsets in collected.items():
+            if self._written.get(path) == offsets:
+                continue
+            write_offset_checkpoint(path, offsets)
+            self._written[path] = offsets
+
+
+def _delete_old_segments(partition: Partition, now_ms: int, high_watermark: int) -> None:
+    try:
+        deleted = partition.log.delete_old_segments(now_ms, high_watermark)
+    except LogError as error:
+        logger.error("retention of %s failed: %s", partition, error)
+        return
+    if deleted:
+        logger.info("deleted segments %s of %s; the log starts at %d", deleted, partition, partition.log.log_start_offset)

@@ -1,0 +1,253 @@
+"""A node: data directories, metadata quorum, partitions, listeners and the work that recurs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from kraftlog.errors import KraftlogError, LogError, NodeClosedError
+from kraftlog.server.acceptor import Acceptor, ConnectionLimits, Connections
+from kraftlog.server.dispatch import Dispatcher
+from kraftlog.server.fetch_session import FetchSessionCache
+from kraftlog.server.housekeeping import Housekeeping
+from kraftlog.server.listener import EndPoint
+from kraftlog.server.metadata_quorum import MetadataQuorum
+from kraftlog.server.partitions import Partitions
+from kraftlog.server.registration import BrokerRegistration
+from kraftlog.storage.log_dir import LogDir
+from kraftlog.storage.meta_properties import META_PROPERTIES_NAME, read_meta_properties
+from kraftlog.types import Uuid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kraftlog.server.config import NodeConfig
+
+__all__ = ["Node", "StartError"]
+
+logger = logging.getLogger(__name__)
+
+
+class StartError(KraftlogError):
+    """The data directories do not fit the configuration; the text says what to do."""
+
+
+class Node:
+    """One process of a cluster: broker, controller or both.
+
+    All methods but ``now_ms`` are called on the loop that ``start`` ran on.
+
+    Args:
+        config: Checked settings.
+
+    Attributes:
+        metadata: The metadata quorum; its image is what is committed.
+        partitions: The topic partitions of this node.
+        groups: The group coordinator.
+        log_dirs: The data directories, locked while the node runs.
+        fetch_sessions: Of this node's clients.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    metadata: MetadataQuorum
+    partitions: Partitions
+    groups: Any
+    fetch_sessions: FetchSessionCache
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.log_dirs: list[LogDir] = []
+        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+        self.cluster_id = ""
+        self._acceptors: list[Acceptor] = []
+        self._connections: Connections | None = None
+        self._background: ThreadPoolExecutor | None = None
+        self._housekeeping: Housekeeping | None = None
+        self._registration: BrokerRegistration | None = None
+        self._is_running = False
+
+    @staticmethod
+    def now_ms() -> int:
+        """Wall clock, milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of the broker listeners, advertised form, comma separated."""
+        names = {one.listener_name for one in self.config.broker_listeners}
+        return ",".join(
+            f"{one.host}:{one.port}" for one in self.advertised_end_points() if one.listener_name in names
+        )
+
+    def end_points(self) -> list[EndPoint]:
+        """The listeners with the ports they are bound to."""
+        return [acceptor.end_point for acceptor in self._acceptors]
+
+    def advertised_end_points(self) -> list[EndPoint]:
+        """What clients and peers are told; port 0 stands for the bound one."""
+        bound = {one.listener_name: one for one in self.end_points()}
+        return [
+            EndPoint(one.listener_name, one.host or bound[one.listener_name].host, one.port or bound[one.listener_name].port)
+            for one in self.config.advertised_listeners
+        ]
+
+    def run_in_background(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Run file work that nobody waits for on the node's background thread; failures are logged."""
+        if self._background is not None:
+            self._background.submit(_logged, function, *arguments)
+
+    async def start(self) -> None:
+        """Open everything and serve.
+
+        Raises:
+            StartError: A directory is not formatted, or belongs to another cluster or node.
+            ConfigError: A listener cannot be bound.
+            LogError: A directory is locked, or a log cannot be opened.
+        """
+        self.loop = asyncio.get_running_loop()
+        self.config.warn_unknown_keys()
+        try:
+            await self._start()
+        except BaseException:
+            await self._abandon()
+            raise
+        self._is_running = True
+
+    async def _start(self) -> None:
+        self._open_log_dirs()
+        self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kraftlog-background")
+        self.fetch_sessions = FetchSessionCache(
+            self.config.get_int("max.incremental.fetch.session.cache.slots"),
+            self.config.get_int("min.incremental.fetch.session.eviction.ms"),
+            random.Random(),
+        )
+        self._connections = Connections(self.loop, ConnectionLimits(self.config))
+        self._bind()
+        self.metadata = MetadataQuorum(self)
+        await self.metadata.start()
+        if self.config.is_broker:
+            await self._start_broker()
+        for acceptor in self._acceptors:
+            acceptor.start()
+
+    async def _start_broker(self) -> None:
+        self.partitions = Partitions(self)
+        from kraftlog.server.groups import Groups
+
+        self.groups = Groups(self)
+        self._registration = BrokerRegistration(self)
+        await self._registration.register()
+        self.partitions.load(self.metadata.image)
+        self.metadata.add_listener(self.partitions.apply)
+        await self.groups.start()
+        await self._registration.unfence()
+        self._housekeeping = Housekeeping(self)
+        self._housekeeping.start()
+
+    def _open_log_dirs(self) -> None:
+        """Lock every data directory and check that it is this node's."""
+        paths: list[Path] = list(self.config.log_dirs)
+        if self.config.metadata_log_dir not in paths:
+            paths.append(self.config.metadata_log_dir)
+        for path in paths:
+            properties = read_meta_properties(path) if path.is_dir() else None
+            if properties is None:
+                msg = (
+                    f"no {META_PROPERTIES_NAME} found in {path}: format it first with "
+                    "`kraftlog storage format --standalone -t $(kraftlog storage random-uuid) -c server.properties`"
+                )
+                raise StartError(msg)
+            if properties.node_id != self.config.node_id:
+                msg = (
+                    f"{path / META_PROPERTIES_NAME} is of node.id={properties.node_id}, but the configuration says "
+                    f"node.id={self.config.node_id}: use the data directory of this node, or correct node.id"
+                )
+                raise StartError(msg)
+            if self.cluster_id and properties.cluster_id != self.cluster_id:
+                msg = (
+                    f"{path / META_PROPERTIES_NAME} is of cluster.id={properties.cluster_id}, the other data "
+                    f"directories are of {self.cluster_id}: they do not belong together"
+                )
+                raise StartError(msg)
+            self.cluster_id = properties.cluster_id or ""
+            log_dir = LogDir(path)
+            self.log_dirs.append(log_dir)
+            log_dir.directory_id = properties.directory_id or Uuid.ZERO
+            log_dir.read_state()
+
+    def _bind(self) -> None:
+        if self._connections is None:
+            raise NodeClosedError("the node was stopped")
+        dispatchers: dict[str, Dispatcher] = {}
+        for end_point in self.config.listeners:
+            is_controller = end_point.listener_name in self.config.controller_listener_names
+            kind = "controller" if is_controller else "broker"
+            dispatcher = dispatchers.get(kind) or dispatchers.setdefault(kind, Dispatcher(self, kind))
+            self._acceptors.append(
+                Acceptor(
+                    self.loop, end_point, dispatcher, self._connections, is_controller_listener=is_controller
+                )
+            )
+
+    async def stop(self) -> None:
+        """Stop gracefully: no new connections, controlled shutdown, everything flushed, clean-shutdown file written."""
+        if not self._is_running:
+            return
+        self._is_running = False
+        for acceptor in self._acceptors:
+            acceptor.close()
+        is_clean = True
+        if self.config.is_broker:
+            if self._housekeeping is not None:
+                self._housekeeping.stop()
+            if self._registration is not None:
+                await self._registration.shut_down()
+            if self._connections is not None:
+                await self._connections.drain()
+            await self.groups.stop()
+            self.partitions.stop_flushers()
+            if self._housekeeping is not None:
+                self._housekeeping.write_checkpoints()
+            is_clean = self.partitions.close_all()
+        elif self._connections is not None:
+            await self._connections.drain()
+        await self.metadata.stop()
+        if self._background is not None:
+            self._background.shutdown(wait=True)
+        broker_epoch = self._registration.broker_epoch if self._registration is not None else -1
+        for log_dir in self.log_dirs:
+            if is_clean:
+                log_dir.write_clean_shutdown(broker_epoch)
+            log_dir.release()
+        self.log_dirs.clear()
+
+    async def _abandon(self) -> None:
+        """A start that failed gives back what it took."""
+        for acceptor in self._acceptors:
+            acceptor.close()
+        if self._connections is not None:
+            self._connections.close_all()
+        if self._housekeeping is not None:
+            self._housekeeping.stop()
+        if hasattr(self, "partitions"):
+            self.partitions.stop_flushers()
+            self.partitions.close_all()
+        if hasattr(self, "metadata"):
+            await self.metadata.stop()
+        if self._background is not None:
+            self._background.shutdown(wait=True)
+        for log_dir in self.log_dirs:
+            log_dir.release()
+        self.log_dirs.clear()
+
+
+def _logged(function: Callable[..., Any], *arguments: Any) -> None:
+    try:
+        function(*arguments)
+    except (LogError, OSError):
+        logger.exception("background work failed")

@@ -1,0 +1,231 @@
+"""One topic partition on this node: the log and the replica state machine brought together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, PoisonedLogError
+from kraftlog.partition.effects import (
+    AckCompleted,
+    AssignEpochStart,
+    FlushLog,
+    HighWatermarkAdvanced,
+    LeadershipChanged,
+)
+from kraftlog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from kraftlog._kraftlog import AppendInfo, Log
+    from kraftlog.partition.replica import Assignment, PartitionReplica
+    from kraftlog.server.flusher import Flusher
+    from kraftlog.server.topic_config import TopicConfig
+    from kraftlog.storage.log_dir import LogDir
+    from kraftlog.types import Uuid
+
+__all__ = ["Partition", "PartitionWaiter"]
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionWaiter(Protocol):
+    """Someone who wants to know when there may be more to read."""
+
+    def partition_moved(self, partition: Partition) -> None:
+        """The high watermark, the leader or the log start of ``partition`` changed."""
+
+
+class Partition:
+    """The shell around one :class:`PartitionReplica` and its log. All methods run on the node's loop.
+
+    Attributes:
+        waiters: Long polls to tell when the high watermark or the leadership moves.
+        log_dir: The data directory that holds the log.
+    """
+
+    __slots__ = (
+        "_flusher",
+        "config",
+        "index",
+        "log",
+        "log_dir",
+        "loop",
+        "replica",
+        "topic",
+        "topic_id",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        topic_id: Uuid,
+        index: int,
+        log: Log,
+        replica: PartitionReplica,
+        config: TopicConfig,
+        log_dir: LogDir,
+        flusher: Flusher,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.replica = replica
+        self.config = config
+        self.log_dir = log_dir
+        self.loop = loop
+        self.waiters: set[PartitionWaiter] = set()
+        self._flusher = flusher
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic name and index."""
+        return TopicPartition(self.topic, self.index)
+
+    @property
+    def leader_id(self) -> int:
+        """The leader the metadata names, -1 for none."""
+        return self.replica.leader_id
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch the metadata gives."""
+        return self.replica.leader_epoch
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads."""
+        return self.replica.is_leader
+
+    @property
+    def high_watermark(self) -> int:
+        """Exclusive end of what is committed."""
+        return self.replica.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Exclusive end of what a read_committed consumer may see."""
+        first_unstable = self.log.first_unstable_offset
+        high_watermark = self.replica.high_watermark
+        return high_watermark if first_unstable is None else min(high_watermark, first_unstable)
+
+    def append_as_leader(self, records: Any, *, acks: int, origin: str = "client") -> AppendInfo:
+        """Append one produced batch; the caller then waits with ``wait_for_ack`` if acks=all.
+
+        Raises:
+            KafkaError: Not the leader, too few in-sync replicas, or what the engine refuses; nothing is appended.
+        """
+        replica = self.replica
+        error_code = replica.check_append(acks)
+        if error_code:
+            raise KafkaError(error_code)
+        try:
+            info = self.log.append_as_leader(
+                records, leader_epoch=replica.leader_epoch, now_ms=time.time_ns() // 1_000_000, origin=origin
+            )
+        except PoisonedLogError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        if not info.duplicate:
+            replica.on_appended(info.last_offset + 1)
+            self._carry_out()
+        return info
+
+    def append_coordinator(self, records: bytes) -> asyncio.Future[int]:
+        """Append a coordinator's own batch; the future gives the last offset once it is committed.
+
+        The future ends with KafkaError when the append is refused or leadership is lost before the commit.
+        """
+        future: asyncio.Future[int] = self.loop.create_future()
+        try:
+            info = self.append_as_leader(records, acks=-1, origin="coordinator")
+        except KraftlogError as error:
+            future.set_exception(error)
+            return future
+
+        def completed(error_code: int) -> None:
+            if future.done():
+                return
+            if error_code:
+                future.set_exception(KafkaError(error_code))
+            else:
+                future.set_result(info.last_offset)
+
+        self.wait_for_ack(info.last_offset + 1, completed)
+        return future
+
+    def wait_for_ack(self, end_offset: int, completed: Callable[[int], None]) -> None:
+        """Call ``completed(error_code)`` once everything below ``end_offset`` is committed, or can no longer be."""
+        self.replica.wait_for_ack(end_offset, completed)
+        self._carry_out()
+
+    def handle_assignment(self, assignment: Assignment, now_ms: int) -> None:
+        """Follow the metadata."""
+        self.replica.handle_assignment(assignment, now_ms)
+        self._carry_out()
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Follow the topic's settings."""
+        self.config = config
+        self.log.update_config(config.log_config)
+        self.replica.update_min_insync_replicas(config.min_insync_replicas)
+        self._carry_out()
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(largest epoch not above ``leader_epoch``, exclusive end of it); (-1, -1) when there is no telling."""
+        if leader_epoch < 0:
+            return -1, -1
+        return self.log.end_offset_for_epoch(leader_epoch)
+
+    def delete_records(self, offset: int) -> None:
+        """Move the log start up to ``offset``, which is at most the high watermark."""
+        self.log.advance_log_start_offset(offset)
+        self.notify()
+
+    def request_flush(self) -> None:
+        """Make what was appended durable soon."""
+        self._flusher.request(self)
+
+    def on_flushed(self, flushed_offset: int) -> None:
+        """The flusher made everything below ``flushed_offset`` durable."""
+        self.replica.on_flushed(flushed_offset)
+        self._carry_out()
+
+    def on_flush_failed(self, error: KraftlogError) -> None:
+        """An fsync failed: the log is poisoned, nothing that waits can be promised any more."""
+        logger.error("partition %s is offline: %s", self, error)
+        self.replica.on_log_failed()
+        self._carry_out()
+
+    def close(self) -> None:
+        """Tell everyone who waits that this replica is gone; the log stays open."""
+        self.replica.close()
+        self._carry_out()
+
+    def notify(self) -> None:
+        """Tell the long polls that wait here."""
+        if self.waiters:
+            for waiter in list(self.waiters):
+                waiter.partition_moved(self)
+
+    def _carry_out(self) -> None:
+        for effect in self.replica.take_effects():
+            kind = type(effect)
+            if kind is HighWatermarkAdvanced or kind is LeadershipChanged:
+                self.notify()
+            elif kind is FlushLog:
+                self._flusher.request(self)
+            elif isinstance(effect, AckCompleted):
+                effect.token(effect.error_code)
+            elif isinstance(effect, AssignEpochStart):
+                self.log.assign_epoch_start(effect.leader_epoch, effect.start_offset)

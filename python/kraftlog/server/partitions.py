@@ -1,0 +1,263 @@
+"""All partitions of this node: opened, created, reconfigured and deleted as the metadata says."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kraftlog._kraftlog import Log
+from kraftlog.errors import LogError
+from kraftlog.partition.replica import Assignment, PartitionReplica
+from kraftlog.server.flusher import Flusher
+from kraftlog.server.partition import Partition
+from kraftlog.server.topic_config import TopicConfig, TopicConfigs
+from kraftlog.storage.log_dir import LogDir
+from kraftlog.types import TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from kraftlog.controller import MetadataDelta, MetadataImage
+    from kraftlog.controller.topic_image import PartitionImage, TopicImage
+    from kraftlog.server.node import Node
+
+__all__ = ["INTERNAL_TOPICS", "Partitions", "is_internal_topic"]
+
+logger = logging.getLogger(__name__)
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+BROKER_RESOURCE = 4
+TOPIC_RESOURCE = 2
+
+
+def is_internal_topic(topic: str) -> bool:
+    """Whether only the broker itself writes to this topic."""
+    return topic in INTERNAL_TOPICS
+
+
+class Partitions:
+    """The registry of :class:`Partition` by topic id and by name.
+
+    Args:
+        node: Whose partitions these are; its log_dirs are locked and read.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._by_id: dict[tuple[Uuid, int], Partition] = {}
+        self._by_name: dict[tuple[str, int], Partition] = {}
+        self._flush_on_ack = node.config.get_bool("log.flush.on.ack")
+        self._topic_configs = TopicConfigs(node.config)
+        self._flushers = {
+            log_dir: Flusher(node.loop, f"kraftlog-flush-{log_dir.path.name}") for log_dir in node.log_dirs
+        }
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def get(self, topic_id: Uuid, index: int) -> Partition | None:
+        """The partition with this topic id, if it is on this node."""
+        return self._by_id.get((topic_id, index))
+
+    def get_by_name(self, topic: str, index: int) -> Partition | None:
+        """The partition with this topic name, if it is on this node."""
+        return self._by_name.get((topic, index))
+
+    # -- metadata ------------------------------------------------------------------------------------------------
+
+    def load(self, image: MetadataImage) -> None:
+        """At start: set directories of unknown topics aside, open every partition assigned here."""
+        self._update_broker_overrides(image)
+        self._set_strays_aside(image)
+        for topic in image.topics.all():
+            self.apply_topic(image, topic)
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Follow one committed batch of metadata."""
+        for topic_id in delta.deleted_topics:
+            self._delete_topic(topic_id)
+        if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs) and self._update_broker_overrides(image):
+            changed: Iterable[TopicImage] = image.topics.all()
+        else:
+            names = {name for kind, name in delta.changed_configs if kind == TOPIC_RESOURCE}
+            ids = {topic_id for topic_id, _ in delta.changed_partitions}
+            found = [image.topics.by_name(name) for name in names] + [image.topics.by_id(one) for one in ids]
+            changed = {topic.topic_id: topic for topic in found if topic is not None}.values()
+        for topic in changed:
+            self.apply_topic(image, topic)
+
+    def apply_topic(self, image: MetadataImage, topic: TopicImage) -> None:
+        """Bring every partition of a topic that is assigned here in line with the metadata."""
+        config = self._topic_configs.get(image.configs.get(TOPIC_RESOURCE, topic.name))
+        node_id = self._node.config.node_id
+        for index, wanted in topic.partitions.items():
+            partition = self._by_id.get((topic.topic_id, index))
+            if node_id not in wanted.replicas:
+                if partition is not None:
+                    self._delete(partition)
+                continue
+            if partition is None:
+                try:
+                    partition = self._open(topic, index, wanted, config)
+                except (LogError, OSError):
+                    logger.exception("partition %s-%d cannot be opened and is offline", topic.name, index)
+                    continue
+            elif partition.config is not config:
+                partition.update_config(config)
+            partition.handle_assignment(
+                Assignment(
+                    leader_id=wanted.leader,
+                    leader_epoch=wanted.leader_epoch,
+                    partition_epoch=wanted.partition_epoch,
+                    replicas=tuple(wanted.replicas),
+                    isr=tuple(wanted.isr),
+                ),
+                self._node.now_ms(),
+            )
+
+    def _update_broker_overrides(self, image: MetadataImage) -> bool:
+        overrides = {
+            **image.configs.get(BROKER_RESOURCE, ""),
+            **image.configs.get(BROKER_RESOURCE, str(self._node.config.node_id)),
+        }
+        return self._topic_configs.update_broker_overrides(overrides)
+
+    def _set_strays_aside(self, image: MetadataImage) -> None:
+        """Rename directories the metadata does not place here to ``-stray``: data is never deleted on a guess."""
+        for log_dir in self._node.log_dirs:
+            for directory in log_dir.partition_directories():
+                key = directory.topic_partition
+                topic = image.topics.by_name(key.topic)
+                wanted = topic.partitions.get(key.partition) if topic is not None else None
+                topic_id = _read_topic_id(directory.path)
+                if (
+                    topic is None
+                    or wanted is None
+                    or self._node.config.node_id not in wanted.replicas
+                    or (topic_id is not None and topic_id != topic.topic_id)
+                ):
+                    marked = log_dir.mark_directory(directory.path, "stray")
+                    logger.warning("%s is not in the metadata of this node; kept as %s", directory.path, marked.name)
+
+    # -- life of a partition -------------------------------------------------------------------------------------
+
+    def _open(self, topic: TopicImage, index: int, wanted: PartitionImage, config: TopicConfig) -> Partition:
+        log_dir = self._choose_log_dir(topic.name, index, wanted)
+        key = TopicPartition(topic.name, index)
+        recovery_point = log_dir.recovery_points.get(key, 0)
+        log = Log.open(
+            str(log_dir.path / f"{topic.name}-{index}"),
+            config=config.log_config,
+            recovery_point=recovery_point,
+            log_start_offset=log_dir.log_start_offsets.get(key, 0),
+            clean_shutdown=log_dir.was_clean_shutdown,
+            now_ms=self._node.now_ms(),
+        )
+        if log.topic_id is None:
+            log.write_partition_metadata(bytes(topic.topic_id))
+        log_end_offset = log.log_end_offset
+        partition = Partition(
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            index=index,
+            log=log,
+            replica=PartitionReplica(
+                node_id=self._node.config.node_id,
+                flush_on_ack=self._flush_on_ack,
+                min_insync_replicas=config.min_insync_replicas,
+                log_end_offset=log_end_offset,
+                flushed_offset=min(log.recovery_point, log_end_offset),
+                high_watermark=max(
+                    min(log_dir.high_watermarks.get(key, 0), log_end_offset), log.log_start_offset
+                ),
+            ),
+            config=config,
+            log_dir=log_dir,
+            flusher=self._flushers[log_dir],
+            loop=self._node.loop,
+        )
+        self._by_id[topic.topic_id, index] = partition
+        self._by_name[topic.name, index] = partition
+        return partition
+
+    def _choose_log_dir(self, topic: str, index: int, wanted: PartitionImage) -> LogDir:
+        """Where the partition is, or is assigned to, else the directory with the fewest partitions."""
+        log_dirs = self._node.log_dirs
+        if len(log_dirs) == 1:
+            return log_dirs[0]
+        for log_dir in log_dirs:
+            if (log_dir.path / f"{topic}-{index}").is_dir():
+                return log_dir
+        assigned = dict(zip(wanted.replicas, wanted.directories, strict=False)).get(self._node.config.node_id)
+        for log_dir in log_dirs:
+            if log_dir.directory_id == assigned:
+                return log_dir
+        counts = {log_dir: 0 for log_dir in log_dirs}
+        for partition in self:
+            counts[partition.log_dir] += 1
+        return min(log_dirs, key=counts.__getitem__)
+
+    def _delete_topic(self, topic_id: Uuid) -> None:
+        for key in [key for key in self._by_id if key[0] == topic_id]:
+            self._delete(self._by_id[key])
+
+    def _delete(self, partition: Partition) -> None:
+        """Forget a partition at once, rename its directory, remove the files after file.delete.delay.ms."""
+        del self._by_id[partition.topic_id, partition.index]
+        self._by_name.pop((partition.topic, partition.index), None)
+        partition.close()
+        try:
+            partition.log.close()
+        except LogError as error:
+            logger.warning("closing the log of deleted partition %s: %s", partition, error)
+        try:
+            marked = partition.log_dir.mark_directory(Path(partition.log.path), "delete")
+        except LogError:
+            logger.exception("partition %s cannot be deleted", partition)
+            return
+        self._node.loop.call_later(
+            partition.config.file_delete_delay_ms / 1000, self._node.run_in_background, remove_directory, marked
+        )
+
+    # -- stop ----------------------------------------------------------------------------------------------------
+
+    def stop_flushers(self) -> None:
+        """Wait for the rounds that run; no flush is begun after."""
+        for flusher in self._flushers.values():
+            flusher.stop()
+
+    def close_all(self) -> bool:
+        """Flush and close every log; False when one of them could not be."""
+        is_clean = True
+        for partition in self:
+            partition.close()
+            try:
+                partition.log.close()
+            except LogError:
+                logger.exception("partition %s was not closed cleanly", partition)
+                is_clean = False
+        return is_clean
+
+
+def remove_directory(path: Path) -> None:
+    """Remove a directory marked ``-delete``; what cannot be removed is tried again at the next start."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _read_topic_id(directory: Path) -> Uuid | None:
+    try:
+        text = (directory / "partition.metadata").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "topic_id":
+            try:
+                return Uuid.parse(value.strip())
+            except ValueError:
+                return None
+    return None

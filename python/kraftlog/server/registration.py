@@ -1,0 +1,125 @@
+"""This broker's place in the cluster: register, be unfenced, send heartbeats, leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
+from kraftlog.server.handlers.api_versions import SUPPORTED_FEATURES
+from kraftlog.storage.meta_properties import random_uuid
+from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
+
+if TYPE_CHECKING:
+    from kraftlog.server.node import Node
+
+__all__ = ["BrokerRegistration"]
+
+logger = logging.getLogger(__name__)
+
+SHUT_DOWN_TIMEOUT_S = 5.0
+PLAINTEXT = 0
+
+
+class BrokerRegistration:
+    """The broker's half of KIP-631.
+
+    Attributes:
+        broker_epoch: Offset of the registration's record; -1 before.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.broker_epoch = -1
+        self.incarnation_id = random_uuid()
+        self._timer: asyncio.TimerHandle | None = None
+        self._interval_s = node.config.get_int("broker.heartbeat.interval.ms") / 1000
+        self._is_stopping = False
+
+    async def register(self) -> None:
+        """Register, fenced.
+
+        Raises:
+            KafkaError: The controller refuses, as with DUPLICATE_BROKER_REGISTRATION.
+        """
+        node = self._node
+        controller_listeners = node.config.controller_listener_names
+        request = BrokerRegistrationRequest(
+            broker_id=node.config.node_id,
+            cluster_id=node.cluster_id,
+            incarnation_id=self.incarnation_id,
+            listeners=[
+                BrokerRegistrationRequest.Listener(
+                    name=one.listener_name, host=one.host, port=one.port, security_protocol=PLAINTEXT
+                )
+                for one in node.advertised_end_points()
+                if one.listener_name not in controller_listeners
+            ],
+            features=[
+                BrokerRegistrationRequest.Feature(
+                    name=name, min_supported_version=low, max_supported_version=high
+                )
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+            rack=node.config.get_optional_str("broker.rack"),
+            log_dirs=sorted(log_dir.directory_id for log_dir in node.log_dirs if log_dir.path in node.config.log_dirs),
+            previous_broker_epoch=self._previous_broker_epoch(),
+        )
+        response = await node.metadata.submit(lambda core, now_ms: core.register_broker(request, now_ms))
+        if response.error_code:
+            raise KafkaError(response.error_code, f"broker {node.config.node_id} cannot be registered")
+        self.broker_epoch = response.broker_epoch
+
+    async def unfence(self) -> None:
+        """Say that everything is loaded, and keep saying that we live."""
+        response = await self._heartbeat(want_shut_down=False)
+        if response.error_code:
+            raise KafkaError(response.error_code, f"broker {self._node.config.node_id} cannot be unfenced")
+        self._arm()
+
+    async def shut_down(self) -> None:
+        """Controlled shutdown: give up leaderships where somebody else can take them."""
+        self._is_stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            await asyncio.wait_for(self._heartbeat(want_shut_down=True), SHUT_DOWN_TIMEOUT_S)
+        except (KraftlogError, TimeoutError) as error:
+            logger.warning("controlled shutdown was not acknowledged: %s", error)
+
+    def _previous_broker_epoch(self) -> int:
+        """The epoch of the last run when every directory was left cleanly, else -1 (KIP-966)."""
+        epochs = {one.previous_broker_epoch if one.was_clean_shutdown else -1 for one in self._node.log_dirs}
+        return epochs.pop() if len(epochs) == 1 else -1
+
+    async def _heartbeat(self, *, want_shut_down: bool) -> BrokerHeartbeatResponse:
+        node = self._node
+        request = BrokerHeartbeatRequest(
+            broker_id=node.config.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=node.metadata.image.offset,
+            want_fence=False,
+            want_shut_down=want_shut_down,
+        )
+        return await node.metadata.submit(lambda core, now_ms: core.broker_heartbeat(request, now_ms))
+
+    def _arm(self) -> None:
+        if not self._is_stopping:
+            self._timer = self._node.loop.call_later(self._interval_s, self._beat)
+
+    def _beat(self) -> None:
+        task = self._node.loop.create_task(self._heartbeat(want_shut_down=False))
+        task.add_done_callback(self._beat_done)
+
+    def _beat_done(self, task: asyncio.Task[BrokerHeartbeatResponse]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            logger.warning("heartbeat failed: %s", error)
+        elif task.result().error_code == ErrorCode.STALE_BROKER_EPOCH:
+            logger.error("another process has registered as broker %d", self._node.config.node_id)
+            return
+        self._arm()

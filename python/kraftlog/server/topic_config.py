@@ -1,0 +1,119 @@
+"""A topic's settings as the broker uses them: the topic's own over the broker's over Kafka's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kraftlog._kraftlog import LogConfig
+from kraftlog.config_table import parse_value, topic_config, topic_config_default
+from kraftlog.server.config import NodeConfig
+
+__all__ = ["TopicConfig", "TopicConfigs"]
+
+_TOPIC_KEYS = (
+    "cleanup.policy",
+    "compression.type",
+    "file.delete.delay.ms",
+    "index.interval.bytes",
+    "max.message.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.type",
+    "min.insync.replicas",
+    "preallocate",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.index.bytes",
+    "segment.jitter.ms",
+    "segment.ms",
+)
+_LEVEL_KEYS = {codec: f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What a partition needs to know of its topic's settings."""
+
+    log_config: LogConfig
+    min_insync_replicas: int
+    cleanup_policy: frozenset[str]
+    file_delete_delay_ms: int
+
+
+class TopicConfigs:
+    """Builds and remembers settings; topics that set the same values share one object.
+
+    Args:
+        node_config: What server.properties says.
+    """
+
+    def __init__(self, node_config: NodeConfig) -> None:
+        self._node_config = node_config
+        self._broker_overrides: dict[str, str] = {}
+        self._built: dict[frozenset[tuple[str, str]], TopicConfig] = {}
+
+    def update_broker_overrides(self, overrides: Mapping[str, str]) -> bool:
+        """Take over dynamic broker settings; True when they differ, so that every topic has to be looked at again."""
+        if overrides == self._broker_overrides:
+            return False
+        self._broker_overrides = dict(overrides)
+        self._built.clear()
+        return True
+
+    def get(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """The settings of a topic that sets ``overrides`` itself."""
+        key = frozenset(overrides.items())
+        built = self._built.get(key)
+        if built is None:
+            built = self._built[key] = self._build(overrides)
+        return built
+
+    def _build(self, overrides: Mapping[str, str]) -> TopicConfig:
+        broker_values = {**self._node_config.properties, **self._broker_overrides}
+
+        def value(name: str) -> object:
+            text = overrides.get(name)
+            if text is None:
+                text = topic_config_default(name, broker_values)
+            definition = topic_config(name)
+            if definition is None or text is None:
+                return None
+            return parse_value(definition, text)
+
+        def integer(name: str) -> int:
+            number = value(name)
+            return number if isinstance(number, int) else 0
+
+        values = {name: value(name) for name in _TOPIC_KEYS}
+        policy = values["cleanup.policy"]
+        cleanup_policy = policy if isinstance(policy, tuple) else ()
+        compression_type = str(values["compression.type"])
+        level_key = _LEVEL_KEYS.get(compression_type)
+        segment_bytes = overrides.get("internal.segment.bytes") or broker_values.get("internal.segment.bytes")
+        log_config = LogConfig(
+            segment_bytes=int(segment_bytes) if segment_bytes else integer("segment.bytes"),
+            segment_ms=integer("segment.ms"),
+            segment_jitter_ms=integer("segment.jitter.ms"),
+            segment_index_bytes=integer("segment.index.bytes"),
+            index_interval_bytes=integer("index.interval.bytes"),
+            max_message_bytes=integer("max.message.bytes"),
+            retention_ms=integer("retention.ms"),
+            retention_bytes=integer("retention.bytes"),
+            compression_type=compression_type,
+            compression_level=integer(level_key) if level_key else None,
+            timestamp_type=str(values["message.timestamp.type"]),
+            timestamp_before_max_ms=integer("message.timestamp.before.max.ms"),
+            timestamp_after_max_ms=integer("message.timestamp.after.max.ms"),
+            cleanup_policy=",".join(cleanup_policy),
+            file_delete_delay_ms=integer("file.delete.delay.ms"),
+            preallocate=bool(values["preallocate"]),
+            producer_id_expiration_ms=self._node_config.get_int("producer.id.expiration.ms"),
+        )
+        return TopicConfig(
+            log_config=log_config,
+            min_insync_replicas=integer("min.insync.replicas"),
+            cleanup_policy=frozenset(cleanup_policy),
+            file_delete_delay_ms=integer("file.delete.delay.ms"),
+        )

@@ -1,0 +1,138 @@
+"""One directory of ``log.dirs``: its lock, its partition directories, its clean-shutdown file, its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from kraftlog._kraftlog import DirectoryLock, lock_directory
+from kraftlog.errors import LogError
+from kraftlog.storage.atomic_file import flush_directory, replace_file
+from kraftlog.storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    read_offset_checkpoint,
+)
+from kraftlog.types import TopicPartition, Uuid
+
+__all__ = ["CLEAN_SHUTDOWN_NAME", "LogDir", "PartitionDirectory"]
+
+CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+CLUSTER_METADATA_DIRECTORY = "__cluster_metadata-0"
+_MAX_FILE_NAME_BYTES = 255
+
+_PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\Z")
+_MARKED_DIRECTORY = re.compile(r"[a-zA-Z0-9._-]+\.[0-9a-f]{32}-(?P<mark>delete|future|stray)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDirectory:
+    """A directory named ``<topic>-<partition>``."""
+
+    path: Path
+    topic_partition: TopicPartition
+
+
+class LogDir:
+    """A locked data directory.
+
+    Args:
+        path: Must exist.
+
+    Raises:
+        LogError: Another process, or another node of this one, holds the lock.
+
+    Attributes:
+        directory_id: From meta.properties; set by the node once it has checked that file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.directory_id = Uuid.ZERO
+        self._lock: DirectoryLock | None = lock_directory(str(path))
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.log_start_offsets: dict[TopicPartition, int] = {}
+        self.was_clean_shutdown = False
+        self.previous_broker_epoch = -1
+
+    def read_state(self) -> None:
+        """Read the checkpoints and take the clean-shutdown file away: from here on a crash is a crash.
+
+        Raises:
+            LogError: A checkpoint is damaged.
+        """
+        self.recovery_points = read_offset_checkpoint(self.path / RECOVERY_POINT_CHECKPOINT)
+        self.high_watermarks = read_offset_checkpoint(self.path / REPLICATION_OFFSET_CHECKPOINT)
+        self.log_start_offsets = read_offset_checkpoint(self.path / LOG_START_OFFSET_CHECKPOINT)
+        marker = self.path / CLEAN_SHUTDOWN_NAME
+        try:
+            text = marker.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return
+        self.was_clean_shutdown = True
+        try:
+            self.previous_broker_epoch = int(json.loads(text)["brokerEpoch"])
+        except (ValueError, KeyError, TypeError):
+            # Older releases leave the file empty.
+            self.previous_broker_epoch = -1
+        marker.unlink()
+        flush_directory(self.path)
+
+    def write_clean_shutdown(self, broker_epoch: int) -> None:
+        """Say that every log here was flushed and closed."""
+        text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        replace_file(self.path / CLEAN_SHUTDOWN_NAME, text.encode("utf-8"))
+
+    def partition_directories(self) -> list[PartitionDirectory]:
+        """Directories of topic partitions, sorted by name; the metadata log and marked ones are left out."""
+        found: list[PartitionDirectory] = []
+        for path in sorted(self.path.iterdir()):
+            match = _PARTITION_DIRECTORY.match(path.name)
+            if match and path.name != CLUSTER_METADATA_DIRECTORY and path.is_dir():
+                found.append(PartitionDirectory(path, TopicPartition(match["topic"], int(match["partition"]))))
+        return found
+
+    def deleted_directories(self) -> list[Path]:
+        """Directories marked ``-delete`` that an earlier run did not get to remove."""
+        return [
+            path
+            for path in sorted(self.path.iterdir())
+            if (match := _MARKED_DIRECTORY.match(path.name)) and match["mark"] == "delete" and path.is_dir()
+        ]
+
+    def mark_directory(self, path: Path, mark: str) -> Path:
+        """Rename ``<topic>-<partition>`` to ``<topic>-<partition>.<uuid>-<mark>``, durably.
+
+        Args:
+            path: A partition directory of this log directory.
+            mark: "delete" or "stray".
+
+        Returns:
+            The new path.
+
+        Raises:
+            LogError: The rename failed.
+        """
+        suffix = f".{secrets.token_hex(16)}-{mark}"
+        topic, _, partition = path.name.rpartition("-")
+        # Kafka cuts the topic's name, not the suffix, where the file system would refuse the whole.
+        tail = f"-{partition}{suffix}"
+        marked = path.with_name(topic[: _MAX_FILE_NAME_BYTES - len(tail)] + tail)
+        try:
+            path.rename(marked)
+            flush_directory(self.path)
+        except OSError as error:
+            msg = f"cannot rename {path} to {marked.name}: {error.strerror}"
+            raise LogError(msg) from error
+        return marked
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

@@ -1,0 +1,110 @@
+"""NodeConfig: Kafka's keys and defaults, and what a node refuses to start with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraftlog.server.config import ConfigError, NodeConfig, environment_overrides, parse_overrides
+from kraftlog.server.listener import EndPoint
+
+MINIMAL = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.bootstrap.servers": "localhost:9093",
+    "log.dirs": "/data/a,/data/b",
+}
+
+
+def config(**changes: str | None) -> NodeConfig:
+    values = dict(MINIMAL)
+    for name, value in changes.items():
+        key = name.replace("_", ".")
+        if value is None:
+            values.pop(key, None)
+        else:
+            values[key] = value
+    return NodeConfig(values)
+
+
+def test_defaults_are_kafkas_with_types() -> None:
+    node_config = config()
+    assert node_config.get("socket.request.max.bytes") == 104857600
+    assert node_config.get("auto.create.topics.enable") is True
+    assert node_config.get("log.retention.ms") is None
+    assert node_config.get("log.cleanup.policy") == ("delete",)
+    assert node_config.get("log.flush.on.ack") is True
+
+
+def test_listeners_without_host_bind_to_loopback() -> None:
+    assert config().listeners == (
+        EndPoint("PLAINTEXT", "127.0.0.1", 9092),
+        EndPoint("CONTROLLER", "127.0.0.1", 9093),
+    )
+    assert [one.listener_name for one in config().broker_listeners] == ["PLAINTEXT"]
+
+
+def test_log_dirs_first_one_holds_metadata() -> None:
+    assert config().log_dirs == (Path("/data/a"), Path("/data/b"))
+    assert config().metadata_log_dir == Path("/data/a")
+    assert config(metadata_log_dir="/meta").metadata_log_dir == Path("/meta")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"process_roles": None}, "process.roles is not set"),
+        ({"process_roles": "broker,zookeeper"}, "zookeeper"),
+        ({"node_id": None}, "node.id is not set"),
+        ({"node_id": "-3"}, "node.id"),
+        ({"node_id": "x"}, "node.id"),
+        ({"listeners": "PLAINTEXT://:9092"}, "controller.listener.names=CONTROLLER"),
+        ({"listeners": "CONTROLLER://:9093"}, "only controller listeners"),
+        ({"listeners": "PLAINTEXT:9092,CONTROLLER://:9093"}, "NAME://host:port"),
+        ({"listeners": "PLAINTEXT://:9093,CONTROLLER://:9093"}, "different port"),
+        ({"listeners": "PLAINTEXT://:70000,CONTROLLER://:9093"}, "70000"),
+        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "only PLAINTEXT is supported"),
+        ({"listeners": "OTHER://:9092,CONTROLLER://:9093"}, "no security protocol defined"),
+        ({"controller_listener_names": None}, "controller.listener.names is not set"),
+        ({"controller_quorum_bootstrap_servers": None}, "controller.quorum.bootstrap.servers"),
+        ({"controller_quorum_voters": "1localhost:9093"}, "id@host:port"),
+        ({"advertised_listeners": "OTHER://x:1"}, "not one of listeners"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:9092,CONTROLLER://:9093"}, "nonroutable"),
+        ({"log_dirs": "/a,/a"}, "twice"),
+    ],
+)
+def test_refused_configuration_says_what_is_wrong(changes: dict[str, str | None], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config(**changes)
+
+
+def test_controller_listener_is_plaintext_unless_the_map_is_given() -> None:
+    assert config().protocol_by_listener["CONTROLLER"] == "PLAINTEXT"
+    with pytest.raises(ConfigError, match="CONTROLLER"):
+        config(listener_security_protocol_map="PLAINTEXT:PLAINTEXT")
+
+
+def test_unknown_keys_are_listed() -> None:
+    assert config(no_such_key="1", advertised_host_name="x").unknown_keys == ["advertised.host.name", "no.such.key"]
+
+
+def test_overrides_need_an_equals_sign() -> None:
+    assert parse_overrides(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
+    with pytest.raises(ConfigError, match="key=value"):
+        parse_overrides(["a.b"])
+
+
+def test_environment_gives_known_keys_only() -> None:
+    environment = {"KAFKA_NODE_ID": "7", "KAFKA_HEAP_OPTS": "-Xmx1g", "KAFKA_LOG_DIRS": "/d", "PATH": "/bin"}
+    assert environment_overrides(environment) == {"node.id": "7", "log.dirs": "/d"}
+
+
+def test_load_lays_overrides_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("\n".join(f"{key}={value}" for key, value in MINIMAL.items()))
+    assert NodeConfig.load(path, ["node.id=9"]).node_id == 9
+    with pytest.raises(ConfigError, match="cannot read"):
+        NodeConfig.load(tmp_path / "absent")
