@@ -1,4 +1,4 @@
-"""From a frame to its handler and back to bytes: versions checked, errors turned into what the protocol has for them."""
+"""From a frame to its handler and back to bytes; versions are checked, errors become what the protocol has for them."""
 
 from __future__ import annotations
 
@@ -157,12 +157,15 @@ class Dispatcher:
 
     def _refuse_api_versions(self, correlation_id: int) -> list[Output]:
         """KIP-511: a version we do not have is answered in the v0 form, with our range of ApiVersions only."""
-        response_class = API_BY_KEY[API_VERSIONS_KEY].response
+        from kraftlog.wire.messages.api_versions import ApiVersionsResponse
+
         min_version, max_version = self.advertised[API_VERSIONS_KEY]
-        response = response_class(
+        response = ApiVersionsResponse(
             error_code=UNSUPPORTED_VERSION,
             api_keys=[
-                response_class.ApiVersion(api_key=API_VERSIONS_KEY, min_version=min_version, max_version=max_version)
+                ApiVersionsResponse.ApiVersion(
+                    api_key=API_VERSIONS_KEY, min_version=min_version, max_version=max_version
+                )
             ],
         )
         return encode_response(API_VERSIONS_KEY, 0, correlation_id, response)

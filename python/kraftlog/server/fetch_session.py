@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what a client asked for is remembered, so that requests and responses carry changes only."""
+"""Fetch sessions (KIP-227): what a client asked for is remembered, so requests and responses carry changes only."""
 
 from __future__ import annotations
 
@@ -128,9 +128,7 @@ class FetchSessionCache:
         session_id = self._rng.randrange(1, _MAX_EPOCH)
         while session_id in self._sessions:
             session_id = self._rng.randrange(1, _MAX_EPOCH)
-        session = FetchSession(
-            session_id, is_privileged=is_privileged, uses_topic_ids=uses_topic_ids, now_ms=now_ms
-        )
+        session = FetchSession(session_id, is_privileged=is_privileged, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         session.update(wanted, ())
         self._sessions[session_id] = session
         return session

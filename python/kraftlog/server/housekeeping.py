@@ -138,4 +138,6 @@ def _delete_old_segments(partition: Partition, now_ms: int, high_watermark: int)
         logger.error("retention of %s failed: %s", partition, error)
         return
     if deleted:
-        logger.info("deleted segments %s of %s; the log starts at %d", deleted, partition, partition.log.log_start_offset)
+        logger.info(
+            "deleted segments %s of %s; the log starts at %d", deleted, partition, partition.log.log_start_offset
+        )

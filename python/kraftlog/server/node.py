@@ -80,9 +80,7 @@ class Node:
     def bootstrap_servers(self) -> str:
         """``host:port`` of the broker listeners, advertised form, comma separated."""
         names = {one.listener_name for one in self.config.broker_listeners}
-        return ",".join(
-            f"{one.host}:{one.port}" for one in self.advertised_end_points() if one.listener_name in names
-        )
+        return ",".join(f"{one.host}:{one.port}" for one in self.advertised_end_points() if one.listener_name in names)
 
     def end_points(self) -> list[EndPoint]:
         """The listeners with the ports they are bound to."""
@@ -92,7 +90,9 @@ class Node:
         """What clients and peers are told; port 0 stands for the bound one."""
         bound = {one.listener_name: one for one in self.end_points()}
         return [
-            EndPoint(one.listener_name, one.host or bound[one.listener_name].host, one.port or bound[one.listener_name].port)
+            EndPoint(
+                one.listener_name, one.host or bound[one.listener_name].host, one.port or bound[one.listener_name].port
+            )
             for one in self.config.advertised_listeners
         ]
 
@@ -189,9 +189,7 @@ class Node:
             kind = "controller" if is_controller else "broker"
             dispatcher = dispatchers.get(kind) or dispatchers.setdefault(kind, Dispatcher(self, kind))
             self._acceptors.append(
-                Acceptor(
-                    self.loop, end_point, dispatcher, self._connections, is_controller_listener=is_controller
-                )
+                Acceptor(self.loop, end_point, dispatcher, self._connections, is_controller_listener=is_controller)
             )
 
     async def stop(self) -> None:

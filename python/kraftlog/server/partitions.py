@@ -171,9 +171,7 @@ class Partitions:
                 min_insync_replicas=config.min_insync_replicas,
                 log_end_offset=log_end_offset,
                 flushed_offset=min(log.recovery_point, log_end_offset),
-                high_watermark=max(
-                    min(log_dir.high_watermarks.get(key, 0), log_end_offset), log.log_start_offset
-                ),
+                high_watermark=max(min(log_dir.high_watermarks.get(key, 0), log_end_offset), log.log_start_offset),
             ),
             config=config,
             log_dir=log_dir,
@@ -196,7 +194,7 @@ class Partitions:
         for log_dir in log_dirs:
             if log_dir.directory_id == assigned:
                 return log_dir
-        counts = {log_dir: 0 for log_dir in log_dirs}
+        counts = dict.fromkeys(log_dirs, 0)
         for partition in self:
             counts[partition.log_dir] += 1
         return min(log_dirs, key=counts.__getitem__)

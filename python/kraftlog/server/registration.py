@@ -58,9 +58,7 @@ class BrokerRegistration:
                 if one.listener_name not in controller_listeners
             ],
             features=[
-                BrokerRegistrationRequest.Feature(
-                    name=name, min_supported_version=low, max_supported_version=high
-                )
+                BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
                 for name, (low, high) in SUPPORTED_FEATURES.items()
             ],
             rack=node.config.get_optional_str("broker.rack"),

@@ -118,7 +118,9 @@ class Transport:
                 self._out.append(output)
             else:
                 self._append(output)
-        if not self._writer_registered:
+        if self._writer_registered:
+            self._check_high_water()
+        else:
             self._flush()
 
     def _append(self, output: Output) -> None:
@@ -191,9 +193,7 @@ class Transport:
             if not self._writer_registered:
                 self._writer_registered = True
                 self._loop.add_writer(self._fd, self._on_writable)
-            if not self._writing_paused and self._out_bytes > WRITE_HIGH_WATER_BYTES:
-                self._writing_paused = True
-                self._receiver.writing_paused()
+            self._check_high_water()
         else:
             if self._writer_registered:
                 self._writer_registered = False
@@ -204,6 +204,11 @@ class Transport:
         if self._writing_paused and self._out_bytes <= WRITE_HIGH_WATER_BYTES // 2:
             self._writing_paused = False
             self._receiver.writing_resumed()
+
+    def _check_high_water(self) -> None:
+        if not self._writing_paused and self._out_bytes > WRITE_HIGH_WATER_BYTES:
+            self._writing_paused = True
+            self._receiver.writing_paused()
 
     def _send_buffers(self) -> bool:
         """Send the run of buffers at the front in one call; False when the kernel took less."""

@@ -32,6 +32,7 @@ class LazyHandler:
         return self._handle
 
     def __call__(self, node: Any, context: Any, request: Any) -> Any:
+        """Handle one request."""
         return self.load()(node, context, request)
 
 

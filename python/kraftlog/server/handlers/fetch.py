@@ -29,9 +29,7 @@ __all__ = ["handle"]
 PartitionData = FetchResponse.PartitionData
 
 
-def handle(
-    node: Node, context: RequestContext, request: FetchRequest
-) -> FetchResponse | asyncio.Future[Any]:
+def handle(node: Node, context: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[Any]:
     """Answer from the logs, at once or when there is enough."""
     version = context.api_version
     uses_topic_ids = version >= 13
@@ -84,9 +82,7 @@ def _open_session(
             sessions.remove(request.session_id)
         if epoch == FINAL_EPOCH:
             return None, asked, False
-        session = sessions.create(
-            asked, is_privileged=is_follower, uses_topic_ids=uses_topic_ids, now_ms=node.now_ms()
-        )
+        session = sessions.create(asked, is_privileged=is_follower, uses_topic_ids=uses_topic_ids, now_ms=node.now_ms())
         return session, asked, False
     found = sessions.find(request.session_id, epoch, uses_topic_ids=uses_topic_ids, now_ms=node.now_ms())
     if isinstance(found, int):
@@ -101,9 +97,7 @@ def _open_session(
     return found, list(found), True
 
 
-def _refuse_follower(
-    node: Node, wanted: SessionPartition, replica_id: int, *, uses_topic_ids: bool
-) -> PartitionRead:
+def _refuse_follower(node: Node, wanted: SessionPartition, replica_id: int, *, uses_topic_ids: bool) -> PartitionRead:
     """A broker that is not among the replicas may not replicate from here."""
     read = PartitionRead(wanted)
     partition = (

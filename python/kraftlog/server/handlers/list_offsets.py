@@ -65,9 +65,7 @@ def handle(node: Node, context: RequestContext, request: ListOffsetsRequest) -> 
                 continue
             timestamp, offset, leader_epoch = found
             partitions.append(
-                PartitionResponse(
-                    partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch
-                )
+                PartitionResponse(partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch)
             )
     return ListOffsetsResponse(topics=topics)
 

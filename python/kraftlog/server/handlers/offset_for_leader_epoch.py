@@ -20,9 +20,7 @@ EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
 
-def handle(
-    node: Node, context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+def handle(node: Node, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """Look every partition's epoch up."""
     return OffsetForLeaderEpochResponse(
         topics=[
@@ -32,9 +30,7 @@ def handle(
     )
 
 
-def _look_up(
-    node: Node, topic: str, wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
-) -> EpochEndOffset:
+def _look_up(node: Node, topic: str, wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> EpochEndOffset:
     index = wanted.partition
     partition = node.partitions.get_by_name(topic, index)
     if partition is None:

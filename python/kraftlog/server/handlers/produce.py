@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, LogError
@@ -181,7 +182,8 @@ def _refuse_batch(context: RequestContext, partition: Partition, records: Any) -
     if batch_bytes < size_bytes and batch_bytes >= _BATCH_OVERHEAD_BYTES:
         return (
             ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {version} are only allowed to contain exactly one record batch per partition",
+            f"Produce requests with version {version} are only allowed to contain exactly one record batch"
+            " per partition",
         )
     if version < 7 and records[22] & 7 == _ZSTD:
         return (
@@ -218,7 +220,7 @@ class _AckWait:
         self._timer = node.loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
         for result in waiting:
             if result.partition is not None:
-                result.partition.wait_for_ack(result.end_offset, lambda code, one=result: self._acked(one, code))
+                result.partition.wait_for_ack(result.end_offset, partial(self._acked, result))
 
     def _acked(self, result: _Result, error_code: int) -> None:
         if self.future.done():

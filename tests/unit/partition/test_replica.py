@@ -1,0 +1,180 @@
+"""PartitionReplica: fencing, in-sync set, high watermark, acknowledgements (conformance LEPO)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftlog.errors import ErrorCode
+from kraftlog.partition.effects import (
+    AckCompleted,
+    AssignEpochStart,
+    FlushLog,
+    HighWatermarkAdvanced,
+    LeadershipChanged,
+)
+from kraftlog.partition.replica import Assignment, PartitionReplica
+
+
+def replica(*, flush_on_ack=False, min_isr=1, end=0, flushed=0, high_watermark=0):
+    return PartitionReplica(
+        node_id=1,
+        flush_on_ack=flush_on_ack,
+        min_insync_replicas=min_isr,
+        log_end_offset=end,
+        flushed_offset=flushed,
+        high_watermark=high_watermark,
+    )
+
+
+def leads(one, *, epoch=5, partition_epoch=0, replicas=(1,), isr=(1,), leader=1, now_ms=0):
+    one.handle_assignment(
+        Assignment(leader_id=leader, leader_epoch=epoch, partition_epoch=partition_epoch, replicas=replicas, isr=isr),
+        now_ms,
+    )
+    return one
+
+
+def test_new_leader_assigns_epoch_start_before_anything_is_committed():
+    one = leads(replica(end=10))
+    assert one.take_effects() == [LeadershipChanged(5, 1), AssignEpochStart(5, 10), HighWatermarkAdvanced(10)]
+
+
+def test_single_replica_commits_on_append_when_not_flushing():
+    one = leads(replica())
+    one.take_effects()
+    one.on_appended(3)
+    assert one.take_effects() == [HighWatermarkAdvanced(3)]
+
+
+def test_single_replica_commits_on_flush_when_flushing():
+    one = leads(replica(flush_on_ack=True))
+    one.take_effects()
+    one.on_appended(3)
+    assert one.take_effects() == [FlushLog(3)]
+    assert one.high_watermark == 0
+    one.on_flushed(2)
+    one.on_flushed(1)
+    assert one.take_effects() == [HighWatermarkAdvanced(2)]
+
+
+def test_restart_with_unflushed_records_flushes_them_first():
+    one = leads(replica(flush_on_ack=True, end=10, flushed=4, high_watermark=4))
+    assert FlushLog(10) in one.take_effects()
+    assert one.high_watermark == 4
+
+
+@pytest.mark.parametrize(
+    ("asked", "needs_leader", "leader", "expected"),
+    [
+        (-1, True, 1, ErrorCode.NONE),
+        (4, True, 1, ErrorCode.FENCED_LEADER_EPOCH),
+        (6, True, 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (5, True, 2, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (5, False, 2, ErrorCode.NONE),
+        (4, True, 2, ErrorCode.FENCED_LEADER_EPOCH),  # LEPO-05: the epoch is told first
+        (6, True, 2, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_leader_epoch_check(asked, needs_leader, leader, expected):
+    one = leads(replica(), replicas=(1, 2), isr=(1, 2), leader=leader)
+    assert one.check_leader_epoch(asked, needs_leader=needs_leader) == expected
+
+
+def test_high_watermark_is_the_smallest_end_of_the_in_sync_set():
+    one = leads(replica(end=0), replicas=(1, 2, 3), isr=(1, 2))
+    one.on_appended(10)
+    assert one.high_watermark == 0
+    one.on_follower_fetch(3, 10, 1)
+    assert one.high_watermark == 0, "3 is not in sync"
+    one.on_follower_fetch(2, 7, 1)
+    assert one.high_watermark == 7
+    one.on_follower_fetch(2, 3, 1)
+    assert one.high_watermark == 7, "never back"
+
+
+def test_high_watermark_waits_while_in_sync_set_is_below_minimum():
+    one = leads(replica(min_isr=2), replicas=(1, 2), isr=(1,))
+    one.on_appended(5)
+    assert one.high_watermark == 0
+    assert one.check_append(-1) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert one.check_append(1) == ErrorCode.NONE
+    one.update_min_insync_replicas(1)
+    assert one.high_watermark == 5
+
+
+def test_acks_complete_in_order_with_the_commit():
+    one = leads(replica(flush_on_ack=True))
+    one.on_appended(2)
+    one.on_appended(4)
+    one.wait_for_ack(2, "a")
+    one.wait_for_ack(4, "b")
+    one.take_effects()
+    one.on_flushed(3)
+    assert one.take_effects() == [HighWatermarkAdvanced(3), AckCompleted("a", 0)]
+    one.on_flushed(4)
+    assert one.take_effects() == [HighWatermarkAdvanced(4), AckCompleted("b", 0)]
+    one.wait_for_ack(4, "c")
+    assert one.take_effects() == [AckCompleted("c", 0)]
+
+
+def test_losing_leadership_fails_pending_acks():
+    one = leads(replica(flush_on_ack=True), replicas=(1, 2), isr=(1, 2))
+    one.on_appended(2)
+    one.wait_for_ack(2, "a")
+    one.take_effects()
+    leads(one, epoch=6, leader=2, replicas=(1, 2), isr=(1, 2))
+    assert one.take_effects() == [LeadershipChanged(6, 2), AckCompleted("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert one.check_append(1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_shrunk_in_sync_set_fails_pending_acks_after_append():
+    one = leads(replica(min_isr=2), replicas=(1, 2), isr=(1, 2))
+    one.on_appended(2)
+    one.wait_for_ack(2, "a")
+    one.take_effects()
+    leads(one, partition_epoch=1, replicas=(1, 2), isr=(1,))
+    assert one.take_effects() == [AckCompleted("a", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)]
+
+
+def test_same_epoch_with_higher_partition_epoch_keeps_follower_state():
+    one = leads(replica(), replicas=(1, 2), isr=(1, 2))
+    one.on_appended(5)
+    one.on_follower_fetch(2, 5, 1)
+    one.take_effects()
+    leads(one, partition_epoch=1, replicas=(1, 2), isr=(1, 2))
+    one.on_appended(9)
+    assert one.epoch_start_offset == 0
+    one.on_follower_fetch(2, 8, 2)
+    assert one.take_effects() == [HighWatermarkAdvanced(8)]
+
+
+def test_older_assignments_are_ignored():
+    one = leads(replica(), epoch=5, partition_epoch=3)
+    one.take_effects()
+    leads(one, epoch=5, partition_epoch=2, leader=2)
+    leads(one, epoch=4, partition_epoch=9, leader=2)
+    assert one.is_leader
+    assert one.take_effects() == []
+
+
+def test_unknown_follower_is_refused_by_what_it_knows():
+    one = leads(replica(), replicas=(1, 2), isr=(1, 2))
+    assert one.check_follower(2, 5) == ErrorCode.NONE
+    assert one.check_follower(9, 5) == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert one.check_follower(9, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_failed_log_fails_pending_acks():
+    one = leads(replica(flush_on_ack=True))
+    one.on_appended(1)
+    one.wait_for_ack(1, "a")
+    one.take_effects()
+    one.on_log_failed()
+    assert one.take_effects() == [AckCompleted("a", ErrorCode.KAFKA_STORAGE_ERROR)]
+
+
+def test_latest_offset_is_not_settled_until_the_epoch_start_is_committed():
+    one = leads(replica(flush_on_ack=True, end=10, flushed=4, high_watermark=4))
+    assert not one.is_high_watermark_settled
+    one.on_flushed(10)
+    assert one.is_high_watermark_settled

@@ -1,0 +1,255 @@
+"""Connection, transport and dispatch over real sockets, with a node that only knows its features."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from types import SimpleNamespace
+
+import pytest
+
+from kraftlog.server import dispatch
+from kraftlog.server.connection import MAX_IN_FLIGHT, Connection
+from kraftlog.server.dispatch import Dispatcher
+from kraftlog.server.framing import FrameReader
+from kraftlog.wire.frame import decode_response, encode_request
+from kraftlog.wire.messages.api_versions import ApiVersionsRequest
+from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+
+FEATURES = {"metadata.version": 30, "group.version": 1, "transaction.version": 0}
+
+
+class Peer:
+    """The client's end, with helpers; everything runs on one loop."""
+
+    def __init__(self, loop, sock, connection, lost):
+        self.loop, self.sock, self.connection, self.lost = loop, sock, connection, lost
+
+    async def send(self, *requests):
+        data = b"".join(b"".join(map(bytes, one)) if isinstance(one, list) else one for one in requests)
+        await self.loop.sock_sendall(self.sock, data)
+
+    async def receive(self):
+        size = int.from_bytes(await self._exactly(4), "big")
+        return await self._exactly(size)
+
+    async def at_end(self):
+        return await asyncio.wait_for(self.loop.sock_recv(self.sock, 1), 5) == b""
+
+    async def _exactly(self, count):
+        data = b""
+        while len(data) < count:
+            got = await asyncio.wait_for(self.loop.sock_recv(self.sock, count - len(data)), 5)
+            assert got, "closed"
+            data += got
+        return data
+
+
+def run(scenario, *, handlers=None, monkeypatch=None, listener="broker", max_frame_bytes=1000):
+    async def main():
+        loop = asyncio.get_running_loop()
+        node = SimpleNamespace(metadata=SimpleNamespace(image=SimpleNamespace(offset=9, features=FEATURES)))
+        node.loop = loop
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        lost = []
+        connection = Connection(
+            loop,
+            ours,
+            FrameReader(memoryview(bytearray(65536)), max_frame_bytes),
+            Dispatcher(node, listener),
+            listener_name="PLAINTEXT",
+            is_controller_listener=listener == "controller",
+            peer="test:1",
+            client_host="test",
+            on_lost=lost.append,
+        )
+        try:
+            await scenario(Peer(loop, theirs, connection, lost))
+        finally:
+            connection.close(None)
+            theirs.close()
+
+    if handlers is not None:
+        monkeypatch.setattr(dispatch, "HANDLERS", handlers)
+    asyncio.run(main())
+
+
+def api_versions_request(version=3, correlation_id=1, name="x"):
+    return encode_request(
+        18, version, correlation_id, "c", ApiVersionsRequest(client_software_name=name, client_software_version="1")
+    )
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_what_is_served(version):
+    async def scenario(peer):
+        await peer.send(api_versions_request(version, 77))
+        correlation_id, response = decode_response(18, version, await peer.receive())
+        assert correlation_id == 77
+        ranges = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
+        assert ranges[0] == (0, 13)
+        assert ranges[1] == (4, 18)
+        assert ranges[18] == (0, 4)
+        supported = {one.name for one in response.supported_features}
+        finalized = {one.name: one.max_version_level for one in response.finalized_features}
+        if version >= 3:
+            assert response.finalized_features_epoch == 9
+            assert finalized == {"metadata.version": 30, "group.version": 1}
+            assert ("kraft.version" in supported) == (version >= 4)
+            assert "metadata.version" in supported
+
+    run(scenario)
+
+
+def test_api_versions_of_a_future_version_is_answered_in_v0_form():
+    async def scenario(peer):
+        # The bytes Kafka 4.3.1 was asked and answered with, see golden/kraft/captures.jsonl.
+        body = bytes.fromhex("00120063000000050003616263000461626304312e3000")
+        await peer.send(len(body).to_bytes(4, "big") + body)
+        assert (await peer.receive()).hex() == "00000005002300000001001200000004"
+
+    run(scenario)
+
+
+def test_api_versions_with_a_bad_software_name_is_an_invalid_request():
+    async def scenario(peer):
+        await peer.send(api_versions_request(3, 6, name="a b"))
+        assert (await peer.receive()).hex() == "00000006002a010000000000"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("body_hex", "words"),
+    [
+        ("03e70000000000070003616263", "unknown or unsupported API key 999"),
+        ("000000020000000a00036162630000000000000000000000000000000000000000", "Produce version 2 is outside 3..13"),
+        ("001200", "3 bytes is too short"),
+        ("00120000000000050063", "ApiVersions version 0 does not decode"),
+    ],
+)
+def test_what_has_no_answer_closes_with_one_line(body_hex, words, caplog):
+    async def scenario(peer):
+        body = bytes.fromhex(body_hex)
+        await peer.send(api_versions_request(0), len(body).to_bytes(4, "big") + body, api_versions_request(0))
+        await peer.receive()
+        assert await peer.at_end()
+        assert peer.lost == [peer.connection]
+
+    with caplog.at_level(logging.WARNING, logger="kraftlog"):
+        run(scenario)
+    (record,) = caplog.records
+    assert "test:1" in record.getMessage()
+    assert words in record.getMessage()
+
+
+def test_oversized_frame_closes_with_one_line(caplog):
+    async def scenario(peer):
+        await peer.send((1001).to_bytes(4, "big"))
+        assert await peer.at_end()
+
+    with caplog.at_level(logging.WARNING, logger="kraftlog"):
+        run(scenario)
+    assert "socket.request.max.bytes=1000" in caplog.text
+
+
+def list_offsets_request(correlation_id, timeout_ms=0):
+    return encode_request(2, 10, correlation_id, "c", ListOffsetsRequest(timeout_ms=timeout_ms))
+
+
+def test_responses_keep_the_order_of_requests(monkeypatch):
+    futures = {}
+
+    def handle(node, context, request):
+        if request.timeout_ms:
+            futures[context.correlation_id] = node.loop.create_future()
+            return futures[context.correlation_id]
+        return ListOffsetsResponse(throttle_time_ms=context.correlation_id)
+
+    async def scenario(peer):
+        await peer.send(
+            list_offsets_request(1, 1), list_offsets_request(2), list_offsets_request(3, 1), list_offsets_request(4)
+        )
+        while len(futures) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        futures[3].set_result(ListOffsetsResponse(throttle_time_ms=3))
+        await asyncio.sleep(0)
+        futures[1].set_result(ListOffsetsResponse(throttle_time_ms=1))
+        received = [decode_response(2, 10, await peer.receive()) for _ in range(4)]
+        assert [correlation_id for correlation_id, _ in received] == [1, 2, 3, 4]
+        assert [response.throttle_time_ms for _, response in received] == [1, 2, 3, 4]
+
+    run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch)
+
+
+def test_pending_requests_are_bounded_and_reading_goes_on_after(monkeypatch):
+    futures = []
+
+    def handle(node, context, request):
+        futures.append(node.loop.create_future())
+        return futures[-1]
+
+    async def scenario(peer):
+        count = MAX_IN_FLIGHT + 10
+        await peer.send(*(list_offsets_request(one) for one in range(count)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(futures) == MAX_IN_FLIGHT
+        for index in range(count):
+            while len(futures) <= index:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            futures[index].set_result(ListOffsetsResponse())
+            correlation_id, _ = decode_response(2, 10, await peer.receive())
+            assert correlation_id == index
+
+    run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch)
+
+
+def test_peer_that_does_not_read_stops_being_served(monkeypatch):
+    handled = []
+
+    def handle(node, context, request):
+        handled.append(context.correlation_id)
+        name = "x" * 30000
+        topics = [ListOffsetsResponse.ListOffsetsTopicResponse(name=name) for _ in range(30)]
+        return ListOffsetsResponse(topics=topics)
+
+    async def scenario(peer):
+        for correlation_id in range(100):
+            await peer.send(list_offsets_request(correlation_id))
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        before = len(handled)
+        assert before < 30
+        assert peer.connection.transport.unsent_bytes < 8 * 1024 * 1024
+        for correlation_id in range(100):
+            assert decode_response(2, 10, await peer.receive())[0] == correlation_id
+
+    run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch)
+
+
+def test_handler_defect_closes_only_its_connection(monkeypatch, caplog):
+    def handle(node, context, request):
+        raise ZeroDivisionError
+
+    async def scenario(peer):
+        await peer.send(list_offsets_request(1))
+        assert await peer.at_end()
+
+    run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_no_response_for_none(monkeypatch):
+    def handle(node, context, request):
+        return None if context.correlation_id == 1 else ListOffsetsResponse()
+
+    async def scenario(peer):
+        await peer.send(list_offsets_request(1), list_offsets_request(2))
+        assert decode_response(2, 10, await peer.receive())[0] == 2
+
+    run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch)

@@ -1,0 +1,91 @@
+"""Fetch sessions (KIP-227)."""
+
+from __future__ import annotations
+
+import random
+
+from kraftlog.errors import ErrorCode
+from kraftlog.server.fetch_session import FetchSessionCache, SessionPartition, next_epoch
+from kraftlog.types import Uuid
+
+
+def partition(topic="t", index=0, offset=0):
+    return SessionPartition(topic, Uuid.ZERO, index, 1000, offset, -1, -1, -1)
+
+
+def cache(slots=2, eviction_ms=1000):
+    return FetchSessionCache(slots, eviction_ms, random.Random(1))
+
+
+def create(sessions, count=1, *, now_ms=0, privileged=False):
+    return sessions.create(
+        [partition(index=index) for index in range(count)],
+        is_privileged=privileged,
+        uses_topic_ids=False,
+        now_ms=now_ms,
+    )
+
+
+def find(sessions, session_id, epoch, *, uses_topic_ids=False, now_ms=0):
+    return sessions.find(session_id, epoch, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+
+
+def test_epochs_go_on_and_wrap_to_one():
+    sessions = cache()
+    session = create(sessions)
+    assert session.epoch == 1
+    assert find(sessions, session.session_id, 1) is session
+    assert session.epoch == 2
+    assert find(sessions, session.session_id, 1) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert next_epoch(2**31 - 1) == 1
+
+
+def test_unknown_session_and_change_to_topic_ids_are_refused():
+    sessions = cache()
+    session = create(sessions)
+    assert find(sessions, session.session_id + 1, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert find(sessions, session.session_id, 1, uses_topic_ids=True) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_update_adds_changes_and_forgets():
+    session = create(cache(), 2)
+    session.update([partition(index=1, offset=7), partition(index=5)], [("t", 0)])
+    assert [(one.index, one.fetch_offset) for one in session] == [(1, 7), (5, 0)]
+
+
+def test_moved_partitions_are_served_last():
+    session = create(cache(), 3)
+    session.move_to_end(("t", 0))
+    assert [one.index for one in session] == [1, 2, 0]
+
+
+def test_full_cache_keeps_young_sessions():
+    sessions = cache()
+    first, second = create(sessions, 5), create(sessions, 5)
+    assert create(sessions, 9, now_ms=500) is None
+    assert isinstance(find(sessions, first.session_id, 1), type(first))
+    assert len(sessions) == 2
+    assert second.session_id != first.session_id
+
+
+def test_full_cache_evicts_the_session_unused_longest():
+    sessions = cache()
+    first, second = create(sessions), create(sessions)
+    find(sessions, first.session_id, 1, now_ms=900)
+    assert create(sessions, now_ms=1500) is not None
+    assert find(sessions, second.session_id, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_full_cache_prefers_followers_and_large_fetches():
+    sessions = cache(slots=1)
+    small = create(sessions, 1)
+    find(sessions, small.session_id, 1, now_ms=1400)
+    assert create(sessions, 1, now_ms=1500) is None
+    larger = create(sessions, 2, now_ms=1500)
+    assert larger is not None
+    find(sessions, larger.session_id, 1, now_ms=3000)
+    assert create(sessions, 1, now_ms=3100, privileged=True) is not None
+
+
+def test_no_slots_means_no_sessions():
+    assert create(cache(slots=0)) is None
