@@ -69,14 +69,15 @@ def encode_batch(
         control: Set the control flag.
         delete_horizon_ms: Base timestamp and flag that compaction sets.
         offset_deltas: Offset of each record less ``base_offset``, growing; 0, 1, 2, ... when None.
-        last_offset_delta: Of the header, when it is not the last record's. A batch without records needs it.
+        last_offset_delta: Of the header, when it is not the last record's. With it a batch without records is a
+            header, as compaction leaves it; without it such a batch is no bytes, as with Kafka's builder.
         max_timestamp_ms: Of the header, when it is not the largest of the records.
 
     Raises:
         ValueError: An unknown codec or level, deltas that do not grow, or a batch of 2 GiB or more.
     """
 
-def encode_values(
+def encode_values(  # noqa: D417
     values: list[bytes | None] | list[bytes],
     *,
     timestamps: int | Sequence[int] | None = None,
@@ -101,10 +102,10 @@ def encode_values(
         keys: One a record; all null when None.
         batch_bytes_max: Begin another batch before one passes this size uncompressed; one batch when None.
 
-    The others are as in :func:`encode_batch`.
+    What is not named here is as in :func:`encode_batch`.
     """
 
-def encode_columns(
+def encode_columns(  # noqa: D417
     keys: Any,
     values: Any,
     timestamps: Any,
@@ -129,7 +130,7 @@ def encode_columns(
         timestamps: int64 or timestamp[ms] array, or one int in ms for all records; a null is -1.
         batch_bytes_max: Begin another batch before one passes this size uncompressed; one batch when None.
 
-    The others are as in :func:`encode_batch`. Runs without the interpreter lock.
+    What is not named here is as in :func:`encode_batch`. Runs without the interpreter lock.
     """
 
 @final

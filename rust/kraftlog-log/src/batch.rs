@@ -405,13 +405,12 @@ pub fn next_batch_from(source: Source, buffer: &[u8], position: usize) -> Result
     };
     let header = BatchHeader(header);
     let length = header.batch_length();
+    let whole = rest.get(..header.size_bytes());
     if length < LENGTH_MIN || header.magic() != MAGIC {
-        check_frame(source, position, header.base_offset(), length, Some(header.magic()))?;
+        let frame = Frame { position, base_offset: header.base_offset(), length, is_whole: whole.is_some() };
+        frame.check(source, Some(header.magic()))?;
     }
-    match rest.get(..header.size_bytes()) {
-        Some(bytes) => Ok(Some(BatchView { header, bytes, position: position as u64 })),
-        None => Ok(None),
-    }
+    Ok(whole.map(|bytes| BatchView { header, bytes, position: position as u64 }))
 }
 
 /// Fewer bytes than a header: no batch, but a bad length or magic is still worth an error.
@@ -422,43 +421,53 @@ fn short_batch(source: Source, rest: &[u8], position: usize) -> Result<Option<Ba
         // FileLogInputStream wants one byte more than the header up to magic before it looks.
         Source::File => HEADER_SIZE_UP_TO_MAGIC + 1,
     };
-    if rest.len() < readable {
-        return Ok(None);
-    }
     let (Some(base_offset), Some(length)) =
-        (rest.first_chunk::<8>(), rest.get(8..).and_then(|r| r.first_chunk::<4>()))
+        (rest.first_chunk(), rest.get(8..LOG_OVERHEAD).and_then(<[u8]>::first_chunk))
     else {
         return Ok(None);
     };
-    let length = i32::from_be_bytes(*length);
-    let magic = rest.get(HEADER_SIZE_UP_TO_MAGIC - 1).map(|&byte| byte as i8);
-    if length >= LENGTH_MIN_LEGACY && LOG_OVERHEAD + length as usize > rest.len() && source == Source::File {
+    if rest.len() < readable {
         return Ok(None);
     }
-    check_frame(source, position, i64::from_be_bytes(*base_offset), length, magic)?;
+    let length = i32::from_be_bytes(*length);
+    let frame = Frame {
+        position,
+        base_offset: i64::from_be_bytes(*base_offset),
+        length,
+        is_whole: usize::try_from(length).is_ok_and(|length| LOG_OVERHEAD + length <= rest.len()),
+    };
+    frame.check(source, rest.get(HEADER_SIZE_UP_TO_MAGIC - 1).map(|&byte| byte as i8))?;
     Ok(None)
 }
 
-#[cold]
-fn check_frame(
-    source: Source,
+/// A batch to refuse, if what its first bytes say is wrong enough.
+struct Frame {
     position: usize,
     base_offset: i64,
     length: i32,
-    magic: Option<i8>,
-) -> Result<()> {
-    let reason = match magic {
-        _ if length < LENGTH_MIN_LEGACY => format!("batch length {length}, the least is {LENGTH_MIN}"),
-        Some(magic @ (0 | 1)) => {
-            format!("magic {magic}: the message format before record batches is not supported")
-        }
-        Some(magic) if magic < 0 || (magic > MAGIC && source == Source::Memory) => {
-            format!("magic {magic} is unknown")
-        }
-        Some(_) if length < LENGTH_MIN => format!("batch length {length}, the least is {LENGTH_MIN}"),
-        _ => return Ok(()),
-    };
-    Err(Error::corrupt(position as u64, base_offset, reason))
+    is_whole: bool,
+}
+
+impl Frame {
+    /// The order of the checks is that of Kafka's two readers; those after `is_whole` are ours.
+    #[cold]
+    fn check(&self, source: Source, magic: Option<i8>) -> Result<()> {
+        let length = self.length;
+        let reason = match magic {
+            _ if length < LENGTH_MIN_LEGACY => format!("batch length {length}, the least is {LENGTH_MIN}"),
+            Some(magic) if source == Source::Memory && !(0..=MAGIC).contains(&magic) => {
+                format!("magic {magic} is unknown")
+            }
+            _ if !self.is_whole => return Ok(()),
+            Some(magic) if magic < 0 => format!("magic {magic} is unknown"),
+            Some(magic @ (0 | 1)) => {
+                format!("magic {magic}: the message format before record batches is not supported")
+            }
+            _ if length < LENGTH_MIN => format!("batch length {length}, the least is {LENGTH_MIN}"),
+            _ => return Ok(()),
+        };
+        Err(Error::corrupt(self.position as u64, self.base_offset, reason))
+    }
 }
 
 /// The batches of a buffer one after the other; ends before a truncated one, or after an error.

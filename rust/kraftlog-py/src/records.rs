@@ -224,7 +224,8 @@ fn nullable<'py>(py: Python<'py>, bytes: Option<&[u8]>) -> Option<Bound<'py, PyB
 
 fn record_tuple<'py>(py: Python<'py>, record: &RecordRef<'_>) -> PyResult<Bound<'py, PyTuple>> {
     let headers = header_list(py, record.headers)?;
-    (record.offset, record.timestamp, nullable(py, record.key), nullable(py, record.value), headers).into_pyobject(py)
+    (record.offset, record.timestamp, nullable(py, record.key), nullable(py, record.value), headers)
+        .into_pyobject(py)
 }
 
 fn header_list<'py>(py: Python<'py>, headers: Headers<'_>) -> PyResult<Bound<'py, PyList>> {

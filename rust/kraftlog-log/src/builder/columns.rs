@@ -131,8 +131,12 @@ impl<'a> Timestamps<'a> {
     pub fn new(array: &'a dyn Array) -> Result<Self> {
         let values = match array.data_type() {
             DataType::Int64 => array.as_primitive::<Int64Type>().values(),
-            DataType::Timestamp(TimeUnit::Millisecond, _) => array.as_primitive::<TimestampMillisecondType>().values(),
-            other => return Err(Error::Invalid(format!("timestamps are int64 or timestamp[ms], not {other}"))),
+            DataType::Timestamp(TimeUnit::Millisecond, _) => {
+                array.as_primitive::<TimestampMillisecondType>().values()
+            }
+            other => {
+                return Err(Error::Invalid(format!("timestamps are int64 or timestamp[ms], not {other}")))
+            }
         };
         Ok(Self::Each(values, array.nulls()))
     }

@@ -3,7 +3,9 @@ use crate::arrow_import::import_array;
 use crate::buffer::ByteBuffer;
 use crate::errors::PyLogError;
 use kraftlog_log::batch::TimestampType;
-use kraftlog_log::builder::{empty_batch, encode_columns, BatchBuilder, BatchOptions, Column, HeaderRef, Timestamps};
+use kraftlog_log::builder::{
+    empty_batch, encode_columns, BatchBuilder, BatchOptions, Column, HeaderRef, Timestamps,
+};
 use kraftlog_log::compression::Codec;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -43,8 +45,8 @@ impl Keywords {
             "partition_leader_epoch" => options.partition_leader_epoch = value.extract()?,
             "compression" => {
                 let name = value.cast::<PyString>()?.to_cow()?;
-                options.codec =
-                    Codec::from_name(&name).ok_or_else(|| PyValueError::new_err(format!("no codec is called {name:?}")))?;
+                options.codec = Codec::from_name(&name)
+                    .ok_or_else(|| PyValueError::new_err(format!("no codec is called {name:?}")))?;
             }
             "compression_level" => options.level = value.extract()?,
             "timestamp_type" => {
@@ -52,7 +54,9 @@ impl Keywords {
                 options.timestamp_type = TimestampType::from_name(&name)
                     .ok_or_else(|| PyValueError::new_err(format!("no timestamp type is called {name:?}")))?;
             }
-            "log_append_time_ms" => options.log_append_time_ms = value.extract::<Option<i64>>()?.unwrap_or(-1),
+            "log_append_time_ms" => {
+                options.log_append_time_ms = value.extract::<Option<i64>>()?.unwrap_or(-1)
+            }
             "producer_id" => options.producer_id = value.extract()?,
             "producer_epoch" => options.producer_epoch = value.extract()?,
             "base_sequence" => options.base_sequence = value.extract()?,
@@ -162,7 +166,7 @@ fn encode_batch<'py>(
     if offset_deltas.is_some_and(|deltas| deltas.len() as i32 != builder.record_count()) {
         return Err(delta_count());
     }
-    if builder.record_count() == 0 {
+    if builder.record_count() == 0 && options.last_offset_delta.is_some() {
         return Ok(PyBytes::new(py, &empty_batch(&options).map_err(invalid)?));
     }
     finish(py, builder)
@@ -222,7 +226,11 @@ fn encode_values<'py>(
     let mut builder = BatchBuilder::new(options).map_err(invalid)?;
     if let Some(first) = values.iter().next() {
         let size = Field::new(first)?.as_bytes()?.map_or(0, <[u8]>::len) + RECORD_OVERHEAD_GUESS;
-        builder.reserve(size.saturating_mul(values.len()).min(batch_bytes_max.unwrap_or(usize::MAX)).min(RESERVE_BYTES_MAX));
+        builder.reserve(
+            size.saturating_mul(values.len())
+                .min(batch_bytes_max.unwrap_or(usize::MAX))
+                .min(RESERVE_BYTES_MAX),
+        );
     }
     for (index, value) in values.iter().enumerate() {
         let key = match keys {
