@@ -13,7 +13,6 @@ from kraftlog.controller.result import ControllerResult
 from kraftlog.controller.topic_image import PartitionImage, TopicImage
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.features import METADATA_VERSION
-from kraftlog.types import Uuid
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from kraftlog.wire.messages.controller_registration import (
@@ -67,8 +66,8 @@ class BrokerControl:
             if not takes_over:
                 raise KafkaError(
                     ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                    f"Another broker is registered with that broker id. If the broker was recently restarted this"
-                    f" should self-resolve once the heartbeat manager expires the broker's session.",
+                    "Another broker is registered with that broker id. If the broker was recently restarted this"
+                    " should self-resolve once the heartbeat manager expires the broker's session.",
                 )
             records += self._fence(before)
         if before is not None and before.incarnation_id == request.incarnation_id:
@@ -116,13 +115,10 @@ class BrokerControl:
         if self._image.metadata_version.is_directory_assignment_supported:
             self._check_log_dirs(request)
         ranges = {
-            feature.name: (feature.min_supported_version, feature.max_supported_version)
-            for feature in request.features
+            feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in request.features
         }
         if METADATA_VERSION not in ranges:
-            raise KafkaError(
-                ErrorCode.INVALID_REGISTRATION, f"Request features do not contain '{METADATA_VERSION}'"
-            )
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"Request features do not contain '{METADATA_VERSION}'")
         for name, level in self._image.features.items():
             low, high = ranges.get(name, (0, 0))
             if not low <= level <= high:
@@ -300,7 +296,7 @@ class BrokerControl:
                 image.replay(record)
         control = BrokerControl(image, ConfigControl(image, self._configs.static_broker_configs), self._cluster_id)
         broker_id = broker.broker_id
-        return already + control._change_partitions(  # noqa: SLF001 - another instance of this class
+        return already + control._change_partitions(
             lambda partition: broker_id in partition.elr or broker_id in partition.isr,
             is_acceptable=lambda replica: replica != broker_id and image.cluster.is_active(replica),
             removed=broker_id,

@@ -141,12 +141,12 @@ class ConfigControl:
                 wanted: dict[str, str | None] = {config.name: config.value for config in resource.configs}
                 missing = [name for name, value in wanted.items() if value is None]
                 if missing:
-                    raise KafkaError(
-                        ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(missing)}"
-                    )
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(missing)}")
                 for name in self._image.configs.get(*key):
                     # A cluster-wide minimum has to stay where eligible leader replicas are kept.
-                    if not (self.is_elr_enabled and key == (ConfigResourceType.BROKER, "") and name == MIN_INSYNC_REPLICAS):
+                    if not (
+                        self.is_elr_enabled and key == (ConfigResourceType.BROKER, "") and name == MIN_INSYNC_REPLICAS
+                    ):
                         wanted.setdefault(name, None)
                 records += self._change(key, wanted)
             except KafkaError as error:
@@ -220,14 +220,16 @@ class ConfigControl:
                 except ValueError:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid broker name '{name}'") from None
                 if broker_id not in self._image.cluster.brokers | self._image.cluster.controllers:
-                    raise KafkaError(
-                        ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker_id} found."
-                    )
+                    raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker_id} found.")
             case ConfigResourceType.GROUP:
                 if not name:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
             case _:
-                kind = resource_type if resource_type not in list(ConfigResourceType) else ConfigResourceType(resource_type).name
+                kind = (
+                    resource_type
+                    if resource_type not in list(ConfigResourceType)
+                    else ConfigResourceType(resource_type).name
+                )
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unable to alter configs of resource type {kind}")
 
     def _check_minimum(self, resource: tuple[int, str], wanted: Mapping[str, str | None]) -> None:
@@ -259,9 +261,7 @@ class ConfigControl:
 def _check_unique(names: Sequence[str]) -> None:
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(duplicates)}"
-        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(duplicates)}")
 
 
 def _is_list(resource_type: int, name: str) -> bool:

@@ -162,8 +162,9 @@ class ControllerCore:
         start = self.image.producer_ids.next_id
         if start > _MAX_INT64 - PRODUCER_ID_BLOCK_SIZE:
             raise KafkaError(
-                ErrorCode.UNKNOWN_SERVER_ERROR, "Exhausted all producerIds as the next block's end producerId"
-                f" has exceeded the int64 type limit: {start} + {PRODUCER_ID_BLOCK_SIZE}"
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                "Exhausted all producerIds as the next block's end producerId"
+                f" has exceeded the int64 type limit: {start} + {PRODUCER_ID_BLOCK_SIZE}",
             )
         record = ProducerIdsRecord(
             broker_id=request.broker_id,

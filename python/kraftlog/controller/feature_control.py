@@ -82,7 +82,9 @@ class FeatureControl:
             try:
                 records += self._update(update, levels)
             except KafkaError as error:
-                message = f"The update failed for all features since the following feature had an error: {error.message}"
+                message = (
+                    f"The update failed for all features since the following feature had an error: {error.message}"
+                )
                 return ControllerResult(UpdateFeaturesResponse(error_code=error.code, error_message=message))
         results = tuple(
             UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message=None)
@@ -91,9 +93,7 @@ class FeatureControl:
         response = UpdateFeaturesResponse(error_message=None, results=results)
         return ControllerResult(response, () if request.validate_only else records)
 
-    def _update(
-        self, update: UpdateFeaturesRequest.FeatureUpdateKey, levels: dict[str, int]
-    ) -> list[VersionedRecord]:
+    def _update(self, update: UpdateFeaturesRequest.FeatureUpdateKey, levels: dict[str, int]) -> list[VersionedRecord]:
         name, level = update.feature, update.max_version_level
         current = levels.get(name, 0)
         reason = self._refusal(name, level, current, update)
@@ -130,7 +130,10 @@ class FeatureControl:
                 return f"Broker {broker.broker_id} only supports versions {low}-{high}"
         if level < current:
             if update.upgrade_type == _UPGRADE:
-                return "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
+                return (
+                    "Can't downgrade the version of this feature without setting the upgrade type to either safe or"
+                    " unsafe downgrade."
+                )
             if name == METADATA_VERSION:
                 return self._metadata_downgrade_refusal(level, current, update.upgrade_type)
         elif level > current and update.upgrade_type != _UPGRADE:
@@ -151,6 +154,4 @@ class FeatureControl:
             return None
         if upgrade_type == _UNSAFE_DOWNGRADE:
             return "Unsafe metadata downgrade is not supported in this version."
-        return (
-            "Refusing to perform the requested downgrade because it might delete metadata information."
-        )
+        return "Refusing to perform the requested downgrade because it might delete metadata information."

@@ -51,7 +51,9 @@ def place_replicas(
     usable = [broker for broker in brokers if not broker.in_controlled_shutdown]
     live = [broker for broker in usable if not broker.fenced]
     if not live:
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, _reason(replication_factor, "All brokers are currently fenced."))
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, _reason(replication_factor, "All brokers are currently fenced.")
+        )
     if replication_factor > len(usable):
         reason = (
             f"The target replication factor of {replication_factor} cannot be reached because only"
@@ -66,10 +68,10 @@ def place_replicas(
         racks[rack] = (unfenced, fenced)
     names = list(racks)
     rng.shuffle(names)
-    placements: list[tuple[int, ...]] = []
-    for index in range(partition_count):
-        placements.append(_place_one(racks, names[index % len(names) :] + names[: index % len(names)], replication_factor))
-    return placements
+    return [
+        _place_one(racks, names[index % len(names) :] + names[: index % len(names)], replication_factor)
+        for index in range(partition_count)
+    ]
 
 
 def _place_one(

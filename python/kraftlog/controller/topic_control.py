@@ -88,9 +88,7 @@ class TopicControl:
                 self._check_new_name(topic.name, names)
                 created = self._create_topic(topic, results, index)
                 if len(records) + len(created) > MAX_RECORDS_PER_OPERATION:
-                    raise KafkaError(
-                        ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
-                    )
+                    raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
                 records += created
                 names[_collision_key(topic.name)] = topic.name
             except KafkaError as error:
@@ -112,9 +110,7 @@ class TopicControl:
         if other == name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         if other is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
-            )
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
     def _create_topic(
         self,
@@ -145,9 +141,7 @@ class TopicControl:
         configs: dict[str, str] = {}
         for entry in topic.configs:
             if entry.value is None:
-                raise KafkaError(
-                    ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {entry.name}"
-                )
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {entry.name}")
             configs[entry.name] = entry.value
         validate_topic_configs(configs)
         return configs
@@ -270,7 +264,11 @@ class TopicControl:
             bits = bits & ~(0xF << 76) | 4 << 76
             bits = bits & ~(0x3 << 62) | 2 << 62
             topic_id = Uuid(bits.to_bytes(16, "big"))
-            if bits >= _RESERVED_UUIDS and not str(topic_id).startswith("-") and self._image.topics.by_id(topic_id) is None:
+            if (
+                bits >= _RESERVED_UUIDS
+                and not str(topic_id).startswith("-")
+                and self._image.topics.by_id(topic_id) is None
+            ):
                 return topic_id
 
     def _effective_configs(self, configs: Mapping[str, str]) -> tuple[CreateTopicsResponse.CreatableTopicConfigs, ...]:
@@ -329,9 +327,7 @@ class TopicControl:
                     )
                 done.add(topic.topic_id)
                 records.append((RemoveTopicRecord(topic_id=topic.topic_id), 0))
-                results.append(
-                    DeleteTopicsResponse.DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
-                )
+                results.append(DeleteTopicsResponse.DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
             except KafkaError as error:
                 results.append(
                     DeleteTopicsResponse.DeletableTopicResult(
@@ -358,9 +354,7 @@ class TopicControl:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         topic = self._image.topics.by_name(state.name)
         if topic is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-            )
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         return topic
 
     # Grow
@@ -381,9 +375,7 @@ class TopicControl:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 added = self._add_partitions(topic)
                 if len(records) + len(added) > MAX_RECORDS_PER_OPERATION:
-                    raise KafkaError(
-                        ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
-                    )
+                    raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
                 records += added
             except KafkaError as error:
                 code, message = error.code, error.message
@@ -396,9 +388,7 @@ class TopicControl:
     def _add_partitions(self, request: CreatePartitionsRequest.CreatePartitionsTopic) -> list[VersionedRecord]:
         topic = self._image.topics.by_name(request.name)
         if topic is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-            )
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         current = len(topic.partitions)
         if request.count == current:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
