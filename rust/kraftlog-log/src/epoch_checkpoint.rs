@@ -38,6 +38,11 @@ impl EpochCheckpoint {
         Ok(Self { fs, path, entries, dirty: false })
     }
 
+    /// No epochs, whatever the file says; it stays as it is until [`Self::flush`].
+    pub fn detached(fs: Arc<dyn FileSystem>, directory: &Path) -> Self {
+        Self { fs, path: directory.join(FILE_NAME), entries: Vec::new(), dirty: false }
+    }
+
     /// All epochs, ascending.
     pub fn entries(&self) -> &[EpochEntry] {
         &self.entries

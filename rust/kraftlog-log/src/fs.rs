@@ -207,10 +207,6 @@ impl LazyFile {
         self.get()?.size_bytes().map_err(|error| Error::io("stat", self.path.as_path(), error))
     }
 
-    pub(crate) fn read_at(&self, buffer: &mut [u8], position: u64) -> Result<usize> {
-        self.get()?.read_at(buffer, position).map_err(|error| Error::io("read", self.path.as_path(), error))
-    }
-
     pub(crate) fn read_exact_at(&self, buffer: &mut [u8], position: u64) -> Result<()> {
         self.get()?
             .read_exact_at(buffer, position)
