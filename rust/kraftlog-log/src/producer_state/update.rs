@@ -71,6 +71,11 @@ impl ProducerUpdate {
         Self { current, updated, origin, started: None }
     }
 
+    /// The producer.
+    pub fn producer_id(&self) -> i64 {
+        self.current.producer_id
+    }
+
     pub(super) fn updated(&self) -> &ProducerEntry {
         &self.updated
     }
