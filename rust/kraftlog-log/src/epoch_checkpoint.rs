@@ -63,8 +63,7 @@ impl EpochCheckpoint {
         if epoch < 0 || start_offset < 0 {
             return;
         }
-        let needed =
-            self.latest().is_none_or(|last| last.epoch != epoch || start_offset < last.start_offset);
+        let needed = self.latest().is_none_or(|last| last.epoch != epoch || start_offset < last.start_offset);
         if !needed {
             return;
         }

@@ -220,9 +220,7 @@ impl LazyFile {
     }
 
     pub(crate) fn truncate(&self, size_bytes: u64) -> Result<()> {
-        self.get()?
-            .truncate(size_bytes)
-            .map_err(|error| Error::io("truncate", self.path.as_path(), error))
+        self.get()?.truncate(size_bytes).map_err(|error| Error::io("truncate", self.path.as_path(), error))
     }
 
     pub(crate) fn sync(&self) -> Result<()> {

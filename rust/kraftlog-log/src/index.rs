@@ -233,17 +233,17 @@ impl OffsetIndex {
     /// The entry with the largest offset <= `offset`; the beginning of the segment when there is none.
     pub fn lookup(&mut self, offset: i64) -> Result<OffsetPosition> {
         let base = self.base_offset;
-        let after = self
-            .entries
-            .partition_point(|[a, b, c, d, ..]| base + i64::from(u32::from_be_bytes([*a, *b, *c, *d])) <= offset)?;
+        let after = self.entries.partition_point(|[a, b, c, d, ..]| {
+            base + i64::from(u32::from_be_bytes([*a, *b, *c, *d])) <= offset
+        })?;
         self.at_or_start(after)
     }
 
     /// The entry with the largest position <= `position`; the beginning of the segment when there is none.
     pub fn lookup_position(&mut self, position: u64) -> Result<OffsetPosition> {
-        let after = self
-            .entries
-            .partition_point(|[.., e, f, g, h]| u64::from(u32::from_be_bytes([*e, *f, *g, *h])) <= position)?;
+        let after = self.entries.partition_point(|[.., e, f, g, h]| {
+            u64::from(u32::from_be_bytes([*e, *f, *g, *h])) <= position
+        })?;
         self.at_or_start(after)
     }
 
@@ -280,9 +280,9 @@ impl OffsetIndex {
     /// Drop the entries with offsets >= `offset`.
     pub fn truncate_to(&mut self, offset: i64) -> Result<()> {
         let base = self.base_offset;
-        let keep = self
-            .entries
-            .partition_point(|[a, b, c, d, ..]| base + i64::from(u32::from_be_bytes([*a, *b, *c, *d])) < offset)?;
+        let keep = self.entries.partition_point(|[a, b, c, d, ..]| {
+            base + i64::from(u32::from_be_bytes([*a, *b, *c, *d])) < offset
+        })?;
         self.entries.truncate(keep)
     }
 }
@@ -293,7 +293,9 @@ pub(crate) fn relative_offset(base_offset: i64, offset: i64) -> Result<u32> {
         .checked_sub(base_offset)
         .and_then(|relative| i32::try_from(relative).ok())
         .and_then(|relative| u32::try_from(relative).ok())
-        .ok_or_else(|| Error::Invalid(format!("offset {offset} does not fit the segment with base {base_offset}")))
+        .ok_or_else(|| {
+            Error::Invalid(format!("offset {offset} does not fit the segment with base {base_offset}"))
+        })
 }
 
 #[cfg(test)]

@@ -82,7 +82,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Inner {
     fn active(&self) -> Result<&Arc<Segment>> {
-        self.segments.last_key_value().map(|(_, segment)| segment).ok_or_else(|| Error::Invalid("no segment".to_owned()))
+        self.segments
+            .last_key_value()
+            .map(|(_, segment)| segment)
+            .ok_or_else(|| Error::Invalid("no segment".to_owned()))
     }
 }
 

@@ -129,7 +129,12 @@ impl ProducerEntry {
     }
 
     /// The remembered batch with these sequences: what a retried request repeats.
-    pub fn find_duplicate(&self, epoch: i16, base_sequence: i32, last_sequence: i32) -> Option<BatchMetadata> {
+    pub fn find_duplicate(
+        &self,
+        epoch: i16,
+        base_sequence: i32,
+        last_sequence: i32,
+    ) -> Option<BatchMetadata> {
         if epoch != self.producer_epoch {
             return None;
         }
@@ -230,8 +235,10 @@ impl ProducerState {
     /// Take over what an accepted batch changed.
     pub fn apply(&mut self, update: &ProducerUpdate) {
         let updated = update.updated();
-        let entry =
-            self.entries.entry(updated.producer_id).or_insert_with(|| ProducerEntry::unknown(updated.producer_id));
+        let entry = self
+            .entries
+            .entry(updated.producer_id)
+            .or_insert_with(|| ProducerEntry::unknown(updated.producer_id));
         entry.set_epoch(updated.producer_epoch);
         for batch in updated.batches.as_slice() {
             entry.batches.push(*batch);
@@ -296,7 +303,12 @@ impl ProducerState {
     }
 
     /// Forget what lies outside `[log_start_offset, log_end_offset]`, going back to the newest snapshot inside.
-    pub fn truncate_and_reload(&mut self, log_start_offset: i64, log_end_offset: i64, now_ms: i64) -> Result<()> {
+    pub fn truncate_and_reload(
+        &mut self,
+        log_start_offset: i64,
+        log_end_offset: i64,
+        now_ms: i64,
+    ) -> Result<()> {
         let outside: Vec<i64> = self
             .snapshots
             .iter()

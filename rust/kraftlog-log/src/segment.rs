@@ -201,7 +201,8 @@ impl Segment {
 
     /// When the `.log` was last written, milliseconds since the epoch.
     pub fn modified_ms(&self) -> Result<i64> {
-        let metadata = self.fs.metadata(self.path()).map_err(|error| Error::io("stat", self.path(), error))?;
+        let metadata =
+            self.fs.metadata(self.path()).map_err(|error| Error::io("stat", self.path(), error))?;
         Ok(metadata.modified_ms)
     }
 
@@ -259,7 +260,9 @@ impl Segment {
 
     fn is_index_full(&self) -> Result<bool> {
         let mut state = self.state();
-        let slots = |entry_bytes: u64| usize::try_from(self.config.segment_index_bytes / entry_bytes).unwrap_or(usize::MAX);
+        let slots = |entry_bytes: u64| {
+            usize::try_from(self.config.segment_index_bytes / entry_bytes).unwrap_or(usize::MAX)
+        };
         // The time index keeps one entry free for the largest timestamp written when the segment is closed.
         Ok(state.offset_index.count()? >= slots(8) || state.time_index.count()? + 1 >= slots(12))
     }

@@ -93,9 +93,9 @@ impl TimeIndex {
     /// Drop the entries with offsets >= `offset`.
     pub fn truncate_to(&mut self, offset: i64) -> Result<()> {
         let base = self.base_offset;
-        let keep = self
-            .entries
-            .partition_point(|[.., a, b, c, d]| base + i64::from(u32::from_be_bytes([*a, *b, *c, *d])) < offset)?;
+        let keep = self.entries.partition_point(|[.., a, b, c, d]| {
+            base + i64::from(u32::from_be_bytes([*a, *b, *c, *d])) < offset
+        })?;
         self.entries.truncate(keep)
     }
 }

@@ -331,7 +331,12 @@ impl Log {
     }
 
     /// (producer_id, first_offset, last_offset, last_stable_offset) each.
-    fn aborted_transactions(&self, py: Python<'_>, start: i64, end: i64) -> Result<Vec<(i64, i64, i64, i64)>> {
+    fn aborted_transactions(
+        &self,
+        py: Python<'_>,
+        start: i64,
+        end: i64,
+    ) -> Result<Vec<(i64, i64, i64, i64)>> {
         let found = py.detach(|| self.log.aborted_transactions(start, end))?;
         Ok(found
             .into_iter()

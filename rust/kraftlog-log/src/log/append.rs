@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{Inner, Log, LogConfig};
 use crate::batch::{
-    single_batch, validate_produce_batch, BatchHeader, BatchView, Batches, ProduceCheck, ProduceRules, RecordOrigin,
-    TimestampType, HEADER_SIZE,
+    single_batch, validate_produce_batch, BatchHeader, BatchView, Batches, ProduceCheck, ProduceRules,
+    RecordOrigin, TimestampType, HEADER_SIZE,
 };
 use crate::builder::{BatchBuilder, BatchOptions};
 use crate::compression::{Bound, Codec};
@@ -111,7 +111,11 @@ fn prepare<'a>(batch: &BatchView<'a>, config: &LogConfig, rules: &ProduceRules) 
         if rebuilt.len() as u64 > config.max_message_bytes {
             return Err(Error::rejected(
                 MESSAGE_TOO_LARGE,
-                format!("the recompressed batch has {} bytes, max.message.bytes is {}", rebuilt.len(), config.max_message_bytes),
+                format!(
+                    "the recompressed batch has {} bytes, max.message.bytes is {}",
+                    rebuilt.len(),
+                    config.max_message_bytes
+                ),
             ));
         }
         (&[][..], Body::Rebuilt(rebuilt))
@@ -155,7 +159,13 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::Rejected`] with the code the producer gets; nothing was appended. An I/O error poisons the log.
-    pub fn append_as_leader(&self, records: &[u8], leader_epoch: i32, now_ms: i64, origin: Origin) -> Result<AppendInfo> {
+    pub fn append_as_leader(
+        &self,
+        records: &[u8],
+        leader_epoch: i32,
+        now_ms: i64,
+        origin: Origin,
+    ) -> Result<AppendInfo> {
         self.check()?;
         let config = self.config();
         let rules = rules(&config, origin, now_ms);
@@ -175,10 +185,17 @@ impl Log {
         let first_offset = inner.log_end_offset;
         let mut next_offset = first_offset;
         for batch in &mut prepared {
-            batch.check.assign(&mut batch.header, batch.body.bytes(), config.timestamp_type, next_offset, leader_epoch);
+            batch.check.assign(
+                &mut batch.header,
+                batch.body.bytes(),
+                config.timestamp_type,
+                next_offset,
+                leader_epoch,
+            );
             next_offset += i64::from(batch.check.record_count);
         }
-        let log_append_time_ms = if config.timestamp_type == TimestampType::LogAppendTime { now_ms } else { -1 };
+        let log_append_time_ms =
+            if config.timestamp_type == TimestampType::LogAppendTime { now_ms } else { -1 };
         let changes = match self.check_producers(&inner, &prepared, origin)? {
             ProducerCheck::Duplicate(first_offset, last_offset, timestamp) => {
                 return Ok(AppendInfo {
@@ -214,7 +231,12 @@ impl Log {
         })
     }
 
-    fn check_producers(&self, inner: &Inner, prepared: &[Prepared<'_>], origin: Origin) -> Result<ProducerCheck> {
+    fn check_producers(
+        &self,
+        inner: &Inner,
+        prepared: &[Prepared<'_>],
+        origin: Origin,
+    ) -> Result<ProducerCheck> {
         let mut changes = ProducerChanges::default();
         for batch in prepared {
             let header = BatchHeader::new(&batch.header);
@@ -224,7 +246,11 @@ impl Log {
             if origin == Origin::Client {
                 let entry = inner.producers.entry(header.producer_id());
                 let duplicate = entry.and_then(|entry| {
-                    entry.find_duplicate(header.producer_epoch(), header.base_sequence(), header.last_sequence())
+                    entry.find_duplicate(
+                        header.producer_epoch(),
+                        header.base_sequence(),
+                        header.last_sequence(),
+                    )
                 });
                 if let Some(duplicate) = duplicate {
                     return Ok(ProducerCheck::Duplicate(
@@ -406,7 +432,13 @@ struct ProducerChanges {
 }
 
 impl ProducerChanges {
-    fn add(&mut self, inner: &Inner, header: &BatchHeader<'_>, marker: Option<EndMarker>, origin: Origin) -> Result<()> {
+    fn add(
+        &mut self,
+        inner: &Inner,
+        header: &BatchHeader<'_>,
+        marker: Option<EndMarker>,
+        origin: Origin,
+    ) -> Result<()> {
         let id = header.producer_id();
         let index = match self.updates.iter().position(|update| update.producer_id() == id) {
             Some(index) => index,
@@ -418,7 +450,8 @@ impl ProducerChanges {
         let Some(update) = self.updates.get_mut(index) else { return Ok(()) };
         match marker {
             Some(marker) => {
-                let completed = update.append_marker(header.producer_epoch(), header.base_offset(), marker)?;
+                let completed =
+                    update.append_marker(header.producer_epoch(), header.base_offset(), marker)?;
                 self.completed.extend(completed);
                 Ok(())
             }

@@ -35,8 +35,11 @@ impl Log {
     }
 
     fn take_pending(inner: &mut Inner) -> Pending {
-        let first =
-            inner.segments.range(..=inner.recovery_point).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
+        let first = inner
+            .segments
+            .range(..=inner.recovery_point)
+            .next_back()
+            .map_or(i64::MIN, |(base_offset, _)| *base_offset);
         Pending {
             end_offset: inner.log_end_offset,
             segments: inner.segments.range(first..).map(|(_, segment)| Arc::clone(segment)).collect(),

@@ -42,7 +42,12 @@ impl Log {
     /// # Errors
     /// [`Error::Corrupt`] where Kafka would fail or drop a whole segment: offsets that overflow or do not rise, markers
     /// that cannot be read. [`Error::Invalid`] for files that are not what their names say.
-    pub fn open(fs: Arc<dyn FileSystem>, path: &Path, config: LogConfig, options: OpenOptions) -> Result<Self> {
+    pub fn open(
+        fs: Arc<dyn FileSystem>,
+        path: &Path,
+        config: LogConfig,
+        options: OpenOptions,
+    ) -> Result<Self> {
         config.validate()?;
         let is_new = !fs.exists(path).map_err(|error| Error::io("stat", path, error))?;
         if is_new {
@@ -68,7 +73,14 @@ impl Log {
         epochs.flush()?;
         let mut producers = ProducerState::open(Arc::clone(&fs), path, config.producer_id_expiration_ms)?;
         producers.remove_stray_snapshots(&segments.keys().copied().collect::<Vec<_>>())?;
-        rebuild(&mut producers, &segments, log_start_offset, log_end_offset, options.clean_shutdown, options.now_ms)?;
+        rebuild(
+            &mut producers,
+            &segments,
+            log_start_offset,
+            log_end_offset,
+            options.clean_shutdown,
+            options.now_ms,
+        )?;
         let recovery_point =
             if options.clean_shutdown { log_end_offset } else { options.recovery_point.min(log_end_offset) };
         let topic_id = partition_metadata::read(fs.as_ref(), path)?;
@@ -161,8 +173,10 @@ impl Loader<'_> {
 
     fn recover_unflushed(&mut self) -> Result<()> {
         let point = self.options.recovery_point;
-        let first = self.segments.range(..=point).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
-        let unflushed: Vec<_> = self.segments.range(first..).map(|(_, segment)| Arc::clone(segment)).collect();
+        let first =
+            self.segments.range(..=point).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
+        let unflushed: Vec<_> =
+            self.segments.range(first..).map(|(_, segment)| Arc::clone(segment)).collect();
         for segment in unflushed {
             if self.recover(&segment)? > 0 {
                 self.remove_after(segment.base_offset())?;

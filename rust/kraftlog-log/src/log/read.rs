@@ -69,7 +69,13 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::OffsetOutOfRange`] outside `[log_start_offset, log_end_offset]`.
-    pub fn read(&self, offset: i64, max_bytes: u64, end_offset: i64, min_one_batch: bool) -> Result<FileSlice> {
+    pub fn read(
+        &self,
+        offset: i64,
+        max_bytes: u64,
+        end_offset: i64,
+        min_one_batch: bool,
+    ) -> Result<FileSlice> {
         let view = self.view(offset, end_offset)?;
         if offset >= view.end_offset {
             return Ok(FileSlice::empty(&self.path));
@@ -79,7 +85,9 @@ impl Log {
             let limit = if view.is_to_log_end {
                 *size_bytes
             } else {
-                segment.find_batch(view.end_offset)?.map_or(*size_bytes, |batch| batch.position.min(*size_bytes))
+                segment
+                    .find_batch(view.end_offset)?
+                    .map_or(*size_bytes, |batch| batch.position.min(*size_bytes))
             };
             if first.end_position() > limit {
                 break;
@@ -116,7 +124,8 @@ impl Log {
         if offset >= end_offset {
             return Ok(View { segments: Vec::new(), end_offset, is_to_log_end: false });
         }
-        let first = inner.segments.range(..=offset).next_back().map_or(offset, |(base_offset, _)| *base_offset);
+        let first =
+            inner.segments.range(..=offset).next_back().map_or(offset, |(base_offset, _)| *base_offset);
         let segments = inner
             .segments
             .range(first..end_offset)
@@ -165,10 +174,15 @@ impl Log {
     }
 
     /// Aborted transactions whose data lies in `[start_offset, end_offset)`, for a read_committed fetch.
-    pub fn aborted_transactions(&self, start_offset: i64, end_offset: i64) -> Result<Vec<AbortedTransaction>> {
+    pub fn aborted_transactions(
+        &self,
+        start_offset: i64,
+        end_offset: i64,
+    ) -> Result<Vec<AbortedTransaction>> {
         let segments: Vec<_> = {
             let inner = lock(&self.inner);
-            let first = inner.segments.range(..=start_offset).next_back().map_or(start_offset, |(base, _)| *base);
+            let first =
+                inner.segments.range(..=start_offset).next_back().map_or(start_offset, |(base, _)| *base);
             inner.segments.range(first..).map(|(_, segment)| Arc::clone(segment)).collect()
         };
         let mut found = Vec::new();

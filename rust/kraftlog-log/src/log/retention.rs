@@ -13,9 +13,10 @@ impl Log {
         let mut inner = self.lock_inner()?;
         inner.producers.on_high_watermark(high_watermark);
         inner.producers.remove_expired(now_ms);
-        let delete = |inner: &mut Inner, breached: &mut dyn FnMut(&Inner, &Segment, Option<i64>) -> Result<bool>| {
-            self.delete_while(inner, now_ms, high_watermark, breached)
-        };
+        let delete =
+            |inner: &mut Inner, breached: &mut dyn FnMut(&Inner, &Segment, Option<i64>) -> Result<bool>| {
+                self.delete_while(inner, now_ms, high_watermark, breached)
+            };
         let mut run = || {
             let mut deleted = delete(&mut inner, &mut |inner, _, next| {
                 Ok(next.is_some_and(|base_offset| base_offset <= inner.log_start_offset))
@@ -24,8 +25,12 @@ impl Log {
                 return Ok(deleted);
             }
             let size: u64 = inner.segments.values().map(|segment| segment.size_bytes()).sum();
-            if let Some(mut excess) = u64::try_from(config.retention_bytes).ok().and_then(|keep| size.checked_sub(keep)) {
-                deleted.extend(delete(&mut inner, &mut |_, segment, _| match excess.checked_sub(segment.size_bytes()) {
+            if let Some(mut excess) =
+                u64::try_from(config.retention_bytes).ok().and_then(|keep| size.checked_sub(keep))
+            {
+                deleted.extend(delete(&mut inner, &mut |_, segment, _| match excess
+                    .checked_sub(segment.size_bytes())
+                {
                     Some(rest) => {
                         excess = rest;
                         Ok(true)
@@ -68,7 +73,8 @@ impl Log {
             let end_offset = inner.log_end_offset;
             self.roll_at(inner, end_offset, now_ms)?;
         }
-        let new_start = inner.segments.range(last + 1..).next().map_or(inner.log_end_offset, |(base, _)| *base);
+        let new_start =
+            inner.segments.range(last + 1..).next().map_or(inner.log_end_offset, |(base, _)| *base);
         self.set_log_start_offset(inner, new_start)?;
         for base_offset in &deletable {
             self.drop_segment(inner, *base_offset, now_ms)?;

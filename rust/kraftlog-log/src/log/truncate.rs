@@ -25,7 +25,8 @@ impl Log {
                 return Ok(true);
             }
             // From the end on, so that a crash in between leaves no hole.
-            for base_offset in inner.segments.range(offset..).rev().map(|(base, _)| *base).collect::<Vec<_>>() {
+            for base_offset in inner.segments.range(offset..).rev().map(|(base, _)| *base).collect::<Vec<_>>()
+            {
                 if base_offset > offset {
                     self.drop_segment(inner, base_offset, now_ms)?;
                     inner.producers.remove_snapshot(base_offset)?;

@@ -89,7 +89,8 @@ impl HeaderScan {
     }
 
     fn fill(&mut self, target: &mut [u8]) -> Result<()> {
-        let start = self.position.checked_sub(self.chunk_position).and_then(|start| usize::try_from(start).ok());
+        let start =
+            self.position.checked_sub(self.chunk_position).and_then(|start| usize::try_from(start).ok());
         let held = start.and_then(|start| self.chunk.get(start..start.checked_add(target.len())?));
         if let Some(held) = held {
             target.copy_from_slice(held);

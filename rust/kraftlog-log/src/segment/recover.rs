@@ -141,7 +141,8 @@ impl Segment {
                 Err(error) => return Err(error),
             };
             let fail = |error: Error| {
-                Error::corrupt(valid, batch.base_offset(), reason(error)).located(self.path().display().to_string(), 0)
+                Error::corrupt(valid, batch.base_offset(), reason(error))
+                    .located(self.path().display().to_string(), 0)
             };
             relative_offset(self.base_offset, batch.last_offset()).map_err(fail)?;
             let appended = AppendedBatch::of(&batch);
@@ -197,7 +198,10 @@ impl Segment {
 /// CRC-32 of the old message formats.
 fn crc32(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
+        (0..8).fold(
+            crc ^ u32::from(*byte),
+            |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 },
+        )
     };
     !bytes.iter().fold(!0, step)
 }
@@ -236,8 +240,7 @@ pub fn recover_file(path: &Path, index_interval_bytes: u64) -> Result<SegmentRec
         .parse()
         .map_err(|_| Error::Invalid(format!("{}: the name is not a base offset", path.display())))?;
     let directory = path.parent().unwrap_or(Path::new("."));
-    let config =
-        SegmentConfig { index_interval_bytes, segment_index_bytes: 10 << 20, roll_jitter_ms: 0 };
+    let config = SegmentConfig { index_interval_bytes, segment_index_bytes: 10 << 20, roll_jitter_ms: 0 };
     let (segment, _) = Segment::open(&fs, directory, base_offset, config, 0)?;
     let mut producers = ProducerState::open(Arc::clone(&fs), directory, i64::MAX)?;
     let mut epochs = EpochCheckpoint::detached(Arc::clone(&fs), directory);

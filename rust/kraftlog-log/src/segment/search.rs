@@ -73,7 +73,8 @@ impl Segment {
         let mut scan = self.scan(self.lookup(largest.offset)?.position)?;
         while let Some(batch) = scan.next_batch()? {
             if batch.header().max_timestamp() == largest.timestamp {
-                return self.first_record(&batch, &mut Vec::new(), |timestamp, _| timestamp == largest.timestamp);
+                return self
+                    .first_record(&batch, &mut Vec::new(), |timestamp, _| timestamp == largest.timestamp);
             }
         }
         Ok(None)

@@ -36,7 +36,8 @@ impl AbortedTransaction {
         if i16::from_be_bytes(*version) != VERSION {
             return None;
         }
-        let mut fields = fields.chunks_exact(8).filter_map(|field| field.first_chunk()).map(|b| i64::from_be_bytes(*b));
+        let mut fields =
+            fields.chunks_exact(8).filter_map(|field| field.first_chunk()).map(|b| i64::from_be_bytes(*b));
         Some(Self {
             producer_id: fields.next()?,
             first_offset: fields.next()?,
@@ -119,7 +120,8 @@ impl TransactionIndex {
 
     /// Forget all, whatever the file holds.
     pub fn reset(&mut self) -> Result<()> {
-        let had = self.fs.exists(&self.path).map_err(|error| Error::io("stat", self.path.as_path(), error))?;
+        let had =
+            self.fs.exists(&self.path).map_err(|error| Error::io("stat", self.path.as_path(), error))?;
         self.entries = Some(Vec::new());
         if had {
             self.shorten(0)?;

@@ -12,10 +12,10 @@ pub(crate) struct LogConfig(pub(super) engine::LogConfig);
 #[pymethods]
 impl LogConfig {
     #[new]
-    #[pyo3(signature = (*, segment_bytes=1 << 30, segment_ms=604_800_000, segment_jitter_ms=0,
-        segment_index_bytes=10 << 20, index_interval_bytes=4096, max_message_bytes=1_048_588,
+    #[pyo3(signature = (*, segment_bytes=1_073_741_824, segment_ms=604_800_000, segment_jitter_ms=0,
+        segment_index_bytes=10_485_760, index_interval_bytes=4096, max_message_bytes=1_048_588,
         retention_ms=604_800_000, retention_bytes=-1, compression_type="producer", compression_level=None,
-        timestamp_type="CreateTime", timestamp_before_max_ms=i64::MAX, timestamp_after_max_ms=3_600_000,
+        timestamp_type="CreateTime", timestamp_before_max_ms=9_223_372_036_854_775_807, timestamp_after_max_ms=3_600_000,
         cleanup_policy="delete", file_delete_delay_ms=60_000, preallocate=false,
         producer_id_expiration_ms=86_400_000))]
     #[allow(clippy::too_many_arguments)]
