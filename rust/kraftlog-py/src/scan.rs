@@ -1,5 +1,182 @@
+//! Record batches and log directories as Arrow.
+use crate::arrow::{ArrowArray, ArrowBatch};
+use crate::errors::PyLogError;
+use arrow_array::{Array, ListArray, StructArray};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::Field;
+use kraftlog_log::batch::next_batch;
+use kraftlog_log::columns::{
+    BatchCursor, BinaryType, ColumnOptions, ColumnsDecoder, Progress, TimestampUnit,
+};
+use kraftlog_log::{Error, Result};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyDict, PyList};
+use std::ptr::NonNull;
+use std::sync::Arc;
 
-pub(crate) fn register(_m: &Bound<'_, PyModule>) -> PyResult<()> {
+/// Keeps a Python buffer exported while Arrow refers to its bytes.
+struct Exported(#[allow(dead_code)] PyBuffer<u8>);
+
+/// The bytes of a Python object: shared when it says that nobody writes to them, else copied.
+pub(crate) fn arrow_buffer(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
+    let buffer = PyBuffer::<u8>::get(object)?;
+    if !buffer.readonly() || !buffer.is_c_contiguous() {
+        return Ok(Buffer::from_vec(buffer.to_vec(py)?));
+    }
+    let size = buffer.len_bytes();
+    let Some(start) = NonNull::new(buffer.buf_ptr().cast::<u8>()).filter(|_| size > 0) else {
+        return Ok(Buffer::from_vec(Vec::<u8>::new()));
+    };
+    // SAFETY: the exporter keeps `size` contiguous read-only bytes at `start` until the export is
+    // released, which `Exported` does when the last Arrow buffer goes.
+    Ok(unsafe { Buffer::from_custom_allocation(start, size, Arc::new(Exported(buffer))) })
+}
+
+fn binary_type(name: &str) -> PyResult<BinaryType> {
+    match name {
+        "binary" => Ok(BinaryType::Binary),
+        "large_binary" => Ok(BinaryType::LargeBinary),
+        "binary_view" => Ok(BinaryType::BinaryView),
+        _ => Err(PyValueError::new_err(format!(
+            "binary_type is binary, large_binary or binary_view, not {name:?}"
+        ))),
+    }
+}
+
+fn timestamp_unit(name: &str) -> PyResult<TimestampUnit> {
+    match name {
+        "ms" => Ok(TimestampUnit::Millisecond),
+        "us" => Ok(TimestampUnit::Microsecond),
+        _ => Err(PyValueError::new_err(format!("timestamp_unit is ms or us, not {name:?}"))),
+    }
+}
+
+/// Column options from keyword arguments; those that are left out keep their defaults.
+pub(crate) fn column_options(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<ColumnOptions> {
+    let mut options = ColumnOptions::default();
+    for (name, value) in kwargs.into_iter().flatten() {
+        let name: PyBackedStr = name.extract()?;
+        match &*name {
+            "columns" => {
+                if let Some(columns) = value.extract::<Option<Vec<PyBackedStr>>>()? {
+                    options.columns = ColumnOptions::parse_columns(&columns).map_err(value_error)?;
+                }
+            }
+            "binary_type" => options.binary_type = binary_type(&value.extract::<PyBackedStr>()?)?,
+            "timestamp_unit" => options.timestamp_unit = timestamp_unit(&value.extract::<PyBackedStr>()?)?,
+            "topic_dictionary" => options.topic_dictionary = value.extract()?,
+            "empty_headers_null" => options.empty_headers_null = value.extract()?,
+            "topic" => {
+                options.topic = value.extract::<Option<PyBackedStr>>()?.map(|topic| Arc::from(&*topic))
+            }
+            "partition" => options.partition = value.extract()?,
+            "batch_rows" => options.batch_rows = positive(&name, &value)?,
+            "batch_bytes" => options.batch_bytes = positive(&name, &value)?,
+            "check_crc" => options.check_crc = value.extract()?,
+            "include_control" => options.include_control = value.extract()?,
+            "start_offset" => options.start_offset = value.extract::<Option<i64>>()?.unwrap_or(i64::MIN),
+            "end_offset" => options.end_offset = value.extract::<Option<i64>>()?.unwrap_or(i64::MAX),
+            "from_timestamp" => options.from_timestamp = value.extract::<Option<i64>>()?.unwrap_or(i64::MIN),
+            "to_timestamp" => options.to_timestamp = value.extract::<Option<i64>>()?.unwrap_or(i64::MAX),
+            other => return Err(PyTypeError::new_err(format!("unexpected keyword argument {other:?}"))),
+        }
+    }
+    Ok(options)
+}
+
+fn value_error(error: Error) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn positive(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+    match value.extract::<usize>() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(PyValueError::new_err(format!("{name} has to be at least 1"))),
+    }
+}
+
+/// Adds all whole batches of `buffer`; a truncated one at the end is left out.
+fn decode_all(decoder: &mut ColumnsDecoder, buffer: &Buffer) -> Result<()> {
+    let mut position = 0;
+    while let Some(batch) = next_batch(buffer, position)? {
+        let mut cursor = BatchCursor::default();
+        if decoder.decode(&batch, buffer, &mut cursor)? == Progress::Full {
+            return Err(Error::Invalid(format!(
+                "more than {} bytes of records for one Arrow batch",
+                ColumnOptions::BATCH_BYTES_MAX
+            )));
+        }
+        position += batch.bytes().len();
+    }
+    Ok(())
+}
+
+/// A decoder that puts everything into one Arrow batch.
+fn whole_decoder(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<ColumnsDecoder> {
+    let mut options = column_options(kwargs)?;
+    options.batch_rows = i32::MAX as usize;
+    options.batch_bytes = ColumnOptions::BATCH_BYTES_MAX;
+    Ok(ColumnsDecoder::new(Arc::new(options)))
+}
+
+#[pyfunction]
+#[pyo3(signature = (data, **options))]
+fn decode_batches(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<ArrowBatch> {
+    let mut decoder = whole_decoder(options)?;
+    let buffers = match data.cast::<PyList>() {
+        Ok(list) => list.iter().map(|item| arrow_buffer(py, &item)).collect::<PyResult<Vec<_>>>()?,
+        Err(_) => vec![arrow_buffer(py, data)?],
+    };
+    let rows = py.detach(move || {
+        for buffer in &buffers {
+            decode_all(&mut decoder, buffer)?;
+        }
+        decoder.finish()
+    });
+    Ok(ArrowBatch(rows.map_err(PyLogError)?))
+}
+
+#[pyfunction]
+#[pyo3(signature = (data, **options))]
+fn decode_batches_nested(
+    py: Python<'_>,
+    data: &Bound<'_, PyList>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<ArrowArray> {
+    let mut decoder = whole_decoder(options)?;
+    let cells = data
+        .iter()
+        .map(|item| if item.is_none() { Ok(None) } else { arrow_buffer(py, &item).map(Some) })
+        .collect::<PyResult<Vec<_>>>()?;
+    let list = py.detach(move || {
+        let mut ends = Vec::with_capacity(cells.len() + 1);
+        ends.push(0i32);
+        for cell in cells.iter() {
+            if let Some(buffer) = cell {
+                decode_all(&mut decoder, buffer)?;
+            }
+            ends.push(decoder.rows() as i32);
+        }
+        let nulls: NullBuffer = cells.iter().map(Option::is_some).collect();
+        let items = StructArray::from(decoder.finish()?);
+        let field = Field::new("element", items.data_type().clone(), true);
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+        ListArray::try_new(Arc::new(field), offsets, Arc::new(items), Some(nulls))
+            .map_err(|error| Error::Invalid(error.to_string()))
+    });
+    Ok(ArrowArray { array: Arc::new(list.map_err(PyLogError)?) })
+}
+
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    crate::arrow::register(m)?;
+    m.add_function(wrap_pyfunction!(decode_batches, m)?)?;
+    m.add_function(wrap_pyfunction!(decode_batches_nested, m)?)?;
     Ok(())
 }
