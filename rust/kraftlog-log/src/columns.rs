@@ -9,6 +9,7 @@
 mod bytes;
 mod decode;
 mod headers;
+mod memory;
 mod options;
 mod rows;
 

@@ -135,6 +135,7 @@ fn decode_batches(
         Err(_) => vec![arrow_buffer(py, data)?],
     };
     let rows = py.detach(move || {
+        decoder.expect_bytes(buffers.iter().map(Buffer::len).sum());
         for buffer in &buffers {
             decode_all(&mut decoder, buffer)?;
         }

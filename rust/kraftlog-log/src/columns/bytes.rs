@@ -4,6 +4,7 @@
 //! instead of branching on the size, and say how much room that takes.
 #![allow(unsafe_code)]
 
+use super::memory::Column;
 use super::options::BinaryType;
 use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray, LargeBinaryArray};
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
@@ -30,6 +31,8 @@ pub(super) trait ByteColumn {
     fn push_null(&mut self);
     /// Appends bytes that lie `offset` bytes into the current view source; false if they do not fit.
     fn push_at(&mut self, bytes: &[u8], offset: usize) -> bool;
+    /// Says about how many bytes will come.
+    fn expect(&mut self, bytes: usize);
     /// Names the buffer that coming rows lie in.
     fn set_source(&mut self, source: &Buffer);
     /// Bytes held or referred to.
@@ -62,16 +65,15 @@ fn null_buffer(rows: usize, null_rows: &mut Vec<u32>) -> Option<NullBuffer> {
 /// Bytes one after the other with the end of each.
 #[derive(Debug, Default)]
 pub(super) struct CopyColumn {
-    ends: Vec<i32>,
-    data: Vec<u8>,
+    /// Nothing, or 0 and the end of each row.
+    offsets: Column<i32>,
+    data: Column<u8>,
     null_rows: Vec<u32>,
-    /// Bytes of the batch before, a good guess for the next.
-    last_size_bytes: usize,
 }
 
 impl CopyColumn {
     pub(super) fn len(&self) -> usize {
-        self.ends.len()
+        self.offsets.len().saturating_sub(1)
     }
 
     /// Appends bytes or a null; false when 32-bit offsets do not reach.
@@ -79,48 +81,51 @@ impl CopyColumn {
     pub(super) fn push(&mut self, bytes: Option<&[u8]>) -> bool {
         match bytes {
             Some(bytes) if self.data.len() + bytes.len() > i32::MAX as usize => return false,
-            Some(bytes) => self.data.extend_from_slice(bytes),
-            None => self.null_rows.push(self.ends.len() as u32),
+            Some(bytes) => {
+                self.data.extend_from_slice(bytes);
+                self.push_end();
+            }
+            None => self.push_null(),
         }
-        self.ends.push(self.data.len() as i32);
         true
+    }
+
+    fn push_end(&mut self) {
+        if self.offsets.len() == 0 {
+            self.offsets.push(0);
+        }
+        self.offsets.push(self.data.len() as i32);
     }
 
     /// Offsets, bytes and nulls; the column is empty afterwards.
     pub(super) fn take_parts(&mut self) -> (OffsetBuffer<i32>, Buffer, Option<NullBuffer>) {
-        let nulls = null_buffer(self.ends.len(), &mut self.null_rows);
-        let mut offsets = Vec::with_capacity(self.ends.len() + 1);
-        offsets.push(0);
-        offsets.append(&mut self.ends);
-        self.last_size_bytes = self.data.len();
-        let data = Buffer::from_vec(std::mem::take(&mut self.data));
+        let rows = self.len();
+        let nulls = null_buffer(rows, &mut self.null_rows);
+        if self.offsets.len() == 0 {
+            self.offsets.push(0);
+        }
+        let offsets = ScalarBuffer::new(self.offsets.take(), 0, rows + 1);
         // SAFETY: the first offset is 0 and each one is the length of `data` at a later time.
-        let offsets = unsafe { OffsetBuffer::new_unchecked(ScalarBuffer::from(offsets)) };
-        (offsets, data, nulls)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn grow(&mut self, size: usize) {
-        self.data.reserve(size.max(self.last_size_bytes + self.last_size_bytes / 8));
+        let offsets = unsafe { OffsetBuffer::new_unchecked(offsets) };
+        (offsets, self.data.take(), nulls)
     }
 }
 
 impl ByteColumn for CopyColumn {
     fn reserve(&mut self, rows: usize) {
-        self.ends.reserve(rows);
+        if self.offsets.len() == 0 {
+            self.offsets.push(0);
+        }
+        self.offsets.reserve(rows);
     }
 
     #[inline(always)]
     unsafe fn push_unchecked(&mut self, source: *const u8, _offset: usize, len: usize) {
-        let size = self.data.len();
-        if self.data.capacity() - size < len + SLACK {
-            self.grow(len + SLACK);
-        }
+        self.data.reserve(len + SLACK);
         // SAFETY: `len + SLACK` bytes are readable at `source` (the caller) and writable behind `data`'s
-        // length (just reserved); the loop touches less than `len + SLACK`. Room for `ends` is reserved.
+        // length (just reserved); the loop touches less than `len + SLACK`. Room for an offset is reserved.
         unsafe {
-            let target = self.data.as_mut_ptr().add(size);
+            let target = self.data.spare();
             if len < LIBRARY_COPY_MIN {
                 let mut copied = 0;
                 while copied < len {
@@ -130,21 +135,23 @@ impl ByteColumn for CopyColumn {
             } else {
                 source.copy_to_nonoverlapping(target, len);
             }
-            self.data.set_len(size + len);
-            let rows = self.ends.len();
-            self.ends.as_mut_ptr().add(rows).write((size + len) as i32);
-            self.ends.set_len(rows + 1);
+            self.data.advance(len);
+            self.offsets.push_unchecked(self.data.len() as i32);
         }
     }
 
     #[inline]
     fn push_null(&mut self) {
-        self.null_rows.push(self.ends.len() as u32);
-        self.ends.push(self.data.len() as i32);
+        self.null_rows.push(self.len() as u32);
+        self.push_end();
     }
 
     fn push_at(&mut self, bytes: &[u8], _offset: usize) -> bool {
         self.push(Some(bytes))
+    }
+
+    fn expect(&mut self, bytes: usize) {
+        self.data.expect(bytes);
     }
 
     fn set_source(&mut self, _source: &Buffer) {}
@@ -155,8 +162,8 @@ impl ByteColumn for CopyColumn {
     }
 
     fn truncate(&mut self, rows: usize) {
-        self.ends.truncate(rows);
-        self.data.truncate(self.ends.last().map_or(0, |&end| end as usize));
+        self.offsets.truncate(rows + 1);
+        self.data.truncate(self.offsets.last().map_or(0, |end| end as usize));
         self.null_rows.retain(|&row| (row as usize) < rows);
     }
 
@@ -175,7 +182,7 @@ impl ByteColumn for CopyColumn {
 /// Views of 16 bytes: short bytes inside, others as position in one of the buffers.
 #[derive(Debug, Default)]
 pub(super) struct ViewColumn {
-    views: Vec<u128>,
+    views: Column<u128>,
     buffers: Vec<Buffer>,
     null_rows: Vec<u32>,
     size_bytes: usize,
@@ -204,9 +211,7 @@ impl ByteColumn for ViewColumn {
                 let place = (offset as u64) << 32 | self.buffer_index() as u64;
                 u128::from(place) << 64 | u128::from(prefix)
             };
-            let rows = self.views.len();
-            self.views.as_mut_ptr().add(rows).write(view);
-            self.views.set_len(rows + 1);
+            self.views.push_unchecked(view);
         }
         self.size_bytes += len;
     }
@@ -230,6 +235,8 @@ impl ByteColumn for ViewColumn {
         true
     }
 
+    fn expect(&mut self, _bytes: usize) {}
+
     fn set_source(&mut self, source: &Buffer) {
         let same = self
             .buffers
@@ -248,12 +255,13 @@ impl ByteColumn for ViewColumn {
     fn truncate(&mut self, rows: usize) {
         self.views.truncate(rows);
         self.null_rows.retain(|&row| (row as usize) < rows);
-        self.size_bytes = self.views.iter().map(|view| *view as u32 as usize).sum();
+        self.size_bytes = self.views.as_slice().iter().map(|view| *view as u32 as usize).sum();
     }
 
     fn take(&mut self, _binary_type: BinaryType) -> ArrayRef {
-        let nulls = null_buffer(self.views.len(), &mut self.null_rows);
-        let views = ScalarBuffer::from(std::mem::take(&mut self.views));
+        let rows = self.views.len();
+        let nulls = null_buffer(rows, &mut self.null_rows);
+        let views = ScalarBuffer::new(self.views.take(), 0, rows);
         let buffers = std::mem::take(&mut self.buffers);
         self.size_bytes = 0;
         // SAFETY: each view was made from bytes inside the buffer it names, and buffers are pushed only.

@@ -1,5 +1,6 @@
 //! The headers column: `List<Struct<key: Utf8, value: Binary>>`.
 use super::bytes::{ByteColumn, CopyColumn};
+use super::memory::Column;
 use crate::record::Headers;
 use arrow_array::{ArrayRef, BinaryArray, ListArray, StringArray, StructArray};
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
@@ -22,28 +23,37 @@ pub(super) fn data_type() -> DataType {
 #[derive(Debug)]
 pub(super) struct HeadersColumn {
     empty_null: bool,
-    /// Index of the first header after each row.
-    ends: Vec<i32>,
+    /// Nothing, or 0 and the index of the first header after each row.
+    offsets: Column<i32>,
     keys: CopyColumn,
     values: CopyColumn,
 }
 
 impl HeadersColumn {
     pub(super) fn new(empty_null: bool) -> Self {
-        Self { empty_null, ends: Vec::new(), keys: CopyColumn::default(), values: CopyColumn::default() }
+        Self {
+            empty_null,
+            offsets: Column::default(),
+            keys: CopyColumn::default(),
+            values: CopyColumn::default(),
+        }
     }
 
     pub(super) fn reserve(&mut self, rows: usize) {
-        self.ends.reserve(rows);
+        if self.offsets.len() == 0 {
+            self.offsets.push(0);
+        }
+        self.offsets.reserve(rows);
     }
 
     pub(super) fn size_bytes(&self) -> usize {
         self.keys.size_bytes() + self.values.size_bytes()
     }
 
+    /// A row without headers, after [`reserve`](Self::reserve), which writes the first offset.
     #[inline]
     pub(super) fn push_empty(&mut self) {
-        self.ends.push(self.keys.len() as i32);
+        self.offsets.push(self.keys.len() as i32);
     }
 
     /// Key bytes that are not UTF-8 get U+FFFD in their place, as in Kafka's reader.
@@ -60,24 +70,28 @@ impl HeadersColumn {
                 return false;
             }
         }
+        self.reserve(1);
         self.push_empty();
         true
     }
 
     pub(super) fn truncate(&mut self, rows: usize) {
-        self.ends.truncate(rows);
-        let headers = self.ends.last().map_or(0, |&end| end as usize);
+        self.offsets.truncate(rows + 1);
+        let headers = self.offsets.last().map_or(0, |end| end as usize);
         self.keys.truncate(headers);
         self.values.truncate(headers);
     }
 
     /// The rows so far; the column is empty afterwards.
     pub(super) fn take(&mut self) -> ArrayRef {
-        let mut offsets = Vec::with_capacity(self.ends.len() + 1);
-        offsets.push(0);
-        offsets.append(&mut self.ends);
+        self.reserve(0);
         let nulls = if self.empty_null {
-            offsets.windows(2).map(|pair| pair.first() != pair.last()).collect::<NullBuffer>().into()
+            self.offsets
+                .as_slice()
+                .windows(2)
+                .map(|pair| pair.first() != pair.last())
+                .collect::<NullBuffer>()
+                .into()
         } else {
             None
         };
@@ -86,7 +100,8 @@ impl HeadersColumn {
         let keys: ArrayRef = Arc::new(StringArray::new(key_offsets, key_data, None));
         let values: ArrayRef = Arc::new(BinaryArray::new(value_offsets, value_data, value_nulls));
         let items = StructArray::new(item_fields(), vec![keys, values], None);
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+        let rows = self.offsets.len() - 1;
+        let offsets = OffsetBuffer::new(ScalarBuffer::new(self.offsets.take(), 0, rows + 1));
         Arc::new(ListArray::new(item_field(), offsets, Arc::new(items), nulls))
     }
 }

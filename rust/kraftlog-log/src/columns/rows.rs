@@ -7,6 +7,7 @@
 use super::bytes::{ByteColumn, SLACK};
 use super::decode::{BatchCursor, Progress};
 use super::headers::HeadersColumn;
+use super::memory;
 use super::options::{Column, ColumnOptions, TimestampUnit};
 use crate::batch::{BatchView, TimestampType};
 use crate::record::{read_record, RawRecord};
@@ -15,7 +16,7 @@ use arrow_array::{
     ArrayRef, BooleanArray, DictionaryArray, Int16Array, Int32Array, Int64Array, RecordBatch,
     RecordBatchOptions, StringArray, TimestampMicrosecondArray, TimestampMillisecondArray,
 };
-use arrow_buffer::{Buffer, ScalarBuffer};
+use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer};
 use arrow_schema::SchemaRef;
 use std::sync::Arc;
 
@@ -99,9 +100,9 @@ pub(super) struct Rows<B> {
     keys: Option<B>,
     values: Option<B>,
     headers: Option<HeadersColumn>,
-    offsets: Option<Vec<i64>>,
-    timestamps: Option<Vec<i64>>,
-    timestamp_types: Option<Vec<i32>>,
+    offsets: Option<memory::Column<i64>>,
+    timestamps: Option<memory::Column<i64>>,
+    timestamp_types: Option<memory::Column<i32>>,
     leader_epochs: Option<Vec<i32>>,
     producer_ids: Option<Vec<i64>>,
     producer_epochs: Option<Vec<i16>>,
@@ -135,6 +136,13 @@ impl<B: ByteColumn + Default> Rows<B> {
         self.rows
     }
 
+    /// Says about how many bytes of values will come.
+    pub(super) fn expect(&mut self, bytes: usize) {
+        if let Some(values) = &mut self.values {
+            values.expect(bytes.min(self.options.batch_bytes));
+        }
+    }
+
     fn rows_max(&self) -> usize {
         self.options.batch_rows.max(1)
     }
@@ -158,7 +166,10 @@ impl<B: ByteColumn + Default> Rows<B> {
         let added = facts.count.saturating_sub(cursor.read).min(self.rows_max().saturating_sub(self.rows));
         if let Some(offsets) = &mut self.offsets {
             let first = facts.base_offset.wrapping_add(cursor.read as i64);
-            offsets.extend((0..added as i64).map(|delta| first.wrapping_add(delta)));
+            offsets.reserve(added);
+            for delta in 0..added as i64 {
+                offsets.push(first.wrapping_add(delta));
+            }
         }
         cursor.read += added;
         self.rows += added;
@@ -326,10 +337,10 @@ impl<B: ByteColumn + Default> Rows<B> {
                         }
                     }
                     if let Some(offsets) = &mut self.offsets {
-                        push_reserved(offsets, offset);
+                        offsets.push_unchecked(offset);
                     }
                     if let Some(timestamps) = &mut self.timestamps {
-                        push_reserved(timestamps, timestamp.saturating_mul(factor));
+                        timestamps.push_unchecked(timestamp.saturating_mul(factor));
                     }
                     if let Some(headers) = &mut self.headers {
                         headers.push_empty();
@@ -422,7 +433,9 @@ impl<B: ByteColumn + Default> Rows<B> {
                 column.resize(rows, value);
             }
         }
-        to(&mut self.timestamp_types, self.rows, i32::from(facts.log_append_time.is_some()));
+        if let Some(types) = &mut self.timestamp_types {
+            types.fill_to(self.rows, i32::from(facts.log_append_time.is_some()));
+        }
         to(&mut self.leader_epochs, self.rows, facts.leader_epoch);
         to(&mut self.producer_ids, self.rows, facts.producer_id);
         to(&mut self.producer_epochs, self.rows, facts.producer_epoch);
@@ -458,6 +471,14 @@ impl<B: ByteColumn + Default> Rows<B> {
         fn scalars<T>(column: &mut Option<Vec<T>>) -> Vec<T> {
             column.as_mut().map(std::mem::take).unwrap_or_default()
         }
+        fn pooled<T: memory::Plain + ArrowNativeType>(
+            column: &mut Option<memory::Column<T>>,
+            rows: usize,
+        ) -> ScalarBuffer<T> {
+            let buffer =
+                column.as_mut().map_or_else(|| Buffer::from_vec(Vec::<T>::new()), memory::Column::take);
+            ScalarBuffer::new(buffer, 0, rows)
+        }
         fn bytes<B: ByteColumn + Default>(column: &mut Option<B>, options: &ColumnOptions) -> ArrayRef {
             column.as_mut().unwrap_or(&mut B::default()).take(options.binary_type)
         }
@@ -469,9 +490,9 @@ impl<B: ByteColumn + Default> Rows<B> {
                 Some(partition) => Arc::new(Int32Array::from_value(partition, count)),
                 None => Arc::new(Int32Array::new_null(count)),
             },
-            Column::Offset => Arc::new(Int64Array::from(scalars(&mut self.offsets))),
+            Column::Offset => Arc::new(Int64Array::new(pooled(&mut self.offsets, count), None)),
             Column::Timestamp => {
-                let values = ScalarBuffer::from(scalars(&mut self.timestamps));
+                let values = pooled(&mut self.timestamps, count);
                 match self.options.timestamp_unit {
                     TimestampUnit::Millisecond => {
                         Arc::new(TimestampMillisecondArray::new(values, None).with_timezone("UTC"))
@@ -481,7 +502,9 @@ impl<B: ByteColumn + Default> Rows<B> {
                     }
                 }
             }
-            Column::TimestampType => Arc::new(Int32Array::from(scalars(&mut self.timestamp_types))),
+            Column::TimestampType => {
+                Arc::new(Int32Array::new(pooled(&mut self.timestamp_types, count), None))
+            }
             Column::Headers => {
                 let mut none = HeadersColumn::new(self.options.empty_headers_null);
                 self.headers.as_mut().unwrap_or(&mut none).take()
@@ -509,20 +532,6 @@ impl<B: ByteColumn + Default> Rows<B> {
             Some(topic) => Arc::new(StringArray::new_repeated(topic, count)),
             None => Arc::new(StringArray::new_null(count)),
         }
-    }
-}
-
-/// Appends to a vector that has room.
-///
-/// # Safety
-/// `vec.len() < vec.capacity()`.
-#[inline(always)]
-unsafe fn push_reserved<T: Copy>(vec: &mut Vec<T>, value: T) {
-    let len = vec.len();
-    // SAFETY: the caller.
-    unsafe {
-        vec.as_mut_ptr().add(len).write(value);
-        vec.set_len(len + 1);
     }
 }
 
