@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, final
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, final
 
 from typing_extensions import Buffer
 
@@ -687,4 +687,118 @@ def recover_segment(path: str | PathLike[str], *, index_interval_bytes: int = 40
 
     Raises:
         CorruptRecordError: Offsets that overflow or do not rise, or an unreadable marker; the log is as it was.
+# -- scan --------------------------------------------------------------------------------------------------------------
+
+_BinaryType: TypeAlias = Literal["binary", "large_binary", "binary_view"]
+
+class _ColumnOptions(TypedDict, total=False):
+    columns: Sequence[str] | None
+    binary_type: _BinaryType
+    timestamp_unit: Literal["ms", "us"]
+    topic_dictionary: bool
+    empty_headers_null: bool
+    topic: str | None
+    partition: int | None
+    batch_rows: int
+    batch_bytes: int
+    check_crc: bool
+    include_control: bool
+    start_offset: int | None
+    end_offset: int | None
+    from_timestamp: int | None
+    to_timestamp: int | None
+
+@final
+class ArrowBatch:
+    """Rows in columns, for any reader of the Arrow PyCapsule interface; an Arrow record batch."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns in order."""
+    def __len__(self) -> int: ...
+    def __arrow_c_schema__(self) -> Any:
+        """Capsule ``arrow_schema``."""
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
+        """Capsules ``arrow_schema`` and ``arrow_array``; the requested schema is not looked at."""
+
+@final
+class ArrowArray:
+    """One Arrow array, for any reader of the Arrow PyCapsule interface."""
+
+    def __len__(self) -> int: ...
+    def __arrow_c_schema__(self) -> Any:
+        """Capsule ``arrow_schema``."""
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
+        """Capsules ``arrow_schema`` and ``arrow_array``; the requested schema is not looked at."""
+
+@final
+class ArrowBatchIterator:
+    """One pass over an :class:`ArrowStream`. Any thread may take the next batch."""
+
+    def __iter__(self) -> ArrowBatchIterator: ...
+    def __next__(self) -> ArrowBatch: ...
+
+@final
+class ArrowStream:
+    """A scan that starts anew for each consumer, be it a loop or a reader of the Arrow PyCapsule interface.
+
+    A loop raises :class:`~kraftlog.errors.CorruptRecordError`; the C interface can only hand on its text.
+    """
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns in order."""
+    def __iter__(self) -> ArrowBatchIterator: ...
+    def __arrow_c_schema__(self) -> Any:
+        """Capsule ``arrow_schema``."""
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Capsule ``arrow_array_stream`` of a new scan; the requested schema is not looked at."""
+
+def decode_batches(data: Buffer | list[Any], **options: Unpack[_ColumnOptions]) -> ArrowBatch:
+    """The records of whole record batches as one Arrow batch; a truncated one at the end of a buffer is left out.
+
+    Args:
+        data: Record batches back to back, or a list of such buffers. Read-only buffers are shared, others copied.
+        options: As :func:`scan_stream`; the bounds on rows and bytes are not looked at.
+
+    Raises:
+        CorruptRecordError: A batch is not sound; the text names its position.
+        LogError: The keys and values take more than 1 GiB.
+    """
+
+def decode_batches_nested(data: list[Any], **options: Unpack[_ColumnOptions]) -> ArrowArray:
+    """As :func:`decode_batches`, as an array with a list of records for each buffer, null for None."""
+
+def scan_stream(
+    sources: Sequence[tuple[str | PathLike[str], str | None, int | None, int | None, int | None]],
+    **options: Unpack[_ColumnOptions],
+) -> ArrowStream:
+    """Scans partition directories one after the other.
+
+    Args:
+        sources: Directory, topic, partition, first offset (inclusive) and end offset (exclusive) of each.
+        options: ``columns`` in the wanted order; ``batch_rows`` and ``batch_bytes`` bound each Arrow batch.
+    """
+
+def list_segments(directory: str | PathLike[str]) -> list[tuple[int, Any, int]]:
+    """Base offset, path (pathlib.Path) and size in bytes of each ``.log`` file, by rising offset."""
+
+def log_end_offset(directory: str | PathLike[str]) -> int:
+    """The offset after the last whole batch in a partition directory, 0 without segments."""
+
+def plan_splits(
+    directory: str | PathLike[str],
+    *,
+    split_bytes: int,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+) -> list[tuple[int, int, int, int, int]]:
+    """Parts of about ``split_bytes`` that together hold each offset once.
+
+    Returns:
+        For each: base offset of its segment, first offset, exclusive end offset, byte position and bytes in the
+        segment now. A part is read by its offsets, since compaction may swap the file meanwhile.
     """

@@ -9,7 +9,7 @@
 mod bytes;
 mod decode;
 mod headers;
-mod memory;
+pub(crate) mod memory;
 mod options;
 mod rows;
 

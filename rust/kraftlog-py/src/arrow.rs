@@ -7,10 +7,11 @@ use crate::errors::PyLogError;
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StructArray};
-use arrow_schema::{ArrowError, Field, Schema};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use kraftlog_log::Error;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
+use std::sync::{Mutex, PoisonError};
 
 fn arrow_error(error: ArrowError) -> PyErr {
     PyLogError(Error::Invalid(error.to_string())).into()
@@ -19,13 +20,6 @@ fn arrow_error(error: ArrowError) -> PyErr {
 pub(crate) fn schema_capsule<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyCapsule>> {
     let schema = FFI_ArrowSchema::try_from(schema).map_err(arrow_error)?;
     PyCapsule::new_with_value(py, schema, c"arrow_schema")
-}
-
-pub(crate) fn stream_capsule(
-    py: Python<'_>,
-    reader: Box<dyn RecordBatchReader + Send>,
-) -> PyResult<Bound<'_, PyCapsule>> {
-    PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(reader), c"arrow_array_stream")
 }
 
 fn array_capsules<'py>(
@@ -116,8 +110,100 @@ impl ArrowArray {
     }
 }
 
+/// Gives Arrow batches until there are no more.
+pub(crate) trait BatchSource: Send {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error>;
+}
+
+type OpenSource = Box<dyn Fn() -> Box<dyn BatchSource> + Send + Sync>;
+
+/// A scan that starts anew for each consumer.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+pub(crate) struct ArrowStream {
+    schema: SchemaRef,
+    open: OpenSource,
+}
+
+impl ArrowStream {
+    pub(crate) fn new(
+        schema: SchemaRef,
+        open: impl Fn() -> Box<dyn BatchSource> + Send + Sync + 'static,
+    ) -> Self {
+        Self { schema, open: Box::new(open) }
+    }
+}
+
+#[pymethods]
+impl ArrowStream {
+    #[getter]
+    fn column_names(&self) -> Vec<String> {
+        self.schema.fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<ArrowStream {}>", self.column_names().join(", "))
+    }
+
+    fn __iter__(&self) -> ArrowBatchIterator {
+        ArrowBatchIterator(Mutex::new((self.open)()))
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        schema_capsule(py, &self.schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema;
+        let reader = SourceReader { schema: self.schema.clone(), source: (self.open)() };
+        PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
+    }
+}
+
+/// A source as the C stream wants it.
+struct SourceReader {
+    schema: SchemaRef,
+    source: Box<dyn BatchSource>,
+}
+
+impl Iterator for SourceReader {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.source.next_batch().map_err(|error| ArrowError::ExternalError(Box::new(error))).transpose()
+    }
+}
+
+impl RecordBatchReader for SourceReader {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
+
+/// One pass over a stream.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+pub(crate) struct ArrowBatchIterator(Mutex<Box<dyn BatchSource>>);
+
+#[pymethods]
+impl ArrowBatchIterator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<ArrowBatch>> {
+        let batch = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).next_batch());
+        Ok(batch.map_err(PyLogError)?.map(ArrowBatch))
+    }
+}
+
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<ArrowBatch>()?;
     m.add_class::<ArrowArray>()?;
+    m.add_class::<ArrowStream>()?;
+    m.add_class::<ArrowBatchIterator>()?;
     Ok(())
 }

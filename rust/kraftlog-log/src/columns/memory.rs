@@ -6,6 +6,7 @@
 
 use arrow_buffer::Buffer;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -78,8 +79,24 @@ impl Drop for Block {
     }
 }
 
+impl Column<u8> {
+    /// Lets `write` fill up to `size` bytes behind the last; it says how many it wrote.
+    pub(crate) fn fill_spare<E>(
+        &mut self,
+        size: usize,
+        write: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        self.reserve(size);
+        // SAFETY: `size` bytes behind the last were reserved and belong to this column alone.
+        let written = write(unsafe { std::slice::from_raw_parts_mut(self.spare().cast(), size) })?;
+        // SAFETY: `write` says that it wrote them.
+        unsafe { self.advance(written.min(size)) };
+        Ok(written)
+    }
+}
+
 /// Plain numbers of at most 16 bytes and their alignment.
-pub(super) trait Plain: Copy {}
+pub(crate) trait Plain: Copy {}
 impl Plain for u8 {}
 impl Plain for i32 {}
 impl Plain for i64 {}
@@ -87,7 +104,7 @@ impl Plain for u128 {}
 
 /// A vector of numbers in pooled memory.
 #[derive(Debug)]
-pub(super) struct Column<T> {
+pub(crate) struct Column<T> {
     block: Block,
     len: usize,
     /// Values of the column before [`take`](Self::take), a good guess for the next.
@@ -103,7 +120,7 @@ impl<T> Default for Column<T> {
 
 impl<T: Plain> Column<T> {
     #[inline(always)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
@@ -117,23 +134,23 @@ impl<T: Plain> Column<T> {
         self.block.0.as_ptr().cast_mut().cast()
     }
 
-    pub(super) fn as_slice(&self) -> &[T] {
+    pub(crate) fn as_slice(&self) -> &[T] {
         // SAFETY: the first `len` values were written; the block is aligned for any `Plain`.
         unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 
-    pub(super) fn last(&self) -> Option<T> {
+    pub(crate) fn last(&self) -> Option<T> {
         self.as_slice().last().copied()
     }
 
     /// Makes the first block at least this many values large.
-    pub(super) fn expect(&mut self, values: usize) {
+    pub(crate) fn expect(&mut self, values: usize) {
         self.expected = values;
     }
 
     /// Makes room for `more` values.
     #[inline(always)]
-    pub(super) fn reserve(&mut self, more: usize) {
+    pub(crate) fn reserve(&mut self, more: usize) {
         if self.capacity() - self.len < more {
             self.grow(more);
         }
@@ -155,7 +172,7 @@ impl<T: Plain> Column<T> {
     /// # Safety
     /// No more than what was reserved may be written.
     #[inline(always)]
-    pub(super) unsafe fn spare(&mut self) -> *mut T {
+    pub(crate) unsafe fn spare(&mut self) -> *mut T {
         // SAFETY: `len` is at most the capacity.
         unsafe { self.start().add(self.len) }
     }
@@ -165,7 +182,7 @@ impl<T: Plain> Column<T> {
     /// # Safety
     /// They were written, and room for them was reserved.
     #[inline(always)]
-    pub(super) unsafe fn advance(&mut self, count: usize) {
+    pub(crate) unsafe fn advance(&mut self, count: usize) {
         self.len += count;
     }
 
@@ -174,7 +191,7 @@ impl<T: Plain> Column<T> {
     /// # Safety
     /// Room for it was reserved.
     #[inline(always)]
-    pub(super) unsafe fn push_unchecked(&mut self, value: T) {
+    pub(crate) unsafe fn push_unchecked(&mut self, value: T) {
         // SAFETY: the caller.
         unsafe {
             self.spare().write(value);
@@ -183,13 +200,13 @@ impl<T: Plain> Column<T> {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, value: T) {
+    pub(crate) fn push(&mut self, value: T) {
         self.reserve(1);
         // SAFETY: room was reserved.
         unsafe { self.push_unchecked(value) };
     }
 
-    pub(super) fn extend_from_slice(&mut self, values: &[T]) {
+    pub(crate) fn extend_from_slice(&mut self, values: &[T]) {
         self.reserve(values.len());
         // SAFETY: room was reserved; `values` is borrowed and cannot lie in this block.
         unsafe {
@@ -199,7 +216,7 @@ impl<T: Plain> Column<T> {
     }
 
     /// Appends `value` until there are `len`.
-    pub(super) fn fill_to(&mut self, len: usize, value: T) {
+    pub(crate) fn fill_to(&mut self, len: usize, value: T) {
         let more = len.saturating_sub(self.len);
         self.reserve(more);
         for _ in 0..more {
@@ -208,12 +225,12 @@ impl<T: Plain> Column<T> {
         }
     }
 
-    pub(super) fn truncate(&mut self, len: usize) {
+    pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
     /// The values as an Arrow buffer; the column is empty afterwards.
-    pub(super) fn take(&mut self) -> Buffer {
+    pub(crate) fn take(&mut self) -> Buffer {
         let len = std::mem::take(&mut self.len);
         let block = std::mem::take(&mut self.block);
         self.expected = len + len / 16;
