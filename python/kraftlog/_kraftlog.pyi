@@ -229,7 +229,7 @@ class RecordBatch:
             CorruptRecordError: The body does not decompress within its bound, or a record is damaged.
         """
 
-# -- wire ---------------------------------------------------------------------------------------------------------------
+# -- wire --------------------------------------------------------------------------------------------------------------
 
 class StructBase:
     """Base of every message class: keyword arguments over Kafka's defaults, frozen."""
@@ -687,6 +687,8 @@ def recover_segment(path: str | PathLike[str], *, index_interval_bytes: int = 40
 
     Raises:
         CorruptRecordError: Offsets that overflow or do not rise, or an unreadable marker; the log is as it was.
+    """
+
 # -- scan --------------------------------------------------------------------------------------------------------------
 
 _BinaryType: TypeAlias = Literal["binary", "large_binary", "binary_view"]
