@@ -1,0 +1,134 @@
+"""The metadata image as a client on one listener may see it: brokers it can reach, leaders, replicas that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kraftlog.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kraftlog.controller.cluster_image import BrokerImage
+    from kraftlog.controller.image import MetadataImage
+    from kraftlog.controller.topic_image import PartitionImage
+
+__all__ = [
+    "CLUSTER_OPERATIONS",
+    "GROUP_OPERATIONS",
+    "INTERNAL_TOPICS",
+    "TOPIC_OPERATIONS",
+    "BrokerAddress",
+    "PartitionView",
+    "invalid_topic_name_reason",
+    "reachable_brokers",
+    "some_broker_id",
+    "view_partition",
+]
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+# AclOperation codes.
+_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
+_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 10, 11, 12
+
+
+def _bit_field(operations: Iterable[int]) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+# What each kind of resource supports; without an authorizer everybody may do all of it.
+TOPIC_OPERATIONS: Final = _bit_field(
+    (_READ, _WRITE, _CREATE, _DESCRIBE, _DELETE, _ALTER, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
+)
+GROUP_OPERATIONS: Final = _bit_field((_READ, _DESCRIBE, _DELETE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS))
+CLUSTER_OPERATIONS: Final = _bit_field(
+    (_CREATE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE, _ALTER, _DESCRIBE)
+)
+
+_NO_LEADER: Final = -1
+_MAX_TOPIC_NAME_LENGTH: Final = 249
+_LEGAL_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def invalid_topic_name_reason(name: str) -> str | None:
+    """Why Kafka refuses a topic name, in its words; None when it does not (``Topic.validate``)."""
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in {".", ".."}:
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if len(name) > _MAX_TOPIC_NAME_LENGTH:
+        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length 249"
+    if not _LEGAL_CHARACTERS.issuperset(name):
+        return (
+            f"Topic name is invalid: '{name}' contains one or more characters other than "
+            "ASCII alphanumerics, '.', '_' and '-'"
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where a broker is reached on one listener."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A partition's leader as a client may use it; ``leader_id`` is -1 when there is none to use."""
+
+    error_code: int
+    leader_id: int
+    leader_epoch: int
+    offline_replicas: tuple[int, ...]
+
+
+def broker_address(broker: BrokerImage, listener_name: str) -> BrokerAddress | None:
+    """Where a broker is reached on that listener, None when it has none of that name."""
+    for end_point in broker.end_points:
+        if end_point.name == listener_name:
+            return BrokerAddress(broker.broker_id, end_point.host, end_point.port, broker.rack, broker.fenced)
+    return None
+
+
+def reachable_brokers(image: MetadataImage, listener_name: str, *, include_fenced: bool = False) -> list[BrokerAddress]:
+    """Brokers that have the listener, by id; fenced ones only when asked for."""
+    addresses = (
+        broker_address(broker, listener_name)
+        for _, broker in sorted(image.cluster.brokers.items())
+        if include_fenced or not broker.fenced
+    )
+    return [address for address in addresses if address is not None]
+
+
+def some_broker_id(image: MetadataImage, preferred: int) -> int:
+    """A broker that takes requests meant for the controller: all of them do; -1 when none lives."""
+    alive = [broker_id for broker_id, broker in image.cluster.brokers.items() if not broker.fenced]
+    return preferred if preferred in alive else min(alive, default=-1)
+
+
+def view_partition(image: MetadataImage, partition: PartitionImage, listener_name: str) -> PartitionView:
+    """What to tell a client on ``listener_name`` about a partition.
+
+    LEADER_NOT_AVAILABLE when the leader is gone, LISTENER_NOT_FOUND when it is there but not on this listener
+    (older clients are told LEADER_NOT_AVAILABLE instead: the caller knows the version).
+    """
+    brokers = image.cluster.brokers
+    offline = tuple(
+        replica
+        for replica in partition.replicas
+        if (broker := brokers.get(replica)) is None or broker.fenced or broker_address(broker, listener_name) is None
+    )
+    leader = brokers.get(partition.leader)
+    if leader is None or leader.fenced:
+        code: int = ErrorCode.LEADER_NOT_AVAILABLE
+    elif broker_address(leader, listener_name) is None:
+        code = ErrorCode.LISTENER_NOT_FOUND
+    else:
+        return PartitionView(ErrorCode.NONE, partition.leader, partition.leader_epoch, offline)
+    return PartitionView(code, _NO_LEADER, partition.leader_epoch, offline)

@@ -1,0 +1,209 @@
+"""Settings as DescribeConfigs shows them: the value in force, where it comes from, and what it hides.
+
+Follows Kafka's ``ConfigHelper`` and ``DynamicBrokerConfig``, oddities included: a topic's setting names only the first
+broker key as its synonym, and ``log.retention.hours`` does not show up behind ``log.retention.ms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from kraftlog.config_table import (
+    ConfigDefinition,
+    ConfigType,
+    broker_config,
+    broker_config_synonyms,
+    broker_configs,
+    config_text,
+    group_configs,
+    parse_value,
+    topic_config_default,
+    topic_config_synonyms,
+    topic_configs,
+)
+from kraftlog.controller.config_image import ConfigResourceType
+from kraftlog.errors import KafkaError
+from kraftlog.wire.messages.describe_configs import DescribeConfigsResponse
+
+if TYPE_CHECKING:
+    from kraftlog.controller.image import MetadataImage
+    from kraftlog.server.config import NodeConfig
+
+__all__ = ["ConfigSource", "ConfigView"]
+
+Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
+Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, numbered as in the protocol."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class ConfigView:
+    """The settings of one node at one moment.
+
+    Args:
+        config: What server.properties says.
+        image: What has been altered since.
+    """
+
+    def __init__(self, config: NodeConfig, image: MetadataImage) -> None:
+        self._image = image
+        self._node_id = config.node_id
+        self._static = config.properties
+        configs = image.configs
+        self._dynamic = configs.get(ConfigResourceType.BROKER, str(config.node_id))
+        self._dynamic_default = configs.get(ConfigResourceType.BROKER, "")
+
+    def topic(self, name: str) -> list[Entry]:
+        """Every setting of a topic."""
+        own = self._image.configs.get(ConfigResourceType.TOPIC, name)
+        broker_values = {**self._static, **self._dynamic_default, **self._dynamic}
+        entries = []
+        for definition in _visible(topic_configs().values()):
+            text = own.get(definition.name)
+            value = _normal(definition, topic_config_default(definition.name, broker_values) if text is None else text)
+            broker_keys = topic_config_synonyms(definition.name)
+            synonyms = self._broker_synonyms(broker_keys[0][0]) if broker_keys else []
+            if text is not None:
+                synonyms.insert(0, Synonym(name=definition.name, value=value, source=ConfigSource.TOPIC))
+            entries.append(_entry(definition, value, synonyms, read_only=False))
+        return entries
+
+    def group(self, name: str) -> list[Entry]:
+        """Every setting of a group."""
+        own = self._image.configs.get(ConfigResourceType.GROUP, name)
+        entries = []
+        for definition in _visible(group_configs().values()):
+            text = own.get(definition.name)
+            broker_key = f"group.{definition.name}"
+            synonyms = self._broker_synonyms(broker_key) if broker_key in broker_configs() else []
+            if text is not None:
+                synonyms.insert(0, Synonym(name=definition.name, value=text, source=ConfigSource.GROUP))
+            value = synonyms[0].value if synonyms else definition.default_text
+            entries.append(_entry(definition, value, synonyms, read_only=False))
+        return entries
+
+    def broker(self) -> list[Entry]:
+        """Every setting of this broker."""
+        entries = []
+        for definition in _visible(broker_configs().values()):
+            synonyms = self._broker_synonyms(definition.name)
+            value = None if definition.is_sensitive else _normal(definition, self._broker_value(definition))
+            entries.append(_entry(definition, value, synonyms, read_only=not definition.is_dynamic))
+        known = {entry.name for entry in entries}
+        others = sorted({*self._static, *self._dynamic_default, *self._dynamic} - known)
+        return entries + [self._unlisted(name) for name in others]
+
+    def cluster_default(self) -> list[Entry]:
+        """What was set for all brokers."""
+        entries = []
+        for name, text in sorted(self._dynamic_default.items()):
+            definition = broker_config(name)
+            sensitive = definition is None or definition.is_sensitive
+            value = None if sensitive else text
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+            entries.append(
+                Entry(
+                    name=name,
+                    value=value,
+                    read_only=definition is None or not definition.is_dynamic,
+                    is_default=False,
+                    config_source=source,
+                    is_sensitive=sensitive,
+                    synonyms=[Synonym(name=name, value=value, source=source)],
+                    config_type=ConfigType.UNKNOWN if definition is None else definition.type,
+                    documentation=None,
+                )
+            )
+        return entries
+
+    def _broker_value(self, definition: ConfigDefinition) -> str | None:
+        for values in (self._dynamic, self._dynamic_default, self._static):
+            if definition.name in values:
+                return values[definition.name]
+        return definition.default_text
+
+    def _broker_synonyms(self, name: str) -> list[Synonym]:
+        """Values of a broker key and its kin, strongest first; the first is the key itself (``ConfigHelper``)."""
+        definition = broker_config(name)
+        sensitive = definition is None or definition.is_sensitive
+        kin = broker_config_synonyms(name)
+        synonyms: list[Synonym] = []
+        for values, source in (
+            (self._dynamic, ConfigSource.DYNAMIC_BROKER),
+            (self._dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            (self._static, ConfigSource.STATIC_BROKER),
+        ):
+            synonyms += [
+                Synonym(name=key, value=None if sensitive else values[key], source=source)
+                for key in kin
+                if key in values
+            ]
+        for key in kin:
+            known = broker_configs().get(key)
+            if known is not None and not known.required and known.default_text is not None:
+                value = None if sensitive else known.default_text
+                synonyms.append(Synonym(name=key, value=value, source=ConfigSource.DEFAULT))
+        first = next((index for index, synonym in enumerate(synonyms) if synonym.name == name), len(synonyms))
+        return synonyms[first:]
+
+    def _unlisted(self, name: str) -> Entry:
+        """A key no table has: its value may be a secret, so it is never shown."""
+        synonyms = self._broker_synonyms(name)
+        definition = broker_config(name)
+        return Entry(
+            name=name,
+            value=None,
+            read_only=definition is None or not definition.is_dynamic,
+            config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+            is_sensitive=True,
+            synonyms=synonyms,
+            config_type=ConfigType.UNKNOWN if definition is None else definition.type,
+            documentation=None,
+        )
+
+
+def _visible(definitions: Iterable[ConfigDefinition]) -> Iterable[ConfigDefinition]:
+    return (definition for definition in definitions if not definition.internal)
+
+
+def _normal(definition: ConfigDefinition, text: str | None) -> str | None:
+    """The text as Kafka prints the parsed value; text that does not parse stands for itself."""
+    if text is None:
+        return None
+    try:
+        return (
+            text.strip()
+            if definition.type is ConfigType.DOUBLE
+            else config_text(definition, parse_value(definition, text))
+        )
+    except KafkaError:
+        return text
+
+
+def _entry(definition: ConfigDefinition, value: str | None, synonyms: list[Synonym], *, read_only: bool) -> Entry:
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    return Entry(
+        name=definition.name,
+        value=None if definition.is_sensitive else value,
+        read_only=read_only,
+        is_default=source == ConfigSource.DEFAULT,
+        config_source=source,
+        is_sensitive=definition.is_sensitive,
+        synonyms=synonyms,
+        config_type=definition.type,
+        documentation=None,
+    )

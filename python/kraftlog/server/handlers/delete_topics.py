@@ -1,0 +1,46 @@
+"""DeleteTopics, API key 20, versions 1-6.
+
+3   TOPIC_DELETION_DISABLED instead of INVALID_REQUEST where delete.topic.enable=false
+5   error texts (KIP-599)
+6   by topic id or name (KIP-516)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode
+from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+DELETION_DISABLED_VERSION = 3
+TOPIC_STATES_VERSION = 6
+
+
+def handle(
+    node: Node, context: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse | asyncio.Future[DeleteTopicsResponse]:
+    """Delete topics; answered when that is committed."""
+    if context.api_version < TOPIC_STATES_VERSION:
+        topics = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names]
+        request = DeleteTopicsRequest(topics=topics, timeout_ms=request.timeout_ms)
+    if not node.config.get_bool("delete.topic.enable"):
+        disabled = context.api_version >= DELETION_DISABLED_VERSION
+        return DeleteTopicsResponse(
+            responses=[
+                DeleteTopicsResponse.DeletableTopicResult(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    error_code=ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST,
+                    error_message="Topic deletion is disabled." if disabled else None,
+                )
+                for topic in request.topics
+            ]
+        )
+    return node.metadata.submit(lambda controller, _now_ms: controller.delete_topics(request))

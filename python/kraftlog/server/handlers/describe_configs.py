@@ -1,0 +1,108 @@
+"""DescribeConfigs, API key 32, versions 1-4 (KIP-133).
+
+1   sources instead of "is default", synonyms on demand (KIP-226)
+3   types, documentation on demand (KIP-569): there is none to give here, so it is null
+4   flexible
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kraftlog.config_table import ConfigType
+from kraftlog.controller.config_image import ConfigResourceType
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.server.cluster_view import invalid_topic_name_reason
+from kraftlog.server.config_view import ConfigSource, ConfigView
+from kraftlog.server.logger_levels import logger_levels
+from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+_Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
+_Result = DescribeConfigsResponse.DescribeConfigsResult
+_Resource = DescribeConfigsRequest.DescribeConfigsResource
+
+
+def handle(node: Node, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Show settings of topics, brokers, broker loggers and groups."""
+    view = ConfigView(node.config, node.metadata.image)
+    return DescribeConfigsResponse(results=[_describe(node, view, request, one) for one in request.resources])
+
+
+def _describe(node: Node, view: ConfigView, request: DescribeConfigsRequest, resource: _Resource) -> _Result:
+    try:
+        entries = _entries(node, view, resource)
+    except KafkaError as error:
+        return _Result(
+            error_code=error.code,
+            error_message=error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+    if resource.configuration_keys is not None:
+        wanted = frozenset(resource.configuration_keys)
+        entries = [entry for entry in entries if entry.name in wanted]
+    if not request.include_synonyms:
+        entries = [replace(entry, synonyms=()) for entry in entries]
+    return _Result(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=entries,
+    )
+
+
+def _entries(node: Node, view: ConfigView, resource: _Resource) -> list[_Entry]:
+    name = resource.resource_name
+    match resource.resource_type:
+        case ConfigResourceType.TOPIC:
+            reason = invalid_topic_name_reason(name)
+            if reason is not None:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+            if node.metadata.image.topics.by_name(name) is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return view.topic(name)
+        case ConfigResourceType.BROKER if not name:
+            return view.cluster_default()
+        case ConfigResourceType.BROKER:
+            _check_broker_id(node, name, or_empty=True)
+            return view.broker()
+        case ConfigResourceType.BROKER_LOGGER:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            _check_broker_id(node, name, or_empty=False)
+            return [_logger_entry(logger, level) for logger, level in logger_levels().items()]
+        case ConfigResourceType.GROUP:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            return view.group(name)
+        case other:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {other}")
+
+
+def _check_broker_id(node: Node, name: str, *, or_empty: bool) -> None:
+    expected = node.config.node_id
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+    if broker_id != expected:
+        empty = " or empty string" if or_empty else ""
+        msg = f"Unexpected broker id, expected {expected}{empty}, but received {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
+
+
+def _logger_entry(logger: str, level: str) -> _Entry:
+    return _Entry(
+        name=logger,
+        value=level,
+        config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
+        config_type=ConfigType.STRING,
+        documentation=None,
+    )

@@ -1,0 +1,92 @@
+"""DescribeQuorum, API key 55, versions 0-2 (KIP-595).
+
+1   last fetch and caught-up times of each replica (KIP-836)
+2   directory ids, error texts and the voters' listeners (KIP-853)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode
+from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.metadata_quorum import QuorumInfo
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+METADATA_TOPIC = "__cluster_metadata"
+_NOT_HOSTED = "This server does not host this topic-partition."
+_NOT_LEADER = (
+    "For requests intended only for the leader, this error indicates that the broker is not the current leader. "
+    "For requests intended for any replica, this error indicates that the broker is not a replica of the "
+    "topic partition."
+)
+
+
+def handle(node: Node, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """Report leader, high watermark and replicas of the metadata partition."""
+    if not _asks_for_metadata_partition(request):
+        return _failed(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
+    if not node.metadata.is_leader:
+        return _failed(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, _NOT_LEADER)
+    quorum = node.metadata.describe_quorum()
+    partition = DescribeQuorumResponse.PartitionData(
+        leader_id=quorum.leader_id,
+        leader_epoch=quorum.leader_epoch,
+        high_watermark=quorum.high_watermark,
+        current_voters=[_replica(replica) for replica in quorum.voters],
+        observers=[_replica(replica) for replica in quorum.observers],
+    )
+    return DescribeQuorumResponse(
+        topics=[DescribeQuorumResponse.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+        nodes=_nodes(quorum),
+    )
+
+
+def _asks_for_metadata_partition(request: DescribeQuorumRequest) -> bool:
+    return [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics] == [
+        (METADATA_TOPIC, [0])
+    ]
+
+
+def _failed(request: DescribeQuorumRequest, error_code: int, message: str) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(
+        topics=[
+            DescribeQuorumResponse.TopicData(
+                topic_name=topic.topic_name,
+                partitions=[
+                    DescribeQuorumResponse.PartitionData(
+                        partition_index=partition.partition_index, error_code=error_code, error_message=message
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _replica(replica: QuorumReplica) -> DescribeQuorumResponse.ReplicaState:
+    return DescribeQuorumResponse.ReplicaState(
+        replica_id=replica.replica_id,
+        replica_directory_id=replica.directory_id,
+        log_end_offset=replica.log_end_offset,
+        last_fetch_timestamp=replica.last_fetch_timestamp,
+        last_caught_up_timestamp=replica.last_caught_up_timestamp,
+    )
+
+
+def _nodes(quorum: QuorumInfo) -> list[DescribeQuorumResponse.Node]:
+    return [
+        DescribeQuorumResponse.Node(
+            node_id=voter.replica_id,
+            listeners=[
+                DescribeQuorumResponse.Listener(name=one.name, host=one.host, port=one.port) for one in voter.listeners
+            ],
+        )
+        for voter in quorum.voters
+    ]

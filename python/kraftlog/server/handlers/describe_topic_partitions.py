@@ -1,0 +1,108 @@
+"""DescribeTopicPartitions, API key 75, version 0 (KIP-966): topics page by page, with eligible leader replicas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.server.cluster_view import (
+    INTERNAL_TOPICS,
+    TOPIC_OPERATIONS,
+    invalid_topic_name_reason,
+    view_partition,
+)
+from kraftlog.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+
+if TYPE_CHECKING:
+    from kraftlog.controller.topic_image import TopicImage
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+_Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+_Partition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+_Cursor = DescribeTopicPartitionsResponse.Cursor
+
+
+def handle(
+    node: Node, context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Describe topics in order of their names, from the cursor on, until the limit of partitions is reached."""
+    names = _names(node, request)
+    cursor = request.cursor
+    configured = node.config.get_int("max.request.partition.size.limit")
+    remaining = max(min(configured, request.response_partition_limit), 1)
+    topics: list[_Topic] = []
+    for name in names:
+        if not remaining:
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=_Cursor(topic_name=name))
+        topic = node.metadata.image.topics.by_name(name)
+        if topic is None:
+            topics.append(_unknown(name))
+            continue
+        start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        indexes = [index for index in sorted(topic.partitions) if index >= start]
+        taken = indexes[:remaining]
+        topics.append(_describe(node, context, topic, taken))
+        remaining -= len(taken)
+        if len(taken) < len(indexes):
+            next_cursor = _Cursor(topic_name=name, partition_index=indexes[len(taken)])
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _names(node: Node, request: DescribeTopicPartitionsRequest) -> list[str]:
+    cursor = request.cursor
+    asked = {topic.name for topic in request.topics}
+    names = asked or {topic.name for topic in node.metadata.image.topics.all()}
+    if cursor is None:
+        return sorted(names)
+    names = {name for name in names if name >= cursor.topic_name}
+    if asked and cursor.topic_name not in names:
+        msg = f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
+    if cursor.partition_index < 0:
+        msg = f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor.partition_index}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
+    return sorted(names)
+
+
+def _unknown(name: str) -> _Topic:
+    invalid = invalid_topic_name_reason(name) is not None
+    return _Topic(
+        error_code=ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _describe(node: Node, context: RequestContext, topic: TopicImage, indexes: list[int]) -> _Topic:
+    partitions = []
+    for index in indexes:
+        partition = topic.partitions[index]
+        view = view_partition(node.metadata.image, partition, context.listener_name)
+        partitions.append(
+            _Partition(
+                error_code=view.error_code,
+                partition_index=index,
+                leader_id=view.leader_id,
+                leader_epoch=view.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                eligible_leader_replicas=partition.elr,
+                last_known_elr=partition.last_known_elr,
+                offline_replicas=view.offline_replicas,
+            )
+        )
+    return _Topic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

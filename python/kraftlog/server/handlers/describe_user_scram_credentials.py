@@ -1,0 +1,48 @@
+"""DescribeUserScramCredentials, API key 50, version 0 (KIP-554): credentials as the metadata log has them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode
+from kraftlog.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+_Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+_Info = DescribeUserScramCredentialsResponse.CredentialInfo
+
+
+def handle(
+    node: Node, context: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """Tell mechanism and iterations of users' credentials, never the credentials."""
+    infos: dict[str, list[_Info]] = {}
+    for (mechanism, user), record in sorted(node.metadata.image.security.scram.items()):
+        infos.setdefault(user, []).append(_Info(mechanism=mechanism, iterations=record.iterations))
+    counts = Counter(user.name for user in request.users or ()) or Counter(infos)
+    results = []
+    for name, count in counts.items():
+        if request.users and count > 1:
+            code, message = (
+                ErrorCode.DUPLICATE_RESOURCE,
+                f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}",
+            )
+        elif name not in infos:
+            code, message = (
+                ErrorCode.RESOURCE_NOT_FOUND,
+                f"Attempt to describe a user credential that does not exist: {name}",
+            )
+        else:
+            results.append(_Result(user=name, error_message=None, credential_infos=infos[name]))
+            continue
+        results.append(_Result(user=name, error_code=code, error_message=message))
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)

@@ -1,0 +1,86 @@
+"""FindCoordinator, API key 10, versions 0-6.
+
+    1   key type: group or transaction; error text
+    4   several keys at once (KIP-699)
+    5   TRANSACTION_ABORTABLE may be answered (KIP-890)
+    6   share groups (KIP-932)
+
+Where Kafka creates a missing ``__consumer_offsets`` and answers COORDINATOR_NOT_AVAILABLE, this waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.partitioner import coordinator_partition
+from kraftlog.server.cluster_view import reachable_brokers, view_partition
+from kraftlog.server.topic_creation import CONSUMER_OFFSETS
+from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+BATCHED_VERSION = 4
+
+_Coordinator = FindCoordinatorResponse.Coordinator
+
+
+def handle(
+    node: Node, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | asyncio.Future[FindCoordinatorResponse]:
+    """Name the broker that coordinates each key."""
+    keys = request.coordinator_keys if context.api_version >= BATCHED_VERSION else [request.key]
+    if request.key_type != GROUP:
+        return _response(context, [_refused(key, request.key_type) for key in keys])
+    if node.groups.partition_count():
+        return _response(context, [_find(node, context, key) for key in keys])
+    return node.groups.spawn(_create_and_find(node, context, keys))
+
+
+async def _create_and_find(node: Node, context: RequestContext, keys: Sequence[str]) -> FindCoordinatorResponse:
+    try:
+        await node.groups.ensure_topic()
+    except KafkaError as error:
+        return _response(context, [_failed(key, error.code, error.message) for key in keys])
+    return _response(context, [_find(node, context, key) for key in keys])
+
+
+def _response(context: RequestContext, found: Sequence[_Coordinator]) -> FindCoordinatorResponse:
+    if context.api_version >= BATCHED_VERSION:
+        return FindCoordinatorResponse(coordinators=found)
+    one = found[0]
+    return FindCoordinatorResponse(
+        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+    )
+
+
+def _failed(key: str, error_code: int, message: str | None) -> _Coordinator:
+    return _Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error_code, error_message=message)
+
+
+def _refused(key: str, key_type: int) -> _Coordinator:
+    if key_type == TRANSACTION:
+        # UNSUPPORTED_VERSION is what clients take for "this broker has no transactions": they fail at once and say so.
+        return _failed(key, ErrorCode.UNSUPPORTED_VERSION, "This node does not coordinate transactions.")
+    if key_type == SHARE:
+        return _failed(key, ErrorCode.INVALID_REQUEST, "This node does not coordinate share groups.")
+    return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")
+
+
+def _find(node: Node, context: RequestContext, key: str) -> _Coordinator:
+    image = node.metadata.image
+    topic = image.topics.by_name(CONSUMER_OFFSETS)
+    if topic is not None and topic.partitions:
+        partition = topic.partitions[coordinator_partition(key, len(topic.partitions))]
+        leader_id = view_partition(image, partition, context.listener_name).leader_id
+        for broker in reachable_brokers(image, context.listener_name):
+            if broker.broker_id == leader_id:
+                return _Coordinator(key=key, node_id=leader_id, host=broker.host, port=broker.port, error_message=None)
+    return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")

@@ -1,0 +1,96 @@
+"""IncrementalAlterConfigs, API key 44, versions 0-1 (KIP-339): SET, DELETE, APPEND, SUBTRACT.
+
+Levels of this broker's loggers (KIP-412) are set here and now; everything else is a record of the metadata log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kraftlog.controller.config_image import ConfigResourceType
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.server.gathering import transform
+from kraftlog.server.logger_levels import LEVELS, ROOT, logger_levels, set_logger_level, unset_logger_level
+from kraftlog.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+SET, DELETE = 0, 1
+
+_Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+_Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+
+
+def handle(
+    node: Node, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]:
+    """Change settings; answered when the changes are committed and in force on this node."""
+    local: list[_Resource] = []
+    forwarded: list[_Resource] = []
+    for resource in request.resources:
+        (local if resource.resource_type == ConfigResourceType.BROKER_LOGGER else forwarded).append(resource)
+    counts = Counter(resource.resource_name for resource in local)
+    results = [_alter_loggers(node, resource, counts, request.validate_only) for resource in local]
+    if not forwarded:
+        return IncrementalAlterConfigsResponse(responses=results)
+    wanted = replace(request, resources=forwarded)
+    return transform(
+        node.loop,
+        node.metadata.submit(lambda controller, _now_ms: controller.incremental_alter_configs(wanted)),
+        lambda response: replace(response, responses=[*results, *response.responses]),
+    )
+
+
+def _alter_loggers(node: Node, resource: _Resource, counts: Counter[str], validate_only: bool) -> _Result:
+    code, message = int(ErrorCode.NONE), None
+    try:
+        if counts[resource.resource_name] > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        if resource.resource_name != str(node.config.node_id):
+            msg = f"Unexpected broker id, expected {node.config.node_id} but received {resource.resource_name}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
+        known = logger_levels()
+        for config in resource.configs:
+            _check_logger(config, known)
+        if not validate_only:
+            for config in resource.configs:
+                if config.config_operation == SET:
+                    set_logger_level(config.name, config.value or "")
+                else:
+                    unset_logger_level(config.name)
+    except KafkaError as error:
+        code, message = error.code, error.message
+    return _Result(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _check_logger(config: IncrementalAlterConfigsRequest.AlterableConfig, known: dict[str, str]) -> None:
+    """What Kafka's ``ConfigAdminManager.validateLogLevelConfigs`` checks."""
+    if config.config_operation not in {SET, DELETE}:
+        name = {2: "APPEND", 3: "SUBTRACT"}.get(config.config_operation, str(config.config_operation))
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} operation is not allowed for the BROKER_LOGGER resource")
+    if config.name not in known:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {config.name} does not exist!")
+    if config.config_operation == SET and config.value not in LEVELS:
+        msg = (
+            f"Cannot set the log level of {config.name} to {config.value} as it is not a supported log level. "
+            f"Valid log levels are {', '.join(LEVELS)}"
+        )
+        raise KafkaError(ErrorCode.INVALID_CONFIG, msg)
+    if config.config_operation == DELETE and config.name == ROOT:
+        msg = f"Removing the log level of the {ROOT} logger is not allowed"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, msg)

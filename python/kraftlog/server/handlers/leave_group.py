@@ -1,0 +1,28 @@
+"""LeaveGroup, API key 13, versions 0-5.
+
+3   several members, also by group.instance.id (KIP-345)
+5   reasons (KIP-800)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+
+def handle(node: Node, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """Let members go, so that the others need not wait for a session to end."""
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    runner = node.groups.runner(request.group_id)
+    response = runner.shard.leave_group(request, context.api_version, node.now_ms())
+    runner.touch()
+    return response

@@ -1,0 +1,37 @@
+"""ListGroups, API key 16, versions 0-5.
+
+4   states, and a filter by them (KIP-518)
+5   types, and a filter by them (KIP-848)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode
+from kraftlog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+
+def handle(node: Node, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """List the groups this broker coordinates; filters do not look at case."""
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    groups = []
+    error_code: int = ErrorCode.NONE
+    for runner in node.groups.runners():
+        if not runner.is_loaded:
+            error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            continue
+        groups += [
+            group
+            for group in runner.shard.list_groups()
+            if (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
+        ]
+    groups.sort(key=lambda group: group.group_id)
+    return ListGroupsResponse(error_code=error_code, groups=groups)

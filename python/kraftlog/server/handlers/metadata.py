@@ -1,0 +1,176 @@
+"""Metadata, API key 3, versions 0-13.
+
+    1   controller id, rack, internal flag; an empty list means none (null: all)
+    2   cluster id
+    4   allow_auto_topic_creation (KIP-204); before, always allowed
+    5   offline replicas (KIP-112)
+    6   LISTENER_NOT_FOUND for a leader without this listener
+    7   leader epoch (KIP-320)
+    8   authorised operations of topics and cluster (KIP-430); 11 drops the cluster's
+    10  topic ids in the answer; 12 also in the request (KIP-516)
+    13  an error of the whole answer, REBOOTSTRAP_REQUIRED (KIP-1102)
+
+Where Kafka answers UNKNOWN_TOPIC_OR_PARTITION and creates the topic meanwhile, this waits until the topic exists and
+answers with it: one round trip less for the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode
+from kraftlog.server.cluster_view import (
+    CLUSTER_OPERATIONS,
+    INTERNAL_TOPICS,
+    TOPIC_OPERATIONS,
+    invalid_topic_name_reason,
+    reachable_brokers,
+    some_broker_id,
+    view_partition,
+)
+from kraftlog.server.topic_creation import create_topics_automatically
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from kraftlog.controller.topic_image import TopicImage
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+LISTENER_NOT_FOUND_VERSION = 6
+TOPIC_ID_REQUEST_VERSION = 12
+UNKNOWN_OPERATIONS = -(2**31)
+
+# Creation failures a client is told about instead of "unknown topic": it cannot mend them by asking again.
+_LASTING_ERRORS = frozenset(
+    {
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.POLICY_VIOLATION,
+    }
+)
+
+
+def handle(
+    node: Node, context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | asyncio.Future[MetadataResponse]:
+    """Tell a client which brokers there are and who leads the partitions it asks about."""
+    asked = request.topics
+    if asked is None or (not asked and context.api_version == 0):
+        everything = sorted(node.metadata.image.topics.all(), key=lambda topic: topic.name)
+        return _response(node, context, request, [_known(node, context, request, topic) for topic in everything])
+    if context.api_version < TOPIC_ID_REQUEST_VERSION and any(
+        topic.name is None or topic.topic_id != Uuid.ZERO for topic in asked
+    ):
+        return MetadataResponse(
+            topics=[
+                MetadataResponse.MetadataResponseTopic(
+                    error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id
+                )
+                for topic in asked
+            ]
+        )
+    topic_ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != Uuid.ZERO)
+    if topic_ids:
+        return _response(node, context, request, [_by_id(node, context, request, topic_id) for topic_id in topic_ids])
+    names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
+    missing = [name for name in names if node.metadata.image.topics.by_name(name) is None]
+    if not missing or not request.allow_auto_topic_creation or not node.config.get_bool("auto.create.topics.enable"):
+        return _response(node, context, request, [_by_name(node, context, request, name, {}) for name in names])
+
+    async def create_and_answer() -> MetadataResponse:
+        errors = await create_topics_automatically(
+            node, [name for name in missing if not invalid_topic_name_reason(name)]
+        )
+        return _response(node, context, request, [_by_name(node, context, request, name, errors) for name in names])
+
+    return node.groups.spawn(create_and_answer())
+
+
+def _response(
+    node: Node,
+    context: RequestContext,
+    request: MetadataRequest,
+    topics: Sequence[MetadataResponse.MetadataResponseTopic],
+) -> MetadataResponse:
+    image = node.metadata.image
+    brokers = [
+        MetadataResponse.MetadataResponseBroker(node_id=one.broker_id, host=one.host, port=one.port, rack=one.rack)
+        for one in reachable_brokers(image, context.listener_name)
+    ]
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=node.metadata.cluster_id,
+        controller_id=some_broker_id(image, node.config.node_id),
+        topics=topics,
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else UNKNOWN_OPERATIONS,
+    )
+
+
+def _by_id(
+    node: Node, context: RequestContext, request: MetadataRequest, topic_id: Uuid
+) -> MetadataResponse.MetadataResponseTopic:
+    topic = node.metadata.image.topics.by_id(topic_id)
+    if topic is not None:
+        return _known(node, context, request, topic)
+    return MetadataResponse.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+
+
+def _by_name(
+    node: Node, context: RequestContext, request: MetadataRequest, name: str, errors: Mapping[str, int]
+) -> MetadataResponse.MetadataResponseTopic:
+    topic = node.metadata.image.topics.by_name(name)
+    if topic is not None:
+        return _known(node, context, request, topic)
+    error_code: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if invalid_topic_name_reason(name):
+        error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    elif errors.get(name) in _LASTING_ERRORS:
+        error_code = errors[name]
+    return MetadataResponse.MetadataResponseTopic(
+        error_code=error_code,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=_topic_operations(request),
+    )
+
+
+def _topic_operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else UNKNOWN_OPERATIONS
+
+
+def _known(
+    node: Node, context: RequestContext, request: MetadataRequest, topic: TopicImage
+) -> MetadataResponse.MetadataResponseTopic:
+    image = node.metadata.image
+    partitions = []
+    for index, partition in sorted(topic.partitions.items()):
+        view = view_partition(image, partition, context.listener_name)
+        error_code = view.error_code
+        if error_code == ErrorCode.LISTENER_NOT_FOUND and context.api_version < LISTENER_NOT_FOUND_VERSION:
+            error_code = ErrorCode.LEADER_NOT_AVAILABLE
+        partitions.append(
+            MetadataResponse.MetadataResponsePartition(
+                error_code=error_code,
+                partition_index=index,
+                leader_id=view.leader_id,
+                leader_epoch=view.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                offline_replicas=view.offline_replicas,
+            )
+        )
+    return MetadataResponse.MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+        topic_authorized_operations=_topic_operations(request),
+    )

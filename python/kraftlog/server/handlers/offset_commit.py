@@ -1,0 +1,120 @@
+"""OffsetCommit, API key 8, versions 2-10.
+
+5   the retention time is no longer the client's (KIP-211)
+6   leader epochs (KIP-320)
+7   static members (KIP-345)
+9   groups of the new protocol; here a group of that kind is not known
+10  topic ids instead of names (KIP-848)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.server.gathering import transform
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+
+if TYPE_CHECKING:
+    from kraftlog.controller.topic_image import TopicImage
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+TOPIC_ID_VERSION = 10
+
+_Topic = OffsetCommitRequest.OffsetCommitRequestTopic
+_TopicResult = OffsetCommitResponse.OffsetCommitResponseTopic
+_Key = tuple[str, Uuid, int]
+
+
+def handle(
+    node: Node, context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
+    """Store a group's positions; answered once they are committed."""
+    errors: dict[_Key, int] = {}
+    topics = [kept for topic in request.topics if (kept := _resolve(node, context, topic, errors)) is not None]
+    if not topics:
+        return _merge(request, OffsetCommitResponse(), errors)
+    resolved = replace(request, topics=topics)
+    try:
+        runner = node.groups.runner(request.group_id)
+    except KafkaError as error:
+        return _all_failed(request, errors, error.code)
+    asked = runner.ask(lambda shard, future, now_ms: shard.commit_offsets(future, resolved, now_ms))
+    return transform(
+        node.loop,
+        asked,
+        lambda answer: _merge(request, answer, errors),
+        lambda error: _all_failed(request, errors, error.code),
+    )
+
+
+def _key(topic: _Topic, index: int) -> _Key:
+    return topic.name, topic.topic_id, index
+
+
+def _resolve(node: Node, context: RequestContext, topic: _Topic, errors: dict[_Key, int]) -> _Topic | None:
+    """The topic with name and id and those of its partitions that exist; None when nothing is left of it."""
+    topics = node.metadata.image.topics
+    by_id = context.api_version >= TOPIC_ID_VERSION
+    image: TopicImage | None = topics.by_id(topic.topic_id) if by_id else topics.by_name(topic.name)
+    kept = []
+    for partition in topic.partitions:
+        if image is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            errors[_key(topic, partition.partition_index)] = code
+        elif partition.partition_index not in image.partitions:
+            errors[_key(topic, partition.partition_index)] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            kept.append(partition)
+    if image is None or not kept:
+        return None
+    return replace(topic, name=image.name, topic_id=image.topic_id, partitions=kept)
+
+
+def _all_failed(request: OffsetCommitRequest, errors: Mapping[_Key, int], error_code: int) -> OffsetCommitResponse:
+    return _build(request, lambda key: errors.get(key, error_code))
+
+
+def _merge(
+    request: OffsetCommitRequest, answer: OffsetCommitResponse, errors: Mapping[_Key, int]
+) -> OffsetCommitResponse:
+    """The shard's answer, and what it was not asked, in the order of the request."""
+    codes: dict[tuple[str | Uuid, int], int] = {}
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            codes[topic.name, partition.partition_index] = partition.error_code
+            codes[topic.topic_id, partition.partition_index] = partition.error_code
+
+    def code_of(key: _Key) -> int:
+        name, topic_id, index = key
+        if key in errors:
+            return errors[key]
+        return codes[name or topic_id, index]
+
+    return _build(request, code_of)
+
+
+def _build(request: OffsetCommitRequest, code_of: Callable[[_Key], int]) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            _TopicResult(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=code_of(_key(topic, partition.partition_index)),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,49 @@
+"""OffsetDelete, API key 47, version 0 (KIP-496)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode
+from kraftlog.server.gathering import transform
+from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+
+if TYPE_CHECKING:
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+_Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+_Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
+
+
+def handle(node: Node, context: RequestContext, request: OffsetDeleteRequest) -> asyncio.Future[OffsetDeleteResponse]:
+    """Forget positions of partitions that the group does not consume now."""
+    unknown: dict[str, list[int]] = {}
+    topics = []
+    for topic in request.topics:
+        image = node.metadata.image.topics.by_name(topic.name)
+        known = [] if image is None else [one for one in topic.partitions if one.partition_index in image.partitions]
+        missing = [one.partition_index for one in topic.partitions if one not in known]
+        if missing:
+            unknown[topic.name] = missing
+        if known:
+            topics.append(replace(topic, partitions=known))
+    resolved = replace(request, topics=topics)
+    runner = node.groups.runner(request.group_id)
+    asked = runner.ask(lambda shard, future, _now_ms: shard.delete_offsets(future, resolved))
+    return transform(node.loop, asked, lambda response: _with_unknown(response, unknown))
+
+
+def _with_unknown(response: OffsetDeleteResponse, unknown: dict[str, list[int]]) -> OffsetDeleteResponse:
+    if response.error_code or not unknown:
+        return response
+    found = {topic.name: list(topic.partitions) for topic in response.topics}
+    for name, indexes in unknown.items():
+        found.setdefault(name, []).extend(
+            _Partition(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in indexes
+        )
+    return replace(response, topics=[_Topic(name=name, partitions=parts) for name, parts in found.items()])

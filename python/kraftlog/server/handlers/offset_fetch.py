@@ -1,0 +1,147 @@
+"""OffsetFetch, API key 9, versions 1-10.
+
+2   null topics: all of the group's; an error of the whole answer
+5   leader epochs (KIP-320)
+7   require_stable (KIP-447): no offset of an open transaction is pending here, so every offset is stable
+8   several groups (KIP-709)
+9   member id and epoch of groups of the new protocol
+10  topic ids instead of names (KIP-848)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+if TYPE_CHECKING:
+    from kraftlog.coordinator.offsets import CommittedOffset
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+
+__all__ = ["handle"]
+
+GROUP_ERROR_VERSION = 2
+GROUPS_VERSION = 8
+TOPIC_ID_VERSION = 10
+NO_OFFSET = -1
+
+_Offsets = Mapping[tuple[str, int], "CommittedOffset"]
+_Group = OffsetFetchResponse.OffsetFetchResponseGroup
+_Topic = OffsetFetchResponse.OffsetFetchResponseTopics
+_Partition = OffsetFetchResponse.OffsetFetchResponsePartitions
+
+
+def handle(node: Node, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Tell a group's positions; a partition without one has offset -1."""
+    if context.api_version >= GROUPS_VERSION:
+        return OffsetFetchResponse(groups=[_fetch(node, context, group) for group in request.groups])
+    topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics] | None = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequest.OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    group = _fetch(node, context, OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics))
+    return _ungrouped(context, group, topics or ())
+
+
+def _fetch(node: Node, context: RequestContext, asked: OffsetFetchRequest.OffsetFetchRequestGroup) -> _Group:
+    try:
+        offsets = node.groups.runner(asked.group_id).shard.committed(asked.group_id)
+    except KafkaError as error:
+        return _Group(group_id=asked.group_id, error_code=error.code)
+    if asked.topics is None:
+        return _Group(group_id=asked.group_id, topics=_all(node, context, offsets))
+    return _Group(group_id=asked.group_id, topics=[_one(node, context, topic, offsets) for topic in asked.topics])
+
+
+def _all(node: Node, context: RequestContext, offsets: _Offsets) -> list[_Topic]:
+    by_topic: dict[str, list[int]] = {}
+    for name, index in sorted(offsets):
+        by_topic.setdefault(name, []).append(index)
+    topics = []
+    for name, indexes in by_topic.items():
+        topic_id = Uuid.ZERO
+        if context.api_version >= TOPIC_ID_VERSION:
+            image = node.metadata.image.topics.by_name(name)
+            if image is None:
+                continue
+            topic_id = image.topic_id
+        topics.append(_topic(name, topic_id, indexes, offsets))
+    return topics
+
+
+def _one(
+    node: Node, context: RequestContext, asked: OffsetFetchRequest.OffsetFetchRequestTopics, offsets: _Offsets
+) -> _Topic:
+    if context.api_version < TOPIC_ID_VERSION:
+        return _topic(asked.name, Uuid.ZERO, asked.partition_indexes, offsets)
+    image = node.metadata.image.topics.by_id(asked.topic_id)
+    if image is not None:
+        return _topic(image.name, asked.topic_id, asked.partition_indexes, offsets)
+    return _Topic(
+        topic_id=asked.topic_id,
+        partitions=[_absent(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes],
+    )
+
+
+def _topic(name: str, topic_id: Uuid, indexes: Iterable[int], offsets: _Offsets) -> _Topic:
+    partitions = []
+    for index in indexes:
+        committed = offsets.get((name, index))
+        if committed is None or _is_of_another_topic(committed, topic_id):
+            partitions.append(_absent(index, ErrorCode.NONE))
+            continue
+        partitions.append(
+            _Partition(
+                partition_index=index,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+            )
+        )
+    return _Topic(name=name, topic_id=topic_id, partitions=partitions)
+
+
+def _is_of_another_topic(committed: CommittedOffset, topic_id: Uuid) -> bool:
+    """Whether the offset was committed for a topic of the same name that is gone."""
+    return Uuid.ZERO not in {topic_id, committed.topic_id} and committed.topic_id != topic_id
+
+
+def _absent(index: int, error_code: int) -> _Partition:
+    return _Partition(partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=error_code)
+
+
+def _ungrouped(
+    context: RequestContext, group: _Group, asked: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics]
+) -> OffsetFetchResponse:
+    """The form before version 8; version 1 has the group's error in each partition."""
+    topics = group.topics
+    if group.error_code and context.api_version < GROUP_ERROR_VERSION:
+        topics = [
+            _Topic(name=one.name, partitions=[_absent(index, group.error_code) for index in one.partition_indexes])
+            for one in asked
+        ]
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=one.partition_index,
+                        committed_offset=one.committed_offset,
+                        committed_leader_epoch=one.committed_leader_epoch,
+                        metadata=one.metadata,
+                        error_code=one.error_code,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in topics
+        ],
+    )
