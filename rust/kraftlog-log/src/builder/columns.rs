@@ -1,5 +1,5 @@
 //! Batches from Arrow columns.
-use super::{BatchBuilder, BatchOptions};
+use super::BatchBuilder;
 use crate::{Error, Result};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ByteArrayType, Int64Type, TimestampMillisecondType};
@@ -158,13 +158,13 @@ impl<'a> Timestamps<'a> {
     }
 }
 
-/// Batches of the rows of columns: one, or as many as needed so that none grows past `batch_bytes_max` before
+/// Batches of the rows of columns, finished by `builder`: one, or as many as needed so that none grows past `batch_bytes_max` before
 /// compression. Offsets and sequences go on from batch to batch.
 ///
 /// # Errors
 /// [`Error::Invalid`] when the columns differ in length, or a batch passes 2 GiB.
 pub fn encode_columns(
-    options: BatchOptions,
+    mut builder: BatchBuilder,
     batch_bytes_max: Option<usize>,
     timestamps: &Timestamps<'_>,
     keys: &Column<'_>,
@@ -175,7 +175,6 @@ pub fn encode_columns(
     if rows.into_iter().flatten().any(|rows| rows != count) {
         return Err(Error::Invalid(format!("columns of {rows:?} rows (values, keys, timestamps)")));
     }
-    let mut builder = BatchBuilder::new(options)?;
     let reserve = values.data_bytes() + keys.data_bytes() + count * RECORD_OVERHEAD_GUESS;
     builder.reserve(reserve.min(RESERVE_BYTES_MAX));
     for row in 0..count {

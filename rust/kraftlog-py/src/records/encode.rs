@@ -9,7 +9,8 @@ use kraftlog_log::builder::{
 use kraftlog_log::compression::Codec;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PySequence, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyIterator, PyList, PySequence, PyString, PyTuple};
+use std::cell::Cell;
 
 /// Compression and checksum of less take less than giving up the lock may cost.
 const DETACH_BYTES_MIN: usize = 16 * 1024;
@@ -155,7 +156,7 @@ fn encode_batch<'py>(
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let Keywords { options, offset_deltas, .. } = Keywords::for_one_batch(options)?;
-    let mut builder = BatchBuilder::new(options).map_err(invalid)?;
+    let mut builder = builder(options)?;
     for (index, record) in records.try_iter()?.enumerate() {
         let delta = match &offset_deltas {
             Some(deltas) => *deltas.get(index).ok_or_else(delta_count)?,
@@ -185,7 +186,7 @@ fn append(builder: &mut BatchBuilder, delta: i32, record: &Bound<'_, PyAny>) -> 
         };
     let (key, value) = (Field::new(key)?, Field::new(value)?);
     let mut fields = Vec::new();
-    for header in headers.try_iter()? {
+    for header in header_iter(&headers)?.into_iter().flatten() {
         let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = header?.extract()?;
         fields.push((Field::header_key(key)?, Field::new(value)?));
     }
@@ -194,6 +195,18 @@ fn append(builder: &mut BatchBuilder, delta: i32, record: &Bound<'_, PyAny>) -> 
         headers.push((key.as_bytes()?.unwrap_or_default(), value.as_bytes()?));
     }
     builder.append_at(delta, timestamp, key.as_bytes()?, value.as_bytes()?, &headers).map_err(invalid)
+}
+
+/// The headers one by one; none is the rule, and an empty tuple or list is told without an iterator.
+fn header_iter<'py>(headers: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyIterator>>> {
+    let is_empty = match headers.cast::<PyTuple>() {
+        Ok(tuple) => tuple.is_empty(),
+        Err(_) => headers.cast::<PyList>().is_ok_and(|list| list.is_empty()),
+    };
+    if is_empty {
+        return Ok(None);
+    }
+    headers.try_iter().map(Some)
 }
 
 #[pyfunction]
@@ -223,7 +236,7 @@ fn encode_values<'py>(
     if timestamps.as_ref().is_some_and(|timestamps| timestamps.len() != values.len()) {
         return Err(PyValueError::new_err("timestamps has another length than values"));
     }
-    let mut builder = BatchBuilder::new(options).map_err(invalid)?;
+    let mut builder = builder(options)?;
     if let Some(first) = values.iter().next() {
         let size = Field::new(first)?.as_bytes()?.map_or(0, <[u8]>::len) + RECORD_OVERHEAD_GUESS;
         builder.reserve(
@@ -280,15 +293,36 @@ fn py_encode_columns<'py>(
             Some(array) => Timestamps::new(array)?,
             None => Timestamps::Same(one),
         };
-        encode_columns(options, batch_bytes_max, &timestamps, &keys, &Column::new(&*values)?)
+        let builder = BatchBuilder::with_buffer(options, BUFFER.take())?;
+        encode_columns(builder, batch_bytes_max, &timestamps, &keys, &Column::new(&*values)?)
     });
-    Ok(PyBytes::new(py, &encoded.map_err(invalid)?))
+    Ok(keep_buffer(py, encoded.map_err(invalid)?))
+}
+
+thread_local! {
+    /// The buffer of the last batch, so that the next one meets memory that is already mapped.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A larger buffer is given back to the system.
+const KEPT_BYTES_MAX: usize = 4 << 20;
+
+fn builder(options: BatchOptions) -> PyResult<BatchBuilder> {
+    BatchBuilder::with_buffer(options, BUFFER.take()).map_err(invalid)
 }
 
 fn finish<'py>(py: Python<'py>, builder: BatchBuilder) -> PyResult<Bound<'py, PyBytes>> {
     let is_small = builder.batch_bytes() < DETACH_BYTES_MIN;
     let bytes = if is_small { builder.finish() } else { py.detach(|| builder.finish()) };
-    Ok(PyBytes::new(py, &bytes.map_err(invalid)?))
+    Ok(keep_buffer(py, bytes.map_err(invalid)?))
+}
+
+fn keep_buffer(py: Python<'_>, encoded: Vec<u8>) -> Bound<'_, PyBytes> {
+    let bytes = PyBytes::new(py, &encoded);
+    if encoded.capacity() <= KEPT_BYTES_MAX {
+        BUFFER.set(encoded);
+    }
+    bytes
 }
 
 /// Arguments that make no batch are a ValueError, not a fault of a log.
