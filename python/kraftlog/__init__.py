@@ -1,1 +1,33 @@
 """kraftlog: an embeddable, Kafka-wire-compatible replicated log."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kraftlog.broker import AsyncBroker, Broker
+    from kraftlog.reading import Log, open_log, scan
+
+__all__ = ["AsyncBroker", "Broker", "Log", "open_log", "scan"]
+
+# Imported when first used, so that `import kraftlog` costs next to nothing.
+_MODULE_OF = {
+    "AsyncBroker": "kraftlog.broker",
+    "Broker": "kraftlog.broker",
+    "Log": "kraftlog.reading",
+    "open_log": "kraftlog.reading",
+    "scan": "kraftlog.reading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,7 +1,9 @@
 """Typed face of the Rust extension ``kraftlog._kraftlog`` (checked by stubtest)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar, final
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, final
 
 from typing_extensions import Buffer
 
@@ -227,7 +229,7 @@ class RecordBatch:
             CorruptRecordError: The body does not decompress within its bound, or a record is damaged.
         """
 
-# -- wire ---------------------------------------------------------------------------------------------------------------
+# -- wire --------------------------------------------------------------------------------------------------------------
 
 class StructBase:
     """Base of every message class: keyword arguments over Kafka's defaults, frozen."""
@@ -303,3 +305,502 @@ class FrameReader:
 
     def feed(self, data: Buffer) -> list[bytes | bytearray]:
         """Frames completed by bytes that arrived; raises as ``buffer_updated``."""
+
+# -- log ---------------------------------------------------------------------------------------------------------------
+
+@final
+class LogConfig:
+    """Settings of one log, named as Kafka's topic settings. Sizes are bytes, times milliseconds."""
+
+    def __new__(
+        cls,
+        *,
+        segment_bytes: int = 1073741824,
+        segment_ms: int = 604800000,
+        segment_jitter_ms: int = 0,
+        segment_index_bytes: int = 10485760,
+        index_interval_bytes: int = 4096,
+        max_message_bytes: int = 1048588,
+        retention_ms: int = 604800000,
+        retention_bytes: int = -1,
+        compression_type: str = "producer",
+        compression_level: int | None = None,
+        timestamp_type: str = "CreateTime",
+        timestamp_before_max_ms: int = 9223372036854775807,
+        timestamp_after_max_ms: int = 3600000,
+        cleanup_policy: str = "delete",
+        file_delete_delay_ms: int = 60000,
+        preallocate: bool = False,
+        producer_id_expiration_ms: int = 86400000,
+    ) -> LogConfig:
+        """Raises ValueError for a name that is unknown or a size that makes no sense. ``preallocate`` has no effect."""
+
+@final
+class AppendInfo:
+    """What an append did."""
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first record; -1 when nothing was appended."""
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record, inclusive."""
+
+    @property
+    def log_append_time_ms(self) -> int:
+        """Time the records got with LogAppendTime, else -1; of a duplicate, its largest timestamp."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """First readable offset of the log."""
+
+    @property
+    def duplicate(self) -> bool:
+        """The batch had been appended before: nothing was written, the offsets are those of then."""
+
+    @property
+    def record_count(self) -> int:
+        """Records appended."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes appended."""
+
+    @property
+    def rolled(self) -> bool:
+        """A new segment was begun."""
+
+@final
+class SegmentInfo:
+    """A segment of a log."""
+
+    @property
+    def base_offset(self) -> int:
+        """First offset it may hold."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the ``.log``."""
+
+    @property
+    def max_timestamp(self) -> int:
+        """Largest timestamp, -1 for none."""
+
+    @property
+    def path(self) -> Path:
+        """The ``.log``."""
+
+@final
+class ProducerInfo:
+    """What a log knows of one producer."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of its last record, -1 for none."""
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of its last record, -1 for none."""
+
+    @property
+    def last_timestamp(self) -> int:
+        """Timestamp of its last batch or marker."""
+
+    @property
+    def coordinator_epoch(self) -> int:
+        """Epoch of the coordinator that wrote its last marker, -1 for none."""
+
+    @property
+    def current_txn_first_offset(self) -> int | None:
+        """First offset of its open transaction."""
+
+@final
+class FileSlice:
+    """Whole record batches in a segment file, not read yet.
+
+    Keeps the file open, also after the segment was deleted. For sendfile: :meth:`fileno`, :attr:`position` and
+    :attr:`nbytes`. As a buffer (``memoryview(slice)``) it reads its bytes once and keeps them.
+    """
+
+    def fileno(self) -> int:
+        """Descriptor of the file. Raises ValueError for an empty slice."""
+
+    @property
+    def position(self) -> int:
+        """Byte position in the file."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the slice."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the slice."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    def read(self) -> bytes:
+        """The bytes. Raises OSError when the log was truncated meanwhile."""
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Log:
+    """One partition directory: segments, indexes, leader epochs, producer state.
+
+    Any thread may call; the interpreter lock is released. After a failed write or fsync every call raises
+    PoisonedLogError.
+    """
+
+    @classmethod
+    def open(
+        cls,
+        path: str | PathLike[str],
+        *,
+        config: LogConfig,
+        now_ms: int,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        clean_shutdown: bool = False,
+    ) -> Log:
+        """Open a partition directory, creating it when absent.
+
+        Args:
+            path: The directory, such as ``data/orders-0``.
+            config: Settings of the topic.
+            now_ms: Wall clock.
+            recovery_point: From ``recovery-point-offset-checkpoint``: all before it was flushed.
+            log_start_offset: From ``log-start-offset-checkpoint``.
+            clean_shutdown: ``.kafka_cleanshutdown`` was there. Without it the segments from the recovery point on are
+                checked batch by batch, and the log ends before the first damaged one.
+
+        Raises:
+            CorruptRecordError: Damage that cannot be cut off: offsets that do not rise or overflow, unreadable markers.
+            LogError: A file that is not what its name says.
+        """
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """First readable offset."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """Offset the next record gets."""
+
+    @property
+    def recovery_point(self) -> int:
+        """All before it survives a crash (exclusive)."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in all segments."""
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segments, at least one."""
+
+    @property
+    def active_segment_base_offset(self) -> int:
+        """Base offset of the segment that appends go to."""
+
+    @property
+    def topic_id(self) -> bytes | None:
+        """Id in ``partition.metadata``, 16 bytes."""
+
+    @property
+    def poisoned(self) -> str | None:
+        """The first failed write or fsync."""
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """Newest leader epoch."""
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of a transaction that is open, or whose marker is not below :meth:`update_high_watermark`."""
+
+    def write_partition_metadata(self, topic_id: bytes) -> None:
+        """Write ``partition.metadata`` durably. Raises LogError when it holds another id."""
+
+    def append_as_leader(
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Literal["client", "coordinator", "raft"] = "client",
+    ) -> AppendInfo:
+        """Append batches; they get the next offsets, the epoch and, with LogAppendTime, the time.
+
+        ``records`` is not changed. Clients send exactly one batch and no control records; the others may send several.
+
+        Raises:
+            KafkaError: 2, 10, 18, 32, 45, 47, 48, 52, 76 or 87, as the producer is to be told. Nothing was appended.
+            OSError: The write failed; the log is poisoned.
+        """
+
+    def append_as_follower(self, records: Buffer, *, leader_epoch: int, now_ms: int | None = None) -> AppendInfo:
+        """Append batches fetched from the leader; offsets and epochs stay as they are.
+
+        Batches of an epoch above ``leader_epoch`` and all after them are left out.
+
+        Raises:
+            CorruptRecordError: A CRC differs or the offsets do not rise. Nothing is appended.
+            OffsetOutOfRangeError: The first offset lies before the log end offset.
+        """
+
+    def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool = True) -> FileSlice:
+        """Whole batches from the one that holds ``offset`` on, all from one segment.
+
+        Args:
+            offset: In [log_start_offset, log_end_offset].
+            max_bytes: At most so much, but the first batch always when ``min_one_batch``.
+            end_offset: Exclusive bound, the high watermark or the log end offset.
+            min_one_batch: See ``max_bytes``.
+
+        Raises:
+            OffsetOutOfRangeError: ``offset`` is outside of the log.
+        """
+
+    def flush(self) -> int:
+        """Make all appended so far durable; returns the exclusive offset that holds for. Appends go on meanwhile."""
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader_epoch) of the first record that is at least as new; epoch -1 for none."""
+
+    def max_timestamp(self) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader_epoch) of the first record with the largest timestamp (KIP-734)."""
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch <= ``epoch``, its exclusive end offset), (-1, -1) when unknown (KIP-320)."""
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch that wrote ``offset``."""
+
+    def epoch_entries(self) -> list[tuple[int, int]]:
+        """(epoch, first offset) of all epochs."""
+
+    def assign_epoch_start(self, epoch: int, offset: int) -> None:
+        """Note durably that ``epoch`` begins at ``offset``."""
+
+    def truncate_to(self, offset: int, *, now_ms: int | None = None) -> bool:
+        """Drop all records at and after ``offset``; False when there were none."""
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int | None = None) -> None:
+        """Drop everything and begin anew at ``offset``."""
+
+    def advance_log_start_offset(self, offset: int) -> bool:
+        """Let the log start at ``offset`` (DeleteRecords); False when it starts there or later already.
+
+        The caller has compared it with the high watermark. Raises OffsetOutOfRangeError beyond the log end offset.
+        """
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> list[int]:
+        """Delete what retention no longer keeps, never beyond ``high_watermark``; returns base offsets.
+
+        Files are renamed to ``.deleted``. Also forgets producers that have expired.
+        """
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove the files of segments that were deleted ``file_delete_delay_ms`` ago; returns their number."""
+
+    def update_high_watermark(self, high_watermark: int) -> None:
+        """Transactions that ended below it are stable for good; see :attr:`first_unstable_offset`."""
+
+    def roll(self, now_ms: int) -> int:
+        """Begin a new segment at the log end offset; returns its base offset."""
+
+    def take_producer_snapshot(self) -> None:
+        """Write a producer snapshot at the log end offset, unless there is one."""
+
+    def active_producers(self) -> list[ProducerInfo]:
+        """All known producers."""
+
+    def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int, int, int]]:
+        """(producer_id, first_offset, last_offset, last_stable_offset) of those with data in [start, end)."""
+
+    def update_config(self, config: LogConfig) -> None:
+        """Use other settings from the next append on."""
+
+    def segments(self) -> list[SegmentInfo]:
+        """All segments in order."""
+
+    def close(self) -> None:
+        """Flush, write a producer snapshot, trim the indexes. Closing again does nothing."""
+
+    def delete(self) -> None:
+        """Remove all files and the directory."""
+
+@final
+class DirectoryLock:
+    """A locked data directory; unlocked when released or collected."""
+
+    @property
+    def path(self) -> Path:
+        """The directory, absolute."""
+
+    def release(self) -> None:
+        """Unlock. Further calls do nothing."""
+
+def lock_directory(path: str | PathLike[str]) -> DirectoryLock:
+    """Lock ``<path>/.lock`` the way Kafka does. Raises LogError naming the file when someone holds it."""
+
+@final
+class SegmentRecovery:
+    """What :func:`recover_segment` found and did."""
+
+    @property
+    def truncated_bytes(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def offset_index(self) -> list[tuple[int, int]]:
+        """(offset, position) each."""
+
+    @property
+    def time_index(self) -> list[tuple[int, int]]:
+        """(timestamp, offset) each."""
+
+    @property
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        """(epoch, first offset) each."""
+
+    @property
+    def producer_count(self) -> int: ...
+
+def recover_segment(path: str | PathLike[str], *, index_interval_bytes: int = 4096) -> SegmentRecovery:
+    """Recover one ``.log`` as if the partition held nothing else: cut it before damage, rewrite its indexes.
+
+    Raises:
+        CorruptRecordError: Offsets that overflow or do not rise, or an unreadable marker; the log is as it was.
+    """
+
+# -- scan --------------------------------------------------------------------------------------------------------------
+
+_BinaryType: TypeAlias = Literal["binary", "large_binary", "binary_view"]
+
+class _ColumnOptions(TypedDict, total=False):
+    columns: Sequence[str] | None
+    binary_type: _BinaryType
+    timestamp_unit: Literal["ms", "us"]
+    topic_dictionary: bool
+    empty_headers_null: bool
+    topic: str | None
+    partition: int | None
+    batch_rows: int
+    batch_bytes: int
+    check_crc: bool
+    include_control: bool
+    start_offset: int | None
+    end_offset: int | None
+    from_timestamp: int | None
+    to_timestamp: int | None
+
+@final
+class ArrowBatch:
+    """Rows in columns, for any reader of the Arrow PyCapsule interface; an Arrow record batch."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns in order."""
+    def __len__(self) -> int: ...
+    def __arrow_c_schema__(self) -> Any:
+        """Capsule ``arrow_schema``."""
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
+        """Capsules ``arrow_schema`` and ``arrow_array``; the requested schema is not looked at."""
+
+@final
+class ArrowArray:
+    """One Arrow array, for any reader of the Arrow PyCapsule interface."""
+
+    def __len__(self) -> int: ...
+    def __arrow_c_schema__(self) -> Any:
+        """Capsule ``arrow_schema``."""
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
+        """Capsules ``arrow_schema`` and ``arrow_array``; the requested schema is not looked at."""
+
+@final
+class ArrowBatchIterator:
+    """One pass over an :class:`ArrowStream`. Any thread may take the next batch."""
+
+    def __iter__(self) -> ArrowBatchIterator: ...
+    def __next__(self) -> ArrowBatch: ...
+
+@final
+class ArrowStream:
+    """A scan that starts anew for each consumer, be it a loop or a reader of the Arrow PyCapsule interface.
+
+    A loop raises :class:`~kraftlog.errors.CorruptRecordError`; the C interface can only hand on its text.
+    """
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns in order."""
+    def __iter__(self) -> ArrowBatchIterator: ...
+    def __arrow_c_schema__(self) -> Any:
+        """Capsule ``arrow_schema``."""
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Capsule ``arrow_array_stream`` of a new scan; the requested schema is not looked at."""
+
+def decode_batches(data: Buffer | list[Any], **options: Unpack[_ColumnOptions]) -> ArrowBatch:
+    """The records of whole record batches as one Arrow batch; a truncated one at the end of a buffer is left out.
+
+    Args:
+        data: Record batches back to back, or a list of such buffers. Read-only buffers are shared, others copied.
+        options: As :func:`scan_stream`; the bounds on rows and bytes are not looked at.
+
+    Raises:
+        CorruptRecordError: A batch is not sound; the text names its position.
+        LogError: The keys and values take more than 1 GiB.
+    """
+
+def decode_batches_nested(data: list[Any], **options: Unpack[_ColumnOptions]) -> ArrowArray:
+    """As :func:`decode_batches`, as an array with a list of records for each buffer, null for None."""
+
+def scan_stream(
+    sources: Sequence[tuple[str | PathLike[str], str | None, int | None, int | None, int | None]],
+    **options: Unpack[_ColumnOptions],
+) -> ArrowStream:
+    """Scans partition directories one after the other.
+
+    Args:
+        sources: Directory, topic, partition, first offset (inclusive) and end offset (exclusive) of each.
+        options: ``columns`` in the wanted order; ``batch_rows`` and ``batch_bytes`` bound each Arrow batch.
+    """
+
+def list_segments(directory: str | PathLike[str]) -> list[tuple[int, Any, int]]:
+    """Base offset, path (pathlib.Path) and size in bytes of each ``.log`` file, by rising offset."""
+
+def log_end_offset(directory: str | PathLike[str]) -> int:
+    """The offset after the last whole batch in a partition directory, 0 without segments."""
+
+def plan_splits(
+    directory: str | PathLike[str],
+    *,
+    split_bytes: int,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+) -> list[tuple[int, int, int, int, int]]:
+    """Parts of about ``split_bytes`` that together hold each offset once.
+
+    Returns:
+        For each: base offset of its segment, first offset, exclusive end offset, byte position and bytes in the
+        segment now. A part is read by its offsets, since compaction may swap the file meanwhile.
+    """

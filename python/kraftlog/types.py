@@ -37,13 +37,19 @@ class Uuid(bytes):
         if len(text) > 24:
             msg = f"Input string with prefix `{text[:24]}` is too long to be decoded as a base64 UUID"
             raise ValueError(msg)
+        digits = text.rstrip("=")
         try:
-            data = base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), b"-_", validate=True)
+            if "+" in digits or "/" in digits:  # b64decode takes both alphabets, Kafka's decoder the URL-safe one only
+                raise binascii.Error
+            data = base64.b64decode(digits + "=" * (-len(digits) % 4), b"-_", validate=True)
         except binascii.Error as error:
             msg = f"Input string `{text}` is not URL-safe base64"
             raise ValueError(msg) from error
         if len(data) != 16:
-            msg = f"Input string `{text}` decoded as {len(data)} bytes, which is not equal to the expected 16 bytes of a base64-encoded UUID"
+            msg = (
+                f"Input string `{text}` decoded as {len(data)} bytes, which is not equal to the expected 16 bytes "
+                "of a base64-encoded UUID"
+            )
             raise ValueError(msg)
         return cls(data)
 

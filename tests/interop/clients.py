@@ -77,6 +77,7 @@ class ConfluentKafka:
                 "linger.ms": 20,
                 "queue.buffering.max.messages": 1_000_000,
                 "reconnect.backoff.max.ms": 500,
+                "log_level": 2,
                 "on_delivery": on_delivery,
             }
         )
@@ -108,6 +109,7 @@ class ConfluentKafka:
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 100,
                 "reconnect.backoff.max.ms": 500,
+                "log_level": 2,
             }
         )
         try:

@@ -21,7 +21,7 @@ __all__ = ["BrokerImage", "ClusterImage", "ControllerImage", "ListenerEndpoint"]
 
 @dataclass(frozen=True, slots=True)
 class ListenerEndpoint:
-    """One advertised listener; ``security_protocol`` as in the protocol (0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL)."""
+    """One advertised listener; security protocols: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
     name: str
     host: str

@@ -86,7 +86,7 @@ class VoterSet:
     def contains(self, key: ReplicaKey) -> bool:
         """Whether this replica is a voter: same id and, where the set knows one, same directory id."""
         voter = self._voters.get(key.node_id)
-        return voter is not None and (voter.key.directory_id == Uuid.ZERO or voter.key.directory_id == key.directory_id)
+        return voter is not None and voter.key.directory_id in {Uuid.ZERO, key.directory_id}
 
     def is_only_voter(self, key: ReplicaKey) -> bool:
         """Whether this replica alone is a majority."""

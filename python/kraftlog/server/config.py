@@ -212,7 +212,10 @@ class NodeConfig:
             raise ConfigError(msg)
         names = {one.listener_name for one in listeners}
         if self.is_controller and not self.controller_listener_names:
-            msg = "controller.listener.names is not set; it must name at least one of listeners when process.roles has controller"
+            msg = (
+                "controller.listener.names is not set; "
+                "it must name at least one of listeners when process.roles has controller"
+            )
             raise ConfigError(msg)
         if self.is_controller and not names & set(self.controller_listener_names):
             msg = (

@@ -52,7 +52,7 @@ class BootstrapMetadata:
 
     @classmethod
     def from_levels(cls, levels: Mapping[str, int], *, source: str, extra: Sequence[Message] = ()) -> BootstrapMetadata:
-        """Records that set these feature levels: metadata.version first, then by name, zeros and kraft.version left out."""
+        """Records that set these levels: metadata.version first, then by name; no zeros, no kraft.version."""
         records: list[Message] = [FeatureLevelRecord(name=METADATA_VERSION, feature_level=levels[METADATA_VERSION])]
         records += [
             FeatureLevelRecord(name=name, feature_level=level)

@@ -107,7 +107,7 @@ def encode_snapshot(snapshot: Snapshot, *, epoch: Epoch, now_ms: int) -> bytes:
         SnapshotHeaderRecord(version=0, last_contained_log_timestamp=snapshot.last_contained_log_timestamp)
     ]
     if snapshot.kraft_version > 0:
-        header.append(KRaftVersionRecord(version=0, k_raft_version=snapshot.kraft_version))
+        header.append(KRaftVersionRecord(version=0, kraft_version=snapshot.kraft_version))
         if snapshot.voters is not None:
             header.append(snapshot.voters)
     parts = [_control_batch(header, base_offset=0, epoch=epoch, now_ms=now_ms)]
@@ -179,7 +179,7 @@ def read_snapshot(path: Path) -> Snapshot:
                 case SnapshotHeaderRecord():
                     last_contained_log_timestamp = record.last_contained_log_timestamp
                 case KRaftVersionRecord():
-                    kraft_version = record.k_raft_version
+                    kraft_version = record.kraft_version
                 case VotersRecord():
                     voters = record
                 case SnapshotFooterRecord():

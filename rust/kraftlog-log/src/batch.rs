@@ -17,7 +17,9 @@ use crate::record::RecordIter;
 use crate::{Error, Result};
 use std::ops::Deref;
 
+mod recompress;
 mod validate;
+pub use recompress::recompress;
 pub use validate::{single_batch, validate_produce_batch, ProduceCheck, ProduceRules, RecordOrigin};
 
 /// Bytes of a v2 batch header.
@@ -573,3 +575,6 @@ fn put<const N: usize>(header: &mut [u8; HEADER_SIZE], at: usize, bytes: [u8; N]
 pub fn split_header_mut(batch: &mut [u8]) -> Result<(&mut [u8; HEADER_SIZE], &mut [u8])> {
     batch.split_first_chunk_mut().ok_or_else(|| Error::Invalid("a batch has at least 61 bytes".to_owned()))
 }
+
+#[cfg(test)]
+mod tests;

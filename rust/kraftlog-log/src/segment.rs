@@ -1,1 +1,476 @@
-//! (segment)
+//! One segment: `.log` with its `.index`, `.timeindex` and `.txnindex`, after Kafka's `LogSegment`.
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::batch::BatchHeader;
+use crate::fs::{FileHandle, FileSystem, LazyFile};
+use crate::index::{relative_offset, OffsetIndex, OffsetPosition};
+use crate::time_index::{TimeIndex, TimestampOffset};
+use crate::{Error, Result};
+
+mod header_scan;
+mod recover;
+mod search;
+mod transaction_index;
+
+pub use header_scan::{FoundBatch, HeaderScan};
+pub(crate) use recover::{end_marker, note_producer};
+pub use recover::{recover_file, SegmentRecovery};
+pub use search::FoundTimestamp;
+pub use transaction_index::{AbortedTransaction, TransactionIndex};
+
+/// Suffixes of the files of a segment.
+pub const LOG_SUFFIX: &str = "log";
+/// See [`LOG_SUFFIX`].
+pub const INDEX_SUFFIX: &str = "index";
+/// See [`LOG_SUFFIX`].
+pub const TIME_INDEX_SUFFIX: &str = "timeindex";
+/// See [`LOG_SUFFIX`].
+pub const TRANSACTION_INDEX_SUFFIX: &str = "txnindex";
+/// Appended to files that are out of use and wait to be removed.
+pub const DELETED_SUFFIX: &str = ".deleted";
+
+/// `<directory>/<base_offset in 20 digits>.<suffix>`.
+pub fn segment_path(directory: &Path, base_offset: i64, suffix: &str) -> PathBuf {
+    directory.join(format!("{base_offset:020}.{suffix}"))
+}
+
+/// What a segment takes from the configuration of its log.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentConfig {
+    /// Bytes of log between two index entries (`index.interval.bytes`).
+    pub index_interval_bytes: u64,
+    /// Largest size of an index file (`segment.index.bytes`).
+    pub segment_index_bytes: u64,
+    /// Taken off `segment.ms` for this segment.
+    pub roll_jitter_ms: i64,
+}
+
+/// What the index needs to know of an appended batch.
+#[derive(Clone, Copy, Debug)]
+pub struct AppendedBatch {
+    /// Last offset, inclusive.
+    pub last_offset: i64,
+    /// Largest timestamp.
+    pub max_timestamp: i64,
+    /// Bytes with the header.
+    pub size_bytes: usize,
+}
+
+impl AppendedBatch {
+    /// The facts of a header with its final offset and timestamp.
+    pub fn of(header: &BatchHeader<'_>) -> Self {
+        Self {
+            last_offset: header.last_offset(),
+            max_timestamp: header.max_timestamp(),
+            size_bytes: header.size_bytes(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SegmentState {
+    pub(crate) offset_index: OffsetIndex,
+    pub(crate) time_index: TimeIndex,
+    pub(crate) transactions: TransactionIndex,
+    /// Largest timestamp so far; `None` until the time index was asked.
+    max_timestamp: Option<TimestampOffset>,
+    bytes_since_index_entry: u64,
+    /// Timestamp of the first batch, for rolling by time; `None` until read.
+    first_timestamp: Option<i64>,
+    created_ms: i64,
+}
+
+/// A segment. Reads need no lock of the log: sizes are atomic, indexes behind a mutex of their own.
+#[derive(Debug)]
+pub struct Segment {
+    fs: Arc<dyn FileSystem>,
+    directory: PathBuf,
+    base_offset: i64,
+    config: SegmentConfig,
+    log: LazyFile,
+    size_bytes: AtomicU64,
+    state: Mutex<SegmentState>,
+}
+
+impl Segment {
+    /// New, empty files; leftovers of the same name are emptied.
+    pub fn create(
+        fs: &Arc<dyn FileSystem>,
+        directory: &Path,
+        base_offset: i64,
+        config: SegmentConfig,
+        now_ms: i64,
+    ) -> Result<Self> {
+        let path = |suffix| segment_path(directory, base_offset, suffix);
+        let offset_index = OffsetIndex::create(Arc::clone(fs), path(INDEX_SUFFIX), base_offset)?;
+        let time_index = TimeIndex::create(Arc::clone(fs), path(TIME_INDEX_SUFFIX), base_offset)?;
+        let mut transactions = TransactionIndex::new(Arc::clone(fs), path(TRANSACTION_INDEX_SUFFIX));
+        transactions.reset()?;
+        let log = LazyFile::create(Arc::clone(fs), path(LOG_SUFFIX))?;
+        Ok(Self {
+            fs: Arc::clone(fs),
+            directory: directory.to_owned(),
+            base_offset,
+            config,
+            log,
+            size_bytes: AtomicU64::new(0),
+            state: Mutex::new(SegmentState {
+                offset_index,
+                time_index,
+                transactions,
+                max_timestamp: Some(TimestampOffset { timestamp: -1, offset: base_offset }),
+                bytes_since_index_entry: 0,
+                first_timestamp: None,
+                created_ms: now_ms,
+            }),
+        })
+    }
+
+    /// Files that exist. Index files that are missing are created empty: the caller must then [`Self::recover`].
+    ///
+    /// Returns the segment and whether both indexes were there.
+    pub fn open(
+        fs: &Arc<dyn FileSystem>,
+        directory: &Path,
+        base_offset: i64,
+        config: SegmentConfig,
+        now_ms: i64,
+    ) -> Result<(Self, bool)> {
+        let path = |suffix| segment_path(directory, base_offset, suffix);
+        let exists = |path: &Path| fs.exists(path).map_err(|error| Error::io("stat", path, error));
+        let log_path = path(LOG_SUFFIX);
+        let size_bytes =
+            fs.metadata(&log_path).map_err(|error| Error::io("stat", log_path.as_path(), error))?.size_bytes;
+        let has_offset_index = exists(&path(INDEX_SUFFIX))?;
+        let has_time_index = exists(&path(TIME_INDEX_SUFFIX))?;
+        let offset_index = if has_offset_index {
+            OffsetIndex::open(Arc::clone(fs), path(INDEX_SUFFIX), base_offset)
+        } else {
+            OffsetIndex::create(Arc::clone(fs), path(INDEX_SUFFIX), base_offset)?
+        };
+        let time_index = if has_time_index {
+            TimeIndex::open(Arc::clone(fs), path(TIME_INDEX_SUFFIX), base_offset)
+        } else {
+            TimeIndex::create(Arc::clone(fs), path(TIME_INDEX_SUFFIX), base_offset)?
+        };
+        let segment = Self {
+            fs: Arc::clone(fs),
+            directory: directory.to_owned(),
+            base_offset,
+            config,
+            log: LazyFile::new(Arc::clone(fs), log_path),
+            size_bytes: AtomicU64::new(size_bytes),
+            state: Mutex::new(SegmentState {
+                offset_index,
+                time_index,
+                transactions: TransactionIndex::new(Arc::clone(fs), path(TRANSACTION_INDEX_SUFFIX)),
+                max_timestamp: None,
+                bytes_since_index_entry: 0,
+                first_timestamp: None,
+                created_ms: now_ms,
+            }),
+        };
+        Ok((segment, has_offset_index && has_time_index))
+    }
+
+    /// First offset the segment may hold; its name.
+    pub fn base_offset(&self) -> i64 {
+        self.base_offset
+    }
+
+    /// Bytes in the `.log`.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    /// Path of the `.log`.
+    pub fn path(&self) -> &Path {
+        self.log.path()
+    }
+
+    /// The open `.log`.
+    pub fn file(&self) -> Result<Arc<dyn FileHandle>> {
+        self.log.get()
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, SegmentState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the `.log` was last written, milliseconds since the epoch.
+    pub fn modified_ms(&self) -> Result<i64> {
+        let metadata =
+            self.fs.metadata(self.path()).map_err(|error| Error::io("stat", self.path(), error))?;
+        Ok(metadata.modified_ms)
+    }
+
+    /// Largest timestamp so far and the last offset of the batch that has it; `(-1, base_offset)` for none.
+    pub fn max_timestamp(&self) -> Result<TimestampOffset> {
+        self.state().max_timestamp()
+    }
+
+    /// Largest timestamp, or for a segment without timestamps when its file was last written.
+    pub fn largest_timestamp(&self) -> Result<i64> {
+        match self.max_timestamp()?.timestamp {
+            timestamp if timestamp >= 0 => Ok(timestamp),
+            _ => self.modified_ms(),
+        }
+    }
+
+    /// Write batches at the end and keep the indexes; a failure leaves the segment as it was, but the file may have
+    /// bytes beyond [`Self::size_bytes`].
+    pub fn append(&self, parts: &[&[u8]], batches: &[AppendedBatch]) -> Result<()> {
+        let mut position = self.size_bytes();
+        for batch in batches {
+            relative_offset(self.base_offset, batch.last_offset)?;
+        }
+        let mut state = self.state();
+        self.log.write_all_at(parts, position)?;
+        for batch in batches {
+            state.note(self.config.index_interval_bytes, position, batch)?;
+            position += batch.size_bytes as u64;
+        }
+        self.size_bytes.store(position, Ordering::Release);
+        Ok(())
+    }
+
+    /// True when a batch has to go to a new segment (`LogSegment.shouldRoll`).
+    pub fn should_roll(&self, roll: &RollParameters) -> Result<bool> {
+        let size = self.size_bytes();
+        if size > roll.segment_bytes.saturating_sub(roll.append_bytes) {
+            return Ok(true);
+        }
+        if relative_offset(self.base_offset, roll.last_offset).is_err() {
+            return Ok(true);
+        }
+        if self.is_index_full()? {
+            return Ok(true);
+        }
+        if size == 0 {
+            return Ok(false);
+        }
+        let waited_ms = match self.first_timestamp()? {
+            Some(first) if first >= 0 => roll.max_timestamp.saturating_sub(first),
+            _ => roll.now_ms.saturating_sub(self.state().created_ms),
+        };
+        Ok(waited_ms > roll.segment_ms.saturating_sub(self.config.roll_jitter_ms))
+    }
+
+    fn is_index_full(&self) -> Result<bool> {
+        let mut state = self.state();
+        let slots = |entry_bytes: u64| {
+            usize::try_from(self.config.segment_index_bytes / entry_bytes).unwrap_or(usize::MAX)
+        };
+        // The time index keeps one entry free for the largest timestamp written when the segment is closed.
+        Ok(state.offset_index.count()? >= slots(8) || state.time_index.count()? + 1 >= slots(12))
+    }
+
+    fn first_timestamp(&self) -> Result<Option<i64>> {
+        if let Some(timestamp) = self.state().first_timestamp {
+            return Ok(Some(timestamp));
+        }
+        let Some(batch) = self.scan(0)?.next_batch()? else { return Ok(None) };
+        let timestamp = batch.header().max_timestamp();
+        self.state().first_timestamp = Some(timestamp);
+        Ok(Some(timestamp))
+    }
+
+    /// Batch headers from `position` to the end.
+    pub fn scan(&self, position: u64) -> Result<HeaderScan> {
+        Ok(HeaderScan::new(self.log.get()?, self.path(), position, self.size_bytes()))
+    }
+
+    /// Drop all batches that end at or after `offset`. Returns the bytes dropped.
+    pub fn truncate_to(&self, offset: i64, now_ms: i64) -> Result<u64> {
+        let found = self.find_batch(offset)?;
+        let mut state = self.state();
+        state.offset_index.truncate_to(offset)?;
+        state.time_index.truncate_to(offset)?;
+        state.transactions.truncate_to(offset)?;
+        let size = self.size_bytes();
+        let dropped = match found {
+            Some(batch) => {
+                self.log.truncate(batch.position)?;
+                self.size_bytes.store(batch.position, Ordering::Release);
+                size - batch.position
+            }
+            None => 0,
+        };
+        if self.size_bytes() == 0 {
+            state.created_ms = now_ms;
+            state.first_timestamp = None;
+        }
+        state.bytes_since_index_entry = 0;
+        let had_timestamp = state.max_timestamp()?.timestamp >= 0;
+        drop(state);
+        if had_timestamp {
+            let largest = self.read_largest_timestamp()?;
+            self.state().max_timestamp = Some(largest);
+        }
+        Ok(dropped)
+    }
+
+    /// The largest timestamp as the time index and the batches after its last entry tell it.
+    fn read_largest_timestamp(&self) -> Result<TimestampOffset> {
+        let (mut largest, position) = {
+            let mut state = self.state();
+            let last = state.time_index.last()?;
+            (last, state.offset_index.lookup(last.offset)?.position)
+        };
+        let mut scan = self.scan(position)?;
+        while let Some(batch) = scan.next_batch()? {
+            let header = batch.header();
+            if header.max_timestamp() > largest.timestamp {
+                largest = TimestampOffset { timestamp: header.max_timestamp(), offset: header.last_offset() };
+            }
+        }
+        Ok(largest)
+    }
+
+    /// The offset after the last batch, found from the last index entry on. Fails when the tail is not made of whole
+    /// batches.
+    pub fn read_next_offset(&self) -> Result<i64> {
+        let start = {
+            let mut state = self.state();
+            state.offset_index.last()?.map_or(0, |entry| entry.position)
+        };
+        let mut next_offset = self.base_offset;
+        let mut scan = self.scan(start)?;
+        while let Some(batch) = scan.next_batch()? {
+            next_offset = batch.header().next_offset();
+        }
+        if scan.position() != self.size_bytes() {
+            return Err(Error::corrupt(scan.position(), -1, "bytes that are not a whole batch")
+                .located(self.path().display().to_string(), 0));
+        }
+        Ok(next_offset)
+    }
+
+    /// No more appends will come: complete and trim the indexes (`onBecomeInactiveSegment`).
+    pub fn become_inactive(&self) -> Result<()> {
+        self.finish()?;
+        let mut state = self.state();
+        state.offset_index.file().release()?;
+        state.time_index.file().release()
+    }
+
+    /// Write what the indexes hold back and cut preallocated tails.
+    pub fn finish(&self) -> Result<()> {
+        let mut state = self.state();
+        if let Some(largest) = state.max_timestamp {
+            state.time_index.maybe_append(largest)?;
+        }
+        state.offset_index.file().trim()?;
+        state.time_index.file().trim()
+    }
+
+    /// Make the `.log` durable.
+    pub fn sync_log(&self) -> Result<()> {
+        self.log.sync()
+    }
+
+    /// Make the index files durable.
+    pub fn sync_indexes(&self) -> Result<()> {
+        let mut state = self.state();
+        state.offset_index.file().sync()?;
+        state.time_index.file().sync()?;
+        state.transactions.sync()
+    }
+
+    /// Let go of descriptors and index memory.
+    pub fn release(&self) -> Result<()> {
+        let mut state = self.state();
+        state.offset_index.file().release()?;
+        state.time_index.file().release()?;
+        self.log.close();
+        Ok(())
+    }
+
+    /// Note an aborted transaction.
+    pub fn append_aborted(&self, aborted: AbortedTransaction) -> Result<()> {
+        self.state().transactions.append(aborted)
+    }
+
+    /// Rename all files so that they are out of use; open handles keep reading. Returns the new names.
+    pub fn mark_deleted(&self) -> Result<Vec<PathBuf>> {
+        let mut renamed = Vec::new();
+        for suffix in [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX] {
+            let path = segment_path(&self.directory, self.base_offset, suffix);
+            let target = crate::fs::with_suffix(&path, DELETED_SUFFIX);
+            match self.fs.rename(&path, &target) {
+                Ok(()) => renamed.push(target),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::io("rename", path, error)),
+            }
+        }
+        Ok(renamed)
+    }
+
+    /// The last index entry at or before `offset`.
+    pub fn lookup(&self, offset: i64) -> Result<OffsetPosition> {
+        self.state().offset_index.lookup(offset)
+    }
+
+    /// All entries of the offset index.
+    pub fn offset_entries(&self) -> Result<Vec<OffsetPosition>> {
+        let mut state = self.state();
+        (0..state.offset_index.count()?).map(|index| state.offset_index.entry(index)).collect()
+    }
+
+    /// All entries of the time index.
+    pub fn time_entries(&self) -> Result<Vec<TimestampOffset>> {
+        let mut state = self.state();
+        (0..state.time_index.count()?).map(|index| state.time_index.entry(index)).collect()
+    }
+}
+
+impl SegmentState {
+    fn max_timestamp(&mut self) -> Result<TimestampOffset> {
+        match self.max_timestamp {
+            Some(largest) => Ok(largest),
+            None => {
+                let last = self.time_index.last()?;
+                self.max_timestamp = Some(last);
+                Ok(last)
+            }
+        }
+    }
+
+    /// Keep the indexes for a batch written at `position` (`LogSegment.append`).
+    fn note(&mut self, interval_bytes: u64, position: u64, batch: &AppendedBatch) -> Result<()> {
+        if position == 0 {
+            self.first_timestamp = Some(batch.max_timestamp);
+        }
+        let mut largest = self.max_timestamp()?;
+        if batch.max_timestamp > largest.timestamp {
+            largest = TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset };
+            self.max_timestamp = Some(largest);
+        }
+        if self.bytes_since_index_entry > interval_bytes {
+            self.offset_index.append(batch.last_offset, position)?;
+            self.time_index.maybe_append(largest)?;
+            self.bytes_since_index_entry = 0;
+        }
+        self.bytes_since_index_entry += batch.size_bytes as u64;
+        Ok(())
+    }
+}
+
+/// What [`Segment::should_roll`] goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct RollParameters {
+    /// `segment.bytes`.
+    pub segment_bytes: u64,
+    /// `segment.ms`.
+    pub segment_ms: i64,
+    /// Bytes about to be appended.
+    pub append_bytes: u64,
+    /// Largest timestamp about to be appended.
+    pub max_timestamp: i64,
+    /// Last offset about to be appended.
+    pub last_offset: i64,
+    /// Wall clock, milliseconds since the epoch.
+    pub now_ms: i64,
+}

@@ -1,1 +1,209 @@
-//! Hand-made Arrow PyCapsules.
+//! Arrow data to Python by the PyCapsule interface, with capsules made by hand.
+//!
+//! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>. A capsule holds the C
+//! struct itself. A consumer moves the content out and leaves `release` null; when none did, dropping the
+//! capsule drops the struct, which releases it.
+use crate::errors::PyLogError;
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StructArray};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use kraftlog_log::Error;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyTuple};
+use std::sync::{Mutex, PoisonError};
+
+fn arrow_error(error: ArrowError) -> PyErr {
+    PyLogError(Error::Invalid(error.to_string())).into()
+}
+
+pub(crate) fn schema_capsule<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyCapsule>> {
+    let schema = FFI_ArrowSchema::try_from(schema).map_err(arrow_error)?;
+    PyCapsule::new_with_value(py, schema, c"arrow_schema")
+}
+
+fn array_capsules<'py>(
+    py: Python<'py>,
+    schema: FFI_ArrowSchema,
+    array: &dyn Array,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let schema = PyCapsule::new_with_value(py, schema, c"arrow_schema")?;
+    let array = PyCapsule::new_with_value(py, FFI_ArrowArray::new(&array.to_data()), c"arrow_array")?;
+    PyTuple::new(py, [schema, array])
+}
+
+/// Rows in columns, for any reader of the Arrow PyCapsule interface.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+pub(crate) struct ArrowBatch(pub(crate) RecordBatch);
+
+#[pymethods]
+impl ArrowBatch {
+    #[getter]
+    fn num_rows(&self) -> usize {
+        self.0.num_rows()
+    }
+
+    #[getter]
+    fn column_names(&self) -> Vec<String> {
+        self.0.schema_ref().fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.num_rows()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<ArrowBatch {} rows: {}>", self.0.num_rows(), self.column_names().join(", "))
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        schema_capsule(py, self.0.schema_ref())
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let _ = requested_schema;
+        let schema = FFI_ArrowSchema::try_from(self.0.schema_ref().as_ref()).map_err(arrow_error)?;
+        array_capsules(py, schema, &StructArray::from(self.0.clone()))
+    }
+}
+
+/// One Arrow array, for any reader of the Arrow PyCapsule interface.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+pub(crate) struct ArrowArray {
+    pub(crate) array: ArrayRef,
+}
+
+impl ArrowArray {
+    fn schema(&self) -> PyResult<FFI_ArrowSchema> {
+        let field = Field::new("", self.array.data_type().clone(), true);
+        FFI_ArrowSchema::try_from(&field).map_err(arrow_error)
+    }
+}
+
+#[pymethods]
+impl ArrowArray {
+    fn __len__(&self) -> usize {
+        self.array.len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<ArrowArray {} x {}>", self.array.len(), self.array.data_type())
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        PyCapsule::new_with_value(py, self.schema()?, c"arrow_schema")
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let _ = requested_schema;
+        array_capsules(py, self.schema()?, &self.array)
+    }
+}
+
+/// Gives Arrow batches until there are no more.
+pub(crate) trait BatchSource: Send {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error>;
+}
+
+type OpenSource = Box<dyn Fn() -> Box<dyn BatchSource> + Send + Sync>;
+
+/// A scan that starts anew for each consumer.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+pub(crate) struct ArrowStream {
+    schema: SchemaRef,
+    open: OpenSource,
+}
+
+impl ArrowStream {
+    pub(crate) fn new(
+        schema: SchemaRef,
+        open: impl Fn() -> Box<dyn BatchSource> + Send + Sync + 'static,
+    ) -> Self {
+        Self { schema, open: Box::new(open) }
+    }
+}
+
+#[pymethods]
+impl ArrowStream {
+    #[getter]
+    fn column_names(&self) -> Vec<String> {
+        self.schema.fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<ArrowStream {}>", self.column_names().join(", "))
+    }
+
+    fn __iter__(&self) -> ArrowBatchIterator {
+        ArrowBatchIterator(Mutex::new((self.open)()))
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        schema_capsule(py, &self.schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema;
+        let reader = SourceReader { schema: self.schema.clone(), source: (self.open)() };
+        PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
+    }
+}
+
+/// A source as the C stream wants it.
+struct SourceReader {
+    schema: SchemaRef,
+    source: Box<dyn BatchSource>,
+}
+
+impl Iterator for SourceReader {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.source.next_batch().map_err(|error| ArrowError::ExternalError(Box::new(error))).transpose()
+    }
+}
+
+impl RecordBatchReader for SourceReader {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
+
+/// One pass over a stream.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+pub(crate) struct ArrowBatchIterator(Mutex<Box<dyn BatchSource>>);
+
+#[pymethods]
+impl ArrowBatchIterator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<ArrowBatch>> {
+        let batch = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).next_batch());
+        Ok(batch.map_err(PyLogError)?.map(ArrowBatch))
+    }
+}
+
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<ArrowBatch>()?;
+    m.add_class::<ArrowArray>()?;
+    m.add_class::<ArrowStream>()?;
+    m.add_class::<ArrowBatchIterator>()?;
+    Ok(())
+}

@@ -1,5 +1,301 @@
+//! Record batches and log directories as Arrow.
+use crate::arrow::{ArrowArray, ArrowBatch, ArrowStream, BatchSource};
+use crate::errors::PyLogError;
+use arrow_array::{Array, ListArray, RecordBatch, StructArray};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::Field;
+use kraftlog_log::batch::next_batch;
+use kraftlog_log::columns::{
+    BatchCursor, BinaryType, ColumnOptions, ColumnsDecoder, Progress, TimestampUnit,
+};
+use kraftlog_log::scan::{self, PartitionScan};
+use kraftlog_log::{Error, Result};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyDict, PyList};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
-pub(crate) fn register(_m: &Bound<'_, PyModule>) -> PyResult<()> {
+/// Keeps a Python buffer exported while Arrow refers to its bytes.
+struct Exported(#[allow(dead_code)] PyBuffer<u8>);
+
+/// The bytes of a Python object: shared when it says that nobody writes to them, else copied.
+pub(crate) fn arrow_buffer(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
+    let buffer = PyBuffer::<u8>::get(object)?;
+    if !buffer.readonly() || !buffer.is_c_contiguous() {
+        return Ok(Buffer::from_vec(buffer.to_vec(py)?));
+    }
+    let size = buffer.len_bytes();
+    let Some(start) = NonNull::new(buffer.buf_ptr().cast::<u8>()).filter(|_| size > 0) else {
+        return Ok(Buffer::from_vec(Vec::<u8>::new()));
+    };
+    // SAFETY: the exporter keeps `size` contiguous read-only bytes at `start` until the export is
+    // released, which `Exported` does when the last Arrow buffer goes.
+    Ok(unsafe { Buffer::from_custom_allocation(start, size, Arc::new(Exported(buffer))) })
+}
+
+fn binary_type(name: &str) -> PyResult<BinaryType> {
+    match name {
+        "binary" => Ok(BinaryType::Binary),
+        "large_binary" => Ok(BinaryType::LargeBinary),
+        "binary_view" => Ok(BinaryType::BinaryView),
+        _ => Err(PyValueError::new_err(format!(
+            "binary_type is binary, large_binary or binary_view, not {name:?}"
+        ))),
+    }
+}
+
+fn timestamp_unit(name: &str) -> PyResult<TimestampUnit> {
+    match name {
+        "ms" => Ok(TimestampUnit::Millisecond),
+        "us" => Ok(TimestampUnit::Microsecond),
+        _ => Err(PyValueError::new_err(format!("timestamp_unit is ms or us, not {name:?}"))),
+    }
+}
+
+/// Column options from keyword arguments; those that are left out keep their defaults.
+pub(crate) fn column_options(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<ColumnOptions> {
+    let mut options = ColumnOptions::default();
+    for (name, value) in kwargs.into_iter().flatten() {
+        let name: PyBackedStr = name.extract()?;
+        match &*name {
+            "columns" => {
+                if let Some(columns) = value.extract::<Option<Vec<PyBackedStr>>>()? {
+                    options.columns = ColumnOptions::parse_columns(&columns).map_err(value_error)?;
+                }
+            }
+            "binary_type" => options.binary_type = binary_type(&value.extract::<PyBackedStr>()?)?,
+            "timestamp_unit" => options.timestamp_unit = timestamp_unit(&value.extract::<PyBackedStr>()?)?,
+            "topic_dictionary" => options.topic_dictionary = value.extract()?,
+            "empty_headers_null" => options.empty_headers_null = value.extract()?,
+            "topic" => {
+                options.topic = value.extract::<Option<PyBackedStr>>()?.map(|topic| Arc::from(&*topic))
+            }
+            "partition" => options.partition = value.extract()?,
+            "batch_rows" => options.batch_rows = positive(&name, &value)?,
+            "batch_bytes" => options.batch_bytes = positive(&name, &value)?,
+            "check_crc" => options.check_crc = value.extract()?,
+            "include_control" => options.include_control = value.extract()?,
+            "start_offset" => options.start_offset = value.extract::<Option<i64>>()?.unwrap_or(i64::MIN),
+            "end_offset" => options.end_offset = value.extract::<Option<i64>>()?.unwrap_or(i64::MAX),
+            "from_timestamp" => options.from_timestamp = value.extract::<Option<i64>>()?.unwrap_or(i64::MIN),
+            "to_timestamp" => options.to_timestamp = value.extract::<Option<i64>>()?.unwrap_or(i64::MAX),
+            other => return Err(PyTypeError::new_err(format!("unexpected keyword argument {other:?}"))),
+        }
+    }
+    Ok(options)
+}
+
+fn value_error(error: Error) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn positive(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+    match value.extract::<usize>() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(PyValueError::new_err(format!("{name} has to be at least 1"))),
+    }
+}
+
+/// Adds all whole batches of `buffer`; a truncated one at the end is left out.
+fn decode_all(decoder: &mut ColumnsDecoder, buffer: &Buffer) -> Result<()> {
+    let mut position = 0;
+    while let Some(batch) = next_batch(buffer, position)? {
+        let mut cursor = BatchCursor::default();
+        if decoder.decode(&batch, buffer, &mut cursor)? == Progress::Full {
+            return Err(Error::Invalid(format!(
+                "more than {} bytes of records for one Arrow batch",
+                ColumnOptions::BATCH_BYTES_MAX
+            )));
+        }
+        position += batch.bytes().len();
+    }
+    Ok(())
+}
+
+/// A decoder that puts everything into one Arrow batch.
+fn whole_decoder(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<ColumnsDecoder> {
+    let mut options = column_options(kwargs)?;
+    options.batch_rows = i32::MAX as usize;
+    options.batch_bytes = ColumnOptions::BATCH_BYTES_MAX;
+    Ok(ColumnsDecoder::new(Arc::new(options)))
+}
+
+#[pyfunction]
+#[pyo3(signature = (data, **options))]
+fn decode_batches(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<ArrowBatch> {
+    let mut decoder = whole_decoder(options)?;
+    let buffers = match data.cast::<PyList>() {
+        Ok(list) => list.iter().map(|item| arrow_buffer(py, &item)).collect::<PyResult<Vec<_>>>()?,
+        Err(_) => vec![arrow_buffer(py, data)?],
+    };
+    let rows = py.detach(move || {
+        decoder.expect_bytes(buffers.iter().map(Buffer::len).sum());
+        for buffer in &buffers {
+            decode_all(&mut decoder, buffer)?;
+        }
+        decoder.finish()
+    });
+    Ok(ArrowBatch(rows.map_err(PyLogError)?))
+}
+
+#[pyfunction]
+#[pyo3(signature = (data, **options))]
+fn decode_batches_nested(
+    py: Python<'_>,
+    data: &Bound<'_, PyList>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<ArrowArray> {
+    let mut decoder = whole_decoder(options)?;
+    let cells = data
+        .iter()
+        .map(|item| if item.is_none() { Ok(None) } else { arrow_buffer(py, &item).map(Some) })
+        .collect::<PyResult<Vec<_>>>()?;
+    let list = py.detach(move || {
+        let mut ends = Vec::with_capacity(cells.len() + 1);
+        ends.push(0i32);
+        for cell in cells.iter() {
+            if let Some(buffer) = cell {
+                decode_all(&mut decoder, buffer)?;
+            }
+            ends.push(decoder.rows() as i32);
+        }
+        let nulls: NullBuffer = cells.iter().map(Option::is_some).collect();
+        let items = StructArray::from(decoder.finish()?);
+        let field = Field::new("element", items.data_type().clone(), true);
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+        ListArray::try_new(Arc::new(field), offsets, Arc::new(items), Some(nulls))
+            .map_err(|error| Error::Invalid(error.to_string()))
+    });
+    Ok(ArrowArray { array: Arc::new(list.map_err(PyLogError)?) })
+}
+
+/// Partition directories one after the other.
+struct DirectoriesScan {
+    sources: VecDeque<Source>,
+    options: Arc<ColumnOptions>,
+    current: Option<PartitionScan>,
+}
+
+/// A partition directory, what to call it, and which offsets of it to read.
+#[derive(Clone)]
+struct Source {
+    directory: PathBuf,
+    topic: Option<Arc<str>>,
+    partition: Option<i32>,
+    start_offset: i64,
+    end_offset: i64,
+}
+
+impl BatchSource for DirectoriesScan {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let found = self.find_batch();
+        if found.is_err() {
+            self.sources.clear();
+            self.current = None;
+        }
+        found
+    }
+}
+
+impl DirectoriesScan {
+    fn find_batch(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(scan) = &mut self.current {
+                if let Some(batch) = scan.next_batch()? {
+                    return Ok(Some(batch));
+                }
+                self.current = None;
+            }
+            let Some(source) = self.sources.pop_front() else { return Ok(None) };
+            let mut options = self.options.as_ref().clone();
+            options.start_offset = options.start_offset.max(source.start_offset);
+            options.end_offset = options.end_offset.min(source.end_offset);
+            options.topic = source.topic;
+            options.partition = source.partition;
+            self.current = Some(PartitionScan::open(&source.directory, Arc::new(options))?);
+        }
+    }
+}
+
+/// Base offset of the segment, first offset, exclusive end offset, byte position, bytes.
+type SplitTuple = (i64, i64, i64, u64, u64);
+type SourceTuple = (PathBuf, Option<String>, Option<i32>, Option<i64>, Option<i64>);
+
+#[pyfunction]
+#[pyo3(signature = (sources, **options))]
+fn scan_stream(sources: Vec<SourceTuple>, options: Option<&Bound<'_, PyDict>>) -> PyResult<ArrowStream> {
+    let options = Arc::new(column_options(options)?);
+    let sources: VecDeque<Source> = sources
+        .into_iter()
+        .map(|(directory, topic, partition, start_offset, end_offset)| Source {
+            directory,
+            topic: topic.map(Arc::from),
+            partition,
+            start_offset: start_offset.unwrap_or(i64::MIN),
+            end_offset: end_offset.unwrap_or(i64::MAX),
+        })
+        .collect();
+    let schema = options.schema();
+    Ok(ArrowStream::new(schema, move || {
+        Box::new(DirectoriesScan { sources: sources.clone(), options: options.clone(), current: None })
+    }))
+}
+
+#[pyfunction]
+fn list_segments(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<(i64, PathBuf, u64)>> {
+    let segments = py.detach(|| scan::list_segments(&directory)).map_err(PyLogError)?;
+    Ok(segments.into_iter().map(|segment| (segment.base_offset, segment.path, segment.size_bytes)).collect())
+}
+
+#[pyfunction]
+fn log_end_offset(py: Python<'_>, directory: PathBuf) -> PyResult<i64> {
+    let end = py.detach(|| scan::log_end_offset(&scan::list_segments(&directory)?));
+    Ok(end.map_err(PyLogError)?)
+}
+
+#[pyfunction]
+#[pyo3(signature = (directory, *, split_bytes, start_offset=None, end_offset=None))]
+fn plan_splits(
+    py: Python<'_>,
+    directory: PathBuf,
+    split_bytes: u64,
+    start_offset: Option<i64>,
+    end_offset: Option<i64>,
+) -> PyResult<Vec<SplitTuple>> {
+    let (start, end) = (start_offset.unwrap_or(i64::MIN), end_offset.unwrap_or(i64::MAX));
+    let splits = py
+        .detach(|| scan::plan_splits(&scan::list_segments(&directory)?, split_bytes, start, end))
+        .map_err(PyLogError)?;
+    Ok(splits
+        .into_iter()
+        .map(|split| {
+            (
+                split.segment_base_offset,
+                split.start_offset,
+                split.end_offset,
+                split.position,
+                split.size_bytes,
+            )
+        })
+        .collect())
+}
+
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    crate::arrow::register(m)?;
+    m.add_function(wrap_pyfunction!(decode_batches, m)?)?;
+    m.add_function(wrap_pyfunction!(decode_batches_nested, m)?)?;
+    m.add_function(wrap_pyfunction!(scan_stream, m)?)?;
+    m.add_function(wrap_pyfunction!(list_segments, m)?)?;
+    m.add_function(wrap_pyfunction!(log_end_offset, m)?)?;
+    m.add_function(wrap_pyfunction!(plan_splits, m)?)?;
     Ok(())
 }

@@ -260,6 +260,24 @@ struct Large {
     filled: usize,
 }
 
+impl Large {
+    /// Make room for `capacity` bytes, or for the whole frame when that is less.
+    fn grow(&mut self, py: Python<'_>, capacity: usize) -> PyResult<()> {
+        let capacity = self.size.min(capacity);
+        if self.memory.bind(py).resize(capacity).is_ok() {
+            return Ok(());
+        }
+        // Somebody still holds the view of an earlier `get_buffer`, so that the memory cannot move.
+        let memory = PyByteArray::new(py, &[]);
+        memory.resize(capacity)?;
+        // SAFETY: the GIL is held and no Python code runs while the slice exists.
+        let old = unsafe { self.memory.bind(py).as_bytes() };
+        copy_into(&memory, 0, old.get(..self.filled).unwrap_or(old))?;
+        self.memory = memory.unbind();
+        Ok(())
+    }
+}
+
 /// Cuts the bytes of one connection into frames.
 ///
 /// Use either `feed` or the pair of an `asyncio.BufferedProtocol`, `get_buffer` and `buffer_updated`. Memory
@@ -374,9 +392,11 @@ impl FrameReader {
         let mut state = self.state();
         if let Some(large) = state.large.as_mut() {
             let memory = large.memory.bind(py);
-            if large.filled == memory.len() {
-                memory.resize(large.size.min(large.filled.saturating_mul(2)))?;
+            if large.filled < memory.len() {
+                return tail(memory, large.filled, memory.len());
             }
+            large.grow(py, large.filled.saturating_mul(2))?;
+            let memory = large.memory.bind(py);
             return tail(memory, large.filled, memory.len());
         }
         tail(state.scratch.bind(py), state.filled, SCRATCH_SIZE)
@@ -415,16 +435,15 @@ impl FrameReader {
         let state = &mut *state;
         while !rest.is_empty() {
             if let Some(large) = state.large.as_mut() {
-                let memory = large.memory.bind(py);
                 let count = rest.len().min(large.size - large.filled);
                 let (part, after) = rest.split_at(count);
-                if memory.len() < large.filled + count {
-                    memory.resize(large.size.min((large.filled + count).saturating_mul(2)))?;
+                if large.memory.bind(py).len() < large.filled + count {
+                    large.grow(py, (large.filled + count).saturating_mul(2))?;
                 }
-                copy_into(memory, large.filled, part)?;
+                copy_into(large.memory.bind(py), large.filled, part)?;
                 large.filled += count;
                 if large.filled == large.size {
-                    frames.append(memory)?;
+                    frames.append(&large.memory)?;
                     state.large = None;
                 }
                 rest = after;

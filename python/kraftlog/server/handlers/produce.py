@@ -182,8 +182,7 @@ def _refuse_batch(context: RequestContext, partition: Partition, records: Any) -
     if batch_bytes < size_bytes and batch_bytes >= _BATCH_OVERHEAD_BYTES:
         return (
             ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {version} are only allowed to contain exactly one record batch"
-            " per partition",
+            f"Produce requests with version {version} are allowed exactly one record batch per partition",
         )
     if version < 7 and records[22] & 7 == _ZSTD:
         return (

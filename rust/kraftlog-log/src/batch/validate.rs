@@ -18,6 +18,9 @@ const INVALID_TIMESTAMP: i16 = 32;
 const UNSUPPORTED_COMPRESSION_TYPE: i16 = 76;
 const INVALID_RECORD: i16 = 87;
 
+/// Refused records that are named to the producer; the answer to a bad batch stays small.
+const RECORD_ERRORS_MAX: usize = 1000;
+
 /// Who built the batch, as in Kafka's `AppendOrigin`: clients are trusted least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RecordOrigin {
@@ -266,10 +269,11 @@ impl TimestampLimits {
     }
 }
 
-/// Records refused one by one: the batch is refused as a whole, with all of them named.
+/// Records refused one by one: the batch is refused as a whole, with up to [`RECORD_ERRORS_MAX`] of them named.
 #[derive(Default)]
 struct Refused {
     code: i16,
+    count: usize,
     records: Vec<(i32, String)>,
 }
 
@@ -280,15 +284,17 @@ impl Refused {
         if self.code != INVALID_TIMESTAMP {
             self.code = code;
         }
-        self.records.push((index, reason()));
+        self.count += 1;
+        if self.records.len() < RECORD_ERRORS_MAX {
+            self.records.push((index, reason()));
+        }
     }
 
     fn into_result(self) -> Result<()> {
         let Some((index, first)) = self.records.first() else {
             return Ok(());
         };
-        let reason =
-            format!("{} of the batch's records refused; record {index}: {first}", self.records.len());
+        let reason = format!("{} of the batch's records refused; record {index}: {first}", self.count);
         Err(Error::Rejected { code: self.code, reason, record_errors: self.records })
     }
 }

@@ -1,0 +1,306 @@
+"""``kraftlog.Broker``: a whole node inside your own process, synchronous or on your own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from kraftlog.errors import KafkaError, NodeClosedError
+
+if TYPE_CHECKING:
+    from kraftlog.server.node import Node
+
+__all__ = ["AsyncBroker", "Broker"]
+
+T = TypeVar("T")
+ConfigInput = str | int | float | bool
+
+CLOSE_TIMEOUT_S = 30.0
+
+
+class Broker:
+    """A single Kafka-compatible node that lives as long as a ``with`` block.
+
+    Used with ``with`` it runs on a thread and an event loop of its own, and its methods may be called from any
+    thread. Used with ``async with`` it runs on the caller's loop, and the block gets an :class:`AsyncBroker`. No
+    signal handlers are installed.
+
+    Args:
+        data_dir: Where the data lives; it is formatted when it is new. Without one, a temporary directory is used and
+            removed at the end, and acknowledgements do not wait for the disk (``log.flush.on.ack=false``).
+        config: Kafka's dotted keys.
+        port: Of the listener on 127.0.0.1; 0 takes a free one.
+        **settings: Kafka's keys with underscores for dots, such as ``auto_create_topics_enable=False``.
+
+    Example:
+        >>> import kraftlog
+        >>> with kraftlog.Broker() as broker:
+        ...     broker.create_topic("orders", partitions=3)
+        ...     host, port = broker.bootstrap_servers.split(":")
+        >>> host
+        '127.0.0.1'
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path | None = None,
+        *,
+        config: Mapping[str, ConfigInput] | None = None,
+        port: int = 0,
+        **settings: ConfigInput,
+    ) -> None:
+        changes = {key: _text(value) for key, value in (config or {}).items()}
+        changes.update({key.replace("_", "."): _text(value) for key, value in settings.items()})
+        self._embedded = _EmbeddedNode(data_dir, changes, port)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._close_lock = threading.Lock()
+        self._async: AsyncBroker | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` for clients."""
+        return self._embedded.running.bootstrap_servers
+
+    @property
+    def data_dir(self) -> Path:
+        """The log directory."""
+        return self._embedded.data_dir
+
+    def start(self) -> Self:
+        """Start on a thread of its own and wait until clients can connect.
+
+        Raises:
+            KraftlogError: The node cannot start; nothing is left behind.
+        """
+        started = threading.Event()
+        failure: list[BaseException] = []
+
+        async def serve() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._stop_requested = asyncio.Event()
+            try:
+                await self._embedded.start()
+            except BaseException as error:  # noqa: BLE001  handed to the thread that waits
+                failure.append(error)
+                started.set()
+                return
+            started.set()
+            await self._stop_requested.wait()
+            await self._embedded.stop()
+
+        def run() -> None:
+            asyncio.run(serve())
+
+        self._thread = threading.Thread(target=run, name="kraftlog-broker", daemon=True)
+        self._thread.start()
+        started.wait()
+        if failure:
+            self._thread.join()
+            self._thread = None
+            raise failure[0]
+        return self
+
+    def close(self) -> None:
+        """Stop gracefully and remove a temporary directory; a second call does nothing."""
+        with self._close_lock:
+            thread, loop = self._thread, self._loop
+            if thread is None or loop is None:
+                return
+            self._thread = None
+            loop.call_soon_threadsafe(self._stop_requested.set)
+            thread.join()
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, ConfigInput] | None = None,
+        *,
+        timeout_s: float = CLOSE_TIMEOUT_S,
+    ) -> None:
+        """Create a topic and wait until it can be used.
+
+        Raises:
+            KafkaError: As CreateTopics answers, such as TOPIC_ALREADY_EXISTS.
+            NodeClosedError: The broker is not running.
+        """
+        self._call(self._embedded.create_topic(name, partitions, config), timeout_s)
+
+    def delete_topic(self, name: str, *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Delete a topic.
+
+        Raises:
+            KafkaError: As DeleteTopics answers, such as UNKNOWN_TOPIC_OR_PARTITION.
+            NodeClosedError: The broker is not running.
+        """
+        self._call(self._embedded.delete_topic(name), timeout_s)
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.close()
+
+    async def __aenter__(self) -> AsyncBroker:
+        """Start on the running loop."""
+        await self._embedded.start()
+        self._async = AsyncBroker(self._embedded)
+        return self._async
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        await self._embedded.stop()
+
+    def _call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        if self._thread is None or self._loop is None:
+            coroutine.close()
+            msg = "the broker is not running; inside `async with` use the object the block gives"
+            raise NodeClosedError(msg)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout_s)
+
+
+class AsyncBroker:
+    """A broker on the caller's event loop; made by ``async with kraftlog.Broker()``."""
+
+    def __init__(self, embedded: _EmbeddedNode) -> None:
+        self._embedded = embedded
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` for clients."""
+        return self._embedded.running.bootstrap_servers
+
+    @property
+    def data_dir(self) -> Path:
+        """The log directory."""
+        return self._embedded.data_dir
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, ConfigInput] | None = None
+    ) -> None:
+        """Create a topic and wait until it can be used.
+
+        Raises:
+            KafkaError: As CreateTopics answers, such as TOPIC_ALREADY_EXISTS.
+            NodeClosedError: The broker is not running.
+        """
+        await self._embedded.create_topic(name, partitions, config)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic.
+
+        Raises:
+            KafkaError: As DeleteTopics answers, such as UNKNOWN_TOPIC_OR_PARTITION.
+            NodeClosedError: The broker is not running.
+        """
+        await self._embedded.delete_topic(name)
+
+    async def close(self) -> None:
+        """Stop gracefully; a second call does nothing."""
+        await self._embedded.stop()
+
+
+class _EmbeddedNode:
+    """What both faces share: the directory and the node."""
+
+    def __init__(self, data_dir: str | Path | None, changes: Mapping[str, str], port: int) -> None:
+        self._given_data_dir = Path(data_dir) if data_dir is not None else None
+        self._data_dir = self._given_data_dir
+        self._changes = changes
+        self._port = port
+        self._node: Node | None = None
+
+    @property
+    def data_dir(self) -> Path:
+        if self._data_dir is None:
+            msg = "the broker has no data directory before it starts"
+            raise NodeClosedError(msg)
+        return self._data_dir
+
+    @property
+    def running(self) -> Node:
+        if self._node is None:
+            msg = "the broker is not running"
+            raise NodeClosedError(msg)
+        return self._node
+
+    async def start(self) -> None:
+        from kraftlog.server.config import NodeConfig
+        from kraftlog.server.node import Node
+        from kraftlog.server.standalone import format_when_needed, standalone_properties
+
+        if self._given_data_dir is None:
+            self._data_dir = Path(tempfile.mkdtemp(prefix="kraftlog-"))
+        try:
+            config = NodeConfig(
+                standalone_properties(
+                    self.data_dir,
+                    port=self._port,
+                    is_durable=self._given_data_dir is not None,
+                    changes=self._changes,
+                )
+            )
+            format_when_needed(config)
+            node = Node(config)
+            await node.start()
+        except BaseException:
+            self._remove_temporary()
+            raise
+        self._node = node
+
+    async def stop(self) -> None:
+        node, self._node = self._node, None
+        if node is not None:
+            await node.stop()
+            self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
+        if self._given_data_dir is None and self._data_dir is not None:
+            shutil.rmtree(self._data_dir, ignore_errors=True)
+
+    async def create_topic(self, name: str, partitions: int, config: Mapping[str, ConfigInput] | None) -> None:
+        from kraftlog.wire.messages.create_topics import CreateTopicsRequest
+
+        request = CreateTopicsRequest(
+            topics=[
+                CreateTopicsRequest.CreatableTopic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=-1,
+                    configs=[
+                        CreateTopicsRequest.CreatableTopicConfig(name=key, value=_text(value))
+                        for key, value in (config or {}).items()
+                    ],
+                )
+            ]
+        )
+        response = await self.running.metadata.submit(lambda core, now_ms: core.create_topics(request, now_ms))
+        for topic in response.topics:
+            if topic.error_code:
+                raise KafkaError(topic.error_code, topic.error_message)
+
+    async def delete_topic(self, name: str) -> None:
+        from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
+
+        request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name=name)])
+        response = await self.running.metadata.submit(lambda core, now_ms: core.delete_topics(request, now_ms))
+        for topic in response.responses:
+            if topic.error_code:
+                raise KafkaError(topic.error_code, topic.error_message)
+
+
+def _text(value: ConfigInput) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,60 @@
+"""The ``kraftlog`` command: finds the subcommand's module and runs it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from kraftlog.errors import KraftlogError
+
+__all__ = ["main"]
+
+# Subcommand -> (module, one line of help). A module has add_arguments(parser) and run(args) -> exit status.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "dev": ("kraftlog.cli.dev", "start a single node on this machine, ready for clients"),
+    "dump-log": ("kraftlog.cli.dump_log", "print the batches and records of log files"),
+    "server-start": ("kraftlog.cli.server_start", "start a node from a server.properties file"),
+    "storage": ("kraftlog.cli.storage", "format log directories and look at them"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: Without the program's name; those of the process when absent.
+
+    Returns:
+        The exit status: 0 when all went well, 1 when it failed with a message, 2 for wrong usage.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="kraftlog", description="An embeddable, Kafka-wire-compatible replicated log."
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, summary) in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        # Only the asked-for module is imported: the others may need extras.
+        if name in given[:1]:
+            loaded = import_module(module)
+            if not hasattr(loaded, "add_arguments"):
+                # It reads its arguments itself, in the words of Kafka's own tool.
+                return int(loaded.main(given[1:]))
+            loaded.add_arguments(command)
+            command.set_defaults(run=loaded.run)
+    parsed = parser.parse_args(given)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        return int(parsed.run(parsed))
+    except KraftlogError as error:
+        print(f"kraftlog {parsed.command}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,269 @@
+"""Changing dynamic settings, and what settings are in effect."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kraftlog.config_table import (
+    broker_config,
+    config_text,
+    group_config,
+    parse_value,
+    topic_config,
+    topic_config_default,
+    validate_dynamic_broker_configs,
+    validate_topic_configs,
+)
+from kraftlog.controller.config_image import ConfigResourceType
+from kraftlog.controller.image import MetadataImage, VersionedRecord
+from kraftlog.controller.result import ControllerResult
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kraftlog.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kraftlog.wire.messages.metadata_records import ConfigRecord
+
+__all__ = ["MIN_INSYNC_REPLICAS", "ConfigControl"]
+
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+class ConfigControl:
+    """The config operations; they read the image and answer with records.
+
+    Args:
+        image: The controller's image.
+        static_broker_configs: What the node's own properties set explicitly, by broker key.
+    """
+
+    def __init__(self, image: MetadataImage, static_broker_configs: Mapping[str, str]) -> None:
+        self._image = image
+        self.static_broker_configs = static_broker_configs
+
+    # What is in effect
+
+    def _broker_values(self) -> dict[str, str]:
+        return {**self.static_broker_configs, **self._image.configs.get(ConfigResourceType.BROKER, "")}
+
+    def topic_default(self, name: str) -> str | None:
+        """The text a topic key has where the topic does not set it."""
+        return topic_config_default(name, self._broker_values())
+
+    def topic_value(self, topic: str, name: str) -> str | None:
+        """The text a topic key has for this topic."""
+        own = self._image.configs.get(ConfigResourceType.TOPIC, topic).get(name)
+        return self.topic_default(name) if own is None else own
+
+    def _static_int(self, name: str) -> int:
+        definition = broker_config(name)
+        text = self._broker_values().get(name) or (definition.default_text if definition is not None else None)
+        return int(text or 1)
+
+    @property
+    def default_partition_count(self) -> int:
+        """num.partitions."""
+        return self._static_int("num.partitions")
+
+    @property
+    def default_replication_factor(self) -> int:
+        """default.replication.factor."""
+        return self._static_int("default.replication.factor")
+
+    def min_isr(self, topic: str) -> int:
+        """Effective min.insync.replicas of a topic."""
+        return int(self.topic_value(topic, MIN_INSYNC_REPLICAS) or 1)
+
+    def is_unclean_election_allowed(self, topic: str) -> bool:
+        """Effective unclean.leader.election.enable of a topic."""
+        return (self.topic_value(topic, UNCLEAN_ELECTION) or "false").strip().lower() == "true"
+
+    @property
+    def is_elr_enabled(self) -> bool:
+        """Whether eligible leader replicas are kept (KIP-966)."""
+        return self._image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
+
+    # Changes
+
+    def incremental_alter_configs(
+        self, request: IncrementalAlterConfigsRequest
+    ) -> ControllerResult[IncrementalAlterConfigsResponse]:
+        """SET, DELETE, APPEND, SUBTRACT; each resource gets its own result."""
+        results: list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = []
+        records: list[VersionedRecord] = []
+        counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+        done: set[tuple[int, str]] = set()
+        for resource in request.resources:
+            key = (resource.resource_type, resource.resource_name)
+            if key in done:
+                continue
+            done.add(key)
+            code, message = ErrorCode.NONE, None
+            try:
+                if counts[key] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                _check_unique([config.name for config in resource.configs])
+                wanted = {config.name: self._incremental_value(key, config) for config in resource.configs}
+                records += self._change(key, wanted)
+            except KafkaError as error:
+                code, message = error.code, error.message
+            results.append(
+                IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                    error_code=code, error_message=message, resource_type=key[0], resource_name=key[1]
+                )
+            )
+        response = IncrementalAlterConfigsResponse(responses=tuple(results))
+        return ControllerResult(response, () if request.validate_only else records)
+
+    def alter_configs(self, request: AlterConfigsRequest) -> ControllerResult[AlterConfigsResponse]:
+        """The older form: what a resource's settings are to be altogether."""
+        results: list[AlterConfigsResponse.AlterConfigsResourceResponse] = []
+        records: list[VersionedRecord] = []
+        counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+        done: set[tuple[int, str]] = set()
+        for resource in request.resources:
+            key = (resource.resource_type, resource.resource_name)
+            if key in done:
+                continue
+            done.add(key)
+            code, message = ErrorCode.NONE, None
+            try:
+                if counts[key] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                _check_unique([config.name for config in resource.configs])
+                wanted: dict[str, str | None] = {config.name: config.value for config in resource.configs}
+                missing = [name for name, value in wanted.items() if value is None]
+                if missing:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(missing)}")
+                for name in self._image.configs.get(*key):
+                    # A cluster-wide minimum has to stay where eligible leader replicas are kept.
+                    if not (
+                        self.is_elr_enabled and key == (ConfigResourceType.BROKER, "") and name == MIN_INSYNC_REPLICAS
+                    ):
+                        wanted.setdefault(name, None)
+                records += self._change(key, wanted)
+            except KafkaError as error:
+                code, message = error.code, error.message
+            results.append(
+                AlterConfigsResponse.AlterConfigsResourceResponse(
+                    error_code=code, error_message=message, resource_type=key[0], resource_name=key[1]
+                )
+            )
+        response = AlterConfigsResponse(responses=tuple(results))
+        return ControllerResult(response, () if request.validate_only else records)
+
+    def _incremental_value(
+        self, resource: tuple[int, str], config: IncrementalAlterConfigsRequest.AlterableConfig
+    ) -> str | None:
+        operation = config.config_operation
+        if operation not in {_SET, _DELETE, _APPEND, _SUBTRACT}:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation}")
+        if operation == _DELETE:
+            return None
+        if config.value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+        if operation == _SET:
+            return config.value
+        verb = "APPEND" if operation == _APPEND else "SUBTRACT"
+        where = "to" if operation == _APPEND else "from"
+        if not _is_list(resource[0], config.name):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Can't {verb} {where} key {config.name} because its type is not LIST."
+            )
+        current = self._image.configs.get(*resource).get(config.name)
+        if current is None:
+            current = self._default(resource[0], config.name) or ""
+        elements = [element.strip() for element in current.split(",") if element.strip()]
+        for element in config.value.split(","):
+            if operation == _APPEND and element not in elements:
+                elements.append(element)
+            elif operation == _SUBTRACT and element in elements:
+                elements.remove(element)
+        return ",".join(elements)
+
+    def _default(self, resource_type: int, name: str) -> str | None:
+        if resource_type == ConfigResourceType.TOPIC:
+            return self.topic_default(name)
+        definition = broker_config(name)
+        return None if definition is None else config_text(definition, definition.default)
+
+    def _change(self, resource: tuple[int, str], wanted: Mapping[str, str | None]) -> list[VersionedRecord]:
+        self._check_resource(resource)
+        current = self._image.configs.get(*resource)
+        changes = {name: value for name, value in wanted.items() if value != current.get(name)}
+        self._check_minimum(resource, wanted)
+        after = {name: value for name, value in {**current, **wanted}.items() if value is not None}
+        self._check_values(resource, after)
+        return [
+            (ConfigRecord(resource_type=resource[0], resource_name=resource[1], name=name, value=value), 0)
+            for name, value in changes.items()
+        ]
+
+    def _check_resource(self, resource: tuple[int, str]) -> None:
+        resource_type, name = resource
+        match resource_type:
+            case ConfigResourceType.TOPIC:
+                if self._image.topics.by_name(name) is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            case ConfigResourceType.BROKER:
+                if not name:
+                    return
+                try:
+                    broker_id = int(name)
+                except ValueError:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid broker name '{name}'") from None
+                if broker_id not in self._image.cluster.brokers | self._image.cluster.controllers:
+                    raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker_id} found.")
+            case ConfigResourceType.GROUP:
+                if not name:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+            case _:
+                kind = (
+                    resource_type
+                    if resource_type not in list(ConfigResourceType)
+                    else ConfigResourceType(resource_type).name
+                )
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unable to alter configs of resource type {kind}")
+
+    def _check_minimum(self, resource: tuple[int, str], wanted: Mapping[str, str | None]) -> None:
+        if not self.is_elr_enabled or resource[0] != ConfigResourceType.BROKER or MIN_INSYNC_REPLICAS not in wanted:
+            return
+        if resource[1]:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+            )
+        if wanted[MIN_INSYNC_REPLICAS] is None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+            )
+
+    def _check_values(self, resource: tuple[int, str], after: Mapping[str, str]) -> None:
+        match resource[0]:
+            case ConfigResourceType.TOPIC:
+                validate_topic_configs(after)
+            case ConfigResourceType.BROKER:
+                validate_dynamic_broker_configs(after, per_broker=bool(resource[1]))
+            case _:
+                for name, text in after.items():
+                    definition = group_config(name)
+                    if definition is None:
+                        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+                    parse_value(definition, text)
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(duplicates)}")
+
+
+def _is_list(resource_type: int, name: str) -> bool:
+    definition = topic_config(name) if resource_type == ConfigResourceType.TOPIC else broker_config(name)
+    return definition is not None and definition.is_list

@@ -1,0 +1,179 @@
+"""The controller core: the newest image, written or still on its way, and the operations on it.
+
+An operation reads the image and returns the records it wants; it changes nothing. Whoever calls it proposes the
+records to raft and, once they have their offsets, calls ``apply``: the next operation then sees them, before they are
+committed. Answers are held back until they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from kraftlog.controller.broker_control import BrokerControl
+from kraftlog.controller.config_control import ConfigControl
+from kraftlog.controller.feature_control import FeatureControl
+from kraftlog.controller.image import MetadataImage, VersionedRecord
+from kraftlog.controller.result import ControllerResult
+from kraftlog.controller.topic_control import TopicControl
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from kraftlog.wire.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from kraftlog.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kraftlog.wire.messages.metadata_records import NoOpRecord, ProducerIdsRecord
+from kraftlog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from kraftlog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from kraftlog.wire.struct import Message
+
+__all__ = ["PRODUCER_ID_BLOCK_SIZE", "ControllerConfig", "ControllerCore"]
+
+PRODUCER_ID_BLOCK_SIZE: Final = 1000
+_MAX_INT64: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """What a controller is told about its cluster.
+
+    Args:
+        cluster_id: Brokers of another one are refused.
+        static_broker_configs: What the node's own properties set explicitly, by broker key.
+    """
+
+    cluster_id: str
+    static_broker_configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class ControllerCore:
+    """The state machine of the metadata log on the leader.
+
+    Args (attributes):
+        image: Everything proposed so far.
+        next_offset: Offset the next record will get.
+    """
+
+    def __init__(self, config: ControllerConfig, image: MetadataImage, *, rng: Random) -> None:
+        self.image = image
+        self.next_offset = image.offset + 1
+        self.configs = ConfigControl(image, config.static_broker_configs)
+        self._topics = TopicControl(image, self.configs, rng)
+        self._brokers = BrokerControl(image, self.configs, config.cluster_id)
+        self._features = FeatureControl(image, self.configs)
+
+    def apply(self, records: Sequence[VersionedRecord], *, last_offset: int, epoch: int) -> None:
+        """The records were proposed and end at ``last_offset`` (inclusive)."""
+        for record, _ in records:
+            self.image.replay(record)
+        self.image.offset = last_offset
+        self.image.epoch = epoch
+        self.next_offset = last_offset + 1
+
+    def activate(self, bootstrap: Sequence[Message]) -> ControllerResult[None]:
+        """What a new leader writes before anything else."""
+        return ControllerResult(None, self._features.activation_records(bootstrap))
+
+    def create_topics(self, request: CreateTopicsRequest) -> ControllerResult[CreateTopicsResponse]:
+        """Create topics; each gets its own result."""
+        return self._topics.create_topics(request)
+
+    def delete_topics(self, request: DeleteTopicsRequest) -> ControllerResult[DeleteTopicsResponse]:
+        """Delete topics by name or id; each gets its own result."""
+        return self._topics.delete_topics(request)
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> ControllerResult[CreatePartitionsResponse]:
+        """Add partitions to topics; each topic gets its own result."""
+        return self._topics.create_partitions(request)
+
+    def incremental_alter_configs(
+        self, request: IncrementalAlterConfigsRequest
+    ) -> ControllerResult[IncrementalAlterConfigsResponse]:
+        """Change settings one by one; each resource gets its own result."""
+        return self.configs.incremental_alter_configs(request)
+
+    def alter_configs(self, request: AlterConfigsRequest) -> ControllerResult[AlterConfigsResponse]:
+        """Replace the settings of resources; each gets its own result."""
+        return self.configs.alter_configs(request)
+
+    def update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
+        """Change finalized feature levels, all or none."""
+        return self._features.update_features(request)
+
+    def register_broker(
+        self, request: BrokerRegistrationRequest, *, takes_over: bool = False
+    ) -> ControllerResult[BrokerRegistrationResponse]:
+        """Register a broker; see ``BrokerControl.register_broker``.
+
+        Raises:
+            KafkaError: The registration is refused.
+        """
+        return self._brokers.register_broker(request, next_offset=self.next_offset, takes_over=takes_over)
+
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> ControllerResult[UnregisterBrokerResponse]:
+        """Forget a broker.
+
+        Raises:
+            KafkaError: BROKER_ID_NOT_REGISTERED.
+        """
+        return self._brokers.unregister_broker(request)
+
+    def register_controller(
+        self, request: ControllerRegistrationRequest
+    ) -> ControllerResult[ControllerRegistrationResponse]:
+        """Register a controller."""
+        return self._brokers.register_controller(request)
+
+    def broker_heartbeat(self, request: BrokerHeartbeatRequest) -> ControllerResult[BrokerHeartbeatResponse]:
+        """Fence, unfence or shut down a broker.
+
+        Raises:
+            KafkaError: STALE_BROKER_EPOCH.
+        """
+        return self._brokers.broker_heartbeat(request)
+
+    def allocate_producer_ids(
+        self, request: AllocateProducerIdsRequest
+    ) -> ControllerResult[AllocateProducerIdsResponse]:
+        """Hand out a block of producer ids.
+
+        Raises:
+            KafkaError: STALE_BROKER_EPOCH, or UNKNOWN_SERVER_ERROR when there are no ids left.
+        """
+        broker = self.image.cluster.brokers.get(request.broker_id)
+        if broker is None or broker.epoch != request.broker_epoch:
+            found = "is not registered" if broker is None else f"has epoch {broker.epoch}"
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Expected broker epoch {request.broker_epoch}, but broker {request.broker_id} {found}",
+            )
+        start = self.image.producer_ids.next_id
+        if start > _MAX_INT64 - PRODUCER_ID_BLOCK_SIZE:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                "Exhausted all producerIds as the next block's end producerId"
+                f" has exceeded the int64 type limit: {start} + {PRODUCER_ID_BLOCK_SIZE}",
+            )
+        record = ProducerIdsRecord(
+            broker_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            next_producer_id=start + PRODUCER_ID_BLOCK_SIZE,
+        )
+        response = AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=PRODUCER_ID_BLOCK_SIZE)
+        return ControllerResult(response, [(record, 0)])
+
+    def no_op(self) -> ControllerResult[None]:
+        """A record that changes nothing, so that followers and tools see the log move."""
+        return ControllerResult(None, [(NoOpRecord(), 0)])

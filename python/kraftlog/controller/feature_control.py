@@ -1,0 +1,157 @@
+"""Finalized feature levels: the first records of a cluster, and later changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kraftlog.controller.config_control import MIN_INSYNC_REPLICAS, ConfigControl
+from kraftlog.controller.config_image import ConfigResourceType
+from kraftlog.controller.image import MetadataImage, VersionedRecord
+from kraftlog.controller.result import ControllerResult
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    FEATURES,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    metadata_version,
+    supported_ranges,
+    validate_dependencies,
+)
+from kraftlog.wire.messages.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+)
+from kraftlog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from kraftlog.wire.struct import Message
+
+__all__ = ["FeatureControl"]
+
+_UPGRADE: Final = 1
+_SAFE_DOWNGRADE: Final = 2
+_UNSAFE_DOWNGRADE: Final = 3
+
+
+class FeatureControl:
+    """The feature operations; they read the image and answer with records."""
+
+    def __init__(self, image: MetadataImage, configs: ConfigControl) -> None:
+        self._image = image
+        self._configs = configs
+
+    def activation_records(self, bootstrap: Sequence[Message]) -> list[VersionedRecord]:
+        """What a new leader writes before anything else.
+
+        An empty log gets the bootstrap records, in a metadata transaction where metadata.version has them; one whose
+        bootstrap never ended gets it aborted and written again; any other log gets nothing.
+        """
+        records: list[VersionedRecord] = []
+        if self._image.is_in_transaction:
+            records.append((AbortTransactionRecord(reason="the controller was restarted"), 0))
+        if not self._image.is_empty:
+            return records
+        levels = {record.name: record.feature_level for record in bootstrap if isinstance(record, FeatureLevelRecord)}
+        version = metadata_version(levels[METADATA_VERSION])
+        body: list[VersionedRecord] = [(record, 0) for record in bootstrap]
+        if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
+            body += self._elr_records()
+        if not version.is_metadata_transaction_supported:
+            return records + body
+        begin, end = BeginTransactionRecord(name="Bootstrap records"), EndTransactionRecord()
+        return [*records, (begin, 0), *body, (end, 0)]
+
+    def _elr_records(self) -> list[VersionedRecord]:
+        """Turning on eligible leader replicas fixes the cluster-wide minimum of in-sync replicas."""
+        if MIN_INSYNC_REPLICAS in self._image.configs.get(ConfigResourceType.BROKER, ""):
+            return []
+        value = self._configs.topic_default(MIN_INSYNC_REPLICAS) or "1"
+        record = ConfigRecord(
+            resource_type=ConfigResourceType.BROKER, resource_name="", name=MIN_INSYNC_REPLICAS, value=value
+        )
+        return [(record, 0)]
+
+    def update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
+        """Change levels; all of them, or none."""
+        records: list[VersionedRecord] = []
+        levels = dict(self._image.features)
+        for update in request.feature_updates:
+            try:
+                records += self._update(update, levels)
+            except KafkaError as error:
+                message = (
+                    f"The update failed for all features since the following feature had an error: {error.message}"
+                )
+                return ControllerResult(UpdateFeaturesResponse(error_code=error.code, error_message=message))
+        results = tuple(
+            UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message=None)
+            for update in request.feature_updates
+        )
+        response = UpdateFeaturesResponse(error_message=None, results=results)
+        return ControllerResult(response, () if request.validate_only else records)
+
+    def _update(self, update: UpdateFeaturesRequest.FeatureUpdateKey, levels: dict[str, int]) -> list[VersionedRecord]:
+        name, level = update.feature, update.max_version_level
+        current = levels.get(name, 0)
+        reason = self._refusal(name, level, current, update)
+        if reason is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {reason}"
+            )
+        if level == current:
+            return []
+        levels[name] = level
+        dependency = validate_dependencies(name, level, levels)
+        if dependency is not None:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, dependency)
+        records: list[VersionedRecord] = [(FeatureLevelRecord(name=name, feature_level=level), 0)]
+        if name == ELIGIBLE_LEADER_REPLICAS_VERSION and current == 0:
+            records += self._elr_records()
+        return records
+
+    def _refusal(
+        self, name: str, level: int, current: int, update: UpdateFeaturesRequest.FeatureUpdateKey
+    ) -> str | None:
+        if update.upgrade_type not in {_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE}:
+            return "The controller does not support the given upgrade type."
+        if name == KRAFT_VERSION or name not in {*FEATURES, METADATA_VERSION}:
+            return f"Local controller {'cannot change' if name == KRAFT_VERSION else 'does not support'} this feature."
+        if level < 0:
+            return "A feature version cannot be less than 0."
+        low, high = supported_ranges()[name]
+        if level and not low <= level <= high:
+            return f"Local controller only supports versions {low}-{high}"
+        for broker in self._image.cluster.brokers.values():
+            low, high = broker.features.get(name, (0, 0))
+            if level and not low <= level <= high:
+                return f"Broker {broker.broker_id} only supports versions {low}-{high}"
+        if level < current:
+            if update.upgrade_type == _UPGRADE:
+                return (
+                    "Can't downgrade the version of this feature without setting the upgrade type to either safe or"
+                    " unsafe downgrade."
+                )
+            if name == METADATA_VERSION:
+                return self._metadata_downgrade_refusal(level, current, update.upgrade_type)
+        elif level > current and update.upgrade_type != _UPGRADE:
+            return "Can't downgrade to a newer version."
+        return None
+
+    @staticmethod
+    def _metadata_downgrade_refusal(level: int, current: int, upgrade_type: int) -> str | None:
+        """A downgrade is safe only between levels that write the same records, and none of ours rewrites them."""
+        after, before = metadata_version(level), metadata_version(current)
+        same = (
+            after.register_broker_record_version == before.register_broker_record_version
+            and after.partition_record_version == before.partition_record_version
+            and after.is_controller_registration_supported == before.is_controller_registration_supported
+            and after.is_metadata_transaction_supported == before.is_metadata_transaction_supported
+        )
+        if same:
+            return None
+        if upgrade_type == _UNSAFE_DOWNGRADE:
+            return "Unsafe metadata downgrade is not supported in this version."
+        return "Refusing to perform the requested downgrade because it might delete metadata information."

@@ -1,0 +1,28 @@
+"""What an operation of the controller gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from kraftlog.controller.image import VersionedRecord
+
+__all__ = ["ControllerResult"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerResult(Generic[T_co]):
+    """Records to commit, and the answer to give once they are.
+
+    Args:
+        response: The answer; it holds only if all of ``records`` are committed.
+        records: Metadata records with the version each is written in; may be empty.
+        is_atomic: Whether they have to go into one batch.
+    """
+
+    response: T_co
+    records: Sequence[VersionedRecord] = field(default=())
+    is_atomic: bool = True

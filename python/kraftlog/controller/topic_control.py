@@ -1,0 +1,419 @@
+"""Creating and deleting topics and adding partitions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Final
+
+from kraftlog.config_table import topic_config_synonyms, topic_configs, validate_topic_configs
+from kraftlog.controller.config_control import ConfigControl
+from kraftlog.controller.config_image import ConfigResourceType
+from kraftlog.controller.image import MetadataImage, VersionedRecord
+from kraftlog.controller.placement import place_replicas
+from kraftlog.controller.result import ControllerResult
+from kraftlog.controller.topic_image import DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from kraftlog.wire.messages.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
+
+__all__ = ["MAX_RECORDS_PER_OPERATION", "TopicControl", "topic_name_problem"]
+
+MAX_RECORDS_PER_OPERATION: Final = 10_000
+MAX_TOPIC_NAME_LENGTH: Final = 249
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_RESERVED_UUIDS: Final = 100
+
+_SOURCE_TOPIC: Final = 1
+_SOURCE_DYNAMIC_DEFAULT_BROKER: Final = 3
+_SOURCE_STATIC_BROKER: Final = 4
+_SOURCE_DEFAULT: Final = 5
+
+
+def topic_name_problem(name: str) -> str | None:
+    """What is wrong with a topic name, in Kafka's words, or None."""
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        return (
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length"
+            f" {MAX_TOPIC_NAME_LENGTH}"
+        )
+    if not _LEGAL_NAME.fullmatch(name):
+        return (
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics,"
+            " '.', '_' and '-'"
+        )
+    return None
+
+
+def _collision_key(name: str) -> str:
+    return name.replace(".", "_")
+
+
+class TopicControl:
+    """The topic operations; they read the image and answer with records."""
+
+    def __init__(self, image: MetadataImage, configs: ConfigControl, rng: Random) -> None:
+        self._image = image
+        self._configs = configs
+        self._rng = rng
+
+    # Create
+
+    def create_topics(self, request: CreateTopicsRequest) -> ControllerResult[CreateTopicsResponse]:
+        """Create topics; each gets its own result, in the order of the request."""
+        results: dict[int, CreateTopicsResponse.CreatableTopicResult] = {}
+        records: list[VersionedRecord] = []
+        counts: dict[str, int] = {}
+        for topic in request.topics:
+            counts[topic.name] = counts.get(topic.name, 0) + 1
+        names = {_collision_key(topic.name): topic.name for topic in self._image.topics}
+        reported: set[str] = set()
+        for index, topic in enumerate(request.topics):
+            try:
+                if counts[topic.name] > 1:
+                    if topic.name in reported:
+                        continue
+                    reported.add(topic.name)
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                self._check_new_name(topic.name, names)
+                created = self._create_topic(topic, results, index)
+                if len(records) + len(created) > MAX_RECORDS_PER_OPERATION:
+                    raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+                records += created
+                names[_collision_key(topic.name)] = topic.name
+            except KafkaError as error:
+                results[index] = CreateTopicsResponse.CreatableTopicResult(
+                    name=topic.name, error_code=error.code, error_message=error.message
+                )
+        response = CreateTopicsResponse(topics=tuple(results[index] for index in sorted(results)))
+        return ControllerResult(response, () if request.validate_only else records)
+
+    def _check_new_name(self, name: str, names: Mapping[str, str]) -> None:
+        if name == CLUSTER_METADATA_TOPIC:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+            )
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        other = names.get(_collision_key(name))
+        if other == name:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if other is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+
+    def _create_topic(
+        self,
+        topic: CreateTopicsRequest.CreatableTopic,
+        results: dict[int, CreateTopicsResponse.CreatableTopicResult],
+        index: int,
+    ) -> list[VersionedRecord]:
+        configs = self._creation_configs(topic)
+        partitions = self._initial_partitions(topic)
+        topic_id = self._new_topic_id()
+        records: list[VersionedRecord] = [(TopicRecord(name=topic.name, topic_id=topic_id), 0)]
+        records += [
+            (ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=topic.name, name=name, value=value), 0)
+            for name, value in configs.items()
+        ]
+        records += self._partition_records(topic_id, partitions)
+        results[index] = CreateTopicsResponse.CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic_id,
+            error_message=None,
+            num_partitions=len(partitions),
+            replication_factor=len(partitions[0].replicas),
+            configs=self._effective_configs(configs),
+        )
+        return records
+
+    def _creation_configs(self, topic: CreateTopicsRequest.CreatableTopic) -> dict[str, str]:
+        configs: dict[str, str] = {}
+        for entry in topic.configs:
+            if entry.value is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {entry.name}")
+            configs[entry.name] = entry.value
+        validate_topic_configs(configs)
+        return configs
+
+    def _initial_partitions(self, topic: CreateTopicsRequest.CreatableTopic) -> list[PartitionImage]:
+        if topic.assignments:
+            return self._assigned_partitions(topic)
+        if topic.replication_factor < -1 or topic.replication_factor == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "Replication factor must be larger than 0, or -1 to use the default value.",
+            )
+        if topic.num_partitions < -1 or topic.num_partitions == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
+        count = self._configs.default_partition_count if topic.num_partitions == -1 else topic.num_partitions
+        factor = (
+            self._configs.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+        )
+        if count > MAX_RECORDS_PER_OPERATION:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        return self._place(first=0, count=count, replication_factor=factor)
+
+    def _place(self, *, first: int, count: int, replication_factor: int) -> list[PartitionImage]:
+        brokers = self._image.cluster.brokers.values()
+        placements = place_replicas(
+            brokers, partition_count=count, replication_factor=replication_factor, rng=self._rng
+        )
+        return [self._new_partition(first + index, replicas) for index, replicas in enumerate(placements)]
+
+    def _assigned_partitions(self, topic: CreateTopicsRequest.CreatableTopic) -> list[PartitionImage]:
+        if topic.replication_factor != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but replication factor was not set to -1.",
+            )
+        if topic.num_partitions != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but numPartitions was not set to -1.",
+            )
+        partitions: dict[int, PartitionImage] = {}
+        factor: int | None = None
+        for assignment in topic.assignments:
+            index = assignment.partition_index
+            if index in partitions:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"Found multiple manual partition assignments for partition {index}",
+                )
+            replicas = tuple(assignment.broker_ids)
+            self._check_assignment(replicas, factor)
+            factor = len(replicas)
+            partitions[index] = self._assigned_partition(index, replicas)
+        if sorted(partitions) != list(range(len(partitions))):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "partitions should be a consecutive 0-based integer sequence",
+            )
+        return [partitions[index] for index in range(len(partitions))]
+
+    def _check_assignment(self, replicas: Sequence[int], factor: int | None) -> None:
+        if not replicas:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
+            )
+        ordered = sorted(replicas)
+        for position, broker_id in enumerate(ordered):
+            if broker_id not in self._image.cluster.brokers:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"The manual partition assignment includes broker {broker_id}, but no such broker is registered.",
+                )
+            if position and ordered[position - 1] == broker_id:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"The manual partition assignment includes the broker {broker_id} more than once.",
+                )
+        if factor is not None and factor != len(replicas):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is"
+                f" not consistent with previous partitions, which have {factor} replica(s).",
+            )
+
+    def _assigned_partition(self, index: int, replicas: tuple[int, ...]) -> PartitionImage:
+        if not any(self._image.cluster.is_active(replica) for replica in replicas):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"All brokers specified in the manual partition assignment for partition {index} are fenced or in"
+                " controlled shutdown.",
+            )
+        return self._new_partition(index, replicas)
+
+    def _new_partition(self, index: int, replicas: tuple[int, ...]) -> PartitionImage:
+        isr = tuple(replica for replica in replicas if self._image.cluster.is_active(replica))
+        return PartitionImage(
+            partition=index,
+            replicas=replicas,
+            directories=tuple(self._directory(replica) for replica in replicas),
+            isr=isr,
+            leader=isr[0],
+            leader_epoch=0,
+            partition_epoch=0,
+        )
+
+    def _directory(self, broker_id: int) -> Uuid:
+        """A broker with one log directory has no choice, others choose and tell (AssignReplicasToDirs)."""
+        log_dirs = self._image.cluster.brokers[broker_id].log_dirs
+        return log_dirs[0] if len(log_dirs) == 1 else DIRECTORY_UNASSIGNED
+
+    def _partition_records(self, topic_id: Uuid, partitions: Sequence[PartitionImage]) -> list[VersionedRecord]:
+        version = self._image.metadata_version.partition_record_version
+        return [(partition.to_record(topic_id, version), version) for partition in partitions]
+
+    def _new_topic_id(self) -> Uuid:
+        while True:
+            bits = self._rng.getrandbits(128)
+            bits = bits & ~(0xF << 76) | 4 << 76
+            bits = bits & ~(0x3 << 62) | 2 << 62
+            topic_id = Uuid(bits.to_bytes(16, "big"))
+            if (
+                bits >= _RESERVED_UUIDS
+                and not str(topic_id).startswith("-")
+                and self._image.topics.by_id(topic_id) is None
+            ):
+                return topic_id
+
+    def _effective_configs(self, configs: Mapping[str, str]) -> tuple[CreateTopicsResponse.CreatableTopicConfigs, ...]:
+        dynamic = self._image.configs.get(ConfigResourceType.BROKER, "")
+        result: list[CreateTopicsResponse.CreatableTopicConfigs] = []
+        for name, definition in topic_configs().items():
+            source = _SOURCE_DEFAULT
+            keys = [key for key, _ in topic_config_synonyms(name)]
+            if name in configs:
+                source = _SOURCE_TOPIC
+            elif any(key in dynamic for key in keys):
+                source = _SOURCE_DYNAMIC_DEFAULT_BROKER
+            elif any(key in self._configs.static_broker_configs for key in keys):
+                source = _SOURCE_STATIC_BROKER
+            value = configs.get(name, self._configs.topic_default(name))
+            result.append(
+                CreateTopicsResponse.CreatableTopicConfigs(
+                    name=name,
+                    value=None if definition.is_sensitive else value,
+                    read_only=False,
+                    config_source=source,
+                    is_sensitive=definition.is_sensitive,
+                )
+            )
+        return tuple(result)
+
+    # Delete
+
+    def delete_topics(self, request: DeleteTopicsRequest) -> ControllerResult[DeleteTopicsResponse]:
+        """Delete topics, by name or by id; each gets its own result."""
+        states = list(request.topics) or [
+            DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names
+        ]
+        results: list[DeleteTopicsResponse.DeletableTopicResult] = []
+        records: list[VersionedRecord] = []
+        by_name: dict[str, int] = {}
+        by_id: dict[Uuid, int] = {}
+        for state in states:
+            if state.name is not None:
+                by_name[state.name] = by_name.get(state.name, 0) + 1
+            else:
+                by_id[state.topic_id] = by_id.get(state.topic_id, 0) + 1
+        done: set[Uuid] = set()
+        reported: set[object] = set()
+        for state in states:
+            key: object = state.topic_id if state.name is None else state.name
+            try:
+                if key in reported:
+                    continue
+                reported.add(key)
+                topic = self._topic_to_delete(state, by_name, by_id)
+                if topic.topic_id in done:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST,
+                        "The provided topic name maps to an ID that was already supplied.",
+                    )
+                done.add(topic.topic_id)
+                records.append((RemoveTopicRecord(topic_id=topic.topic_id), 0))
+                results.append(DeleteTopicsResponse.DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
+            except KafkaError as error:
+                results.append(
+                    DeleteTopicsResponse.DeletableTopicResult(
+                        name=state.name, topic_id=state.topic_id, error_code=error.code, error_message=error.message
+                    )
+                )
+        return ControllerResult(DeleteTopicsResponse(responses=tuple(results)), records)
+
+    def _topic_to_delete(
+        self, state: DeleteTopicsRequest.DeleteTopicState, by_name: Mapping[str, int], by_id: Mapping[Uuid, int]
+    ) -> TopicImage:
+        if state.name is None:
+            if state.topic_id == Uuid.ZERO:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+            if by_id[state.topic_id] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
+            topic = self._image.topics.by_id(state.topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+            return topic
+        if state.topic_id != Uuid.ZERO:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        if by_name[state.name] > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        topic = self._image.topics.by_name(state.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        return topic
+
+    # Grow
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> ControllerResult[CreatePartitionsResponse]:
+        """Add partitions to topics; each topic gets its own result."""
+        counts: dict[str, int] = {}
+        for topic in request.topics:
+            counts[topic.name] = counts.get(topic.name, 0) + 1
+        results: dict[str, CreatePartitionsResponse.CreatePartitionsTopicResult] = {}
+        records: list[VersionedRecord] = []
+        for topic in request.topics:
+            if topic.name in results:
+                continue
+            code, message = ErrorCode.NONE, None
+            try:
+                if counts[topic.name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                added = self._add_partitions(topic)
+                if len(records) + len(added) > MAX_RECORDS_PER_OPERATION:
+                    raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+                records += added
+            except KafkaError as error:
+                code, message = error.code, error.message
+            results[topic.name] = CreatePartitionsResponse.CreatePartitionsTopicResult(
+                name=topic.name, error_code=code, error_message=message
+            )
+        response = CreatePartitionsResponse(results=tuple(results.values()))
+        return ControllerResult(response, () if request.validate_only else records)
+
+    def _add_partitions(self, request: CreatePartitionsRequest.CreatePartitionsTopic) -> list[VersionedRecord]:
+        topic = self._image.topics.by_name(request.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        current = len(topic.partitions)
+        if request.count == current:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+        if request.count < current:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {topic.name} currently has {current} partition(s); {request.count} would not be an"
+                " increase.",
+            )
+        added = request.count - current
+        if request.assignments is not None and len(request.assignments) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), but only {len(request.assignments)} assignment(s)"
+                " were specified.",
+            )
+        if added > MAX_RECORDS_PER_OPERATION:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        factor = len(topic.partitions[0].replicas)
+        if request.assignments is None:
+            partitions = self._place(first=current, count=added, replication_factor=factor)
+        else:
+            partitions = []
+            for index, assignment in enumerate(request.assignments, current):
+                replicas = tuple(assignment.broker_ids)
+                self._check_assignment(replicas, factor)
+                partitions.append(self._assigned_partition(index, replicas))
+        return self._partition_records(topic.topic_id, partitions)

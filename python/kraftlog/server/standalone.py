@@ -1,0 +1,76 @@
+"""A single node without a server.properties: its settings, and its data directory formatted on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kraftlog.server.config import NodeConfig
+from kraftlog.storage.dynamic_voter import DynamicVoter
+from kraftlog.storage.format import Formatter
+from kraftlog.storage.meta_properties import random_uuid, read_meta_properties
+from kraftlog.types import NodeId
+
+__all__ = ["format_when_needed", "standalone_properties"]
+
+
+def standalone_properties(
+    data_dir: Path, *, port: int, host: str = "127.0.0.1", is_durable: bool, changes: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings of a combined broker and controller that is alone.
+
+    Args:
+        data_dir: The one log directory.
+        port: Of the PLAINTEXT listener; 0 takes a free one.
+        host: Where both listeners bind.
+        is_durable: Whether acknowledgements wait for the disk; false gives Kafka's page-cache behaviour.
+        changes: Settings that win over these.
+    """
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:0",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(data_dir),
+        # One node cannot hold the three replicas Kafka's defaults ask for.
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        # Nobody else is going to join: a first consumer need not wait three seconds for others.
+        "group.initial.rebalance.delay.ms": "0",
+        "log.flush.on.ack": "true" if is_durable else "false",
+        **changes,
+    }
+    properties.setdefault("controller.quorum.bootstrap.servers", f"{host}:0")
+    return properties
+
+
+def format_when_needed(config: NodeConfig) -> bool:
+    """Format the data directories of a standalone node unless they are; True when it was done.
+
+    Raises:
+        LogError: A ``meta.properties`` is there and cannot be read.
+        OSError: A directory cannot be written.
+    """
+    directories = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
+    present = [read_meta_properties(path) if path.is_dir() else None for path in directories]
+    if all(one is not None for one in present):
+        return False
+    cluster_id = next((one.cluster_id for one in present if one is not None and one.cluster_id), None)
+    controller = next(one for one in config.listeners if one.listener_name in config.controller_listener_names)
+    node_id = NodeId(config.node_id)
+    voter = DynamicVoter(node_id=node_id, host=controller.host, port=controller.port, directory_id=random_uuid())
+    Formatter(
+        directories=directories,
+        metadata_directory=config.metadata_log_dir,
+        cluster_id=cluster_id or str(random_uuid()),
+        node_id=node_id,
+        initial_voters=(voter,),
+        has_dynamic_quorum=True,
+        controller_listener_name=controller.listener_name,
+        ignore_formatted=True,
+        report=lambda _: None,
+    ).run()
+    return True

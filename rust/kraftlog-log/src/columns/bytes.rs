@@ -1,0 +1,270 @@
+//! Columns of keys and values: copied with offsets, or views into the bytes they came from.
+//!
+//! The `_unchecked` functions are the inner loop's; they read and write a little more than they need
+//! instead of branching on the size, and say how much room that takes.
+#![allow(unsafe_code)]
+
+use super::memory::Column;
+use super::options::BinaryType;
+use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray, LargeBinaryArray};
+use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use std::sync::Arc;
+
+/// Bytes that must be readable behind a value for the `_unchecked` functions.
+pub(super) const SLACK: usize = 32;
+/// From here on the C library's copy is faster than a loop of wide moves.
+const LIBRARY_COPY_MIN: usize = 384;
+/// Longest bytes that a view holds itself.
+const INLINE_MAX: usize = 12;
+
+/// What the decode loop needs of a column of bytes.
+pub(super) trait ByteColumn {
+    /// Makes room for the fixed-size part of `rows` more rows.
+    fn reserve(&mut self, rows: usize);
+    /// Appends `len` bytes from `source`, which lies `offset` bytes into the current view source.
+    ///
+    /// # Safety
+    /// `len + SLACK` bytes are readable at `source`, they lie in the current view source, and room for
+    /// the row was reserved.
+    unsafe fn push_unchecked(&mut self, source: *const u8, offset: usize, len: usize);
+    /// Appends a null.
+    fn push_null(&mut self);
+    /// Appends bytes that lie `offset` bytes into the current view source; false if they do not fit.
+    fn push_at(&mut self, bytes: &[u8], offset: usize) -> bool;
+    /// Says about how many bytes will come.
+    fn expect(&mut self, bytes: usize);
+    /// Names the buffer that coming rows lie in.
+    fn set_source(&mut self, source: &Buffer);
+    /// Bytes held or referred to.
+    fn size_bytes(&self) -> usize;
+    /// Drops all rows after the first `rows`.
+    fn truncate(&mut self, rows: usize);
+    /// The rows so far as an array; the column is empty afterwards.
+    fn take(&mut self, binary_type: BinaryType) -> ArrayRef;
+}
+
+fn null_buffer(rows: usize, null_rows: &mut Vec<u32>) -> Option<NullBuffer> {
+    if null_rows.is_empty() {
+        return None;
+    }
+    if null_rows.len() == rows {
+        null_rows.clear();
+        return Some(NullBuffer::new_null(rows));
+    }
+    let mut builder = NullBufferBuilder::new(rows);
+    let mut next = 0;
+    for row in null_rows.drain(..) {
+        builder.append_n_non_nulls(row as usize - next);
+        builder.append_null();
+        next = row as usize + 1;
+    }
+    builder.append_n_non_nulls(rows - next);
+    builder.finish()
+}
+
+/// Bytes one after the other with the end of each.
+#[derive(Debug, Default)]
+pub(super) struct CopyColumn {
+    /// Nothing, or 0 and the end of each row.
+    offsets: Column<i32>,
+    data: Column<u8>,
+    null_rows: Vec<u32>,
+}
+
+impl CopyColumn {
+    pub(super) fn len(&self) -> usize {
+        self.offsets.len().saturating_sub(1)
+    }
+
+    /// Appends bytes or a null; false when 32-bit offsets do not reach.
+    #[must_use]
+    pub(super) fn push(&mut self, bytes: Option<&[u8]>) -> bool {
+        match bytes {
+            Some(bytes) if self.data.len() + bytes.len() > i32::MAX as usize => return false,
+            Some(bytes) => {
+                self.data.extend_from_slice(bytes);
+                self.push_end();
+            }
+            None => self.push_null(),
+        }
+        true
+    }
+
+    fn push_end(&mut self) {
+        if self.offsets.len() == 0 {
+            self.offsets.push(0);
+        }
+        self.offsets.push(self.data.len() as i32);
+    }
+
+    /// Offsets, bytes and nulls; the column is empty afterwards.
+    pub(super) fn take_parts(&mut self) -> (OffsetBuffer<i32>, Buffer, Option<NullBuffer>) {
+        let rows = self.len();
+        let nulls = null_buffer(rows, &mut self.null_rows);
+        if self.offsets.len() == 0 {
+            self.offsets.push(0);
+        }
+        let offsets = ScalarBuffer::new(self.offsets.take(), 0, rows + 1);
+        // SAFETY: the first offset is 0 and each one is the length of `data` at a later time.
+        let offsets = unsafe { OffsetBuffer::new_unchecked(offsets) };
+        (offsets, self.data.take(), nulls)
+    }
+}
+
+impl ByteColumn for CopyColumn {
+    fn reserve(&mut self, rows: usize) {
+        if self.offsets.len() == 0 {
+            self.offsets.push(0);
+        }
+        self.offsets.reserve(rows);
+    }
+
+    #[inline(always)]
+    unsafe fn push_unchecked(&mut self, source: *const u8, _offset: usize, len: usize) {
+        self.data.reserve(len + SLACK);
+        // SAFETY: `len + SLACK` bytes are readable at `source` (the caller) and writable behind `data`'s
+        // length (just reserved); the loop touches less than `len + SLACK`. Room for an offset is reserved.
+        unsafe {
+            let target = self.data.spare();
+            if len < LIBRARY_COPY_MIN {
+                let mut copied = 0;
+                while copied < len {
+                    source.add(copied).copy_to_nonoverlapping(target.add(copied), SLACK);
+                    copied += SLACK;
+                }
+            } else {
+                source.copy_to_nonoverlapping(target, len);
+            }
+            self.data.advance(len);
+            self.offsets.push_unchecked(self.data.len() as i32);
+        }
+    }
+
+    #[inline]
+    fn push_null(&mut self) {
+        self.null_rows.push(self.len() as u32);
+        self.push_end();
+    }
+
+    fn push_at(&mut self, bytes: &[u8], _offset: usize) -> bool {
+        self.push(Some(bytes))
+    }
+
+    fn expect(&mut self, bytes: usize) {
+        self.data.expect(bytes);
+    }
+
+    fn set_source(&mut self, _source: &Buffer) {}
+
+    #[inline(always)]
+    fn size_bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.offsets.truncate(rows + 1);
+        self.data.truncate(self.offsets.last().map_or(0, |end| end as usize));
+        self.null_rows.retain(|&row| (row as usize) < rows);
+    }
+
+    fn take(&mut self, binary_type: BinaryType) -> ArrayRef {
+        let (offsets, data, nulls) = self.take_parts();
+        if binary_type == BinaryType::LargeBinary {
+            let wide: Vec<i64> = offsets.iter().map(|&offset| i64::from(offset)).collect();
+            // SAFETY: as the narrow offsets, which are sorted and start with 0.
+            let wide = unsafe { OffsetBuffer::new_unchecked(ScalarBuffer::from(wide)) };
+            return Arc::new(LargeBinaryArray::new(wide, data, nulls));
+        }
+        Arc::new(BinaryArray::new(offsets, data, nulls))
+    }
+}
+
+/// Views of 16 bytes: short bytes inside, others as position in one of the buffers.
+#[derive(Debug, Default)]
+pub(super) struct ViewColumn {
+    views: Column<u128>,
+    buffers: Vec<Buffer>,
+    null_rows: Vec<u32>,
+    size_bytes: usize,
+}
+
+impl ViewColumn {
+    fn buffer_index(&self) -> usize {
+        self.buffers.len().saturating_sub(1)
+    }
+}
+
+impl ByteColumn for ViewColumn {
+    fn reserve(&mut self, rows: usize) {
+        self.views.reserve(rows);
+    }
+
+    #[inline(always)]
+    unsafe fn push_unchecked(&mut self, source: *const u8, offset: usize, len: usize) {
+        // SAFETY: 16 bytes are readable at `source`, as SLACK is more; room for the row is reserved.
+        unsafe {
+            let first = u128::from_le_bytes(source.cast::<[u8; 16]>().read_unaligned());
+            let view = if len <= INLINE_MAX {
+                (first & ((1u128 << (8 * len)) - 1)) << 32 | len as u128
+            } else {
+                let prefix = (first as u32 as u64) << 32 | len as u64;
+                let place = (offset as u64) << 32 | self.buffer_index() as u64;
+                u128::from(place) << 64 | u128::from(prefix)
+            };
+            self.views.push_unchecked(view);
+        }
+        self.size_bytes += len;
+    }
+
+    #[inline]
+    fn push_null(&mut self) {
+        self.null_rows.push(self.views.len() as u32);
+        self.views.push(0);
+    }
+
+    fn push_at(&mut self, bytes: &[u8], offset: usize) -> bool {
+        let mut padded = [0u8; INLINE_MAX + SLACK];
+        let head = bytes.len().min(INLINE_MAX);
+        if let (Some(target), Some(source)) = (padded.get_mut(..head), bytes.get(..head)) {
+            target.copy_from_slice(source);
+        }
+        self.views.reserve(1);
+        // SAFETY: only the first 16 of the readable bytes of `padded` are looked at, whatever the length;
+        // a view needs no more of the bytes than their prefix. Room for the row was just reserved.
+        unsafe { self.push_unchecked(padded.as_ptr(), offset, bytes.len()) };
+        true
+    }
+
+    fn expect(&mut self, _bytes: usize) {}
+
+    fn set_source(&mut self, source: &Buffer) {
+        let same = self
+            .buffers
+            .last()
+            .is_some_and(|last| last.as_ptr() == source.as_ptr() && last.len() == source.len());
+        if !same {
+            self.buffers.push(source.clone());
+        }
+    }
+
+    #[inline(always)]
+    fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.views.truncate(rows);
+        self.null_rows.retain(|&row| (row as usize) < rows);
+        self.size_bytes = self.views.as_slice().iter().map(|view| *view as u32 as usize).sum();
+    }
+
+    fn take(&mut self, _binary_type: BinaryType) -> ArrayRef {
+        let rows = self.views.len();
+        let nulls = null_buffer(rows, &mut self.null_rows);
+        let views = ScalarBuffer::new(self.views.take(), 0, rows);
+        let buffers = std::mem::take(&mut self.buffers);
+        self.size_bytes = 0;
+        // SAFETY: each view was made from bytes inside the buffer it names, and buffers are pushed only.
+        Arc::new(unsafe { BinaryViewArray::new_unchecked(views, buffers.into(), nulls) })
+    }
+}

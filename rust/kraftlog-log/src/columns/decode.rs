@@ -1,0 +1,206 @@
+//! The decoder: which batches matter, where a batch is continued, and the rows as an Arrow batch.
+use super::bytes::{CopyColumn, ViewColumn};
+use super::options::{BinaryType, ColumnOptions};
+use super::rows::{BatchFacts, Body, Rows};
+use crate::batch::{BatchView, TimestampType, MAGIC};
+use crate::compression::{Bound, Codec};
+use crate::Result;
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_schema::SchemaRef;
+use std::sync::Arc;
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// All rows of the batch that are wanted have been added.
+    Done,
+    /// The Arrow batch is full: take it with [`ColumnsDecoder::finish`] and call again with the same cursor.
+    Full,
+}
+
+/// How far into a batch the decoder is. A new one stands before the first record.
+#[derive(Debug, Default)]
+pub struct BatchCursor {
+    /// Byte position in the uncompressed records.
+    pub(super) position: usize,
+    /// Records read, rows or not.
+    pub(super) read: usize,
+    /// Some records may have to be left out.
+    pub(super) filter: bool,
+    place: Option<Place>,
+}
+
+/// Where the uncompressed records of a batch are.
+#[derive(Debug)]
+enum Place {
+    /// In the source buffer, from this byte on.
+    Source(usize),
+    /// In the decoder's scratch memory, until the next batch.
+    Scratch,
+    /// In a buffer of their own, this many bytes of it.
+    Owned(Buffer, usize),
+    /// Nowhere: the header says all that is wanted.
+    Header,
+}
+
+/// Bytes kept readable behind decompressed records, so that the fast loop takes the last of them too.
+const PADDING: [u8; 64] = [0; 64];
+
+#[derive(Debug)]
+enum Kind {
+    Copy(Rows<CopyColumn>),
+    View(Rows<ViewColumn>),
+}
+
+/// Runs the same expression on the rows of either kind.
+macro_rules! either {
+    ($kind:expr, $rows:ident => $result:expr) => {
+        match $kind {
+            Kind::Copy($rows) => $result,
+            Kind::View($rows) => $result,
+        }
+    };
+}
+
+/// Turns record batches into Arrow batches; see the [module](super).
+#[derive(Debug)]
+pub struct ColumnsDecoder {
+    options: Arc<ColumnOptions>,
+    schema: SchemaRef,
+    needs_records: bool,
+    kind: Kind,
+    scratch: Vec<u8>,
+}
+
+impl ColumnsDecoder {
+    /// A decoder without rows. `batch_rows` is taken as 1 at least, `batch_bytes` as
+    /// [`ColumnOptions::BATCH_BYTES_MAX`] at most.
+    pub fn new(options: Arc<ColumnOptions>) -> Self {
+        let kind = match options.binary_type {
+            BinaryType::BinaryView => Kind::View(Rows::new(options.clone())),
+            BinaryType::Binary | BinaryType::LargeBinary => Kind::Copy(Rows::new(options.clone())),
+        };
+        Self {
+            schema: options.schema(),
+            needs_records: options.columns.iter().any(|(column, _)| column.needs_records()),
+            kind,
+            options,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The schema of every Arrow batch.
+    pub fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    /// What is decoded.
+    pub fn options(&self) -> &Arc<ColumnOptions> {
+        &self.options
+    }
+
+    /// Rows since the last [`finish`](Self::finish).
+    pub fn rows(&self) -> usize {
+        either!(&self.kind, rows => rows.len())
+    }
+
+    /// Says about how many bytes of values will come, so that room for them is made at once.
+    pub fn expect_bytes(&mut self, bytes: usize) {
+        either!(&mut self.kind, rows => rows.expect(bytes));
+    }
+
+    /// Adds the wanted records of `batch` from `cursor` on. `source` is the buffer that the batch was
+    /// found in; views keep it alive.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](crate::Error::Corrupt) for a wrong checksum, codec, compression or record; the
+    /// rows that this call added are gone then, those of batches before are kept.
+    pub fn decode(
+        &mut self,
+        batch: &BatchView<'_>,
+        source: &Buffer,
+        cursor: &mut BatchCursor,
+    ) -> Result<Progress> {
+        if cursor.place.is_none() {
+            if !self.is_wanted(batch) {
+                return Ok(Progress::Done);
+            }
+            cursor.place = Some(self.start(batch, source, cursor)?);
+        }
+        let facts = BatchFacts::new(batch);
+        let place = cursor.place.take();
+        let body = match &place {
+            Some(Place::Source(start)) => Body::new(source, *start, batch.body().len()),
+            Some(Place::Owned(buffer, size)) => Body::new(buffer, 0, *size),
+            Some(Place::Scratch) => Body::without_views(&self.scratch, self.scratch.len() - PADDING.len()),
+            Some(Place::Header) | None => {
+                let progress = either!(&mut self.kind, rows => rows.add_by_header(&facts, cursor));
+                cursor.place = place;
+                return Ok(progress);
+            }
+        };
+        let outcome = either!(&mut self.kind, rows => rows.add(&facts, &body, cursor));
+        cursor.place = place;
+        outcome.map_err(|reason| batch.corrupt(reason))
+    }
+
+    /// The rows so far, in arrays of their own; the decoder has none afterwards.
+    pub fn finish(&mut self) -> Result<RecordBatch> {
+        let schema = self.schema();
+        either!(&mut self.kind, rows => rows.take(schema))
+    }
+
+    /// False when no record of the batch can be a row; its bytes are not looked at then.
+    fn is_wanted(&self, batch: &BatchView<'_>) -> bool {
+        let options = &self.options;
+        let time_ends = batch.timestamp_type() == TimestampType::LogAppendTime;
+        (options.include_control || !batch.is_control())
+            && batch.last_offset() >= options.start_offset
+            && batch.base_offset() < options.end_offset
+            && batch.max_timestamp() >= options.from_timestamp
+            && !(time_ends && batch.max_timestamp() >= options.to_timestamp)
+    }
+
+    fn start(&mut self, batch: &BatchView<'_>, source: &Buffer, cursor: &mut BatchCursor) -> Result<Place> {
+        let options = &self.options;
+        if batch.magic() != MAGIC {
+            return Err(batch.corrupt(format!("magic {} where records need 2", batch.magic())));
+        }
+        if options.check_crc {
+            batch.validate_crc()?;
+        }
+        let Ok(count) = usize::try_from(batch.record_count()) else {
+            return Err(batch.corrupt(format!("record count {}", batch.record_count())));
+        };
+        let by_offset =
+            batch.base_offset() < options.start_offset || batch.last_offset() >= options.end_offset;
+        let by_time = options.from_timestamp != i64::MIN || options.to_timestamp != i64::MAX;
+        cursor.filter = by_offset || (by_time && batch.timestamp_type() == TimestampType::CreateTime);
+        let contiguous = i64::from(batch.last_offset_delta()) + 1 == count as i64;
+        if count == 0 || (contiguous && !cursor.filter && !self.needs_records) {
+            return Ok(Place::Header);
+        }
+        let body = batch.body();
+        let views = matches!(self.kind, Kind::View(_));
+        if batch.codec() == Ok(Codec::None) {
+            let start = (body.as_ptr() as usize).wrapping_sub(source.as_ptr() as usize);
+            let found = source.get(start..).and_then(|rest| rest.get(..body.len()));
+            return Ok(match found {
+                Some(_) if views && source.len() > i32::MAX as usize => {
+                    Place::Owned(source.slice_with_length(start, body.len()), body.len())
+                }
+                Some(_) => Place::Source(start),
+                None => Place::Owned(Buffer::from(body), body.len()),
+            });
+        }
+        batch.uncompressed_body(Bound::default(), &mut self.scratch)?;
+        let size = self.scratch.len();
+        self.scratch.extend_from_slice(&PADDING);
+        Ok(if views {
+            Place::Owned(Buffer::from_vec(std::mem::take(&mut self.scratch)), size)
+        } else {
+            Place::Scratch
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! The headers column: `List<Struct<key: Utf8, value: Binary>>`.
+use super::bytes::{ByteColumn, CopyColumn};
+use super::memory::Column;
+use crate::record::Headers;
+use arrow_array::{ArrayRef, BinaryArray, ListArray, StringArray, StructArray};
+use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{DataType, Field, FieldRef, Fields};
+use std::sync::Arc;
+
+fn item_fields() -> Fields {
+    Fields::from(vec![Field::new("key", DataType::Utf8, true), Field::new("value", DataType::Binary, true)])
+}
+
+fn item_field() -> FieldRef {
+    Arc::new(Field::new("element", DataType::Struct(item_fields()), true))
+}
+
+pub(super) fn data_type() -> DataType {
+    DataType::List(item_field())
+}
+
+/// Headers of the rows so far.
+#[derive(Debug)]
+pub(super) struct HeadersColumn {
+    empty_null: bool,
+    /// Nothing, or 0 and the index of the first header after each row.
+    offsets: Column<i32>,
+    keys: CopyColumn,
+    values: CopyColumn,
+}
+
+impl HeadersColumn {
+    pub(super) fn new(empty_null: bool) -> Self {
+        Self {
+            empty_null,
+            offsets: Column::default(),
+            keys: CopyColumn::default(),
+            values: CopyColumn::default(),
+        }
+    }
+
+    pub(super) fn reserve(&mut self, rows: usize) {
+        if self.offsets.len() == 0 {
+            self.offsets.push(0);
+        }
+        self.offsets.reserve(rows);
+    }
+
+    pub(super) fn size_bytes(&self) -> usize {
+        self.keys.size_bytes() + self.values.size_bytes()
+    }
+
+    /// A row without headers, after [`reserve`](Self::reserve), which writes the first offset.
+    #[inline]
+    pub(super) fn push_empty(&mut self) {
+        self.offsets.push(self.keys.len() as i32);
+    }
+
+    /// Key bytes that are not UTF-8 get U+FFFD in their place, as in Kafka's reader.
+    ///
+    /// False when the headers do not fit into a column; the caller then rolls back.
+    #[must_use]
+    pub(super) fn push(&mut self, headers: Headers<'_>) -> bool {
+        for (key, value) in headers {
+            let pushed = match std::str::from_utf8(key) {
+                Ok(_) => self.keys.push(Some(key)),
+                Err(_) => self.keys.push(Some(String::from_utf8_lossy(key).as_bytes())),
+            };
+            if !(pushed && self.values.push(value)) {
+                return false;
+            }
+        }
+        self.reserve(1);
+        self.push_empty();
+        true
+    }
+
+    pub(super) fn truncate(&mut self, rows: usize) {
+        self.offsets.truncate(rows + 1);
+        let headers = self.offsets.last().map_or(0, |end| end as usize);
+        self.keys.truncate(headers);
+        self.values.truncate(headers);
+    }
+
+    /// The rows so far; the column is empty afterwards.
+    pub(super) fn take(&mut self) -> ArrayRef {
+        self.reserve(0);
+        let nulls = if self.empty_null {
+            self.offsets
+                .as_slice()
+                .windows(2)
+                .map(|pair| pair.first() != pair.last())
+                .collect::<NullBuffer>()
+                .into()
+        } else {
+            None
+        };
+        let (key_offsets, key_data, _) = self.keys.take_parts();
+        let (value_offsets, value_data, value_nulls) = self.values.take_parts();
+        let keys: ArrayRef = Arc::new(StringArray::new(key_offsets, key_data, None));
+        let values: ArrayRef = Arc::new(BinaryArray::new(value_offsets, value_data, value_nulls));
+        let items = StructArray::new(item_fields(), vec![keys, values], None);
+        let rows = self.offsets.len() - 1;
+        let offsets = OffsetBuffer::new(ScalarBuffer::new(self.offsets.take(), 0, rows + 1));
+        Arc::new(ListArray::new(item_field(), offsets, Arc::new(items), nulls))
+    }
+}

@@ -1,0 +1,279 @@
+//! Growable memory for columns that goes back to a pool when Arrow is done with it.
+//!
+//! Fresh memory costs a page fault for each 4 KiB, which on a virtual machine takes longer than to fill
+//! the page; a scan whose consumer drops each batch before the next one is read runs in the same pages.
+#![allow(unsafe_code)]
+
+use arrow_buffer::Buffer;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Blocks are made of these, so that they are aligned for every column type.
+type Unit = u128;
+const UNIT_SIZE: usize = size_of::<Unit>();
+/// Smaller blocks are left to the allocator.
+const POOLED_SIZE_MIN: usize = 16 << 10;
+/// Most bytes that wait in the pool.
+const POOL_SIZE_MAX: usize = 64 << 20;
+/// Most blocks that wait in the pool.
+const POOL_COUNT_MAX: usize = 64;
+
+static POOL: Mutex<Pool> = Mutex::new(Pool { blocks: Vec::new(), size: 0 });
+
+#[derive(Debug)]
+struct Pool {
+    blocks: Vec<Vec<Unit>>,
+    size: usize,
+}
+
+impl Pool {
+    /// The smallest block of at least `size` bytes, unless it would waste most of itself.
+    fn take(&mut self, size: usize) -> Option<Vec<Unit>> {
+        let fits = |block: &Vec<Unit>| block_size(block) >= size && block_size(block) / 8 <= size;
+        let candidates = self.blocks.iter().enumerate().filter(|(_, block)| fits(block));
+        let (index, _) = candidates.min_by_key(|(_, block)| block_size(block))?;
+        let block = self.blocks.swap_remove(index);
+        self.size -= block_size(&block);
+        Some(block)
+    }
+
+    /// Keeps a block, or gives it back when it can not be kept.
+    fn give(&mut self, block: Vec<Unit>) -> Option<Vec<Unit>> {
+        let size = block_size(&block);
+        if self.blocks.len() >= POOL_COUNT_MAX || self.size + size > POOL_SIZE_MAX {
+            return Some(block);
+        }
+        self.size += size;
+        self.blocks.push(block);
+        None
+    }
+}
+
+fn block_size(block: &Vec<Unit>) -> usize {
+    block.capacity() * UNIT_SIZE
+}
+
+fn take_block(size: usize) -> Vec<Unit> {
+    if size >= POOLED_SIZE_MIN {
+        if let Some(block) = POOL.lock().unwrap_or_else(PoisonError::into_inner).take(size) {
+            return block;
+        }
+    }
+    Vec::with_capacity(size.div_ceil(UNIT_SIZE))
+}
+
+/// A block of memory without values; dropping it gives it to the pool.
+#[derive(Debug, Default)]
+struct Block(Vec<Unit>);
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let block = std::mem::take(&mut self.0);
+        if block_size(&block) >= POOLED_SIZE_MIN {
+            let refused = POOL.lock().unwrap_or_else(PoisonError::into_inner).give(block);
+            // Freed here, where the pool is unlocked again.
+            drop(refused);
+        }
+    }
+}
+
+impl Column<u8> {
+    /// Lets `write` fill up to `size` bytes behind the last; it says how many it wrote.
+    pub(crate) fn fill_spare<E>(
+        &mut self,
+        size: usize,
+        write: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        self.reserve(size);
+        // SAFETY: `size` bytes behind the last were reserved and belong to this column alone.
+        let written = write(unsafe { std::slice::from_raw_parts_mut(self.spare().cast(), size) })?;
+        // SAFETY: `write` says that it wrote them.
+        unsafe { self.advance(written.min(size)) };
+        Ok(written)
+    }
+}
+
+/// Plain numbers of at most 16 bytes and their alignment.
+pub(crate) trait Plain: Copy {}
+impl Plain for u8 {}
+impl Plain for i32 {}
+impl Plain for i64 {}
+impl Plain for u128 {}
+
+/// A vector of numbers in pooled memory.
+#[derive(Debug)]
+pub(crate) struct Column<T> {
+    block: Block,
+    len: usize,
+    /// Values of the column before [`take`](Self::take), a good guess for the next.
+    expected: usize,
+    values: PhantomData<T>,
+}
+
+impl<T> Default for Column<T> {
+    fn default() -> Self {
+        Self { block: Block::default(), len: 0, expected: 0, values: PhantomData }
+    }
+}
+
+impl<T: Plain> Column<T> {
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    fn capacity(&self) -> usize {
+        self.block.0.capacity() * UNIT_SIZE / size_of::<T>()
+    }
+
+    #[inline(always)]
+    fn start(&self) -> *mut T {
+        self.block.0.as_ptr().cast_mut().cast()
+    }
+
+    pub(crate) fn as_slice(&self) -> &[T] {
+        // SAFETY: the first `len` values were written; the block is aligned for any `Plain`.
+        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
+    }
+
+    pub(crate) fn last(&self) -> Option<T> {
+        self.as_slice().last().copied()
+    }
+
+    /// Makes the first block at least this many values large.
+    pub(crate) fn expect(&mut self, values: usize) {
+        self.expected = values;
+    }
+
+    /// Makes room for `more` values.
+    #[inline(always)]
+    pub(crate) fn reserve(&mut self, more: usize) {
+        if self.capacity() - self.len < more {
+            self.grow(more);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, more: usize) {
+        let needed = self.len.saturating_add(more);
+        let wanted = needed.max(self.capacity().saturating_mul(2)).max(self.expected);
+        let block = Block(take_block(wanted.saturating_mul(size_of::<T>())));
+        // SAFETY: `len` values are in the old block and fit into the new one, which is another.
+        unsafe { self.start().copy_to_nonoverlapping(block.0.as_ptr().cast_mut().cast(), self.len) };
+        self.block = block;
+    }
+
+    /// Where the next value goes, and how to say that `count` were written there.
+    ///
+    /// # Safety
+    /// No more than what was reserved may be written.
+    #[inline(always)]
+    pub(crate) unsafe fn spare(&mut self) -> *mut T {
+        // SAFETY: `len` is at most the capacity.
+        unsafe { self.start().add(self.len) }
+    }
+
+    /// Counts `count` values that were written at [`spare`](Self::spare).
+    ///
+    /// # Safety
+    /// They were written, and room for them was reserved.
+    #[inline(always)]
+    pub(crate) unsafe fn advance(&mut self, count: usize) {
+        self.len += count;
+    }
+
+    /// Appends a value.
+    ///
+    /// # Safety
+    /// Room for it was reserved.
+    #[inline(always)]
+    pub(crate) unsafe fn push_unchecked(&mut self, value: T) {
+        // SAFETY: the caller.
+        unsafe {
+            self.spare().write(value);
+            self.advance(1);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        self.reserve(1);
+        // SAFETY: room was reserved.
+        unsafe { self.push_unchecked(value) };
+    }
+
+    pub(crate) fn extend_from_slice(&mut self, values: &[T]) {
+        self.reserve(values.len());
+        // SAFETY: room was reserved; `values` is borrowed and cannot lie in this block.
+        unsafe {
+            values.as_ptr().copy_to_nonoverlapping(self.spare(), values.len());
+            self.advance(values.len());
+        }
+    }
+
+    /// Appends `value` until there are `len`.
+    pub(crate) fn fill_to(&mut self, len: usize, value: T) {
+        let more = len.saturating_sub(self.len);
+        self.reserve(more);
+        for _ in 0..more {
+            // SAFETY: room for all was reserved.
+            unsafe { self.push_unchecked(value) };
+        }
+    }
+
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// The values as an Arrow buffer; the column is empty afterwards.
+    pub(crate) fn take(&mut self) -> Buffer {
+        let len = std::mem::take(&mut self.len);
+        let block = std::mem::take(&mut self.block);
+        self.expected = len + len / 16;
+        let start = NonNull::from(block.0.as_slice()).cast::<u8>();
+        // SAFETY: the first `len` values of the block were written; the block stays where it is until the
+        // buffer drops it.
+        unsafe { Buffer::from_custom_allocation(start, len * size_of::<T>(), Arc::new(block)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_grows_and_keeps_its_values() {
+        let mut column = Column::<i64>::default();
+        for value in 0..10_000 {
+            column.push(value);
+        }
+        column.extend_from_slice(&[7, 8]);
+        column.fill_to(10_005, -1);
+        column.truncate(10_004);
+        let buffer = column.take();
+        let values = buffer.typed_data::<i64>();
+        assert!(values.iter().take(10_000).copied().eq(0..10_000));
+        assert_eq!(values.get(10_000..), Some([7, 8, -1, -1].as_slice()));
+        assert_eq!(column.len(), 0);
+    }
+
+    #[test]
+    fn the_pool_gives_back_the_smallest_block_that_fits_and_keeps_its_bound() {
+        let mut pool = Pool { blocks: Vec::new(), size: 0 };
+        for units in [4096, 1024, 2048] {
+            assert!(pool.give(Vec::with_capacity(units)).is_none());
+        }
+        assert_eq!(pool.take(1500 * UNIT_SIZE).map(|block| block.capacity()), Some(2048));
+        assert!(pool.take(64 << 20).is_none());
+        assert!(pool.take(16).is_none(), "a large block is not wasted on a few bytes");
+        let mut refused = 0;
+        for _ in 0..200 {
+            refused += usize::from(pool.give(Vec::with_capacity(1 << 16)).is_some());
+        }
+        assert!(refused > 0 && pool.size <= POOL_SIZE_MAX && pool.blocks.len() <= POOL_COUNT_MAX);
+    }
+}

@@ -1,0 +1,600 @@
+//! Rows under construction, and the loop that fills them.
+//!
+//! A record whose bytes, and some behind them, are readable goes through [`Rows::run`]; the last of a
+//! buffer, those with headers and those that are not sound go through `record::read_record`.
+#![allow(unsafe_code)]
+
+use super::bytes::{ByteColumn, SLACK};
+use super::decode::{BatchCursor, Progress};
+use super::headers::HeadersColumn;
+use super::memory;
+use super::options::{Column, ColumnOptions, TimestampUnit};
+use crate::batch::{BatchView, TimestampType};
+use crate::record::{read_record, RawRecord};
+use crate::{Error, Result};
+use arrow_array::{
+    ArrayRef, BooleanArray, DictionaryArray, Int16Array, Int32Array, Int64Array, RecordBatch,
+    RecordBatchOptions, StringArray, TimestampMicrosecondArray, TimestampMillisecondArray,
+};
+use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer};
+use arrow_schema::SchemaRef;
+use std::sync::Arc;
+
+/// Bytes of the smallest record: six one-byte integers and the attributes.
+const RECORD_SIZE_MIN: usize = 7;
+/// Bytes that must be readable behind a record for the fast loop: an odd record lets it read up to 26
+/// bytes of integers past its end before that shows, and copying reads `SLACK` more.
+const READABLE_BEHIND: usize = 32 + SLACK;
+
+/// What the rows of a batch have in common.
+#[derive(Debug)]
+pub(super) struct BatchFacts {
+    count: usize,
+    base_offset: i64,
+    base_timestamp: i64,
+    log_append_time: Option<i64>,
+    leader_epoch: i32,
+    producer_id: i64,
+    producer_epoch: i16,
+    is_transactional: bool,
+    is_control: bool,
+}
+
+impl BatchFacts {
+    pub(super) fn new(batch: &BatchView<'_>) -> Self {
+        Self {
+            count: usize::try_from(batch.record_count()).unwrap_or(0),
+            base_offset: batch.base_offset(),
+            base_timestamp: batch.base_timestamp(),
+            log_append_time: (batch.timestamp_type() == TimestampType::LogAppendTime)
+                .then(|| batch.max_timestamp()),
+            leader_epoch: batch.partition_leader_epoch(),
+            producer_id: batch.producer_id(),
+            producer_epoch: batch.producer_epoch(),
+            is_transactional: batch.is_transactional(),
+            is_control: batch.is_control(),
+        }
+    }
+}
+
+/// The uncompressed records of a batch.
+#[derive(Debug)]
+pub(super) struct Body<'a> {
+    /// From the first record on, as far as bytes can be read.
+    readable: &'a [u8],
+    /// Where the records end in `readable`.
+    size: usize,
+    /// The buffer for views, and where `readable` starts in it.
+    views: Option<(&'a Buffer, usize)>,
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn new(buffer: &'a Buffer, start: usize, size: usize) -> Self {
+        let readable = buffer.get(start..).unwrap_or_default();
+        Self { readable, size: size.min(readable.len()), views: Some((buffer, start)) }
+    }
+
+    pub(super) fn without_views(bytes: &'a [u8], size: usize) -> Self {
+        Self { readable: bytes, size: size.min(bytes.len()), views: None }
+    }
+
+    fn start(&self) -> usize {
+        self.views.map_or(0, |(_, start)| start)
+    }
+}
+
+/// Why the fast loop returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// The next record is not for this loop, or there is none.
+    Other,
+    /// No more rows fit.
+    Full,
+}
+
+/// Rows of one Arrow batch so far.
+#[derive(Debug)]
+pub(super) struct Rows<B> {
+    options: Arc<ColumnOptions>,
+    rows: usize,
+    keys: Option<B>,
+    values: Option<B>,
+    headers: Option<HeadersColumn>,
+    offsets: Option<memory::Column<i64>>,
+    timestamps: Option<memory::Column<i64>>,
+    timestamp_types: Option<memory::Column<i32>>,
+    leader_epochs: Option<Vec<i32>>,
+    producer_ids: Option<Vec<i64>>,
+    producer_epochs: Option<Vec<i16>>,
+    transactional: Option<Vec<bool>>,
+    control: Option<Vec<bool>>,
+}
+
+impl<B: ByteColumn + Default> Rows<B> {
+    pub(super) fn new(options: Arc<ColumnOptions>) -> Self {
+        fn wanted<T: Default>(options: &ColumnOptions, column: Column) -> Option<T> {
+            options.has(column).then(T::default)
+        }
+        Self {
+            rows: 0,
+            keys: wanted(&options, Column::Key),
+            values: wanted(&options, Column::Value),
+            headers: options.has(Column::Headers).then(|| HeadersColumn::new(options.empty_headers_null)),
+            offsets: wanted(&options, Column::Offset),
+            timestamps: wanted(&options, Column::Timestamp),
+            timestamp_types: wanted(&options, Column::TimestampType),
+            leader_epochs: wanted(&options, Column::LeaderEpoch),
+            producer_ids: wanted(&options, Column::ProducerId),
+            producer_epochs: wanted(&options, Column::ProducerEpoch),
+            transactional: wanted(&options, Column::IsTransactional),
+            control: wanted(&options, Column::IsControl),
+            options,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Says about how many bytes of values will come.
+    pub(super) fn expect(&mut self, bytes: usize) {
+        if let Some(values) = &mut self.values {
+            values.expect(bytes.min(self.options.batch_bytes));
+        }
+    }
+
+    fn rows_max(&self) -> usize {
+        self.options.batch_rows.max(1)
+    }
+
+    fn bytes_left(&self) -> usize {
+        let used = self.keys.as_ref().map_or(0, B::size_bytes)
+            + self.values.as_ref().map_or(0, B::size_bytes)
+            + self.headers.as_ref().map_or(0, HeadersColumn::size_bytes);
+        self.options.batch_bytes.min(ColumnOptions::BATCH_BYTES_MAX).saturating_sub(used)
+    }
+
+    fn timestamp_factor(&self) -> i64 {
+        match self.options.timestamp_unit {
+            TimestampUnit::Millisecond => 1,
+            TimestampUnit::Microsecond => 1000,
+        }
+    }
+
+    /// Adds rows for a batch whose header says it all: offsets without gaps, nothing from the records.
+    pub(super) fn add_by_header(&mut self, facts: &BatchFacts, cursor: &mut BatchCursor) -> Progress {
+        let added = facts.count.saturating_sub(cursor.read).min(self.rows_max().saturating_sub(self.rows));
+        if let Some(offsets) = &mut self.offsets {
+            let first = facts.base_offset.wrapping_add(cursor.read as i64);
+            offsets.reserve(added);
+            for delta in 0..added as i64 {
+                offsets.push(first.wrapping_add(delta));
+            }
+        }
+        cursor.read += added;
+        self.rows += added;
+        self.fill(facts);
+        if cursor.read < facts.count {
+            Progress::Full
+        } else {
+            Progress::Done
+        }
+    }
+
+    /// Adds the rows of `body` from `cursor` on; on a defect, rows added here are dropped again.
+    pub(super) fn add(
+        &mut self,
+        facts: &BatchFacts,
+        body: &Body<'_>,
+        cursor: &mut BatchCursor,
+    ) -> Result<Progress, String> {
+        let mark = self.rows;
+        if let Some((buffer, _)) = body.views {
+            for column in [&mut self.keys, &mut self.values].into_iter().flatten() {
+                column.set_source(buffer);
+            }
+        }
+        let outcome = self.add_records(facts, body, cursor);
+        match outcome {
+            Ok(_) => self.fill(facts),
+            Err(_) => self.truncate(mark),
+        }
+        outcome
+    }
+
+    fn add_records(
+        &mut self,
+        facts: &BatchFacts,
+        body: &Body<'_>,
+        cursor: &mut BatchCursor,
+    ) -> Result<Progress, String> {
+        while cursor.read < facts.count {
+            let stop = if cursor.filter {
+                self.run::<true>(facts, body, cursor)
+            } else {
+                self.run::<false>(facts, body, cursor)
+            };
+            if cursor.read >= facts.count {
+                break;
+            }
+            if stop == Stop::Full || !self.add_one(facts, body, cursor)? {
+                return Ok(Progress::Full);
+            }
+        }
+        let rest = body.size.saturating_sub(cursor.position);
+        if rest > 0 {
+            return Err(format!("{rest} bytes follow the last of {} records", facts.count));
+        }
+        Ok(Progress::Done)
+    }
+
+    fn is_row(&self, offset: i64, timestamp: i64) -> bool {
+        let options = &self.options;
+        offset >= options.start_offset
+            && offset < options.end_offset
+            && timestamp >= options.from_timestamp
+            && timestamp < options.to_timestamp
+    }
+
+    /// The fast loop: records without headers, with enough readable bytes behind them.
+    ///
+    /// Nothing is written for a record before all of its fields are known to lie inside it, so whatever
+    /// is odd can be left to [`add_one`](Self::add_one), which says what is wrong.
+    #[inline(never)]
+    fn run<const FILTER: bool>(
+        &mut self,
+        facts: &BatchFacts,
+        body: &Body<'_>,
+        cursor: &mut BatchCursor,
+    ) -> Stop {
+        let Some(limit) = body.readable.len().checked_sub(READABLE_BEHIND).map(|limit| limit.min(body.size))
+        else {
+            return Stop::Other;
+        };
+        let rows_left = self.rows_max().saturating_sub(self.rows);
+        let most =
+            (facts.count - cursor.read).min(body.size.saturating_sub(cursor.position) / RECORD_SIZE_MIN);
+        self.reserve(most.min(rows_left));
+        let factor = self.timestamp_factor();
+        let mut bytes_left = self.bytes_left();
+        let base = body.readable.as_ptr();
+        let body_start = body.start();
+        let rows_end = self.rows + rows_left;
+        let mut rows = self.rows;
+        let mut position = cursor.position;
+        let mut stop = Stop::Other;
+        let read_end = cursor.read + most;
+        let mut read = cursor.read;
+        while read < read_end && position < limit {
+            if rows == rows_end {
+                stop = Stop::Full;
+                break;
+            }
+            // SAFETY: `position < limit`, so READABLE_BEHIND bytes are readable from it on. From there to
+            // `end <= limit` and READABLE_BEHIND beyond `end` too: integers are read at most 26 bytes past
+            // `end`, and only fields that end at or before `end` are handed to `push_unchecked`, whose
+            // SLACK is counted in. Room for `most` rows, but no more than `rows_left`, was reserved.
+            unsafe {
+                let mut at = position;
+                let Some(stored) = read_varint(base, &mut at) else { break };
+                // A negative size becomes a huge one and is left to the slow path like one that is too large.
+                let end = at.wrapping_add(stored as usize);
+                if end > limit || end < at {
+                    break;
+                }
+                at += 1;
+                let Some(timestamp_delta) = read_varlong(base, &mut at) else { break };
+                let Some(offset_delta) = read_varint(base, &mut at) else { break };
+                let Some(key_size) = read_varint(base, &mut at) else { break };
+                let key_start = at;
+                at += key_size.max(0) as usize;
+                if at > end {
+                    break;
+                }
+                let Some(value_size) = read_varint(base, &mut at) else { break };
+                let value_start = at;
+                at += value_size.max(0) as usize;
+                // What is left has to be the zero that says: no headers.
+                if at + 1 != end || *base.add(at) != 0 {
+                    break;
+                }
+                let offset = facts.base_offset.wrapping_add(i64::from(offset_delta));
+                let timestamp = match facts.log_append_time {
+                    None => facts.base_timestamp.wrapping_add(timestamp_delta),
+                    Some(time) => time,
+                };
+                if !FILTER || self.is_row(offset, timestamp) {
+                    let size = end - position;
+                    if size > bytes_left {
+                        if rows > 0 {
+                            stop = Stop::Full;
+                            break;
+                        }
+                        bytes_left = size;
+                    }
+                    if let Some(keys) = &mut self.keys {
+                        if key_size >= 0 {
+                            keys.push_unchecked(
+                                base.add(key_start),
+                                body_start + key_start,
+                                key_size as usize,
+                            );
+                            bytes_left -= key_size as usize;
+                        } else {
+                            keys.push_null();
+                        }
+                    }
+                    if let Some(values) = &mut self.values {
+                        if value_size >= 0 {
+                            values.push_unchecked(
+                                base.add(value_start),
+                                body_start + value_start,
+                                value_size as usize,
+                            );
+                            bytes_left -= value_size as usize;
+                        } else {
+                            values.push_null();
+                        }
+                    }
+                    if let Some(offsets) = &mut self.offsets {
+                        offsets.push_unchecked(offset);
+                    }
+                    if let Some(timestamps) = &mut self.timestamps {
+                        timestamps.push_unchecked(timestamp.saturating_mul(factor));
+                    }
+                    if let Some(headers) = &mut self.headers {
+                        headers.push_empty();
+                    }
+                    rows += 1;
+                }
+                position = end;
+                read += 1;
+            }
+        }
+        self.rows = rows;
+        cursor.position = position;
+        cursor.read = read;
+        stop
+    }
+
+    /// One record of any kind; false when the Arrow batch has no room for it.
+    #[inline(never)]
+    fn add_one(
+        &mut self,
+        facts: &BatchFacts,
+        body: &Body<'_>,
+        cursor: &mut BatchCursor,
+    ) -> Result<bool, String> {
+        let whole = body.readable.get(..body.size).unwrap_or_default();
+        let bytes = whole.get(cursor.position..).unwrap_or_default();
+        let (record, rest) =
+            read_record(bytes).map_err(|defect| format!("record {}: {defect}", cursor.read))?;
+        let size = bytes.len() - rest.len();
+        let offset = facts.base_offset.wrapping_add(i64::from(record.offset_delta));
+        let timestamp = match facts.log_append_time {
+            None => facts.base_timestamp.wrapping_add(record.timestamp_delta),
+            Some(time) => time,
+        };
+        if !cursor.filter || self.is_row(offset, timestamp) {
+            if self.rows > 0 && (self.rows >= self.rows_max() || size > self.bytes_left()) {
+                return Ok(false);
+            }
+            if !self.push_record(&record, body, offset, timestamp) {
+                return Err(format!("record {}: {size} bytes do not fit into an Arrow column", cursor.read));
+            }
+        }
+        cursor.position += size;
+        cursor.read += 1;
+        Ok(true)
+    }
+
+    fn push_record(&mut self, record: &RawRecord<'_>, body: &Body<'_>, offset: i64, timestamp: i64) -> bool {
+        let factor = self.timestamp_factor();
+        let start = (body.readable.as_ptr() as usize).wrapping_sub(body.start());
+        let mut fits = true;
+        for (column, bytes) in [(&mut self.keys, record.key), (&mut self.values, record.value)] {
+            match (column, bytes) {
+                (Some(column), Some(bytes)) => {
+                    fits &= column.push_at(bytes, (bytes.as_ptr() as usize).wrapping_sub(start));
+                }
+                (Some(column), None) => column.push_null(),
+                (None, _) => {}
+            }
+        }
+        if let Some(headers) = &mut self.headers {
+            fits &= headers.push(record.headers);
+        }
+        if let Some(offsets) = &mut self.offsets {
+            offsets.push(offset);
+        }
+        if let Some(timestamps) = &mut self.timestamps {
+            timestamps.push(timestamp.saturating_mul(factor));
+        }
+        self.rows += 1;
+        fits
+    }
+
+    fn reserve(&mut self, rows: usize) {
+        for column in [&mut self.keys, &mut self.values].into_iter().flatten() {
+            column.reserve(rows);
+        }
+        for column in [&mut self.offsets, &mut self.timestamps].into_iter().flatten() {
+            column.reserve(rows);
+        }
+        if let Some(headers) = &mut self.headers {
+            headers.reserve(rows);
+        }
+    }
+
+    /// Gives the rows since the last call what their batch has in common.
+    fn fill(&mut self, facts: &BatchFacts) {
+        fn to<T: Clone>(column: &mut Option<Vec<T>>, rows: usize, value: T) {
+            if let Some(column) = column {
+                column.resize(rows, value);
+            }
+        }
+        if let Some(types) = &mut self.timestamp_types {
+            types.fill_to(self.rows, i32::from(facts.log_append_time.is_some()));
+        }
+        to(&mut self.leader_epochs, self.rows, facts.leader_epoch);
+        to(&mut self.producer_ids, self.rows, facts.producer_id);
+        to(&mut self.producer_epochs, self.rows, facts.producer_epoch);
+        to(&mut self.transactional, self.rows, facts.is_transactional);
+        to(&mut self.control, self.rows, facts.is_control);
+    }
+
+    /// Drops all rows after the first `rows`, whose common parts are filled already.
+    fn truncate(&mut self, rows: usize) {
+        for column in [&mut self.keys, &mut self.values].into_iter().flatten() {
+            column.truncate(rows);
+        }
+        for column in [&mut self.offsets, &mut self.timestamps].into_iter().flatten() {
+            column.truncate(rows);
+        }
+        if let Some(headers) = &mut self.headers {
+            headers.truncate(rows);
+        }
+        self.rows = rows;
+    }
+
+    /// The rows as an Arrow batch; there are none afterwards.
+    pub(super) fn take(&mut self, schema: SchemaRef) -> Result<RecordBatch> {
+        let count = std::mem::take(&mut self.rows);
+        let options = self.options.clone();
+        let columns = options.columns.iter().map(|(column, _)| self.take_column(*column, count)).collect();
+        let row_count = RecordBatchOptions::new().with_row_count(Some(count));
+        RecordBatch::try_new_with_options(schema, columns, &row_count)
+            .map_err(|error| Error::Invalid(error.to_string()))
+    }
+
+    fn take_column(&mut self, column: Column, count: usize) -> ArrayRef {
+        fn scalars<T>(column: &mut Option<Vec<T>>) -> Vec<T> {
+            column.as_mut().map(std::mem::take).unwrap_or_default()
+        }
+        fn pooled<T: memory::Plain + ArrowNativeType>(
+            column: &mut Option<memory::Column<T>>,
+            rows: usize,
+        ) -> ScalarBuffer<T> {
+            let buffer =
+                column.as_mut().map_or_else(|| Buffer::from_vec(Vec::<T>::new()), memory::Column::take);
+            ScalarBuffer::new(buffer, 0, rows)
+        }
+        fn bytes<B: ByteColumn + Default>(column: &mut Option<B>, options: &ColumnOptions) -> ArrayRef {
+            column.as_mut().unwrap_or(&mut B::default()).take(options.binary_type)
+        }
+        match column {
+            Column::Key => bytes(&mut self.keys, &self.options),
+            Column::Value => bytes(&mut self.values, &self.options),
+            Column::Topic => self.topics(count),
+            Column::Partition => match self.options.partition {
+                Some(partition) => Arc::new(Int32Array::from_value(partition, count)),
+                None => Arc::new(Int32Array::new_null(count)),
+            },
+            Column::Offset => Arc::new(Int64Array::new(pooled(&mut self.offsets, count), None)),
+            Column::Timestamp => {
+                let values = pooled(&mut self.timestamps, count);
+                match self.options.timestamp_unit {
+                    TimestampUnit::Millisecond => {
+                        Arc::new(TimestampMillisecondArray::new(values, None).with_timezone("UTC"))
+                    }
+                    TimestampUnit::Microsecond => {
+                        Arc::new(TimestampMicrosecondArray::new(values, None).with_timezone("UTC"))
+                    }
+                }
+            }
+            Column::TimestampType => {
+                Arc::new(Int32Array::new(pooled(&mut self.timestamp_types, count), None))
+            }
+            Column::Headers => {
+                let mut none = HeadersColumn::new(self.options.empty_headers_null);
+                self.headers.as_mut().unwrap_or(&mut none).take()
+            }
+            Column::LeaderEpoch => Arc::new(Int32Array::from(scalars(&mut self.leader_epochs))),
+            Column::ProducerId => Arc::new(Int64Array::from(scalars(&mut self.producer_ids))),
+            Column::ProducerEpoch => Arc::new(Int16Array::from(scalars(&mut self.producer_epochs))),
+            Column::IsTransactional => Arc::new(BooleanArray::from(scalars(&mut self.transactional))),
+            Column::IsControl => Arc::new(BooleanArray::from(scalars(&mut self.control))),
+        }
+    }
+
+    fn topics(&self, count: usize) -> ArrayRef {
+        let topic = self.options.topic.as_deref();
+        if self.options.topic_dictionary {
+            let keys = match topic {
+                Some(_) => Int32Array::from_value(0, count),
+                None => Int32Array::new_null(count),
+            };
+            let names: ArrayRef = Arc::new(StringArray::from_iter_values(topic));
+            // SAFETY: each key is 0 and there is a name, or null.
+            return Arc::new(unsafe { DictionaryArray::new_unchecked(keys, names) });
+        }
+        match topic {
+            Some(topic) => Arc::new(StringArray::new_repeated(topic, count)),
+            None => Arc::new(StringArray::new_null(count)),
+        }
+    }
+}
+
+/// Reads a zigzag varint of up to five bytes; None when it is longer.
+///
+/// # Safety
+/// Five bytes are readable at `base + at`.
+#[inline(always)]
+unsafe fn read_varint(base: *const u8, at: &mut usize) -> Option<i32> {
+    // SAFETY: the caller.
+    unsafe {
+        let first = u32::from(*base.add(*at));
+        *at += 1;
+        let mut raw = first;
+        if first >= 0x80 {
+            let second = u32::from(*base.add(*at));
+            *at += 1;
+            raw = (first & 0x7f) | second << 7;
+            if second >= 0x80 {
+                raw = read_rest(base, at, u64::from(raw & 0x3fff), 5)? as u32;
+            }
+        }
+        Some((raw >> 1) as i32 ^ -((raw & 1) as i32))
+    }
+}
+
+/// Reads a zigzag varlong of up to ten bytes; None when it is longer.
+///
+/// # Safety
+/// Ten bytes are readable at `base + at`.
+#[inline(always)]
+unsafe fn read_varlong(base: *const u8, at: &mut usize) -> Option<i64> {
+    // SAFETY: the caller.
+    unsafe {
+        let first = u64::from(*base.add(*at));
+        *at += 1;
+        let mut raw = first;
+        if first >= 0x80 {
+            let second = u64::from(*base.add(*at));
+            *at += 1;
+            raw = (first & 0x7f) | second << 7;
+            if second >= 0x80 {
+                raw = read_rest(base, at, raw & 0x3fff, 10)?;
+            }
+        }
+        Some((raw >> 1) as i64 ^ -((raw & 1) as i64))
+    }
+}
+
+/// The third and later bytes of an integer of up to `size_max` bytes.
+///
+/// # Safety
+/// `size_max - 2` bytes are readable at `base + at`.
+#[inline(never)]
+unsafe fn read_rest(base: *const u8, at: &mut usize, mut raw: u64, size_max: usize) -> Option<u64> {
+    for index in 2..size_max {
+        // SAFETY: the caller.
+        let byte = u64::from(unsafe { *base.add(*at) });
+        *at += 1;
+        raw |= (byte & 0x7f) << (7 * index);
+        if byte < 0x80 {
+            return Some(raw);
+        }
+    }
+    None
+}

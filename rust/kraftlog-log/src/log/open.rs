@@ -1,0 +1,287 @@
+//! Opening a partition directory, with recovery after an unclean stop (Kafka's `LogLoader`).
+use std::path::Path;
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use super::leftovers::{base_offset_of, clean_up};
+use super::{Inner, Log, LogConfig, Segments};
+use crate::batch::BatchView;
+use crate::epoch_checkpoint::EpochCheckpoint;
+use crate::fs::FileSystem;
+use crate::producer_state::ProducerState;
+use crate::segment::{end_marker, note_producer, segment_path, Segment, SegmentConfig, LOG_SUFFIX};
+use crate::{partition_metadata, Error, Result};
+
+/// What a node knows of a log from its checkpoints.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// `recovery-point-offset-checkpoint`: all before it was flushed.
+    pub recovery_point: i64,
+    /// `log-start-offset-checkpoint`.
+    pub log_start_offset: i64,
+    /// `.kafka_cleanshutdown` was there: nothing is to be recovered.
+    pub clean_shutdown: bool,
+    /// Wall clock, milliseconds since the epoch.
+    pub now_ms: i64,
+}
+
+/// A directory while it is being loaded.
+struct Loader<'a> {
+    fs: &'a Arc<dyn FileSystem>,
+    path: &'a Path,
+    config: &'a LogConfig,
+    options: OpenOptions,
+    segments: Segments,
+    epochs: EpochCheckpoint,
+}
+
+impl Log {
+    /// Open a directory, creating it when absent. Without a clean shutdown the segments from the recovery point on
+    /// are checked batch by batch; the log ends before the first damaged one.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where Kafka would fail or drop a whole segment: offsets that overflow or do not rise, markers
+    /// that cannot be read. [`Error::Invalid`] for files that are not what their names say.
+    pub fn open(
+        fs: Arc<dyn FileSystem>,
+        path: &Path,
+        config: LogConfig,
+        options: OpenOptions,
+    ) -> Result<Self> {
+        config.validate()?;
+        let is_new = !fs.exists(path).map_err(|error| Error::io("stat", path, error))?;
+        if is_new {
+            fs.create_dir(path).map_err(|error| Error::io("create directory", path, error))?;
+        }
+        clean_up(&fs, path)?;
+        let epochs = EpochCheckpoint::open(Arc::clone(&fs), path)?;
+        let mut loader =
+            Loader { fs: &fs, path, config: &config, options, segments: Segments::new(), epochs };
+        loader.load_segments()?;
+        if !options.clean_shutdown {
+            loader.recover_unflushed()?;
+        }
+        let had_segments = !loader.segments.is_empty();
+        let log_end_offset = loader.find_end()?;
+        let log_start_offset = loader
+            .segments
+            .first_key_value()
+            .map_or(options.log_start_offset, |(base_offset, _)| options.log_start_offset.max(*base_offset));
+        let Loader { segments, mut epochs, .. } = loader;
+        epochs.truncate_from_end(log_end_offset);
+        epochs.truncate_from_start(options.log_start_offset);
+        epochs.flush()?;
+        let mut producers = ProducerState::open(Arc::clone(&fs), path, config.producer_id_expiration_ms)?;
+        producers.remove_stray_snapshots(&segments.keys().copied().collect::<Vec<_>>())?;
+        rebuild(
+            &mut producers,
+            &segments,
+            log_start_offset,
+            log_end_offset,
+            options.clean_shutdown,
+            options.now_ms,
+        )?;
+        let recovery_point =
+            if options.clean_shutdown { log_end_offset } else { options.recovery_point.min(log_end_offset) };
+        let topic_id = partition_metadata::read(fs.as_ref(), path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            config: RwLock::new(Arc::new(config)),
+            inner: Mutex::new(Inner {
+                segments,
+                log_start_offset,
+                log_end_offset,
+                recovery_point,
+                epochs,
+                producers,
+                topic_id,
+                deleted: Vec::new(),
+                is_directory_dirty: is_new || !had_segments || !options.clean_shutdown,
+                is_directory_new: is_new,
+                is_closed: false,
+            }),
+            flushing: Mutex::new(()),
+            poison: OnceLock::new(),
+            log_end_offset: AtomicI64::new(log_end_offset),
+            log_start_offset: AtomicI64::new(log_start_offset),
+            fs,
+        })
+    }
+
+    /// Bring the producer state to `end_offset` after a truncation.
+    pub(super) fn rebuild_producers(
+        &self,
+        inner: &mut Inner,
+        end_offset: i64,
+        clean_shutdown: bool,
+        now_ms: i64,
+    ) -> Result<()> {
+        let Inner { producers, segments, log_start_offset, .. } = inner;
+        rebuild(producers, segments, *log_start_offset, end_offset, clean_shutdown, now_ms)
+    }
+}
+
+impl Loader<'_> {
+    fn segment_config(&self, base_offset: i64) -> SegmentConfig {
+        SegmentConfig {
+            index_interval_bytes: self.config.index_interval_bytes,
+            segment_index_bytes: self.config.segment_index_bytes,
+            roll_jitter_ms: self.config.roll_jitter_ms(self.path, base_offset),
+        }
+    }
+
+    fn load_segments(&mut self) -> Result<()> {
+        let mut names = self.fs.list(self.path).map_err(|error| Error::io("list", self.path, error))?;
+        names.sort_unstable();
+        for name in &names {
+            let Some(base_offset) = base_offset_of(name) else { continue };
+            let is_index = [".index", ".timeindex", ".txnindex"].iter().any(|suffix| name.ends_with(suffix));
+            if is_index && names.binary_search(&format!("{base_offset:020}.{LOG_SUFFIX}")).is_err() {
+                let orphan = self.path.join(name);
+                self.fs.remove(&orphan).map_err(|error| Error::io("remove", orphan, error))?;
+            }
+            if *name != format!("{base_offset:020}.{LOG_SUFFIX}") {
+                continue;
+            }
+            let (segment, has_indexes) = Segment::open(
+                self.fs,
+                self.path,
+                base_offset,
+                self.segment_config(base_offset),
+                self.options.now_ms,
+            )?;
+            let is_sane = has_indexes && segment.state().transactions.entries().is_ok();
+            let segment = Arc::new(segment);
+            if !is_sane {
+                self.recover(&segment)?;
+            }
+            self.segments.insert(base_offset, segment);
+        }
+        Ok(())
+    }
+
+    /// Recover one segment with the producer state as it was at its beginning. Returns the bytes cut.
+    fn recover(&mut self, segment: &Arc<Segment>) -> Result<u64> {
+        let mut producers =
+            ProducerState::open(Arc::clone(self.fs), self.path, self.config.producer_id_expiration_ms)?;
+        let OpenOptions { log_start_offset, now_ms, .. } = self.options;
+        rebuild(&mut producers, &self.segments, log_start_offset, segment.base_offset(), false, now_ms)?;
+        let cut = segment.recover(&mut producers, &mut self.epochs)?;
+        producers.take_snapshot()?;
+        Ok(cut)
+    }
+
+    fn recover_unflushed(&mut self) -> Result<()> {
+        let point = self.options.recovery_point;
+        let first =
+            self.segments.range(..=point).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
+        let unflushed: Vec<_> =
+            self.segments.range(first..).map(|(_, segment)| Arc::clone(segment)).collect();
+        for segment in unflushed {
+            if self.recover(&segment)? > 0 {
+                self.remove_after(segment.base_offset())?;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What follows a damaged batch is not the log any more. The last go first, so that a crash leaves no hole.
+    fn remove_after(&mut self, base_offset: i64) -> Result<()> {
+        for (base_offset, segment) in self.segments.split_off(&(base_offset + 1)).into_iter().rev() {
+            for path in segment.mark_deleted()? {
+                self.fs.remove(&path).map_err(|error| Error::io("remove", path, error))?;
+            }
+            let snapshot = segment_path(self.path, base_offset, "snapshot");
+            match self.fs.remove(&snapshot) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io("remove", snapshot, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The log end offset; makes sure that there is a segment to append to.
+    fn find_end(&mut self) -> Result<i64> {
+        if let Some((_, last)) = self.segments.last_key_value() {
+            let last = Arc::clone(last);
+            let end = match last.read_next_offset() {
+                Err(Error::Corrupt { .. }) => {
+                    // The node stopped cleanly, yet the tail is torn: trust the batches, not the marker.
+                    self.segments.remove(&last.base_offset());
+                    self.recover(&last)?;
+                    let end = last.read_next_offset()?;
+                    self.segments.insert(last.base_offset(), last);
+                    end
+                }
+                other => other?,
+            };
+            if end >= self.options.log_start_offset {
+                return Ok(end);
+            }
+            // Segments were lost behind our back: what is left lies before the log start offset.
+            self.remove_after(i64::MIN)?;
+            self.epochs.clear();
+        }
+        let start = self.options.log_start_offset;
+        let segment =
+            Segment::create(self.fs, self.path, start, self.segment_config(start), self.options.now_ms)?;
+        self.segments.insert(start, Arc::new(segment));
+        Ok(start)
+    }
+}
+
+/// Bring `producers` to `end_offset`: the newest snapshot, then the batches after it (`UnifiedLog.rebuildProducerState`).
+fn rebuild(
+    producers: &mut ProducerState,
+    segments: &Segments,
+    log_start_offset: i64,
+    end_offset: i64,
+    clean_shutdown: bool,
+    now_ms: i64,
+) -> Result<()> {
+    let mut last_bases: Vec<i64> = segments.keys().rev().take(2).copied().collect();
+    last_bases.reverse();
+    if producers.latest_snapshot_offset().is_none() && clean_shutdown {
+        // Written by a version without snapshots: begin with empty ones rather than scan everything.
+        for offset in last_bases.into_iter().chain([end_offset]) {
+            producers.set_end_offset(offset);
+            producers.take_snapshot()?;
+        }
+        return Ok(());
+    }
+    let was_empty = producers.is_empty() && producers.end_offset() >= end_offset;
+    producers.truncate_and_reload(log_start_offset, end_offset, now_ms)?;
+    if end_offset > producers.end_offset() && !was_empty {
+        let from = producers.end_offset();
+        let first = segments.range(..=from).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
+        for (base_offset, segment) in segments.range(first..end_offset.max(first)) {
+            let start = producers.end_offset().max(*base_offset).max(log_start_offset);
+            producers.set_end_offset(start);
+            if last_bases.contains(base_offset) {
+                producers.take_snapshot()?;
+            }
+            replay(producers, segment, start, end_offset)?;
+        }
+    }
+    producers.set_end_offset(end_offset);
+    producers.take_snapshot()
+}
+
+fn replay(producers: &mut ProducerState, segment: &Segment, start: i64, end_offset: i64) -> Result<()> {
+    let Some(first) = segment.find_batch(start)? else { return Ok(()) };
+    let mut scan = segment.scan(first.position)?;
+    while let Some(batch) = scan.next_batch()? {
+        let header = batch.header();
+        if header.last_offset() >= end_offset {
+            break;
+        }
+        note_producer(producers, &header, || {
+            let bytes = segment.read_batch(&batch)?;
+            end_marker(&BatchView::parse(&bytes)?)
+        })?;
+    }
+    Ok(())
+}

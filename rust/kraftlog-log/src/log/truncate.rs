@@ -1,0 +1,112 @@
+//! Moving the ends of a log: truncation, and a new log start offset.
+use std::sync::Arc;
+
+use super::{lock, Inner, Log};
+use crate::segment::Segment;
+use crate::{Error, Result};
+
+impl Log {
+    /// Drop all records at and after `offset`. Returns false when there were none.
+    pub fn truncate_to(&self, offset: i64, now_ms: i64) -> Result<bool> {
+        if offset < 0 {
+            return Err(Error::Invalid(format!("cannot truncate to the negative offset {offset}")));
+        }
+        let _flushing = lock(&self.flushing);
+        let mut inner = self.lock_inner()?;
+        let truncate = |inner: &mut Inner| {
+            if offset >= inner.log_end_offset {
+                // An epoch may have been begun here without a record; the next leader says otherwise.
+                inner.epochs.truncate_from_end(inner.log_end_offset);
+                inner.epochs.flush()?;
+                return Ok(false);
+            }
+            if inner.segments.first_key_value().is_none_or(|(base_offset, _)| *base_offset > offset) {
+                self.restart_at(inner, offset, now_ms)?;
+                return Ok(true);
+            }
+            // From the end on, so that a crash in between leaves no hole.
+            for base_offset in inner.segments.range(offset..).rev().map(|(base, _)| *base).collect::<Vec<_>>()
+            {
+                if base_offset > offset {
+                    self.drop_segment(inner, base_offset, now_ms)?;
+                    inner.producers.remove_snapshot(base_offset)?;
+                }
+            }
+            inner.active()?.truncate_to(offset, now_ms)?;
+            inner.log_end_offset = offset;
+            inner.recovery_point = inner.recovery_point.min(offset);
+            inner.log_start_offset = inner.log_start_offset.min(offset);
+            inner.epochs.truncate_from_end(offset);
+            inner.epochs.flush()?;
+            self.rebuild_producers(inner, offset, false, now_ms)?;
+            self.publish(inner);
+            Ok(true)
+        };
+        truncate(&mut inner).map_err(|error| self.poison_with(error))
+    }
+
+    /// Drop everything and begin anew at `offset`, as a follower does whose leader's log starts later.
+    pub fn truncate_fully_and_start_at(&self, offset: i64, now_ms: i64) -> Result<()> {
+        let _flushing = lock(&self.flushing);
+        let mut inner = self.lock_inner()?;
+        self.restart_at(&mut inner, offset, now_ms).map_err(|error| self.poison_with(error))
+    }
+
+    fn restart_at(&self, inner: &mut Inner, offset: i64, now_ms: i64) -> Result<()> {
+        for base_offset in inner.segments.keys().rev().copied().collect::<Vec<_>>() {
+            self.drop_segment(inner, base_offset, now_ms)?;
+        }
+        let config = self.segment_config(&self.config(), offset);
+        let segment = Segment::create(&self.fs, &self.path, offset, config, now_ms)?;
+        inner.segments.insert(offset, Arc::new(segment));
+        inner.is_directory_dirty = true;
+        inner.log_start_offset = offset;
+        inner.log_end_offset = offset;
+        inner.recovery_point = inner.recovery_point.min(offset);
+        inner.epochs.clear();
+        inner.epochs.flush()?;
+        inner.producers.truncate_fully_and_start_at(offset)?;
+        self.publish(inner);
+        Ok(())
+    }
+
+    /// Take a segment out of the log and rename its files; they are removed later.
+    pub(super) fn drop_segment(&self, inner: &mut Inner, base_offset: i64, now_ms: i64) -> Result<()> {
+        if let Some(segment) = inner.segments.remove(&base_offset) {
+            let renamed = segment.mark_deleted()?;
+            inner.deleted.push((now_ms.saturating_add(self.config().file_delete_delay_ms), renamed));
+            inner.is_directory_dirty = true;
+        }
+        Ok(())
+    }
+
+    /// Let the log start at `offset` (DeleteRecords); segments wholly before it go with the next retention run.
+    /// Returns false when it starts there or later already.
+    ///
+    /// # Errors
+    /// [`Error::OffsetOutOfRange`] beyond the log end offset; whoever knows the high watermark checks that first.
+    pub fn advance_log_start_offset(&self, offset: i64) -> Result<bool> {
+        let mut inner = self.lock_inner()?;
+        if offset > inner.log_end_offset {
+            return Err(Error::OffsetOutOfRange {
+                origin: self.origin(),
+                offset,
+                log_start_offset: inner.log_start_offset,
+                log_end_offset: inner.log_end_offset,
+            });
+        }
+        self.set_log_start_offset(&mut inner, offset).map_err(|error| self.poison_with(error))
+    }
+
+    pub(super) fn set_log_start_offset(&self, inner: &mut Inner, offset: i64) -> Result<bool> {
+        if offset <= inner.log_start_offset {
+            return Ok(false);
+        }
+        inner.log_start_offset = offset;
+        inner.epochs.truncate_from_start(offset);
+        inner.epochs.flush()?;
+        inner.producers.on_log_start_offset(offset);
+        self.publish(inner);
+        Ok(true)
+    }
+}

@@ -1,0 +1,202 @@
+//! Checks of one producer's batches before they are written (`ProducerAppendInfo`).
+use super::{BatchMetadata, CompletedTransaction, ProducerEntry, RecentBatches, INVALID_TXN_STATE};
+use crate::batch::BatchHeader;
+use crate::{Error, Result};
+
+const OUT_OF_ORDER_SEQUENCE_NUMBER: i16 = 45;
+const INVALID_PRODUCER_EPOCH: i16 = 47;
+const TRANSACTION_COORDINATOR_FENCED: i16 = 52;
+
+/// Who appends, which decides how much is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A produce request: everything is checked.
+    Client,
+    /// A group or transaction coordinator: no sequences.
+    Coordinator,
+    /// The leader of the metadata log.
+    Raft,
+    /// Batches a leader has accepted already.
+    Replication,
+}
+
+/// The first record of a control batch that ends a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndMarker {
+    /// Abort, not commit.
+    pub is_abort: bool,
+    /// Epoch of the coordinator.
+    pub coordinator_epoch: i32,
+    /// Timestamp of the record.
+    pub timestamp: i64,
+}
+
+impl EndMarker {
+    /// Read key and value of the marker's record.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: the key is not a commit or abort marker, or key or value is too short.
+    pub fn parse(key: Option<&[u8]>, value: Option<&[u8]>, timestamp: i64) -> Result<Self> {
+        let bad = |reason: String| Error::Invalid(format!("transaction marker: {reason}"));
+        let [v0, v1, t0, t1] = *key
+            .and_then(|key| key.first_chunk::<4>())
+            .ok_or_else(|| bad("no key of version and type".to_owned()))?;
+        let kind = i16::from_be_bytes([t0, t1]);
+        if i16::from_be_bytes([v0, v1]) < 0 || !(kind == 0 || kind == 1) {
+            return Err(bad(format!("control type {kind} is neither abort nor commit")));
+        }
+        let [w0, w1, e0, e1, e2, e3] = *value
+            .and_then(|value| value.first_chunk::<6>())
+            .ok_or_else(|| bad("no value of version and coordinator epoch".to_owned()))?;
+        if i16::from_be_bytes([w0, w1]) < 0 {
+            return Err(bad("negative version".to_owned()));
+        }
+        let coordinator_epoch = i32::from_be_bytes([e0, e1, e2, e3]);
+        Ok(Self { is_abort: kind == 0, coordinator_epoch, timestamp })
+    }
+}
+
+/// A producer's state with the batches of one append on top, not applied yet.
+#[derive(Clone, Copy, Debug)]
+pub struct ProducerUpdate {
+    current: ProducerEntry,
+    updated: ProducerEntry,
+    origin: Origin,
+    started: Option<i64>,
+}
+
+impl ProducerUpdate {
+    pub(super) fn new(current: ProducerEntry, origin: Origin) -> Self {
+        let updated = ProducerEntry { batches: RecentBatches::default(), ..current };
+        Self { current, updated, origin, started: None }
+    }
+
+    /// The producer.
+    pub fn producer_id(&self) -> i64 {
+        self.current.producer_id
+    }
+
+    pub(super) fn updated(&self) -> &ProducerEntry {
+        &self.updated
+    }
+
+    pub(super) fn started_transaction(&self) -> Option<i64> {
+        self.started
+    }
+
+    /// Check and add a batch of records.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] with 45, 47 or 48; the update is then to be thrown away.
+    pub fn append_data(&mut self, batch: &BatchHeader<'_>, base_offset: i64) -> Result<()> {
+        let epoch = batch.producer_epoch();
+        self.check_epoch(epoch, base_offset)?;
+        if self.origin == Origin::Client {
+            self.check_sequence(epoch, batch.base_sequence(), base_offset)?;
+        }
+        self.updated.set_epoch(epoch);
+        self.updated.batches.push(BatchMetadata {
+            last_sequence: batch.last_sequence(),
+            last_offset: base_offset.wrapping_add(i64::from(batch.last_offset_delta())),
+            offset_delta: batch.last_offset_delta(),
+            timestamp: batch.max_timestamp(),
+        });
+        self.updated.last_timestamp = batch.max_timestamp();
+        match (self.updated.current_txn_first_offset, batch.is_transactional()) {
+            (Some(_), false) => Err(Error::rejected(
+                INVALID_TXN_STATE,
+                format!(
+                    "expected transactional write from producer {} at offset {base_offset}",
+                    self.current.producer_id
+                ),
+            )),
+            (None, true) => {
+                self.updated.current_txn_first_offset = Some(base_offset);
+                self.started = Some(base_offset);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Check and add a marker; tells which transaction it ends, if one is open.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] with 47 or 52.
+    pub fn append_marker(
+        &mut self,
+        producer_epoch: i16,
+        offset: i64,
+        marker: EndMarker,
+    ) -> Result<Option<CompletedTransaction>> {
+        self.check_epoch(producer_epoch, offset)?;
+        if self.updated.coordinator_epoch > marker.coordinator_epoch && self.origin != Origin::Replication {
+            return Err(Error::rejected(
+                TRANSACTION_COORDINATOR_FENCED,
+                format!(
+                    "coordinator epoch {} for producer {} at offset {offset} is older than {}",
+                    marker.coordinator_epoch, self.current.producer_id, self.updated.coordinator_epoch
+                ),
+            ));
+        }
+        let completed = self.updated.current_txn_first_offset.map(|first_offset| CompletedTransaction {
+            producer_id: self.current.producer_id,
+            first_offset,
+            last_offset: offset,
+            is_aborted: marker.is_abort,
+        });
+        self.updated.set_epoch(producer_epoch);
+        self.updated.coordinator_epoch = marker.coordinator_epoch;
+        self.updated.current_txn_first_offset = None;
+        self.updated.last_timestamp = marker.timestamp;
+        Ok(completed)
+    }
+
+    fn check_epoch(&self, epoch: i16, offset: i64) -> Result<()> {
+        let last = self.updated.producer_epoch;
+        if epoch < last && self.origin != Origin::Replication {
+            return Err(Error::rejected(
+                INVALID_PRODUCER_EPOCH,
+                format!(
+                    "epoch of producer {} at offset {offset} is {epoch}, smaller than the last seen epoch {last}",
+                    self.current.producer_id
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_sequence(&self, epoch: i16, base_sequence: i32, offset: i64) -> Result<()> {
+        let id = self.current.producer_id;
+        let last_epoch = self.updated.producer_epoch;
+        if epoch != last_epoch {
+            if base_sequence != 0 && last_epoch != -1 {
+                return Err(Error::rejected(
+                    OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    format!(
+                        "invalid sequence for new epoch of producer {id} at offset {offset}: {epoch} (request epoch), \
+                         {base_sequence} (sequence), {last_epoch} (current epoch)"
+                    ),
+                ));
+            }
+            return Ok(());
+        }
+        let last = if self.updated.batches.last().is_some() {
+            self.updated.last_sequence()
+        } else {
+            self.current.last_sequence()
+        };
+        let follows =
+            i64::from(base_sequence) == i64::from(last) + 1 || (base_sequence == 0 && last == i32::MAX);
+        // Nothing known of the producer (its records were deleted): any sequence may come.
+        if self.current.producer_epoch == -1 || follows {
+            return Ok(());
+        }
+        Err(Error::rejected(
+            OUT_OF_ORDER_SEQUENCE_NUMBER,
+            format!(
+                "out of order sequence for producer {id} at offset {offset}: {base_sequence} (incoming), {last} (last)"
+            ),
+        ))
+    }
+}

@@ -1,0 +1,90 @@
+//! A partition cut into parts of about equal bytes that can be scanned apart.
+use super::chunks::Chunks;
+use super::position::{header_in, indexed_positions};
+use super::segments::SegmentFile;
+use crate::{Error, Result};
+use std::fs::File;
+
+/// A range of offsets and how many bytes of one segment it takes.
+///
+/// Compaction may swap the file between planning and reading, so that a part is read by its offsets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Split {
+    /// Base offset of the segment.
+    pub segment_base_offset: i64,
+    /// First offset, inclusive.
+    pub start_offset: i64,
+    /// Exclusive end; `i64::MAX` for the end of the log.
+    pub end_offset: i64,
+    /// Byte position of the part in the segment when it was planned.
+    pub position: u64,
+    /// Bytes of the part when it was planned.
+    pub size_bytes: u64,
+}
+
+/// Cuts segments into parts of about `split_bytes`, at the positions that `.index` names, or at batches
+/// found by walking over their headers where there is no index. Together the parts hold every offset
+/// from `start_offset` up to `end_offset` once.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Corrupt`] when a segment without an index has no batches to walk over.
+pub fn plan_splits(
+    segments: &[SegmentFile],
+    split_bytes: u64,
+    start_offset: i64,
+    end_offset: i64,
+) -> Result<Vec<Split>> {
+    let split_bytes = split_bytes.max(1);
+    let mut splits = Vec::new();
+    for (index, segment) in segments.iter().enumerate() {
+        let segment_end = segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
+        if segment.size_bytes == 0 || segment_end <= start_offset || segment.base_offset >= end_offset {
+            continue;
+        }
+        let mut cuts = vec![(0, segment.base_offset)];
+        if segment.size_bytes > split_bytes {
+            cuts.extend(inner_cuts(segment, split_bytes)?);
+        }
+        cuts.push((segment.size_bytes, segment_end));
+        for pair in cuts.windows(2) {
+            let [(position, first), (next_position, next)] = *pair else { continue };
+            let (first, next) = (first.max(start_offset), next.min(end_offset));
+            if first < next {
+                splits.push(Split {
+                    segment_base_offset: segment.base_offset,
+                    start_offset: first,
+                    end_offset: next,
+                    position,
+                    size_bytes: next_position.saturating_sub(position),
+                });
+            }
+        }
+    }
+    Ok(splits)
+}
+
+/// Byte positions and base offsets of batches inside the segment, about `split_bytes` apart, both rising.
+fn inner_cuts(segment: &SegmentFile, split_bytes: u64) -> Result<Vec<(u64, i64)>> {
+    let file = File::open(&segment.path).map_err(|source| Error::io("open", &segment.path, source))?;
+    let mut cuts: Vec<(u64, i64)> = Vec::new();
+    let indexed = indexed_positions(segment, split_bytes);
+    for position in &indexed {
+        let Some(header) = header_in(&file, segment, *position) else { continue };
+        let last = cuts.last().map_or(segment.base_offset, |&(_, offset)| offset);
+        if header.base_offset() > last {
+            cuts.push((*position, header.base_offset()));
+        }
+    }
+    if !indexed.is_empty() {
+        return Ok(cuts);
+    }
+    let mut chunks = Chunks::open(&segment.path, 0)?;
+    let mut wanted = split_bytes;
+    while let Ok(Some(found)) = chunks.next_batch() {
+        if found.position >= wanted {
+            cuts.push((found.position, Chunks::view(chunks.buffer(), found)?.base_offset()));
+            wanted = found.position.saturating_add(split_bytes);
+        }
+    }
+    Ok(cuts)
+}

@@ -1,0 +1,257 @@
+//! Rebuilding a segment from its `.log` alone after an unclean stop (`LogSegment.recover`).
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use super::{AppendedBatch, Segment, SegmentConfig};
+use crate::batch::{next_batch_from, BatchHeader, BatchView, Source};
+use crate::epoch_checkpoint::{EpochCheckpoint, EpochEntry};
+use crate::fs::{FileHandle, FileSystem, RealFileSystem};
+use crate::index::{relative_offset, OffsetPosition};
+use crate::producer_state::{EndMarker, Origin, ProducerState};
+use crate::segment::AbortedTransaction;
+use crate::time_index::TimestampOffset;
+use crate::{Error, Result};
+
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Reads a file in large pieces and hands out whole batches.
+pub(crate) struct BatchReader {
+    file: Arc<dyn FileHandle>,
+    buffer: Vec<u8>,
+    buffer_position: u64,
+    position: u64,
+    end_position: u64,
+}
+
+impl BatchReader {
+    pub(crate) fn new(file: Arc<dyn FileHandle>, position: u64, end_position: u64) -> Self {
+        Self { file, buffer: Vec::new(), buffer_position: position, position, end_position }
+    }
+
+    /// The next whole batch; `None` at the end or before a truncated one; `Corrupt` for a bad length or format.
+    pub(crate) fn next_batch(&mut self) -> Result<Option<BatchView<'_>>> {
+        let mut wanted = CHUNK_BYTES;
+        loop {
+            let start = usize::try_from(self.position - self.buffer_position).unwrap_or(usize::MAX);
+            let held = self.buffer.len().saturating_sub(start);
+            let at_end = self.position + held as u64 >= self.end_position;
+            let is_whole = match next_batch_from(Source::File, &self.buffer, start) {
+                Ok(Some(_)) => true,
+                Ok(None) => false,
+                // A length or magic that is wrong stays wrong, however much more is read.
+                Err(error) => return Err(error),
+            };
+            if is_whole {
+                break;
+            }
+            if at_end {
+                return Ok(None);
+            }
+            let remaining = usize::try_from(self.end_position - self.position).unwrap_or(usize::MAX);
+            if held >= wanted {
+                wanted = self.announced_size(start).unwrap_or(wanted).max(wanted * 2);
+            }
+            self.buffer.resize(wanted.min(remaining), 0);
+            self.file
+                .read_exact_at(&mut self.buffer, self.position)
+                .map_err(|error| Error::io("read", "log", error))?;
+            self.buffer_position = self.position;
+        }
+        let start = usize::try_from(self.position - self.buffer_position).unwrap_or(usize::MAX);
+        let batch = next_batch_from(Source::File, &self.buffer, start)?;
+        if let Some(batch) = &batch {
+            self.position += batch.bytes().len() as u64;
+        }
+        Ok(batch)
+    }
+
+    fn announced_size(&self, start: usize) -> Option<usize> {
+        Some(BatchHeader::new(self.buffer.get(start..)?.first_chunk()?).size_bytes())
+    }
+}
+
+/// Update producers and transactions for a batch that is in the log; `marker` reads the record of a control batch.
+/// Tells the transaction that ends, and the last stable offset after it.
+pub(crate) fn note_producer(
+    producers: &mut ProducerState,
+    header: &BatchHeader<'_>,
+    marker: impl FnOnce() -> Result<Option<EndMarker>>,
+) -> Result<Option<AbortedTransaction>> {
+    let mut completed = None;
+    if header.has_producer_id() {
+        let mut update = producers.prepare(header.producer_id(), Origin::Replication);
+        if header.is_control() {
+            if let Some(marker) = marker()? {
+                completed = update.append_marker(header.producer_epoch(), header.base_offset(), marker)?;
+                producers.apply(&update);
+            }
+        } else {
+            update.append_data(header, header.base_offset())?;
+            producers.apply(&update);
+        }
+    }
+    producers.set_end_offset(header.next_offset());
+    let Some(completed) = completed else { return Ok(None) };
+    let last_stable_offset = producers.last_stable_offset(&completed);
+    producers.complete(&completed)?;
+    Ok(completed.is_aborted.then_some(AbortedTransaction {
+        producer_id: completed.producer_id,
+        first_offset: completed.first_offset,
+        last_offset: completed.last_offset,
+        last_stable_offset,
+    }))
+}
+
+/// The marker a control batch holds; `None` when compaction left the batch empty.
+pub(crate) fn end_marker(batch: &BatchView<'_>) -> Result<Option<EndMarker>> {
+    let mut scratch = Vec::new();
+    let Some(record) = batch.records(&mut scratch)?.next() else { return Ok(None) };
+    let record = record?;
+    EndMarker::parse(record.key, record.value, record.timestamp).map(Some)
+}
+
+impl Segment {
+    /// Rebuild the indexes, the producer state and the epochs from the batches, and cut the file before the first
+    /// that is torn or damaged. Returns the bytes cut.
+    ///
+    /// # Errors
+    /// Where Kafka's recovery throws instead of cutting (offsets that overflow or do not rise, a marker that cannot
+    /// be read, a transaction that contradicts the state), an [`Error::Corrupt`] naming the batch; the file is as it
+    /// was, its indexes are empty.
+    pub fn recover(&self, producers: &mut ProducerState, epochs: &mut EpochCheckpoint) -> Result<u64> {
+        let size = self.size_bytes();
+        let mut state = self.state();
+        state.offset_index.file().reset()?;
+        state.time_index.file().reset()?;
+        state.transactions.reset()?;
+        state.max_timestamp = Some(TimestampOffset { timestamp: -1, offset: self.base_offset });
+        state.first_timestamp = None;
+        let mut reader = BatchReader::new(self.log.get()?, 0, size);
+        let mut valid = 0;
+        let mut last_indexed = 0;
+        loop {
+            let batch = match reader.next_batch() {
+                Ok(Some(batch)) if batch.validate_crc().is_ok() => batch,
+                Ok(_) => break,
+                Err(Error::Corrupt { .. }) => {
+                    self.refuse_legacy_batch(valid)?;
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            let fail = |error: Error| {
+                Error::corrupt(valid, batch.base_offset(), reason(error))
+                    .located(self.path().display().to_string(), 0)
+            };
+            relative_offset(self.base_offset, batch.last_offset()).map_err(fail)?;
+            let appended = AppendedBatch::of(&batch);
+            state.bytes_since_index_entry = valid - last_indexed;
+            let indexed_before = state.offset_index.count()?;
+            state.note(self.config.index_interval_bytes, valid, &appended).map_err(fail)?;
+            if state.offset_index.count()? > indexed_before {
+                last_indexed = valid;
+            }
+            let epoch = batch.partition_leader_epoch();
+            if epoch >= 0 && epochs.latest().is_none_or(|latest| epoch > latest.epoch) {
+                epochs.assign(epoch, batch.base_offset());
+            }
+            if let Some(aborted) = note_producer(producers, &batch, || end_marker(&batch)).map_err(fail)? {
+                state.transactions.append(aborted)?;
+            }
+            valid += appended.size_bytes as u64;
+        }
+        if valid < size {
+            self.log.truncate(valid)?;
+            self.size_bytes.store(valid, Ordering::Release);
+        }
+        state.bytes_since_index_entry = 0;
+        drop(state);
+        self.finish()?;
+        Ok(size - valid)
+    }
+
+    /// A whole message of the formats before record batches is data, not damage: cutting there would lose it.
+    fn refuse_legacy_batch(&self, position: u64) -> Result<()> {
+        let mut start = [0; 17];
+        if self.size_bytes() - position <= start.len() as u64 {
+            return Ok(());
+        }
+        self.log.read_exact_at(&mut start, position)?;
+        let [_, _, _, _, _, _, _, _, l0, l1, l2, l3, c0, c1, c2, c3, magic] = start;
+        let length = u64::from(u32::from_be_bytes([l0, l1, l2, l3]));
+        if magic > 1 || length < 14 || length > self.size_bytes() - position - 12 {
+            return Ok(());
+        }
+        let mut body = vec![0; usize::try_from(length - 4).unwrap_or_default()];
+        self.log.read_exact_at(&mut body, position + 16)?;
+        if crc32(&body) != u32::from_be_bytes([c0, c1, c2, c3]) {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "{} position {position}: a message of format {magic}; only record batches (format 2) are supported",
+            self.path().display()
+        )))
+    }
+}
+
+/// CRC-32 of the old message formats.
+fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, byte: &u8| {
+        (0..8).fold(
+            crc ^ u32::from(*byte),
+            |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 },
+        )
+    };
+    !bytes.iter().fold(!0, step)
+}
+
+fn reason(error: Error) -> String {
+    match error {
+        Error::Corrupt { reason, .. } | Error::Rejected { reason, .. } | Error::Invalid(reason) => reason,
+        other => other.to_string(),
+    }
+}
+
+/// What [`recover_file`] found.
+#[derive(Clone, Debug)]
+pub struct SegmentRecovery {
+    /// Bytes cut from the end.
+    pub truncated_bytes: u64,
+    /// Bytes that remain.
+    pub size_bytes: u64,
+    /// Offset after the last batch.
+    pub next_offset: i64,
+    /// The offset index written.
+    pub offset_index: Vec<OffsetPosition>,
+    /// The time index written.
+    pub time_index: Vec<TimestampOffset>,
+    /// Leader epochs found in the batches.
+    pub epochs: Vec<EpochEntry>,
+    /// Producers found in the batches.
+    pub producer_count: usize,
+}
+
+/// Recover one `.log` on its own, as if the partition held nothing else; rewrites its index files.
+pub fn recover_file(path: &Path, index_interval_bytes: u64) -> Result<SegmentRecovery> {
+    let fs: Arc<dyn FileSystem> = Arc::new(RealFileSystem);
+    let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let base_offset = name
+        .parse()
+        .map_err(|_| Error::Invalid(format!("{}: the name is not a base offset", path.display())))?;
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let config = SegmentConfig { index_interval_bytes, segment_index_bytes: 10 << 20, roll_jitter_ms: 0 };
+    let (segment, _) = Segment::open(&fs, directory, base_offset, config, 0)?;
+    let mut producers = ProducerState::open(Arc::clone(&fs), directory, i64::MAX)?;
+    let mut epochs = EpochCheckpoint::detached(Arc::clone(&fs), directory);
+    let truncated_bytes = segment.recover(&mut producers, &mut epochs)?;
+    Ok(SegmentRecovery {
+        truncated_bytes,
+        size_bytes: segment.size_bytes(),
+        next_offset: segment.read_next_offset()?,
+        offset_index: segment.offset_entries()?,
+        time_index: segment.time_entries()?,
+        epochs: epochs.entries().to_vec(),
+        producer_count: producers.count(),
+    })
+}

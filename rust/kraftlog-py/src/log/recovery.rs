@@ -1,0 +1,43 @@
+//! Recovery of a single segment file, for tools and tests.
+use std::path::PathBuf;
+
+use kraftlog_log::segment;
+use pyo3::prelude::*;
+
+use crate::errors::PyLogError;
+
+pub(super) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<SegmentRecovery>()?;
+    m.add_function(wrap_pyfunction!(recover_segment, m)?)
+}
+
+/// What a recovery found and did.
+#[pyclass(frozen, get_all, module = "kraftlog._kraftlog")]
+pub(crate) struct SegmentRecovery {
+    truncated_bytes: u64,
+    size_bytes: u64,
+    next_offset: i64,
+    offset_index: Vec<(i64, u64)>,
+    time_index: Vec<(i64, i64)>,
+    leader_epochs: Vec<(i32, i64)>,
+    producer_count: usize,
+}
+
+#[pyfunction]
+#[pyo3(signature = (path, *, index_interval_bytes=4096))]
+fn recover_segment(
+    py: Python<'_>,
+    path: PathBuf,
+    index_interval_bytes: u64,
+) -> Result<SegmentRecovery, PyLogError> {
+    let found = py.detach(|| segment::recover_file(&path, index_interval_bytes))?;
+    Ok(SegmentRecovery {
+        truncated_bytes: found.truncated_bytes,
+        size_bytes: found.size_bytes,
+        next_offset: found.next_offset,
+        offset_index: found.offset_index.iter().map(|entry| (entry.offset, entry.position)).collect(),
+        time_index: found.time_index.iter().map(|entry| (entry.timestamp, entry.offset)).collect(),
+        leader_epochs: found.epochs.iter().map(|entry| (entry.epoch, entry.start_offset)).collect(),
+        producer_count: found.producer_count,
+    })
+}

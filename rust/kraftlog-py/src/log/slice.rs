@@ -1,0 +1,111 @@
+//! `FileSlice`: batches in a file, sent by descriptor or read once.
+#![allow(unsafe_code)]
+use std::ffi::c_int;
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use kraftlog_log::log as engine;
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors::PyLogError;
+
+/// Whole batches in a file.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+pub(crate) struct FileSlice {
+    slice: engine::FileSlice,
+    bytes: OnceLock<Vec<u8>>,
+    reading: Mutex<()>,
+}
+
+impl FileSlice {
+    pub(super) fn new(slice: engine::FileSlice) -> Self {
+        Self { slice, bytes: OnceLock::new(), reading: Mutex::new(()) }
+    }
+
+    /// The bytes, read by the first who asks and kept.
+    fn bytes(&self, py: Python<'_>) -> PyResult<&[u8]> {
+        if let Some(bytes) = self.bytes.get() {
+            return Ok(bytes);
+        }
+        let bytes = py.detach(|| {
+            let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+            match self.bytes.get() {
+                Some(bytes) => Ok(bytes),
+                None => self.slice.read().map(|bytes| self.bytes.get_or_init(|| bytes)),
+            }
+        });
+        Ok(bytes.map_err(PyLogError)?)
+    }
+}
+
+#[pymethods]
+impl FileSlice {
+    fn fileno(&self) -> PyResult<i32> {
+        self.slice.raw_fd().ok_or_else(|| PyValueError::new_err("an empty slice has no file descriptor"))
+    }
+
+    #[getter]
+    fn position(&self) -> u64 {
+        self.slice.position()
+    }
+
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.slice.size_bytes()
+    }
+
+    #[getter]
+    fn size_bytes(&self) -> u64 {
+        self.slice.size_bytes()
+    }
+
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.slice.path().to_owned()
+    }
+
+    fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        if let Some(bytes) = self.bytes.get() {
+            return Ok(PyBytes::new(py, bytes));
+        }
+        let bytes = py.detach(|| self.slice.read()).map_err(PyLogError)?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn __len__(&self) -> usize {
+        usize::try_from(self.slice.size_bytes()).unwrap_or(usize::MAX)
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "FileSlice({:?}, position={}, size_bytes={})",
+            self.slice.path().display().to_string(),
+            self.slice.position(),
+            self.slice.size_bytes()
+        )
+    }
+
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let bytes = slf.get().bytes(slf.py())?;
+        // SAFETY: `view` comes from the interpreter and is writable. The bytes are owned by the object, are not
+        // changed or freed while it lives, and the view holds a reference to it. They are exported read only.
+        let result = unsafe {
+            ffi::PyBuffer_FillInfo(
+                view,
+                slf.as_ptr(),
+                bytes.as_ptr().cast_mut().cast(),
+                isize::try_from(bytes.len()).unwrap_or(isize::MAX),
+                1,
+                flags,
+            )
+        };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(PyErr::fetch(slf.py()))
+        }
+    }
+}
