@@ -43,12 +43,17 @@ class Java:
         return ["java", *flags, JVM_LOG_LEVEL, "-cp", self.libs, main, *map(str, args)]
 
     def run(
-        self, main: str, *args: str, timeout: float = 120, check: bool = True, text_input: str | None = None
+        self,
+        main: str,
+        *args: str,
+        timeout: float = 120,
+        check: bool = True,
+        text_input: str | None = None,
+        flags: Sequence[str] = JVM_FLAGS,
     ) -> subprocess.CompletedProcess[str]:
         """Run one of Kafka's tools to its end; fails with its own words."""
-        done = subprocess.run(
-            self.command(main, *args), capture_output=True, text=True, timeout=timeout, check=False, input=text_input
-        )
+        command = self.command(main, *args, flags=flags)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, input=text_input)
         if check and done.returncode != 0:
             raise AssertionError(
                 f"{main} {' '.join(map(str, args))} ended with {done.returncode}\n{done.stdout}{done.stderr}"
@@ -212,17 +217,30 @@ class KafkaServer(Server):
     name = f"kafka-{KAFKA_VERSION}"
     ready_timeout_s = 90.0
 
-    def __init__(self, home: Path, java: Java, config: Mapping[str, str] | None = None, *, heap: str = "512m") -> None:
+    def __init__(
+        self,
+        home: Path,
+        java: Java,
+        config: Mapping[str, str] | None = None,
+        *,
+        heap: str = "512m",
+        fast_start: bool = True,
+    ) -> None:
         super().__init__(home, config)
         self.java = java
         self.heap = heap
+        self.fast_start = fast_start  # cheap compiler and collector; not for benches
 
     def format_command(self) -> list[str]:
         args = ("format", "--standalone", "-t", CLUSTER_ID, "-c", str(self.properties_path))
         return self.java.command("kafka.tools.StorageTool", *args)
 
     def start_command(self) -> list[str]:
-        flags = (f"-Xmx{self.heap}", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:TieredStopAtLevel=1")
+        flags = [f"-Xmx{self.heap}", "-Xshare:auto"]
+        if self.fast_start:
+            flags += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        else:
+            flags += ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]  # as kafka-server-start runs it
         return self.java.command("kafka.Kafka", str(self.properties_path), flags=flags)
 
 

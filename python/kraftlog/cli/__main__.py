@@ -15,6 +15,7 @@ __all__ = ["main"]
 # Subcommand -> (module, one line of help). A module has add_arguments(parser) and run(args) -> exit status.
 COMMANDS: dict[str, tuple[str, str]] = {
     "dev": ("kraftlog.cli.dev", "start a single node on this machine, ready for clients"),
+    "demo": ("kraftlog.cli.demo", "a durable node, a client and an Arrow scan, with what they took"),
     "dump-log": ("kraftlog.cli.dump_log", "print the batches and records of log files"),
     "server-start": ("kraftlog.cli.server_start", "start a node from a server.properties file"),
     "storage": ("kraftlog.cli.storage", "format log directories and look at them"),
