@@ -51,10 +51,13 @@ class ControllerConfig:
 
     Args:
         cluster_id: Brokers of another one are refused.
+        local_node_id: The node this controller runs in. It holds the lock on its log directories, so a registration
+            with its id proves that the earlier incarnation is dead.
         static_broker_configs: What the node's own properties set explicitly, by broker key.
     """
 
     cluster_id: str
+    local_node_id: int = -1
     static_broker_configs: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -69,6 +72,7 @@ class ControllerCore:
     def __init__(self, config: ControllerConfig, image: MetadataImage, *, rng: Random) -> None:
         self.image = image
         self.next_offset = image.offset + 1
+        self._local_node_id = config.local_node_id
         self.configs = ConfigControl(image, config.static_broker_configs)
         self._topics = TopicControl(image, self.configs, rng)
         self._brokers = BrokerControl(image, self.configs, config.cluster_id)
@@ -113,13 +117,15 @@ class ControllerCore:
         return self._features.update_features(request)
 
     def register_broker(
-        self, request: BrokerRegistrationRequest, *, takes_over: bool = False
+        self, request: BrokerRegistrationRequest, now_ms: int = 0
     ) -> ControllerResult[BrokerRegistrationResponse]:
         """Register a broker; see ``BrokerControl.register_broker``.
 
         Raises:
             KafkaError: The registration is refused.
         """
+        del now_ms
+        takes_over = request.broker_id == self._local_node_id
         return self._brokers.register_broker(request, next_offset=self.next_offset, takes_over=takes_over)
 
     def unregister_broker(self, request: UnregisterBrokerRequest) -> ControllerResult[UnregisterBrokerResponse]:
@@ -136,12 +142,15 @@ class ControllerCore:
         """Register a controller."""
         return self._brokers.register_controller(request)
 
-    def broker_heartbeat(self, request: BrokerHeartbeatRequest) -> ControllerResult[BrokerHeartbeatResponse]:
+    def broker_heartbeat(
+        self, request: BrokerHeartbeatRequest, now_ms: int = 0
+    ) -> ControllerResult[BrokerHeartbeatResponse]:
         """Fence, unfence or shut down a broker.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH.
         """
+        del now_ms
         return self._brokers.broker_heartbeat(request)
 
     def allocate_producer_ids(

@@ -28,13 +28,17 @@ from kraftlog.storage.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
-from kraftlog.storage.snapshot_file import BOOTSTRAP_SNAPSHOT_ID, Snapshot, encode_snapshot, write_snapshot
+from kraftlog.storage.snapshot_file import (
+    BOOTSTRAP_SNAPSHOT_ID,
+    METADATA_PARTITION_NAME,
+    Snapshot,
+    encode_snapshot,
+    write_snapshot,
+)
 from kraftlog.types import NodeId, Uuid
 from kraftlog.wire.struct import Message
 
-__all__ = ["METADATA_PARTITION_NAME", "FormatError", "Formatter"]
-
-METADATA_PARTITION_NAME = "__cluster_metadata-0"
+__all__ = ["FormatError", "Formatter"]
 
 
 class FormatError(KraftlogError):

@@ -28,6 +28,7 @@ from kraftlog.wire.struct import Message
 
 __all__ = [
     "BOOTSTRAP_SNAPSHOT_ID",
+    "METADATA_PARTITION_NAME",
     "SNAPSHOT_RECORDS_PER_BATCH",
     "Snapshot",
     "SnapshotId",
@@ -38,6 +39,7 @@ __all__ = [
     "write_snapshot",
 ]
 
+METADATA_PARTITION_NAME = "__cluster_metadata-0"
 SNAPSHOT_RECORDS_PER_BATCH = 1024
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")

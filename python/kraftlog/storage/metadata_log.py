@@ -1,0 +1,236 @@
+"""``__cluster_metadata-0``: the metadata log with its checkpoints; fits ``raft.log.Log`` by shape."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kraftlog._kraftlog import Log, LogConfig, RecordBatch, encode_batch, encode_values, read_batches
+from kraftlog.errors import CorruptRecordError, LogError
+from kraftlog.storage.snapshot_file import (
+    BOOTSTRAP_SNAPSHOT_ID,
+    Snapshot,
+    SnapshotId,
+    delete_snapshot,
+    encode_snapshot,
+    list_snapshots,
+    read_snapshot,
+    write_snapshot,
+)
+from kraftlog.types import Epoch, Offset, Uuid
+from kraftlog.wire.records import encode_control_record
+from kraftlog.wire.struct import Message
+
+__all__ = ["MetadataLog", "MetadataLogConfig"]
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES = 8 * 1024 * 1024
+_FOREVER_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataLogConfig:
+    """Settings of the metadata log, under Kafka's names without ``metadata.log`` and ``internal``.
+
+    Args:
+        segment_bytes: metadata.log.segment.bytes.
+        segment_ms: metadata.log.segment.ms.
+        max_batch_bytes: Largest batch, header included.
+        retention_bytes: metadata.max.retention.bytes: segments and checkpoints together; -1 keeps all.
+        retention_ms: metadata.max.retention.ms: checkpoints older than this go once a newer one is there; -1 keeps all.
+    """
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 604_800_000
+    max_batch_bytes: int = 8 * 1024 * 1024
+    retention_bytes: int = 104_857_600
+    retention_ms: int = 604_800_000
+
+
+class MetadataLog:
+    """One replica's copy of the metadata log.
+
+    Args:
+        directory: ``<metadata.log.dir>/__cluster_metadata-0``; created when absent.
+        config: Settings.
+        now_ms: Unix clock.
+        clean_shutdown: Whether the last run closed the log; if not it is recovered from its first segment.
+
+    Raises:
+        LogError: The directory cannot be opened, or log and checkpoints do not meet.
+    """
+
+    def __init__(self, directory: Path, config: MetadataLogConfig, *, now_ms: int, clean_shutdown: bool) -> None:
+        self.directory = directory
+        self.config = config
+        directory.mkdir(exist_ok=True)
+        self._snapshots = list_snapshots(directory)
+        start_offset = next((one.end_offset for one in self._snapshots if one != BOOTSTRAP_SNAPSHOT_ID), 0)
+        first_segment = min((int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit()), default=0)
+        log_config = LogConfig(
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.segment_ms,
+            max_message_bytes=config.max_batch_bytes,
+            retention_ms=-1,
+            retention_bytes=-1,
+            timestamp_after_max_ms=_FOREVER_MS,
+        )
+        self._log = Log.open(
+            str(directory),
+            config=log_config,
+            recovery_point=0,
+            log_start_offset=start_offset if first_segment > 0 else 0,
+            clean_shutdown=clean_shutdown,
+            now_ms=now_ms,
+        )
+        if self._log.topic_id is None:
+            self._log.write_partition_metadata(Uuid.METADATA_TOPIC_ID)
+        latest = self.latest_snapshot_id
+        if latest is not None and self._log.log_end_offset < latest.end_offset:
+            # The snapshot stands for everything the log has and more: go on behind it.
+            self._log.truncate_fully_and_start_at(latest.end_offset)
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset that can be read."""
+        return self._log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """Offset the next record gets (exclusive end)."""
+        return self._log.log_end_offset
+
+    @property
+    def last_fetched_epoch(self) -> int:
+        """Epoch of the last record, or of the snapshot the log starts at; 0 for an empty replica."""
+        epoch = self._log.latest_epoch
+        if epoch is not None:
+            return epoch
+        latest = self.latest_snapshot_id
+        return 0 if latest is None else latest.epoch
+
+    @property
+    def latest_snapshot_id(self) -> SnapshotId | None:
+        """The newest checkpoint that stands for records; the 0-0 one does not count."""
+        return self._snapshots[-1] if self._snapshots and self._snapshots[-1] != BOOTSTRAP_SNAPSHOT_ID else None
+
+    def append_values(self, values: list[bytes], *, base_offset: Offset, epoch: Epoch, now_ms: int) -> int:
+        """Append one data batch; return its size in bytes. Durable only after ``flush``.
+
+        Raises:
+            LogError: The write failed, or the log does not end at ``base_offset``.
+        """
+        data = encode_values(values, timestamps=now_ms, base_offset=base_offset, partition_leader_epoch=epoch)
+        return self._append(data, base_offset=base_offset, epoch=epoch, now_ms=now_ms)
+
+    def append_control_records(
+        self, records: Sequence[Message], *, base_offset: Offset, epoch: Epoch, now_ms: int
+    ) -> int:
+        """Append one control batch; return its size in bytes. Durable only after ``flush``.
+
+        Raises:
+            LogError: The write failed, or the log does not end at ``base_offset``.
+        """
+        pairs = [encode_control_record(record) for record in records]
+        data = encode_batch(
+            [(now_ms, key, value, ()) for key, value in pairs],
+            base_offset=base_offset,
+            partition_leader_epoch=epoch,
+            control=True,
+        )
+        return self._append(data, base_offset=base_offset, epoch=epoch, now_ms=now_ms)
+
+    def _append(self, data: bytes, *, base_offset: Offset, epoch: Epoch, now_ms: int) -> int:
+        if self._log.log_end_offset != base_offset:
+            raise LogError(f"{self.directory}: the log ends at {self._log.log_end_offset}, not at {base_offset}")
+        self._log.append_as_leader(data, leader_epoch=epoch, now_ms=now_ms, origin="raft")
+        return len(data)
+
+    def flush(self) -> int:
+        """Fsync; return the durable end (exclusive). May run on any thread.
+
+        Raises:
+            PoisonedLogError: The fsync failed, now or before; nothing of this log may be promised any more.
+        """
+        return self._log.flush()
+
+    def batches(self, start_offset: int) -> Iterator[RecordBatch]:
+        """Batches from the one that holds ``start_offset`` to the end of the log.
+
+        Raises:
+            CorruptRecordError: A batch is damaged.
+        """
+        offset, end_offset = start_offset, self._log.log_end_offset
+        while offset < end_offset:
+            data = self._log.read(offset, max_bytes=_READ_BYTES, end_offset=end_offset).read()
+            batches = read_batches(data)
+            if not batches:
+                raise CorruptRecordError(f"{self.directory}: no batch at {offset}, the log ends at {end_offset}")
+            yield from batches
+            offset = batches[-1].last_offset + 1
+
+    def read_bootstrap_snapshot(self) -> Snapshot | None:
+        """The 0-0 checkpoint a format wrote, if any."""
+        if BOOTSTRAP_SNAPSHOT_ID not in self._snapshots:
+            return None
+        return read_snapshot(self.directory / BOOTSTRAP_SNAPSHOT_ID.file_name)
+
+    def read_latest_snapshot(self) -> tuple[SnapshotId, Snapshot] | None:
+        """The newest readable checkpoint that the log continues.
+
+        Raises:
+            CorruptRecordError: None is readable, and the log does not reach back to its beginning.
+        """
+        for snapshot_id in reversed(self._snapshots):
+            if snapshot_id == BOOTSTRAP_SNAPSHOT_ID or snapshot_id.end_offset < self.log_start_offset:
+                continue
+            try:
+                return snapshot_id, read_snapshot(self.directory / snapshot_id.file_name)
+            except CorruptRecordError as error:
+                logger.error("checkpoint %s is damaged and left out: %s", snapshot_id, error)
+        if self.log_start_offset > 0:
+            raise CorruptRecordError(
+                f"{self.directory}: the log starts at {self.log_start_offset}, but no readable checkpoint leads there"
+            )
+        return None
+
+    def write_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot, *, now_ms: int) -> int:
+        """Make a checkpoint durable; return its size in bytes.
+
+        Raises:
+            OSError: It was not written.
+        """
+        data = encode_snapshot(snapshot, epoch=snapshot_id.epoch, now_ms=now_ms)
+        write_snapshot(self.directory, snapshot_id, data)
+        self._snapshots = sorted({*self._snapshots, snapshot_id})
+        return len(data)
+
+    def clean(self, *, now_ms: int, high_watermark: int) -> None:
+        """Drop old checkpoints and the segments before the oldest one that stays, by size and age.
+
+        The newest checkpoint always stays, and the log never starts between two checkpoints.
+        """
+        while len(self._snapshots) > 1 and self._is_expendable(self._snapshots[0], now_ms):
+            oldest = self._snapshots[0]
+            self._log.advance_log_start_offset(min(self._snapshots[1].end_offset, high_watermark))
+            delete_snapshot(self.directory, oldest)
+            self._snapshots = self._snapshots[1:]
+        self._log.delete_old_segments(now_ms, high_watermark)
+        self._log.remove_deleted(now_ms)
+
+    def _is_expendable(self, oldest: SnapshotId, now_ms: int) -> bool:
+        if self.config.retention_bytes >= 0:
+            sizes = (self.directory / one.file_name for one in self._snapshots)
+            if self._log.size_bytes + sum(path.stat().st_size for path in sizes) > self.config.retention_bytes:
+                return True
+        if self.config.retention_ms < 0:
+            return False
+        modified_ms = (self.directory / oldest.file_name).stat().st_mtime_ns // 1_000_000
+        return now_ms - modified_ms > self.config.retention_ms
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._log.close()
