@@ -35,21 +35,26 @@ impl EndMarker {
     /// Read key and value of the marker's record.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: the key is not a commit or abort marker, or key or value is too short.
+    /// [`Error::Corrupt`] for a key without version and type, or a negative version; [`Error::Invalid`] for no key, a
+    /// type that is neither commit nor abort, or a value that is too short (where Kafka throws something else).
     pub fn parse(key: Option<&[u8]>, value: Option<&[u8]>, timestamp: i64) -> Result<Self> {
         let bad = |reason: String| Error::Invalid(format!("transaction marker: {reason}"));
-        let [v0, v1, t0, t1] = *key
-            .and_then(|key| key.first_chunk::<4>())
-            .ok_or_else(|| bad("no key of version and type".to_owned()))?;
+        let corrupt = |reason: &str| Error::corrupt(0, -1, format!("transaction marker: {reason}"));
+        let key = key.ok_or_else(|| bad("no key".to_owned()))?;
+        let [v0, v1, t0, t1] =
+            *key.first_chunk::<4>().ok_or_else(|| corrupt("the key has no version and type"))?;
+        if i16::from_be_bytes([v0, v1]) < 0 {
+            return Err(corrupt("the key's version is negative"));
+        }
         let kind = i16::from_be_bytes([t0, t1]);
-        if i16::from_be_bytes([v0, v1]) < 0 || !(kind == 0 || kind == 1) {
+        if !(kind == 0 || kind == 1) {
             return Err(bad(format!("control type {kind} is neither abort nor commit")));
         }
         let [w0, w1, e0, e1, e2, e3] = *value
             .and_then(|value| value.first_chunk::<6>())
-            .ok_or_else(|| bad("no value of version and coordinator epoch".to_owned()))?;
+            .ok_or_else(|| bad("the value has no version and coordinator epoch".to_owned()))?;
         if i16::from_be_bytes([w0, w1]) < 0 {
-            return Err(bad("negative version".to_owned()));
+            return Err(corrupt("the value's version is negative"));
         }
         let coordinator_epoch = i32::from_be_bytes([e0, e1, e2, e3]);
         Ok(Self { is_abort: kind == 0, coordinator_epoch, timestamp })
