@@ -287,7 +287,7 @@ class _EmbeddedNode:
                 )
             ]
         )
-        response = await self.running.metadata.submit(lambda core, now_ms: core.create_topics(request, now_ms))
+        response = await self.running.metadata.submit(lambda core, _: core.create_topics(request))
         for topic in response.topics:
             if topic.error_code:
                 raise KafkaError(topic.error_code, topic.error_message)
@@ -296,7 +296,7 @@ class _EmbeddedNode:
         from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
 
         request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name=name)])
-        response = await self.running.metadata.submit(lambda core, now_ms: core.delete_topics(request, now_ms))
+        response = await self.running.metadata.submit(lambda core, _: core.delete_topics(request))
         for topic in response.responses:
             if topic.error_code:
                 raise KafkaError(topic.error_code, topic.error_message)

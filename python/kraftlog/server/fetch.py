@@ -128,25 +128,19 @@ def _read_partition(
                 read.size_bytes = size_bytes
         if is_read_committed:
             read.aborted_transactions = (
-                log.aborted_transactions(fetch_offset, records_end_offset(read, end_offset)) if read.records else []
+                [(one[0], one[1]) for one in log.aborted_transactions(fetch_offset, end_offset)] if read.records else []
             )
     except OffsetOutOfRangeError:
         read.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
     except CorruptRecordError:
         read.error_code = ErrorCode.CORRUPT_MESSAGE
-    except LogError:
+    except (LogError, OSError):
         read.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     if read.error_code:
         read.high_watermark = read.last_stable_offset = read.log_start_offset = -1
         read.records = None
         read.size_bytes = 0
     return read
-
-
-def records_end_offset(read: PartitionRead, end_offset: int) -> int:
-    """Exclusive end of the offsets a read covers, for the search in the transaction index."""
-    next_offset = getattr(read.records, "next_offset", None)
-    return end_offset if next_offset is None else int(next_offset)
 
 
 def _diverges(read: PartitionRead, partition: Partition, log_start_offset: int) -> bool:

@@ -89,7 +89,7 @@ class FetchSessionCache:
 
     Args:
         max_slots: ``max.incremental.fetch.session.cache.slots``; 0 turns sessions off.
-        eviction_ms: ``min.incremental.fetch.session.eviction.ms``: a session unused this long may be evicted, and so
+        eviction_ms: A session unused this long may be evicted, and so
             may a younger one for a privileged (follower's) or larger one.
         rng: Where session ids come from.
     """

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Node", "StartError"]
 
+# Not a setting in Kafka either.
+FETCH_SESSION_EVICTION_MS = 120_000
+
 logger = logging.getLogger(__name__)
 
 
@@ -123,7 +126,7 @@ class Node:
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kraftlog-background")
         self.fetch_sessions = FetchSessionCache(
             self.config.get_int("max.incremental.fetch.session.cache.slots"),
-            self.config.get_int("min.incremental.fetch.session.eviction.ms"),
+            FETCH_SESSION_EVICTION_MS,
             random.Random(),
         )
         self._connections = Connections(self.loop, ConnectionLimits(self.config))

@@ -134,7 +134,7 @@ class Partition:
             info = self.log.append_as_leader(
                 records, leader_epoch=replica.leader_epoch, now_ms=time.time_ns() // 1_000_000, origin=origin
             )
-        except PoisonedLogError as error:
+        except (PoisonedLogError, OSError) as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if not info.duplicate:
             replica.on_appended(info.last_offset + 1)
@@ -221,7 +221,10 @@ class Partition:
     def _carry_out(self) -> None:
         for effect in self.replica.take_effects():
             kind = type(effect)
-            if kind is HighWatermarkAdvanced or kind is LeadershipChanged:
+            if isinstance(effect, HighWatermarkAdvanced):
+                self.log.update_high_watermark(effect.high_watermark)
+                self.notify()
+            elif kind is LeadershipChanged:
                 self.notify()
             elif kind is FlushLog:
                 self._flusher.request(self)

@@ -65,7 +65,7 @@ class BrokerRegistration:
             log_dirs=sorted(log_dir.directory_id for log_dir in node.log_dirs if log_dir.path in node.config.log_dirs),
             previous_broker_epoch=self._previous_broker_epoch(),
         )
-        response = await node.metadata.submit(lambda core, now_ms: core.register_broker(request, now_ms))
+        response = await node.metadata.submit(lambda core, _: core.register_broker(request))
         if response.error_code:
             raise KafkaError(response.error_code, f"broker {node.config.node_id} cannot be registered")
         self.broker_epoch = response.broker_epoch
@@ -101,7 +101,7 @@ class BrokerRegistration:
             want_fence=False,
             want_shut_down=want_shut_down,
         )
-        return await node.metadata.submit(lambda core, now_ms: core.broker_heartbeat(request, now_ms))
+        return await node.metadata.submit(lambda core, _: core.broker_heartbeat(request))
 
     def _arm(self) -> None:
         if not self._is_stopping:

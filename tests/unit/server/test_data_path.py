@@ -69,7 +69,9 @@ def produce(client, topic, records, *, version=11, **settings):
 
 def fetch_request(topic, offset, *, index=0, topic_id=Uuid.ZERO, partition=None, **settings):
     values = {"partition": index, "fetch_offset": offset, "partition_max_bytes": 1 << 20, **(partition or {})}
-    topics = [FetchRequest.FetchTopic(topic=topic, topic_id=topic_id, partitions=[FetchRequest.FetchPartition(**values)])]
+    topics = [
+        FetchRequest.FetchTopic(topic=topic, topic_id=topic_id, partitions=[FetchRequest.FetchPartition(**values)])
+    ]
     return FetchRequest(**{"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 26, "topics": topics, **settings})
 
 
@@ -91,7 +93,7 @@ def test_produce_answers_offsets_in_every_version(broker, client, topic, version
     second = produce(client, name, batch(b"c"), version=version, acks=acks, topic_id=topic_id)
     assert (first.error_code, first.base_offset) == (0, 0)
     assert (second.error_code, second.base_offset) == (0, 2)
-    assert values_of(fetch(client, topic, 0, max_wait_ms=1000, min_bytes=200)) == [b"a", b"b", b"c"]
+    assert values_of(fetch(client, topic, 0, max_wait_ms=1000, min_bytes=130)) == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("version", range(4, 19))
@@ -134,7 +136,7 @@ def test_produce_refusals(broker, client, topic):
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert produce(client, topic, good, acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert produce(client, topic, bytes(corrupt)).error_code == ErrorCode.CORRUPT_MESSAGE
-    assert produce(client, topic, good[:-3]).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert produce(client, topic, good[:-3]).error_code == ErrorCode.INVALID_RECORD
     assert produce(client, topic, bytes(old_magic)).error_code == ErrorCode.INVALID_RECORD
     assert produce(client, topic, good + good).error_code == ErrorCode.INVALID_RECORD
     assert produce(client, topic, b"").error_code == ErrorCode.INVALID_RECORD
@@ -209,7 +211,11 @@ def test_fetch_errors(broker, client, topic):
     unknown = fetch(client, "", 0, version=15, topic_id=Uuid(b"x" * 16))
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
     beyond = fetch(client, topic, 2)
-    assert (beyond.error_code, beyond.high_watermark, beyond.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1)
+    assert (beyond.error_code, beyond.high_watermark, beyond.log_start_offset) == (
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        -1,
+        -1,
+    )
     assert fetch(client, topic, 0, partition={"current_leader_epoch": 99}).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert fetch(client, topic, 0, partition={"current_leader_epoch": 0}).error_code == 0
     follower = fetch(client, topic, 0, replica_id=7)

@@ -58,6 +58,6 @@ def _delete(node: Node, topic: str, index: int, offset: int) -> PartitionResult:
     try:
         if target > partition.log.log_start_offset:
             partition.delete_records(target)
-    except LogError:
+    except (LogError, OSError):
         return failed(ErrorCode.KAFKA_STORAGE_ERROR)
     return PartitionResult(partition_index=index, low_watermark=partition.log.log_start_offset)

@@ -64,6 +64,8 @@ def handle(node: Node, context: RequestContext, request: ListOffsetsRequest) -> 
                 partitions.append(_failed(index, error.code))
                 continue
             timestamp, offset, leader_epoch = found
+            if context.api_version < 4:
+                leader_epoch = -1
             partitions.append(
                 PartitionResponse(partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch)
             )
@@ -107,7 +109,7 @@ def _look_up(
         return _find(partition, wanted.timestamp, end_offset, version, is_consumer=is_consumer)
     except CorruptRecordError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE) from error
-    except LogError as error:
+    except (LogError, OSError) as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error
 
 

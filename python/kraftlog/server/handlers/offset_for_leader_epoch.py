@@ -43,6 +43,6 @@ def _look_up(node: Node, topic: str, wanted: OffsetForLeaderEpochRequest.OffsetF
         return EpochEndOffset(partition=index, error_code=error_code)
     try:
         leader_epoch, end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
-    except LogError:
+    except (LogError, OSError):
         return EpochEndOffset(partition=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     return EpochEndOffset(partition=index, leader_epoch=leader_epoch, end_offset=end_offset)
