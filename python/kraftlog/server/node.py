@@ -14,10 +14,12 @@ from kraftlog.errors import KraftlogError, LogError, NodeClosedError
 from kraftlog.server.acceptor import Acceptor, ConnectionLimits, Connections
 from kraftlog.server.dispatch import Dispatcher
 from kraftlog.server.fetch_session import FetchSessionCache
+from kraftlog.server.groups import Groups
 from kraftlog.server.housekeeping import Housekeeping
 from kraftlog.server.listener import EndPoint
 from kraftlog.server.metadata_quorum import MetadataQuorum
 from kraftlog.server.partitions import Partitions
+from kraftlog.server.producer_ids import ProducerIds
 from kraftlog.server.registration import BrokerRegistration
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.storage.meta_properties import META_PROPERTIES_NAME, read_meta_properties
@@ -51,6 +53,7 @@ class Node:
     Attributes:
         metadata: The metadata quorum; its image is what is committed.
         partitions: The topic partitions of this node.
+        producer_ids: Blocks of producer ids the controller gave this broker.
         groups: The group coordinator.
         log_dirs: The data directories, locked while the node runs.
         fetch_sessions: Of this node's clients.
@@ -59,7 +62,8 @@ class Node:
     loop: asyncio.AbstractEventLoop
     metadata: MetadataQuorum
     partitions: Partitions
-    groups: Any
+    producer_ids: ProducerIds
+    groups: Groups
     fetch_sessions: FetchSessionCache
 
     def __init__(self, config: NodeConfig) -> None:
@@ -140,8 +144,7 @@ class Node:
 
     async def _start_broker(self) -> None:
         self.partitions = Partitions(self)
-        from kraftlog.server.groups import Groups
-
+        self.producer_ids = ProducerIds(self)
         self.groups = Groups(self)
         self._registration = BrokerRegistration(self)
         await self._registration.register()

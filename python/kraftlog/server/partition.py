@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, PoisonedLogError
 from kraftlog.partition.effects import (
@@ -120,7 +120,9 @@ class Partition:
         high_watermark = self.replica.high_watermark
         return high_watermark if first_unstable is None else min(high_watermark, first_unstable)
 
-    def append_as_leader(self, records: Any, *, acks: int, origin: str = "client") -> AppendInfo:
+    def append_as_leader(
+        self, records: Any, *, acks: int, origin: Literal["client", "coordinator"] = "client"
+    ) -> AppendInfo:
         """Append one produced batch; the caller then waits with ``wait_for_ack`` if acks=all.
 
         Raises:
