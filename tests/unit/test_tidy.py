@@ -19,6 +19,8 @@ PACKAGE = ROOT / "python" / "kraftlog"
 
 VOCABULARY = {"types", "errors", "error_code"}
 CONFIG = {"config_table", "config_facts"}
+FACTS = CONFIG | {"features", "partitioner"}  # what Kafka fixes once: keys, feature levels, hashes
+MESSAGES = {"wire.messages", "wire.struct"}  # message classes as values; no codec, no registry
 
 # Room -> what it may import of ours: a room, or a dotted part of one. docs/design/internals.md has the picture.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -27,25 +29,27 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": {"error_code"},
     "config_facts": set(),
     "config_table": {"config_facts", *VOCABULARY},
+    "features": VOCABULARY,
+    "partitioner": VOCABULARY,
     "_kraftlog": set(),
     "wire": VOCABULARY | {"_kraftlog"},
     "raft": VOCABULARY,
     "partition": VOCABULARY,
     # Requests and metadata records are the words of these two; sockets, files, clocks and tasks are not.
-    "controller": VOCABULARY | CONFIG | {"wire.messages"},
-    "coordinator": VOCABULARY | CONFIG | {"wire.messages", "wire.records"},
-    "storage": VOCABULARY | CONFIG | {"_kraftlog", "wire", "raft"},
+    "controller": VOCABULARY | FACTS | MESSAGES,
+    "coordinator": VOCABULARY | FACTS | MESSAGES | {"wire.records"},
+    "storage": VOCABULARY | FACTS | {"_kraftlog", "wire", "raft"},
     "testing": VOCABULARY | {"raft", "partition", "controller", "coordinator", "storage"},
     "server": VOCABULARY
-    | CONFIG
+    | FACTS
     | {"wire", "raft", "partition", "controller", "coordinator", "storage", "metrics", "_kraftlog"},
     "client": VOCABULARY | {"wire"},
     "admin": VOCABULARY | {"client", "wire"},
     "reading": VOCABULARY | {"storage", "_kraftlog"},
     "spark": VOCABULARY | {"storage", "reading", "_kraftlog"},
     "metrics": {"types"},
-    "broker": VOCABULARY | CONFIG | {"server", "storage"},
-    "cli": VOCABULARY | CONFIG | {"server", "client", "admin", "storage", "reading", "broker", "wire", "_kraftlog"},
+    "broker": VOCABULARY | FACTS | MESSAGES | {"server", "storage"},
+    "cli": VOCABULARY | FACTS | {"server", "client", "admin", "storage", "reading", "broker", "wire", "_kraftlog"},
     "__init__": VOCABULARY | {"broker", "reading", "storage", "quorum", "_kraftlog"},
     "__main__": {"cli"},
 }

@@ -271,7 +271,7 @@ def _consume(bootstrap_servers: str, count: int) -> _Step:
 def _scan(data_dir: Path) -> _Step:
     import pyarrow as pa
 
-    from kraftlog import scan
+    from kraftlog.reading import scan
 
     begun = time.perf_counter()
     table = pa.RecordBatchReader.from_stream(scan(data_dir, topics=[TOPIC])).read_all()
