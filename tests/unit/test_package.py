@@ -1,0 +1,43 @@
+"""What installing and importing costs: nothing mandatory, and little time."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+import time
+
+IMPORT_LIMIT_S = 0.05
+
+
+def seconds(code: str) -> float:
+    """The best of some runs of a fresh interpreter."""
+    best = 1e9
+    for _ in range(7):
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True)
+        best = min(best, time.perf_counter() - begun)
+    return best
+
+
+def test_import_takes_less_than_50_ms():
+    cost = seconds("import kraftlog") - seconds("pass")
+    assert cost < IMPORT_LIMIT_S, f"import kraftlog took {cost * 1000:.0f} ms"
+
+
+def test_import_loads_no_extra_and_no_event_loop():
+    code = "import sys, kraftlog; print(*sys.modules)"
+    loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    heavy = {"asyncio", "confluent_kafka", "numpy", "pandas", "polars", "pyarrow", "pyspark", "kraftlog.server"}
+    assert not loaded & heavy
+
+
+def test_every_dependency_is_an_extra():
+    requires = importlib.metadata.requires("kraftlog") or []
+    mandatory = [line for line in requires if "extra ==" not in line]
+    assert not mandatory
+
+
+def test_wheel_is_typed():
+    files = {str(path) for path in importlib.metadata.files("kraftlog") or ()}
+    assert any(name.endswith((".pth", "py.typed")) for name in files)
