@@ -19,6 +19,7 @@ from kraftlog.config_table import (
 from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.result import ControllerResult
+from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -34,6 +35,8 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_MIN_PUSH_MS: Final = 100
+_MAX_PUSH_MS: Final = 3_600_000
 
 
 class ConfigControl:
@@ -143,11 +146,7 @@ class ConfigControl:
                 if missing:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(missing)}")
                 for name in self._image.configs.get(*key):
-                    # A cluster-wide minimum has to stay where eligible leader replicas are kept.
-                    if not (
-                        self.is_elr_enabled and key == (ConfigResourceType.BROKER, "") and name == MIN_INSYNC_REPLICAS
-                    ):
-                        wanted.setdefault(name, None)
+                    wanted.setdefault(name, None)
                 records += self._change(key, wanted)
             except KafkaError as error:
                 code, message = error.code, error.message
@@ -172,10 +171,9 @@ class ConfigControl:
         if operation == _SET:
             return config.value
         verb = "APPEND" if operation == _APPEND else "SUBTRACT"
-        where = "to" if operation == _APPEND else "from"
         if not _is_list(resource[0], config.name):
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Can't {verb} {where} key {config.name} because its type is not LIST."
+                ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {config.name} because its type is not LIST."
             )
         current = self._image.configs.get(*resource).get(config.name)
         if current is None:
@@ -210,27 +208,36 @@ class ConfigControl:
         resource_type, name = resource
         match resource_type:
             case ConfigResourceType.TOPIC:
-                if self._image.topics.by_name(name) is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+                self._check_topic(name)
             case ConfigResourceType.BROKER:
+                self._check_broker(name)
+            case ConfigResourceType.CLIENT_METRICS:
                 if not name:
-                    return
-                try:
-                    broker_id = int(name)
-                except ValueError:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid broker name '{name}'") from None
-                if broker_id not in self._image.cluster.brokers | self._image.cluster.controllers:
-                    raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker_id} found.")
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
             case ConfigResourceType.GROUP:
                 if not name:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
             case _:
-                kind = (
-                    resource_type
-                    if resource_type not in list(ConfigResourceType)
-                    else ConfigResourceType(resource_type).name
-                )
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unable to alter configs of resource type {kind}")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+    def _check_topic(self, name: str) -> None:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if self._image.topics.by_name(name) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+    def _check_broker(self, name: str) -> None:
+        if not name:
+            return
+        try:
+            broker_id = int(name)
+        except ValueError:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+        if broker_id not in self._image.cluster.brokers and broker_id not in self._image.cluster.controllers:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker_id} found.")
 
     def _check_minimum(self, resource: tuple[int, str], wanted: Mapping[str, str | None]) -> None:
         if not self.is_elr_enabled or resource[0] != ConfigResourceType.BROKER or MIN_INSYNC_REPLICAS not in wanted:
@@ -249,19 +256,49 @@ class ConfigControl:
             case ConfigResourceType.TOPIC:
                 validate_topic_configs(after)
             case ConfigResourceType.BROKER:
-                validate_dynamic_broker_configs(after, per_broker=bool(resource[1]))
+                try:
+                    validate_dynamic_broker_configs(after, per_broker=bool(resource[1]))
+                except KafkaError as error:
+                    # Kafka's broker checks these before the controller does, and answers with this code.
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
+            case ConfigResourceType.CLIENT_METRICS:
+                _check_client_metrics(after)
             case _:
-                for name, text in after.items():
-                    definition = group_config(name)
-                    if definition is None:
-                        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
-                    parse_value(definition, text)
+                self._check_group_configs(after)
+
+    def _check_group_configs(self, after: Mapping[str, str]) -> None:
+        for name, text in after.items():
+            definition = group_config(name)
+            if definition is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+            value = parse_value(definition, text)
+            kind, _, setting = name.partition(".")
+            for bound, relation in (("min", "greater"), ("max", "less")):
+                limit = broker_config(f"group.{kind}.{bound}.{setting}")
+                if limit is None or not isinstance(value, int):
+                    continue
+                allowed = self._static_int(limit.name)
+                if value < allowed if bound == "min" else value > allowed:
+                    raise KafkaError(
+                        ErrorCode.INVALID_CONFIG, f"{name} must be {relation} than or equal to {limit.name}"
+                    )
+
+
+def _check_client_metrics(after: Mapping[str, str]) -> None:
+    for name, text in after.items():
+        if name not in {"interval.ms", "metrics", "match"}:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
+        if name == "interval.ms" and not (text.isdigit() and _MIN_PUSH_MS <= int(text) <= _MAX_PUSH_MS):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Invalid value {text} for interval.ms, interval must be between {_MIN_PUSH_MS} and"
+                f" {_MAX_PUSH_MS} (1 hour)",
+            )
 
 
 def _check_unique(names: Sequence[str]) -> None:
-    duplicates = sorted({name for name in names if names.count(name) > 1})
-    if duplicates:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(duplicates)}")
+    if len(set(names)) < len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
 
 
 def _is_list(resource_type: int, name: str) -> bool:

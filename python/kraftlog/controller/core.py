@@ -1,13 +1,14 @@
 """The controller core: the newest image, written or still on its way, and the operations on it.
 
-An operation reads the image and returns the records it wants; it changes nothing. Whoever calls it proposes the
+An operation reads the image and returns the records it wants; it changes nothing. All take the time as ``now_ms``,
+whether or not they need it, so that they can be submitted alike. Whoever calls it proposes the
 records to raft and, once they have their offsets, calls ``apply``: the next operation then sees them, before they are
 committed. Answers are held back until they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -54,11 +55,13 @@ class ControllerConfig:
         local_node_id: The node this controller runs in. It holds the lock on its log directories, so a registration
             with its id proves that the earlier incarnation is dead.
         static_broker_configs: What the node's own properties set explicitly, by broker key.
+        kraft_version: Asks the raft layer for its level.
     """
 
     cluster_id: str
     local_node_id: int = -1
     static_broker_configs: Mapping[str, str] = field(default_factory=dict)
+    kraft_version: Callable[[], int] = lambda: 1
 
 
 class ControllerCore:
@@ -76,7 +79,9 @@ class ControllerCore:
         self.configs = ConfigControl(image, config.static_broker_configs)
         self._topics = TopicControl(image, self.configs, rng)
         self._brokers = BrokerControl(image, self.configs, config.cluster_id)
-        self._features = FeatureControl(image, self.configs)
+        self._features = FeatureControl(
+            image, self.configs, node_id=config.local_node_id, kraft_version=config.kraft_version
+        )
 
     def apply(self, records: Sequence[VersionedRecord], *, last_offset: int, epoch: int) -> None:
         """The records were proposed and end at ``last_offset`` (inclusive)."""
@@ -90,29 +95,33 @@ class ControllerCore:
         """What a new leader writes before anything else."""
         return ControllerResult(None, self._features.activation_records(bootstrap))
 
-    def create_topics(self, request: CreateTopicsRequest) -> ControllerResult[CreateTopicsResponse]:
+    def create_topics(self, request: CreateTopicsRequest, now_ms: int = 0) -> ControllerResult[CreateTopicsResponse]:
         """Create topics; each gets its own result."""
         return self._topics.create_topics(request)
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> ControllerResult[DeleteTopicsResponse]:
+    def delete_topics(self, request: DeleteTopicsRequest, now_ms: int = 0) -> ControllerResult[DeleteTopicsResponse]:
         """Delete topics by name or id; each gets its own result."""
         return self._topics.delete_topics(request)
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> ControllerResult[CreatePartitionsResponse]:
+    def create_partitions(
+        self, request: CreatePartitionsRequest, now_ms: int = 0
+    ) -> ControllerResult[CreatePartitionsResponse]:
         """Add partitions to topics; each topic gets its own result."""
         return self._topics.create_partitions(request)
 
     def incremental_alter_configs(
-        self, request: IncrementalAlterConfigsRequest
+        self, request: IncrementalAlterConfigsRequest, now_ms: int = 0
     ) -> ControllerResult[IncrementalAlterConfigsResponse]:
         """Change settings one by one; each resource gets its own result."""
         return self.configs.incremental_alter_configs(request)
 
-    def alter_configs(self, request: AlterConfigsRequest) -> ControllerResult[AlterConfigsResponse]:
+    def alter_configs(self, request: AlterConfigsRequest, now_ms: int = 0) -> ControllerResult[AlterConfigsResponse]:
         """Replace the settings of resources; each gets its own result."""
         return self.configs.alter_configs(request)
 
-    def update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
+    def update_features(
+        self, request: UpdateFeaturesRequest, now_ms: int = 0
+    ) -> ControllerResult[UpdateFeaturesResponse]:
         """Change finalized feature levels, all or none."""
         return self._features.update_features(request)
 
@@ -124,11 +133,12 @@ class ControllerCore:
         Raises:
             KafkaError: The registration is refused.
         """
-        del now_ms
         takes_over = request.broker_id == self._local_node_id
         return self._brokers.register_broker(request, next_offset=self.next_offset, takes_over=takes_over)
 
-    def unregister_broker(self, request: UnregisterBrokerRequest) -> ControllerResult[UnregisterBrokerResponse]:
+    def unregister_broker(
+        self, request: UnregisterBrokerRequest, now_ms: int = 0
+    ) -> ControllerResult[UnregisterBrokerResponse]:
         """Forget a broker.
 
         Raises:
@@ -137,7 +147,7 @@ class ControllerCore:
         return self._brokers.unregister_broker(request)
 
     def register_controller(
-        self, request: ControllerRegistrationRequest
+        self, request: ControllerRegistrationRequest, now_ms: int = 0
     ) -> ControllerResult[ControllerRegistrationResponse]:
         """Register a controller."""
         return self._brokers.register_controller(request)
@@ -150,11 +160,10 @@ class ControllerCore:
         Raises:
             KafkaError: STALE_BROKER_EPOCH.
         """
-        del now_ms
         return self._brokers.broker_heartbeat(request)
 
     def allocate_producer_ids(
-        self, request: AllocateProducerIdsRequest
+        self, request: AllocateProducerIdsRequest, now_ms: int = 0
     ) -> ControllerResult[AllocateProducerIdsResponse]:
         """Hand out a block of producer ids.
 
@@ -183,6 +192,6 @@ class ControllerCore:
         response = AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=PRODUCER_ID_BLOCK_SIZE)
         return ControllerResult(response, [(record, 0)])
 
-    def no_op(self) -> ControllerResult[None]:
+    def no_op(self, now_ms: int = 0) -> ControllerResult[None]:
         """A record that changes nothing, so that followers and tools see the log move."""
         return ControllerResult(None, [(NoOpRecord(), 0)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kraftlog.controller.config_control import MIN_INSYNC_REPLICAS, ConfigControl
@@ -39,9 +39,13 @@ _UNSAFE_DOWNGRADE: Final = 3
 class FeatureControl:
     """The feature operations; they read the image and answer with records."""
 
-    def __init__(self, image: MetadataImage, configs: ConfigControl) -> None:
+    def __init__(
+        self, image: MetadataImage, configs: ConfigControl, *, node_id: int, kraft_version: Callable[[], int]
+    ) -> None:
         self._image = image
         self._configs = configs
+        self._node_id = node_id
+        self._kraft_version = kraft_version
 
     def activation_records(self, bootstrap: Sequence[Message]) -> list[VersionedRecord]:
         """What a new leader writes before anything else.
@@ -87,7 +91,7 @@ class FeatureControl:
                 )
                 return ControllerResult(UpdateFeaturesResponse(error_code=error.code, error_message=message))
         results = tuple(
-            UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message=None)
+            UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message="NONE")
             for update in request.feature_updates
         )
         response = UpdateFeaturesResponse(error_message=None, results=results)
@@ -95,12 +99,8 @@ class FeatureControl:
 
     def _update(self, update: UpdateFeaturesRequest.FeatureUpdateKey, levels: dict[str, int]) -> list[VersionedRecord]:
         name, level = update.feature, update.max_version_level
-        current = levels.get(name, 0)
-        reason = self._refusal(name, level, current, update)
-        if reason is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {reason}"
-            )
+        current = self._kraft_version() if name == KRAFT_VERSION else levels.get(name, 0)
+        self._check_update(name, level, current, update.upgrade_type)
         if level == current:
             return []
         levels[name] = level
@@ -112,32 +112,47 @@ class FeatureControl:
             records += self._elr_records()
         return records
 
-    def _refusal(
-        self, name: str, level: int, current: int, update: UpdateFeaturesRequest.FeatureUpdateKey
-    ) -> str | None:
-        if update.upgrade_type not in {_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE}:
+    def _check_update(self, name: str, level: int, current: int, upgrade_type: int) -> None:
+        reason = self._refusal(name, level, current, upgrade_type)
+        if reason is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {reason}"
+            )
+        if name == METADATA_VERSION and level < current:
+            reason = self._metadata_downgrade_refusal(level, current, upgrade_type)
+            if reason is not None:
+                raise KafkaError(
+                    ErrorCode.INVALID_UPDATE_VERSION,
+                    f"Unsupported metadata.version downgrade from {current} to {level}. {reason}",
+                )
+
+    def _refusal(self, name: str, level: int, current: int, upgrade_type: int) -> str | None:
+        if upgrade_type not in {_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE}:
             return "The controller does not support the given upgrade type."
-        if name == KRAFT_VERSION or name not in {*FEATURES, METADATA_VERSION}:
-            return f"Local controller {'cannot change' if name == KRAFT_VERSION else 'does not support'} this feature."
         if level < 0:
             return "A feature version cannot be less than 0."
+        if name not in {*FEATURES, METADATA_VERSION}:
+            return f"Local controller {self._node_id} does not support this feature."
         low, high = supported_ranges()[name]
         if level and not low <= level <= high:
-            return f"Local controller only supports versions {low}-{high}"
+            return f"Local controller {self._node_id} only supports versions {low}-{high}"
         for broker in self._image.cluster.brokers.values():
             low, high = broker.features.get(name, (0, 0))
             if level and not low <= level <= high:
                 return f"Broker {broker.broker_id} only supports versions {low}-{high}"
         if level < current:
-            if update.upgrade_type == _UPGRADE:
+            if name == KRAFT_VERSION:
+                return "Can't downgrade the version of this feature."
+            if upgrade_type == _UPGRADE:
                 return (
                     "Can't downgrade the version of this feature without setting the upgrade type to either safe or"
                     " unsafe downgrade."
                 )
-            if name == METADATA_VERSION:
-                return self._metadata_downgrade_refusal(level, current, update.upgrade_type)
-        elif level > current and update.upgrade_type != _UPGRADE:
-            return "Can't downgrade to a newer version."
+        elif level > current:
+            if name == KRAFT_VERSION:
+                return "A static quorum of one voter cannot be made dynamic by this version."
+            if upgrade_type != _UPGRADE:
+                return "Can't downgrade to a newer version."
         return None
 
     @staticmethod

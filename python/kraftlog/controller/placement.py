@@ -48,7 +48,7 @@ def place_replicas(
     Raises:
         KafkaError: INVALID_REPLICATION_FACTOR; more replicas than brokers, or no broker is unfenced.
     """
-    usable = [broker for broker in brokers if not broker.in_controlled_shutdown]
+    usable = [broker for broker in brokers if not broker.in_controlled_shutdown and not _is_cordoned(broker)]
     live = [broker for broker in usable if not broker.fenced]
     if not live:
         raise KafkaError(
@@ -57,7 +57,7 @@ def place_replicas(
     if replication_factor > len(usable):
         reason = (
             f"The target replication factor of {replication_factor} cannot be reached because only"
-            f" {len(usable)} broker(s) are registered."
+            f" {len(usable)} broker(s) are registered or some brokers have all their log directories cordoned."
         )
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, _reason(replication_factor, reason))
     racks: dict[str | None, tuple[_Ring, _Ring]] = {}
@@ -72,6 +72,10 @@ def place_replicas(
         _place_one(racks, names[index % len(names) :] + names[: index % len(names)], replication_factor)
         for index in range(partition_count)
     ]
+
+
+def _is_cordoned(broker: BrokerImage) -> bool:
+    return bool(broker.log_dirs) and set(broker.log_dirs) <= set(broker.cordoned_log_dirs or ())
 
 
 def _place_one(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -14,6 +14,7 @@ from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.placement import place_replicas
 from kraftlog.controller.result import ControllerResult
 from kraftlog.controller.topic_image import DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
+from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -21,38 +22,17 @@ from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopi
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kraftlog.wire.messages.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
 
-__all__ = ["MAX_RECORDS_PER_OPERATION", "TopicControl", "topic_name_problem"]
+__all__ = ["MAX_RECORDS_PER_OPERATION", "TopicControl"]
 
 MAX_RECORDS_PER_OPERATION: Final = 10_000
-MAX_TOPIC_NAME_LENGTH: Final = 249
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _RESERVED_UUIDS: Final = 100
 
 _SOURCE_TOPIC: Final = 1
 _SOURCE_DYNAMIC_DEFAULT_BROKER: Final = 3
 _SOURCE_STATIC_BROKER: Final = 4
 _SOURCE_DEFAULT: Final = 5
-
-
-def topic_name_problem(name: str) -> str | None:
-    """What is wrong with a topic name, in Kafka's words, or None."""
-    if not name:
-        return "Topic name is invalid: the empty string is not allowed"
-    if name in (".", ".."):
-        return f"Topic name is invalid: '{name}' is not allowed"
-    if len(name) > MAX_TOPIC_NAME_LENGTH:
-        return (
-            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length"
-            f" {MAX_TOPIC_NAME_LENGTH}"
-        )
-    if not _LEGAL_NAME.fullmatch(name):
-        return (
-            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics,"
-            " '.', '_' and '-'"
-        )
-    return None
 
 
 def _collision_key(name: str) -> str:
@@ -90,7 +70,6 @@ class TopicControl:
                 if len(records) + len(created) > MAX_RECORDS_PER_OPERATION:
                     raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
                 records += created
-                names[_collision_key(topic.name)] = topic.name
             except KafkaError as error:
                 results[index] = CreateTopicsResponse.CreatableTopicResult(
                     name=topic.name, error_code=error.code, error_message=error.message
@@ -304,6 +283,7 @@ class TopicControl:
         ]
         results: list[DeleteTopicsResponse.DeletableTopicResult] = []
         records: list[VersionedRecord] = []
+        wanted: dict[Uuid, list[TopicImage]] = {}
         by_name: dict[str, int] = {}
         by_id: dict[Uuid, int] = {}
         for state in states:
@@ -311,29 +291,31 @@ class TopicControl:
                 by_name[state.name] = by_name.get(state.name, 0) + 1
             else:
                 by_id[state.topic_id] = by_id.get(state.topic_id, 0) + 1
-        done: set[Uuid] = set()
         reported: set[object] = set()
         for state in states:
             key: object = state.topic_id if state.name is None else state.name
+            if key in reported:
+                continue
+            reported.add(key)
             try:
-                if key in reported:
-                    continue
-                reported.add(key)
                 topic = self._topic_to_delete(state, by_name, by_id)
-                if topic.topic_id in done:
-                    raise KafkaError(
-                        ErrorCode.INVALID_REQUEST,
-                        "The provided topic name maps to an ID that was already supplied.",
-                    )
-                done.add(topic.topic_id)
-                records.append((RemoveTopicRecord(topic_id=topic.topic_id), 0))
-                results.append(DeleteTopicsResponse.DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
             except KafkaError as error:
                 results.append(
                     DeleteTopicsResponse.DeletableTopicResult(
                         name=state.name, topic_id=state.topic_id, error_code=error.code, error_message=error.message
                     )
                 )
+                continue
+            wanted[topic.topic_id] = [*wanted.get(topic.topic_id, ()), topic]
+        for topics in wanted.values():
+            topic = topics[0]
+            result = DeleteTopicsResponse.DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+            if len(topics) > 1:
+                message = "The provided topic name maps to an ID that was already supplied."
+                result = replace(result, error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+            else:
+                records.append((RemoveTopicRecord(topic_id=topic.topic_id), 0))
+            results.append(result)
         return ControllerResult(DeleteTopicsResponse(responses=tuple(results)), records)
 
     def _topic_to_delete(
@@ -388,7 +370,7 @@ class TopicControl:
     def _add_partitions(self, request: CreatePartitionsRequest.CreatePartitionsTopic) -> list[VersionedRecord]:
         topic = self._image.topics.by_name(request.name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         current = len(topic.partitions)
         if request.count == current:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")

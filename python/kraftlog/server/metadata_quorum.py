@@ -232,6 +232,7 @@ class MetadataQuorum:
             cluster_id=self.cluster_id,
             local_node_id=self.node_id,
             static_broker_configs=self._node.config.properties,
+            kraft_version=lambda: self._raft.kraft_version,
         )
         return ControllerCore(config, self.image.copy(), rng=random.Random(secrets.randbits(64)))
 
