@@ -1,0 +1,165 @@
+"""A node that has metadata and settings but no sockets: handlers are called straight."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraftlog._kraftlog import read_batches
+from kraftlog.controller.delta import MetadataDelta
+from kraftlog.controller.image import MetadataImage
+from kraftlog.server.config import NodeConfig
+from kraftlog.server.context import RequestContext
+from kraftlog.server.handlers import HANDLERS
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord
+from kraftlog.wire.records import decode_metadata_record
+
+GOLDEN = Path(__file__).resolve().parents[3] / "golden"
+
+PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+    "log.dirs": "/nowhere",
+}
+
+
+@dataclass
+class Metadata:
+    """What handlers see of the metadata quorum, with every submitted operation committed at once."""
+
+    image: MetadataImage
+    loop: asyncio.AbstractEventLoop
+    cluster_id: str = "6ukEYB2qBMCQ4OIrSkFKQA"
+    is_leader: bool = True
+    quorum: Any = None
+    listeners: list[Callable[[MetadataImage, MetadataDelta], None]] = field(default_factory=list)
+
+    def describe_quorum(self) -> Any:
+        return self.quorum
+
+    def add_listener(self, listener: Callable[[MetadataImage, MetadataDelta], None]) -> None:
+        self.listeners.append(listener)
+
+    def submit(self, operation: Callable[[Any, int], Any]) -> asyncio.Future[Any]:
+        from kraftlog.controller.core import ControllerConfig, ControllerCore
+
+        config = ControllerConfig(cluster_id=self.cluster_id, static_broker_configs=self.static)
+        core = ControllerCore(config, self.image.copy(), rng=Random(1))
+        future: asyncio.Future[Any] = self.loop.create_future()
+        result = operation(core, 0)
+        delta = MetadataDelta()
+        for record, _ in result.records:
+            self.image.replay(record, delta)
+        for listener in self.listeners:
+            listener(self.image, delta)
+        future.set_result(result.response)
+        return future
+
+    static: Mapping[str, str] = field(default_factory=dict)
+
+
+class HandlerNode:
+    """Has the attributes of ``Node`` that handlers use."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, properties: Mapping[str, str]) -> None:
+        self.loop = loop
+        self.config = NodeConfig({**PROPERTIES, **properties})
+        image = MetadataImage()
+        self.metadata = Metadata(image, loop, static=self.config.properties)
+        self.clock_ms = 1_700_000_000_000
+        self.groups: Any = SimpleNamespace(spawn=loop.create_task)
+
+    def now_ms(self) -> int:
+        return self.clock_ms
+
+    def replay(self, *records: Any) -> None:
+        for record in records:
+            self.metadata.image.replay(record)
+
+    def register_broker(self, broker_id: int = 1, *, fenced: bool = False) -> None:
+        self.replay(
+            FeatureLevelRecord(name="metadata.version", feature_level=30),
+            RegisterBrokerRecord(
+                broker_id=broker_id,
+                incarnation_id=Uuid(bytes(15) + bytes([broker_id])),
+                broker_epoch=broker_id,
+                fenced=fenced,
+                end_points=[
+                    RegisterBrokerRecord.BrokerEndpoint(
+                        name="PLAINTEXT", host="127.0.0.1", port=9000 + broker_id, security_protocol=0
+                    )
+                ],
+                log_dirs=[Uuid(bytes(14) + b"\x07" + bytes([broker_id]))],
+            ),
+        )
+
+    def ask(self, request: Any, version: int, *, listener: str = "PLAINTEXT", client_id: str = "test") -> Any:
+        """The handler's answer, waited for."""
+        context = RequestContext(
+            api_key=request.API_KEY,
+            api_version=version,
+            correlation_id=1,
+            client_id=client_id,
+            listener_name=listener,
+            principal="User:ANONYMOUS",
+            client_host="127.0.0.1",
+            connection=None,  # type: ignore[arg-type]
+            is_controller_listener=listener == "CONTROLLER",
+        )
+        answer = HANDLERS[request.API_KEY](self, context, request)
+        return self.loop.run_until_complete(answer) if asyncio.isfuture(answer) else answer
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def make_node(loop: asyncio.AbstractEventLoop) -> Callable[..., HandlerNode]:
+    def make(**properties: str) -> HandlerNode:
+        return HandlerNode(loop, {name.replace("_", "."): text for name, text in properties.items()})
+
+    return make
+
+
+@pytest.fixture
+def node(make_node: Callable[..., HandlerNode]) -> HandlerNode:
+    """One broker, no topics."""
+    node = make_node()
+    node.register_broker()
+    return node
+
+
+@pytest.fixture
+def golden_node(loop: asyncio.AbstractEventLoop) -> HandlerNode:
+    """The node that ``kraft/captures.jsonl`` was taken from: its metadata log replayed up to the high watermark."""
+    folder = GOLDEN / "kraft" / "logs" / "standalone"
+    moment = next(
+        one for one in json.loads((folder / "moments.json").read_text()) if one["moment"] == "01-started"
+    )
+    node = HandlerNode(
+        loop, {"listeners": "PLAINTEXT://127.0.0.1:21172,CONTROLLER://127.0.0.1:21171"}
+    )
+    data = (folder / "01-started" / "node-1" / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
+    for batch in read_batches(data):
+        if batch.is_control or batch.last_offset >= moment["quorum"]["highWatermark"]:
+            continue
+        for _, _, _, value, _ in batch.records():
+            node.replay(decode_metadata_record(value)[0])
+    node.metadata.quorum = SimpleNamespace(leader_id=1)
+    return node
