@@ -132,7 +132,7 @@ def _parse_facts(text: str) -> dict[str, ConfigDefinition]:
 @cache
 def broker_configs() -> Mapping[str, ConfigDefinition]:
     """Every broker key, sorted by name."""
-    from kraftlog.config_facts import BROKER  # noqa: PLC0415  parsed only when asked for
+    from kraftlog.config_facts import BROKER
 
     return _parse_facts(BROKER)
 
@@ -140,7 +140,7 @@ def broker_configs() -> Mapping[str, ConfigDefinition]:
 @cache
 def topic_configs() -> Mapping[str, ConfigDefinition]:
     """Every topic key, sorted by name."""
-    from kraftlog.config_facts import TOPIC  # noqa: PLC0415
+    from kraftlog.config_facts import TOPIC
 
     return _parse_facts(TOPIC)
 
@@ -148,7 +148,7 @@ def topic_configs() -> Mapping[str, ConfigDefinition]:
 @cache
 def group_configs() -> Mapping[str, ConfigDefinition]:
     """Every group key, sorted by name."""
-    from kraftlog.config_facts import GROUP  # noqa: PLC0415
+    from kraftlog.config_facts import GROUP
 
     return _parse_facts(GROUP)
 
@@ -177,7 +177,7 @@ def strip_listener_prefix(name: str) -> str:
 
 @cache
 def _topic_synonyms() -> Mapping[str, tuple[tuple[str, int], ...]]:
-    from kraftlog.config_facts import TOPIC_SYNONYMS  # noqa: PLC0415
+    from kraftlog.config_facts import TOPIC_SYNONYMS
 
     synonyms: dict[str, tuple[tuple[str, int], ...]] = {}
     for line in TOPIC_SYNONYMS.split("\n"):
@@ -258,7 +258,7 @@ def _parse_type(definition: ConfigDefinition, text: str) -> ConfigValue:
         return lowered == "true"
     if kind in (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG):
         bits = _INTEGER_BITS[kind.name]
-        if _INTEGER.fullmatch(trimmed) and len(trimmed) < 4000:  # noqa: PLR2004  far beyond any of them, below int()'s limit
+        if _INTEGER.fullmatch(trimmed) and len(trimmed) < 4000:
             value = int(trimmed)
             if -(1 << bits - 1) <= value < 1 << bits - 1:
                 return value

@@ -33,7 +33,8 @@ def handle(node: Node, context: RequestContext, request: DescribeClusterRequest)
         )
     if request.endpoint_type != here:
         return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            # Version 0 asks without a type, so it cannot have got it wrong.
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if context.api_version > 0 else ErrorCode.INVALID_REQUEST,
             error_message=(
                 f"The request was sent to an endpoint of type {NAMES[here]}, "
                 f"but we wanted an endpoint of type {NAMES[request.endpoint_type]}"

@@ -51,7 +51,6 @@ def _describe(node: Node, view: ConfigView, request: DescribeConfigsRequest, res
     if not request.include_synonyms:
         entries = [replace(entry, synonyms=()) for entry in entries]
     return _Result(
-        error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=entries,

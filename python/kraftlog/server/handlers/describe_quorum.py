@@ -13,8 +13,8 @@ from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest, Descri
 
 if TYPE_CHECKING:
     from kraftlog.server.context import RequestContext
-    from kraftlog.server.metadata_quorum import QuorumInfo
     from kraftlog.server.node import Node
+    from kraftlog.server.quorum_info import QuorumInfo, ReplicaInfo
 
 __all__ = ["handle"]
 
@@ -70,7 +70,7 @@ def _failed(request: DescribeQuorumRequest, error_code: int, message: str) -> De
     )
 
 
-def _replica(replica: QuorumReplica) -> DescribeQuorumResponse.ReplicaState:
+def _replica(replica: ReplicaInfo) -> DescribeQuorumResponse.ReplicaState:
     return DescribeQuorumResponse.ReplicaState(
         replica_id=replica.replica_id,
         replica_directory_id=replica.directory_id,
