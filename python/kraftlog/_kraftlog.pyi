@@ -326,7 +326,7 @@ class LogConfig:
         compression_type: str = "producer",
         compression_level: int | None = None,
         timestamp_type: str = "CreateTime",
-        timestamp_before_max_ms: int = ...,
+        timestamp_before_max_ms: int = 9223372036854775807,
         timestamp_after_max_ms: int = 3600000,
         cleanup_policy: str = "delete",
         file_delete_delay_ms: int = 60000,
