@@ -253,6 +253,13 @@ class NodeConfig:
                 if end_point.listener_name not in known:
                     msg = f"advertised.listeners={text}: {end_point.listener_name} is not one of listeners"
                     raise ConfigError(msg)
+            # A controller listener that is not advertised is reached where it listens.
+            named = {one.listener_name for one in advertised}
+            advertised += tuple(
+                one
+                for one in self.listeners
+                if one.listener_name in self.controller_listener_names and one.listener_name not in named
+            )
         for end_point in advertised:
             if end_point.host in {"0.0.0.0", "::"}:  # noqa: S104
                 msg = (

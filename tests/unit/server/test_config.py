@@ -81,6 +81,13 @@ def test_refused_configuration_says_what_is_wrong(changes: dict[str, str | None]
         config(**changes)
 
 
+def test_controller_listener_that_is_not_advertised_is_reached_where_it_listens() -> None:
+    assert config(advertised_listeners="PLAINTEXT://example.org:1").advertised_listeners == (
+        EndPoint("PLAINTEXT", "example.org", 1),
+        EndPoint("CONTROLLER", "127.0.0.1", 9093),
+    )
+
+
 def test_controller_listener_is_plaintext_unless_the_map_is_given() -> None:
     assert config().protocol_by_listener["CONTROLLER"] == "PLAINTEXT"
     with pytest.raises(ConfigError, match="CONTROLLER"):
