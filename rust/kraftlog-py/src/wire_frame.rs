@@ -247,11 +247,24 @@ const SCRATCH_SIZE: usize = 64 * 1024;
 const LARGE_SIZE_START: usize = 1024 * 1024;
 
 struct Receiving {
-    scratch: Py<PyByteArray>,
+    /// Made when a frame is incomplete; one who only feeds holds none between whole frames.
+    scratch: Option<Py<PyByteArray>>,
     /// Bytes of the scratch that are filled; frames begin at its start.
     filled: usize,
     /// A frame larger than the scratch: its memory, its size, and what has arrived.
     large: Option<Large>,
+}
+
+impl Receiving {
+    fn scratch<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {
+        if let Some(scratch) = &self.scratch {
+            return Ok(scratch.bind(py).clone());
+        }
+        let scratch = PyByteArray::new(py, &[]);
+        scratch.resize(SCRATCH_SIZE)?;
+        self.scratch = Some(scratch.clone().unbind());
+        Ok(scratch)
+    }
 }
 
 struct Large {
@@ -359,13 +372,11 @@ fn tail<'py>(memory: &Bound<'py, PyByteArray>, from: usize, end: usize) -> PyRes
 impl FrameReader {
     #[new]
     #[pyo3(signature = (max_frame_bytes))]
-    fn new(py: Python<'_>, max_frame_bytes: usize) -> PyResult<Self> {
-        let scratch = PyByteArray::new(py, &[]);
-        scratch.resize(SCRATCH_SIZE)?;
-        Ok(Self {
+    fn new(max_frame_bytes: usize) -> Self {
+        Self {
             max_frame_bytes: Mutex::new(max_frame_bytes),
-            state: Mutex::new(Receiving { scratch: scratch.unbind(), filled: 0, large: None }),
-        })
+            state: Mutex::new(Receiving { scratch: None, filled: 0, large: None }),
+        }
     }
 
     /// The largest frame accepted, in bytes.
@@ -399,7 +410,7 @@ impl FrameReader {
             let memory = large.memory.bind(py);
             return tail(memory, large.filled, memory.len());
         }
-        tail(state.scratch.bind(py), state.filled, SCRATCH_SIZE)
+        tail(&state.scratch(py)?, state.filled, SCRATCH_SIZE)
     }
 
     /// Frames completed by `count` bytes that were put into the buffer.
@@ -415,7 +426,7 @@ impl FrameReader {
             }
             return Ok(frames);
         }
-        let scratch = state.scratch.bind(py);
+        let scratch = state.scratch(py)?;
         let filled = state.filled.saturating_add(count).min(SCRATCH_SIZE);
         // SAFETY: the GIL is held; what `cut` allocates cannot reach this bytearray.
         let data = unsafe { scratch.as_bytes_mut() };
@@ -450,14 +461,16 @@ impl FrameReader {
             } else if state.filled == 0 {
                 let taken = self.cut(py, rest, &frames, &mut state.large)?;
                 let left = rest.get(taken..).unwrap_or(&[]);
-                copy_into(state.scratch.bind(py), 0, left)?;
-                state.filled = left.len();
+                if !left.is_empty() {
+                    copy_into(&state.scratch(py)?, 0, left)?;
+                    state.filled = left.len();
+                }
                 rest = &[];
             } else {
-                let scratch = state.scratch.bind(py);
+                let scratch = state.scratch(py)?;
                 let count = rest.len().min(SCRATCH_SIZE - state.filled);
                 let (part, after) = rest.split_at(count);
-                copy_into(scratch, state.filled, part)?;
+                copy_into(&scratch, state.filled, part)?;
                 let filled = state.filled + count;
                 // SAFETY: the GIL is held; what `cut` allocates cannot reach this bytearray.
                 let held = unsafe { scratch.as_bytes_mut() };
@@ -465,6 +478,9 @@ impl FrameReader {
                 let taken = self.cut(py, held, &frames, &mut state.large)?;
                 held.copy_within(taken.., 0);
                 state.filled = filled - taken;
+                if state.filled == 0 {
+                    state.scratch = None;
+                }
                 rest = after;
             }
         }
