@@ -10,8 +10,8 @@ use kraftlog_log::columns::{
 };
 use kraftlog_log::scan::{self, PartitionScan};
 use kraftlog_log::{Error, Result};
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList};
@@ -21,18 +21,25 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Keeps a Python buffer exported while Arrow refers to its bytes.
-struct Exported(#[allow(dead_code)] PyBuffer<u8>);
+struct Exported(#[allow(dead_code)] PyUntypedBuffer);
 
 /// The bytes of a Python object: shared when it says that nobody writes to them, else copied.
-pub(crate) fn arrow_buffer(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
-    let buffer = PyBuffer::<u8>::get(object)?;
-    if !buffer.readonly() || !buffer.is_c_contiguous() {
-        return Ok(Buffer::from_vec(buffer.to_vec(py)?));
+///
+/// Bytes of any format do: pyarrow's buffers, for one, say that theirs are signed.
+pub(crate) fn arrow_buffer(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
+    let buffer = PyUntypedBuffer::get(object)?;
+    if !buffer.is_c_contiguous() || buffer.item_size() != 1 {
+        return Err(PyBufferError::new_err("the buffer is not one run of bytes"));
     }
     let size = buffer.len_bytes();
     let Some(start) = NonNull::new(buffer.buf_ptr().cast::<u8>()).filter(|_| size > 0) else {
         return Ok(Buffer::from_vec(Vec::<u8>::new()));
     };
+    if !buffer.readonly() {
+        // SAFETY: the exporter keeps `size` contiguous bytes at `start` while `buffer` lives, and Python
+        // code, which might write to them, does not run before they are copied.
+        return Ok(Buffer::from(unsafe { std::slice::from_raw_parts(start.as_ptr(), size) }));
+    }
     // SAFETY: the exporter keeps `size` contiguous read-only bytes at `start` until the export is
     // released, which `Exported` does when the last Arrow buffer goes.
     Ok(unsafe { Buffer::from_custom_allocation(start, size, Arc::new(Exported(buffer))) })
@@ -134,8 +141,8 @@ fn decode_batches(
 ) -> PyResult<ArrowBatch> {
     let mut decoder = whole_decoder(options)?;
     let buffers = match data.cast::<PyList>() {
-        Ok(list) => list.iter().map(|item| arrow_buffer(py, &item)).collect::<PyResult<Vec<_>>>()?,
-        Err(_) => vec![arrow_buffer(py, data)?],
+        Ok(list) => list.iter().map(|item| arrow_buffer(&item)).collect::<PyResult<Vec<_>>>()?,
+        Err(_) => vec![arrow_buffer(data)?],
     };
     let rows = py.detach(move || {
         decoder.expect_bytes(buffers.iter().map(Buffer::len).sum());
@@ -157,7 +164,7 @@ fn decode_batches_nested(
     let mut decoder = whole_decoder(options)?;
     let cells = data
         .iter()
-        .map(|item| if item.is_none() { Ok(None) } else { arrow_buffer(py, &item).map(Some) })
+        .map(|item| if item.is_none() { Ok(None) } else { arrow_buffer(&item).map(Some) })
         .collect::<PyResult<Vec<_>>>()?;
     let list = py.detach(move || {
         let mut ends = Vec::with_capacity(cells.len() + 1);

@@ -1,0 +1,41 @@
+"""Kafka log directories as a Spark data source, decoded by Rust into Arrow batches.
+
+    import kraftlog.spark
+
+    kraftlog.spark.register(spark)
+    spark.read.format("kraftlog").option("path", "kafka-logs").option("topics", "orders").load()
+
+    from kraftlog.spark import decode_batches          # a binary column that holds record batches
+    frame.select(inline(decode_batches("batch")))
+
+Needs PySpark 4.1 or later and pyarrow (``pip install kraftlog[spark]``); neither is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kraftlog.spark.data_source import KraftlogDataSource, register
+    from kraftlog.spark.functions import decode_batches
+
+__all__ = ["KraftlogDataSource", "decode_batches", "register"]
+
+_MODULE_OF = {
+    "KraftlogDataSource": "kraftlog.spark.data_source",
+    "decode_batches": "kraftlog.spark.functions",
+    "register": "kraftlog.spark.data_source",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
