@@ -185,20 +185,19 @@ impl BatchBuilder {
             return Err(too_large());
         }
         // What is written below is at most this much, so the buffer grows once.
-        self.out.reserve(size + Prefix::SIZE);
+        self.out.reserve(size + 2 * Prefix::SIZE);
         let mut prefix = Prefix::new();
         prefix.put(zigzag32(size as i32).into());
-        prefix.put(0);
+        prefix.byte(0);
         prefix.put(zigzag64(timestamp_delta));
         prefix.put(zigzag32(offset_delta).into());
         prefix.put(length_prefix(key));
         if let Some(key) = key {
-            self.out.extend_from_slice(prefix.as_bytes());
+            prefix.flush(&mut self.out);
             self.out.extend_from_slice(key);
-            prefix.clear();
         }
         prefix.put(length_prefix(value));
-        self.out.extend_from_slice(prefix.as_bytes());
+        prefix.flush(&mut self.out);
         if let Some(value) = value {
             self.out.extend_from_slice(value);
         }
@@ -365,8 +364,9 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// Size, attributes, timestamp delta, offset delta, key length, value length.
-    const SIZE: usize = 5 + 1 + 10 + 5 + 5 + 5;
+    /// Record size, attributes, timestamp delta, offset delta, key length and value length take at most 31
+    /// bytes; a power of two lets the index be masked instead of checked.
+    const SIZE: usize = 32;
 
     #[inline(always)]
     fn new() -> Self {
@@ -374,28 +374,28 @@ impl Prefix {
     }
 
     #[inline(always)]
+    fn byte(&mut self, byte: u8) {
+        self.bytes[self.length % Self::SIZE] = byte;
+        self.length += 1;
+    }
+
+    #[inline(always)]
     fn put(&mut self, mut value: u64) {
-        loop {
-            let is_last = value < 0x80;
-            if let Some(byte) = self.bytes.get_mut(self.length) {
-                *byte = value as u8 & 0x7f | if is_last { 0 } else { 0x80 };
-            }
-            self.length += 1;
-            if is_last {
-                return;
-            }
+        while value >= 0x80 {
+            self.byte(value as u8 | 0x80);
             value >>= 7;
         }
+        self.byte(value as u8);
     }
 
+    /// Appends what was gathered: copying all bytes, a size the compiler knows, and cutting off the rest
+    /// takes less than to copy just the right number.
     #[inline(always)]
-    fn clear(&mut self) {
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        let end = out.len() + self.length;
+        out.extend_from_slice(&self.bytes);
+        out.truncate(end);
         self.length = 0;
-    }
-
-    #[inline(always)]
-    fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
     }
 }
 
