@@ -127,7 +127,7 @@ impl std::fmt::Display for RecordDefect {
 }
 
 /// A record before offset and timestamp are made absolute.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RawRecord<'a> {
     pub(crate) attributes: i8,
     pub(crate) timestamp_delta: i64,
@@ -205,6 +205,92 @@ impl<'a> Reader<'a> {
 /// Reads the record at the front of `bytes`: it, and what follows it.
 #[inline(always)]
 pub(crate) fn read_record(bytes: &[u8]) -> Result<(RawRecord<'_>, &[u8]), RecordDefect> {
+    match read_common_record(bytes) {
+        Some(found) => Ok(found),
+        None => read_any_record(bytes),
+    }
+}
+
+/// Enough for the integers in front of a key; a power of two, so that an index is masked instead of checked.
+const FRONT_BYTES: usize = 32;
+
+/// Most records have no headers and integers of up to three bytes, and 32 bytes follow their start: all their
+/// fields are then read with a handful of length checks. None is for any other record, good or bad.
+#[inline(always)]
+fn read_common_record(bytes: &[u8]) -> Option<(RawRecord<'_>, &[u8])> {
+    let front = bytes.first_chunk::<FRONT_BYTES>()?;
+    let mut at = 0;
+    let size = length(short_varint(front, &mut at)?);
+    let (record, rest) = bytes.split_at_checked(at.wrapping_add(size))?;
+    let attributes = front[at % FRONT_BYTES] as i8;
+    at += 1;
+    let timestamp_delta = unzigzag(short_varint(front, &mut at)?);
+    let offset_delta = unzigzag(short_varint(front, &mut at)?) as i32;
+    let key_length = short_varint(front, &mut at)?;
+    // From here on nothing is read beyond the record, whose end the integers above may have passed.
+    let fields = record.get(at..)?;
+    let (key, fields) = match key_length {
+        NULL_LENGTH => (None, fields),
+        _ => {
+            let (key, fields) = fields.split_at_checked(length(key_length))?;
+            (Some(key), fields)
+        }
+    };
+    let (value_length, fields) = match *fields {
+        [a, ref rest @ ..] if a < 0x80 => (u32::from(a), rest),
+        [a, b, ref rest @ ..] if b < 0x80 => (u32::from(a & 0x7f) | u32::from(b) << 7, rest),
+        [a, b, c, ref rest @ ..] if c < 0x80 => {
+            (u32::from(a & 0x7f) | u32::from(b & 0x7f) << 7 | u32::from(c) << 14, rest)
+        }
+        _ => return None,
+    };
+    let (value, fields) = match value_length {
+        NULL_LENGTH => (None, fields),
+        _ => {
+            let (value, fields) = fields.split_at_checked(length(value_length))?;
+            (Some(value), fields)
+        }
+    };
+    let raw =
+        RawRecord { attributes, timestamp_delta, offset_delta, key, value, headers: Headers::default() };
+    (fields == [0]).then_some((raw, rest))
+}
+
+/// Zigzag of -1.
+const NULL_LENGTH: u32 = 1;
+
+#[inline(always)]
+fn short_varint(front: &[u8; FRONT_BYTES], at: &mut usize) -> Option<u32> {
+    let mut byte = || {
+        let byte = front[*at % FRONT_BYTES];
+        *at += 1;
+        u32::from(byte)
+    };
+    let a = byte();
+    if a < 0x80 {
+        return Some(a);
+    }
+    let b = byte();
+    if b < 0x80 {
+        return Some(a & 0x7f | b << 7);
+    }
+    let c = byte();
+    (c < 0x80).then_some(a & 0x7f | (b & 0x7f) << 7 | c << 14)
+}
+
+#[inline(always)]
+fn unzigzag(raw: u32) -> i64 {
+    i64::from((raw >> 1) as i32 ^ -((raw & 1) as i32))
+}
+
+/// A length from its zigzag form; a negative one becomes longer than any slice.
+#[inline(always)]
+fn length(raw: u32) -> usize {
+    unzigzag(raw) as usize
+}
+
+/// Any record, step by step, with the defect if it has one.
+fn read_any_record(bytes: &[u8]) -> Result<(RawRecord<'_>, &[u8]), RecordDefect> {
     let mut reader = Reader(bytes);
     let stored = reader.varint()?;
     let Some((body, rest)) = reader.0.split_at_checked(stored as usize) else {
@@ -273,42 +359,24 @@ impl<'a> RecordIter<'a> {
             position: batch.position(),
         })
     }
-
-    #[cold]
-    fn fail(&mut self, defect: RecordDefect) -> Error {
-        self.remaining = 0;
-        let reason = format!("record {}: {defect}", self.read);
-        Error::corrupt(self.position, self.base_offset, reason)
-    }
-
-    #[cold]
-    fn fail_remaining(&mut self) -> Error {
-        let reason = format!("{} bytes follow the last of {} records", self.rest.len(), self.read + 1);
-        self.remaining = 0;
-        Error::corrupt(self.position, self.base_offset, reason)
-    }
 }
 
-impl<'a> Iterator for RecordIter<'a> {
-    type Item = Result<RecordRef<'a>>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
+impl<'a> RecordIter<'a> {
+    /// The next record, unless there is none or it is not sound.
+    #[inline(always)]
+    fn step(&mut self) -> std::result::Result<Option<RecordRef<'a>>, Stop> {
         if self.remaining == 0 {
-            return None;
+            return Ok(None);
         }
-        let (raw, rest) = match read_record(self.rest) {
-            Ok(found) => found,
-            Err(defect) => return Some(Err(self.fail(defect))),
-        };
+        let (raw, rest) = read_record(self.rest).map_err(Stop::Defect)?;
         let size_bytes = self.rest.len() - rest.len();
         self.rest = rest;
         self.remaining -= 1;
         if self.remaining == 0 && !rest.is_empty() {
-            return Some(Err(self.fail_remaining()));
+            return Err(Stop::BytesRemain);
         }
         self.read += 1;
-        Some(Ok(RecordRef {
+        Ok(Some(RecordRef {
             offset: self.base_offset.wrapping_add(i64::from(raw.offset_delta)),
             timestamp: match self.log_append_time {
                 None => self.base_timestamp.wrapping_add(raw.timestamp_delta),
@@ -322,4 +390,53 @@ impl<'a> Iterator for RecordIter<'a> {
             size_bytes,
         }))
     }
+
+    /// Calls `visit` with every record. Where little is done with each this takes half the time of a loop over
+    /// `next`, whose large result may go through memory.
+    ///
+    /// # Errors
+    /// That of the first record that is not sound, or of `visit`.
+    #[inline(always)]
+    pub fn try_for_each_record(mut self, mut visit: impl FnMut(RecordRef<'a>) -> Result<()>) -> Result<()> {
+        loop {
+            match self.step() {
+                Ok(Some(record)) => visit(record)?,
+                Ok(None) => return Ok(()),
+                Err(stop) => return Err(self.fail(stop)),
+            }
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, stop: Stop) -> Error {
+        self.remaining = 0;
+        let reason = match stop {
+            Stop::Defect(defect) => format!("record {}: {defect}", self.read),
+            Stop::BytesRemain => {
+                format!("{} bytes follow the last of {} records", self.rest.len(), self.read + 1)
+            }
+        };
+        Error::corrupt(self.position, self.base_offset, reason)
+    }
 }
+
+/// Why the records end before their count.
+enum Stop {
+    Defect(RecordDefect),
+    BytesRemain,
+}
+
+impl<'a> Iterator for RecordIter<'a> {
+    type Item = Result<RecordRef<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.step() {
+            Ok(record) => record.map(Ok),
+            Err(stop) => Some(Err(self.fail(stop))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

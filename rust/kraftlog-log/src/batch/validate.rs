@@ -201,13 +201,10 @@ fn check_records(batch: &BatchView<'_>, rules: &ProduceRules, body: &[u8]) -> Re
     };
     let limits = TimestampLimits::new(batch, rules);
     let mut refused = Refused::default();
-    for record in RecordIter::new(batch, body).map_err(into_invalid_record)? {
-        let record = record.map_err(into_invalid_record)?;
+    let records = RecordIter::new(batch, body).map_err(into_invalid_record)?;
+    let walked = records.try_for_each_record(|record| {
         if record.offset_delta != check.record_count {
-            return Err(Error::rejected(
-                INVALID_RECORD,
-                format!("record {} has offset delta {}", check.record_count, record.offset_delta),
-            ));
+            return Err(offset_delta_refusal(check.record_count, record.offset_delta));
         }
         if rules.is_compacted && record.key.is_none() {
             refused.add(INVALID_RECORD, check.record_count, || {
@@ -220,7 +217,9 @@ fn check_records(batch: &BatchView<'_>, rules: &ProduceRules, body: &[u8]) -> Re
             check.max_timestamp_offset_delta = record.offset_delta;
         }
         check.record_count += 1;
-    }
+        Ok(())
+    });
+    walked.map_err(into_invalid_record)?;
     refused.into_result().map(|()| check)
 }
 
@@ -297,6 +296,11 @@ impl Refused {
         let reason = format!("{} of the batch's records refused; record {index}: {first}", self.count);
         Err(Error::Rejected { code: self.code, reason, record_errors: self.records })
     }
+}
+
+#[cold]
+fn offset_delta_refusal(index: i32, offset_delta: i32) -> Error {
+    Error::rejected(INVALID_RECORD, format!("record {index} has offset delta {offset_delta}"))
 }
 
 #[cold]
