@@ -200,7 +200,7 @@ mod tests {
         cache.flush().unwrap();
         let bytes = fs::read_file(&fs, Path::new("/log/leader-epoch-checkpoint")).unwrap().unwrap();
         assert_eq!(bytes, b"0\n2\n1 60\n2 87\n");
-        let again = EpochCheckpoint::open(Arc::new(fs.crash(0)), Path::new("/log")).unwrap();
+        let again = EpochCheckpoint::open(Arc::new(fs.crash(0, false)), Path::new("/log")).unwrap();
         assert_eq!(again.entries(), cache.entries());
         assert_eq!(again.epoch_for_offset(86), Some(1));
         assert_eq!(again.epoch_for_offset(59), None);

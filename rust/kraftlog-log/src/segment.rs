@@ -282,22 +282,19 @@ impl Segment {
         Ok(HeaderScan::new(self.log.get()?, self.path(), position, self.size_bytes()))
     }
 
-    /// Drop all batches that end at or after `offset`. Returns the bytes dropped.
-    pub fn truncate_to(&self, offset: i64, now_ms: i64) -> Result<u64> {
+    /// Drop all batches that end at or after `offset`. Returns the first offset dropped, or `offset`.
+    pub fn truncate_to(&self, offset: i64, now_ms: i64) -> Result<i64> {
         let found = self.find_batch(offset)?;
         let mut state = self.state();
         state.offset_index.truncate_to(offset)?;
         state.time_index.truncate_to(offset)?;
         state.transactions.truncate_to(offset)?;
-        let size = self.size_bytes();
-        let dropped = match found {
-            Some(batch) => {
-                self.log.truncate(batch.position)?;
-                self.size_bytes.store(batch.position, Ordering::Release);
-                size - batch.position
-            }
-            None => 0,
-        };
+        let mut end_offset = offset;
+        if let Some(batch) = found {
+            self.log.truncate(batch.position)?;
+            self.size_bytes.store(batch.position, Ordering::Release);
+            end_offset = end_offset.min(batch.header().base_offset());
+        }
         if self.size_bytes() == 0 {
             state.created_ms = now_ms;
             state.first_timestamp = None;
@@ -309,7 +306,7 @@ impl Segment {
             let largest = self.read_largest_timestamp()?;
             self.state().max_timestamp = Some(largest);
         }
-        Ok(dropped)
+        Ok(end_offset)
     }
 
     /// The largest timestamp as the time index and the batches after its last entry tell it.

@@ -118,15 +118,16 @@ impl MemoryFileSystem {
         self.lock().now_ms = now_ms;
     }
 
-    /// What a restart finds: synced names with synced bytes, and the first `torn_bytes` of each unsynced tail.
-    pub fn crash(&self, torn_bytes: usize) -> Self {
+    /// What a restart finds: synced bytes and the first `torn_bytes` of each unsynced tail, under the synced names, or
+    /// with `keeps_names` under the latest names, as the kernel may have written the directory early.
+    pub fn crash(&self, torn_bytes: usize, keeps_names: bool) -> Self {
         let old = self.lock();
         let mut new = State { directories: old.directories.clone(), now_ms: old.now_ms, ..State::default() };
-        for (path, inode) in &old.durable_names {
+        for (path, inode) in if keeps_names { &old.names } else { &old.durable_names } {
             let Some(inode) = old.inodes.get(*inode) else { continue };
             let mut bytes = inode.durable.clone();
             if inode.bytes.len() > bytes.len() && inode.bytes.starts_with(&bytes) {
-                let end = inode.bytes.len().min(bytes.len() + torn_bytes);
+                let end = inode.bytes.len().min(bytes.len().saturating_add(torn_bytes));
                 bytes = inode.bytes.get(..end).unwrap_or_default().to_vec();
             }
             new.inodes.push(Inode { durable: bytes.clone(), bytes, modified_ms: inode.modified_ms });

@@ -67,7 +67,7 @@ impl Log {
         Ok(())
     }
 
-    fn sync_directory(&self, directory: &std::path::Path) -> Result<()> {
+    pub(super) fn sync_directory(&self, directory: &std::path::Path) -> Result<()> {
         self.fs.sync_dir(directory).map_err(|error| Error::io("fsync directory", directory, error))
     }
 

@@ -173,17 +173,37 @@ impl Loader<'_> {
 
     fn recover_unflushed(&mut self) -> Result<()> {
         let point = self.options.recovery_point;
-        let first =
+        let mut first =
             self.segments.range(..=point).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
+        // A checkpoint may be ahead of the log after a truncation: a torn tail further down shows it.
+        for (base_offset, segment) in self.segments.range(..first) {
+            if matches!(segment.read_next_offset(), Err(Error::Corrupt { .. })) {
+                first = *base_offset;
+                break;
+            }
+        }
         let unflushed: Vec<_> =
             self.segments.range(first..).map(|(_, segment)| Arc::clone(segment)).collect();
-        for segment in unflushed {
-            if self.recover(&segment)? > 0 {
+        for segment in &unflushed {
+            let cut = self.recover(segment)?;
+            if cut > 0 || self.ends_early(segment)? {
                 self.remove_after(segment.base_offset())?;
                 break;
             }
         }
         Ok(())
+    }
+
+    /// True when records are missing between this unflushed segment and the next: its last writes were lost, but the
+    /// next one's name was kept. Kafka keeps such a hole. Where compaction makes holes of its own, none is judged.
+    fn ends_early(&self, segment: &Segment) -> Result<bool> {
+        let next = self.segments.range(segment.base_offset() + 1..).next();
+        match next {
+            Some((next_base, _)) if !self.config.cleanup_policy.compact => {
+                Ok(segment.read_next_offset()? < *next_base)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// What follows a damaged batch is not the log any more. The last go first, so that a crash leaves no hole.

@@ -6,7 +6,9 @@ use crate::segment::Segment;
 use crate::{Error, Result};
 
 impl Log {
-    /// Drop all records at and after `offset`. Returns false when there were none.
+    /// Drop all records at and after `offset`, durably; a batch that holds `offset` in its middle goes as a whole, and
+    /// the log end offset is then before `offset`. Returns false when there was nothing to drop. The caller then lowers the
+    /// recovery point in its checkpoint before the log grows beyond it again.
     pub fn truncate_to(&self, offset: i64, now_ms: i64) -> Result<bool> {
         if offset < 0 {
             return Err(Error::Invalid(format!("cannot truncate to the negative offset {offset}")));
@@ -32,7 +34,11 @@ impl Log {
                     inner.producers.remove_snapshot(base_offset)?;
                 }
             }
-            inner.active()?.truncate_to(offset, now_ms)?;
+            // Or a crash could bring the dropped records back behind what is appended now. The later segments have to be
+            // gone for good before the one they follow is cut.
+            self.sync_directory(&self.path)?;
+            let offset = inner.active()?.truncate_to(offset, now_ms)?;
+            inner.active()?.sync_log()?;
             inner.log_end_offset = offset;
             inner.recovery_point = inner.recovery_point.min(offset);
             inner.log_start_offset = inner.log_start_offset.min(offset);
@@ -59,7 +65,7 @@ impl Log {
         let config = self.segment_config(&self.config(), offset);
         let segment = Segment::create(&self.fs, &self.path, offset, config, now_ms)?;
         inner.segments.insert(offset, Arc::new(segment));
-        inner.is_directory_dirty = true;
+        self.sync_directory(&self.path)?;
         inner.log_start_offset = offset;
         inner.log_end_offset = offset;
         inner.recovery_point = inner.recovery_point.min(offset);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::{AppendedBatch, Segment, SegmentConfig};
 use crate::batch::{next_batch_from, BatchHeader, BatchView, Source};
+use crate::compression::Bound;
 use crate::epoch_checkpoint::{EpochCheckpoint, EpochEntry};
 use crate::fs::{FileHandle, FileSystem, RealFileSystem};
-use crate::compression::Bound;
 use crate::index::{relative_offset, OffsetPosition};
 use crate::producer_state::{EndMarker, Origin, ProducerState};
 use crate::record::RecordIter;
