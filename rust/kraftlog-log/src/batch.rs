@@ -17,9 +17,7 @@ use crate::record::RecordIter;
 use crate::{Error, Result};
 use std::ops::Deref;
 
-mod recompress;
 mod validate;
-pub use recompress::recompress;
 pub use validate::{single_batch, validate_produce_batch, ProduceCheck, ProduceRules, RecordOrigin};
 
 /// Bytes of a v2 batch header.

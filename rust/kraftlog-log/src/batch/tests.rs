@@ -1,6 +1,5 @@
 use super::*;
 use crate::builder::{BatchBuilder, BatchOptions};
-use crate::record::RecordRef;
 use proptest::prelude::*;
 
 const NOW: i64 = 1_700_000_000_000;
@@ -203,28 +202,6 @@ fn wrong_largest_timestamp_of_a_producer_is_mended() {
     let view = BatchView::parse(&batch).unwrap();
     assert_eq!(view.max_timestamp(), NOW);
     view.validate_crc().unwrap();
-}
-
-#[test]
-fn recompressed_batch_has_the_same_records() {
-    for from in all_codecs() {
-        let original = build(from, &[NOW, NOW + 1, NOW - 1]);
-        let batch = BatchView::parse(&original).unwrap();
-        let (mut scratch, mut again, mut out) = (Vec::new(), Vec::new(), Vec::new());
-        let expected: Vec<RecordRef<'_>> =
-            batch.records(&mut scratch).unwrap().collect::<Result<_>>().unwrap();
-        let mut body_scratch = Vec::new();
-        let body = batch.uncompressed_body(Bound::DEFAULT, &mut body_scratch).unwrap();
-        for to in Codec::ALL {
-            recompress(&batch, body, to, None, &mut out).unwrap();
-            let other = BatchView::parse(&out).unwrap();
-            other.validate_crc().unwrap();
-            assert_eq!(other.codec(), Ok(to));
-            let found: Vec<RecordRef<'_>> =
-                other.records(&mut again).unwrap().collect::<Result<_>>().unwrap();
-            assert_eq!(found, expected);
-        }
-    }
 }
 
 #[test]
