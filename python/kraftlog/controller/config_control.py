@@ -102,12 +102,8 @@ class ConfigControl:
         results: list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = []
         records: list[VersionedRecord] = []
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-        done: set[tuple[int, str]] = set()
         for resource in request.resources:
             key = (resource.resource_type, resource.resource_name)
-            if key in done:
-                continue
-            done.add(key)
             code, message = ErrorCode.NONE, None
             try:
                 if counts[key] > 1:
@@ -130,12 +126,8 @@ class ConfigControl:
         results: list[AlterConfigsResponse.AlterConfigsResourceResponse] = []
         records: list[VersionedRecord] = []
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-        done: set[tuple[int, str]] = set()
         for resource in request.resources:
             key = (resource.resource_type, resource.resource_name)
-            if key in done:
-                continue
-            done.add(key)
             code, message = ErrorCode.NONE, None
             try:
                 if counts[key] > 1:
@@ -172,6 +164,11 @@ class ConfigControl:
             return config.value
         verb = "APPEND" if operation == _APPEND else "SUBTRACT"
         if not _is_list(resource[0], config.name):
+            if resource[0] == ConfigResourceType.BROKER:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"Config value {verb.lower()} is not allowed for config key: {config.name}",
+                )
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {config.name} because its type is not LIST."
             )

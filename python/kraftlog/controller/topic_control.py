@@ -254,6 +254,8 @@ class TopicControl:
         dynamic = self._image.configs.get(ConfigResourceType.BROKER, "")
         result: list[CreateTopicsResponse.CreatableTopicConfigs] = []
         for name, definition in topic_configs().items():
+            if definition.internal:
+                continue
             source = _SOURCE_DEFAULT
             keys = [key for key, _ in topic_config_synonyms(name)]
             if name in configs:

@@ -170,14 +170,14 @@ class RaftCore:
 
     def next_timeout_ms(self) -> int | None:
         """When ``handle_timeout`` is wanted, on the clock of ``now_ms``; None for never."""
-        return self._role.deadline_ms
+        return None if self._is_shutting_down else self._role.deadline_ms
 
     def handle_timeout(self, now_ms: int) -> None:
         """Act on timers that have expired; harmless otherwise.
 
         A sole voter goes all the way to leader in one call.
         """
-        deadline_ms = self._role.deadline_ms
+        deadline_ms = self.next_timeout_ms()
         if deadline_ms is None or now_ms < deadline_ms:
             return
         match self._role:
@@ -279,9 +279,8 @@ class RaftCore:
         role = self._role
         granted = role.can_grant_vote(request.replica_key, is_log_up_to_date=up_to_date, pre_vote=request.pre_vote)
         if granted and not request.pre_vote and role.voted_key is None:
-            self._role = Unattached(
-                role.epoch, deadline_ms=now_ms + self._election_timeout_ms(), voted_key=request.replica_key
-            )
+            deadline_ms = now_ms + self._election_timeout_ms() if self._may_stand else None
+            self._role = Unattached(role.epoch, deadline_ms=deadline_ms, voted_key=request.replica_key)
             self._persist()
         self._respond_to_vote(source, 0, granted=granted)
 
@@ -356,6 +355,11 @@ class RaftCore:
             voted_key=voted,
         )
 
+    @property
+    def _may_stand(self) -> bool:
+        """Whether this replica may stand for election; others have no election timer."""
+        return not self._is_shutting_down and self._voters.latest.contains(self._config.local_key)
+
     def _election_timeout_ms(self) -> int:
         timeout_ms = self._config.election_timeout_ms
         return timeout_ms + self._rng.randrange(timeout_ms) if timeout_ms > 0 else 0
@@ -363,8 +367,6 @@ class RaftCore:
     def _become_prospective(self, now_ms: int) -> None:
         voters = self._voters.latest
         local = self._config.local_key
-        if not voters.contains(local) or self._is_shutting_down:
-            return
         role = self._role
         voted = role.voted_key
         prospective = Prospective(
@@ -447,7 +449,7 @@ class RaftCore:
         if epoch < role.epoch:
             msg = f"Epoch {epoch} is below the current epoch {role.epoch}"
             raise RuntimeError(msg)
-        if deadline_ms is None and self._voters.latest.contains(self._config.local_key):
+        if deadline_ms is None and self._may_stand:
             # The rest of a running election timer is kept, or a stream of higher epochs would postpone it for ever.
             keeps = isinstance(role, Unattached | Candidate | Prospective)
             deadline_ms = role.deadline_ms if keeps else now_ms + self._election_timeout_ms()

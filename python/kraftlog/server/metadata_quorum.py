@@ -445,6 +445,7 @@ class MetadataQuorum:
     def _change_leader(self, leader_id: NodeId | None, epoch: Epoch) -> None:
         if leader_id != self.node_id:
             logger.info("the leader of epoch %d is %s", epoch, "unknown" if leader_id is None else leader_id)
+            # What was proposed may still be committed by the next leader, perhaps this node: only the answers are lost.
             self._fail_waiting(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is no longer the leader."))
             return
         logger.info("leading the metadata quorum in epoch %d from offset %d", epoch, self._raft.log_end_offset)
@@ -499,7 +500,8 @@ class MetadataQuorum:
 
     def _fail_waiting(self, error: KraftlogError) -> None:
         waiting = [pending.future for pending in self._pending] + [future for _, future in self._operations]
-        self._pending.clear()
+        for pending in self._pending:
+            pending.future = None
         self._operations.clear()
         for future in waiting:
             if future is not None and not future.done():

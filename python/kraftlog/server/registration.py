@@ -83,7 +83,9 @@ class BrokerRegistration:
         if self._timer is not None:
             self._timer.cancel()
         try:
-            await asyncio.wait_for(self._heartbeat(want_shut_down=True), SHUT_DOWN_TIMEOUT_S)
+            async with asyncio.timeout(SHUT_DOWN_TIMEOUT_S):
+                while not (await self._heartbeat(want_shut_down=True)).should_shut_down:
+                    pass  # each answer comes after a commit; the last one has this broker fenced
         except (KraftlogError, TimeoutError) as error:
             logger.warning("controlled shutdown was not acknowledged: %s", error)
 

@@ -70,6 +70,7 @@ HANDLERS: dict[int, LazyHandler] = {
     48: LazyHandler("describe_client_quotas"),
     50: LazyHandler("describe_user_scram_credentials"),
     55: LazyHandler("describe_quorum"),
+    57: LazyHandler("update_features"),
     60: LazyHandler("describe_cluster"),
     74: LazyHandler("list_config_resources"),
     75: LazyHandler("describe_topic_partitions"),
