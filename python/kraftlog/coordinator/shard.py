@@ -118,16 +118,24 @@ class GroupShard:
 
     # -- offsets ------------------------------------------------------------------------------------------------
 
-    def commit_offsets(self, token: object, request: OffsetCommitRequest, now_ms: int) -> None:
+    def commit_offsets(
+        self,
+        token: object,
+        request: OffsetCommitRequest,
+        now_ms: int,
+        *,
+        unknown_group_code: int = ErrorCode.ILLEGAL_GENERATION,
+    ) -> None:
         """Store offsets; answered by an effect once they are committed.
 
         Args:
             token: Comes back with the answer.
             request: Topics carry both name and topic id (the shell resolves whichever the version lacks).
             now_ms: Becomes the commit timestamp.
+            unknown_group_code: For a member's commit to a group that does not exist; it depends on the version.
         """
         group = self._groups.get(request.group_id)
-        code = self._commit_error(group, request)
+        code = self._commit_error(group, request, unknown_group_code)
         if code:
             return self._answer_commit(token, request, lambda _partition: code)
         if group is None:
@@ -162,10 +170,10 @@ class GroupShard:
         self._membership.append(records, then)
         return None
 
-    def _commit_error(self, group: ClassicGroup | None, request: OffsetCommitRequest) -> int:
+    def _commit_error(self, group: ClassicGroup | None, request: OffsetCommitRequest, unknown_group_code: int) -> int:
         generation_id = request.generation_id_or_member_epoch
         if group is None:
-            return int(ErrorCode.ILLEGAL_GENERATION if generation_id >= 0 else ErrorCode.NONE)
+            return int(unknown_group_code if generation_id >= 0 else ErrorCode.NONE)
         if generation_id < 0 and group.state is GroupState.EMPTY:
             return int(ErrorCode.NONE)
         if generation_id >= 0 or request.member_id or request.group_instance_id is not None:

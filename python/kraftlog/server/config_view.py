@@ -37,6 +37,13 @@ Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 
 
+_CLIENT_METRICS_KEYS = (
+    ("interval.ms", ConfigType.INT, "300000"),
+    ("match", ConfigType.LIST, ""),
+    ("metrics", ConfigType.LIST, ""),
+)
+
+
 class ConfigSource(IntEnum):
     """Where a value comes from, numbered as in the protocol."""
 
@@ -62,7 +69,9 @@ class ConfigView:
     def __init__(self, config: NodeConfig, image: MetadataImage) -> None:
         self._image = image
         self._node_id = config.node_id
-        self._static = config.properties
+        # Either key may be given for the other, and Kafka shows both.
+        node_id = str(config.node_id)
+        self._static = {"broker.id": node_id, "node.id": node_id, **config.properties}
         configs = image.configs
         self._dynamic = configs.get(ConfigResourceType.BROKER, str(config.node_id))
         self._dynamic_default = configs.get(ConfigResourceType.BROKER, "")
@@ -92,9 +101,25 @@ class ConfigView:
             synonyms = self._broker_synonyms(broker_key) if broker_key in broker_configs() else []
             if text is not None:
                 synonyms.insert(0, Synonym(name=definition.name, value=text, source=ConfigSource.GROUP))
-            value = synonyms[0].value if synonyms else definition.default_text
-            entries.append(_entry(definition, value, synonyms, read_only=False))
+            if not synonyms:
+                default = definition.default_text
+                synonyms = [Synonym(name=definition.name, value=default, source=ConfigSource.DEFAULT)]
+            entries.append(_entry(definition, synonyms[0].value, synonyms, read_only=False))
         return entries
+
+    def client_metrics(self, name: str) -> list[Entry]:
+        """Every setting of a client metrics subscription (KIP-714)."""
+        own = self._image.configs.get(ConfigResourceType.CLIENT_METRICS, name)
+        return [
+            Entry(
+                name=key,
+                value=own.get(key, default),
+                config_source=ConfigSource.CLIENT_METRICS if key in own else ConfigSource.DEFAULT,
+                config_type=kind,
+                documentation=None,
+            )
+            for key, kind, default in _CLIENT_METRICS_KEYS
+        ]
 
     def broker(self) -> list[Entry]:
         """Every setting of this broker."""

@@ -27,7 +27,6 @@ def handle(node: Node, context: RequestContext, request: DescribeClientQuotasReq
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     return DescribeClientQuotasResponse(
-        error_message=None,
         entries=[
             DescribeClientQuotasResponse.EntryData(
                 entity=[

@@ -41,7 +41,7 @@ def _describe(node: Node, view: ConfigView, request: DescribeConfigsRequest, res
     except KafkaError as error:
         return _Result(
             error_code=error.code,
-            error_message=error.message,
+            error_message=error.message or "",
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
@@ -81,6 +81,10 @@ def _entries(node: Node, view: ConfigView, resource: _Resource) -> list[_Entry]:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
             return view.group(name)
+        case ConfigResourceType.CLIENT_METRICS:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+            return view.client_metrics(name)
         case other:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {other}")
 
@@ -92,8 +96,8 @@ def _check_broker_id(node: Node, name: str, *, or_empty: bool) -> None:
     except ValueError:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
     if broker_id != expected:
-        empty = " or empty string" if or_empty else ""
-        msg = f"Unexpected broker id, expected {expected}{empty}, but received {name}"
+        wanted = f"{expected} or empty string," if or_empty else str(expected)
+        msg = f"Unexpected broker id, expected {wanted} but received {name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
 
 

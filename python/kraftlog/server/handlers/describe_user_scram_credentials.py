@@ -42,7 +42,7 @@ def handle(
                 f"Attempt to describe a user credential that does not exist: {name}",
             )
         else:
-            results.append(_Result(user=name, error_message=None, credential_infos=infos[name]))
+            results.append(_Result(user=name, credential_infos=infos[name]))
             continue
         results.append(_Result(user=name, error_code=code, error_message=message))
-    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+    return DescribeUserScramCredentialsResponse(results=results)

@@ -22,6 +22,8 @@ __all__ = ["handle"]
 
 PREFERRED, UNCLEAN = 0, 1
 
+_NOT_NEEDED = "Leader election not needed for topic partition."
+
 _Outcome = tuple[int, str | None]
 
 
@@ -44,8 +46,7 @@ def handle(node: Node, context: RequestContext, request: ElectLeadersRequest) ->
             outcomes.append(
                 ElectLeadersResponse.PartitionResult(partition_id=index, error_code=code, error_message=message)
             )
-        if outcomes:
-            results.append(ElectLeadersResponse.ReplicaElectionResult(topic=name, partition_result=outcomes))
+        results.append(ElectLeadersResponse.ReplicaElectionResult(topic=name, partition_result=outcomes))
     return ElectLeadersResponse(replica_election_results=results)
 
 
@@ -62,11 +63,11 @@ def _outcome(image: MetadataImage, name: str, index: int, election_type: int) ->
 def _election(image: MetadataImage, partition: PartitionImage, election_type: int) -> _Outcome:
     if election_type == UNCLEAN:
         if partition.has_leader:
-            return ErrorCode.ELECTION_NOT_NEEDED, None
+            return ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED
         return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, None
     preferred = partition.replicas[0]
     if partition.leader == preferred:
-        return ErrorCode.ELECTION_NOT_NEEDED, None
+        return ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED
     if preferred not in partition.isr or not image.cluster.is_active(preferred):
         return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, None
     return ErrorCode.UNSUPPORTED_VERSION, "This controller does not move leadership on demand."

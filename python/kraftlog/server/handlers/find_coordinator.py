@@ -56,8 +56,10 @@ def _response(context: RequestContext, found: Sequence[_Coordinator]) -> FindCoo
     if context.api_version >= BATCHED_VERSION:
         return FindCoordinatorResponse(coordinators=found)
     one = found[0]
+    # Kafka's odd text for a coordinator that was found, in these versions only.
+    message = one.error_message if one.error_code else "NONE"
     return FindCoordinatorResponse(
-        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+        error_code=one.error_code, error_message=message, node_id=one.node_id, host=one.host, port=one.port
     )
 
 
@@ -82,5 +84,5 @@ def _find(node: Node, context: RequestContext, key: str) -> _Coordinator:
         leader_id = view_partition(image, partition, context.listener_name).leader_id
         for broker in reachable_brokers(image, context.listener_name):
             if broker.broker_id == leader_id:
-                return _Coordinator(key=key, node_id=leader_id, host=broker.host, port=broker.port, error_message=None)
+                return _Coordinator(key=key, node_id=leader_id, host=broker.host, port=broker.port, error_message="")
     return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")

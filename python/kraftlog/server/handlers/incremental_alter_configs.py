@@ -35,12 +35,22 @@ def handle(
     node: Node, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]:
     """Change settings; answered when the changes are committed and in force on this node."""
-    local: list[_Resource] = []
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    results: list[_Result] = []
     forwarded: list[_Resource] = []
     for resource in request.resources:
-        (local if resource.resource_type == ConfigResourceType.BROKER_LOGGER else forwarded).append(resource)
-    counts = Counter(resource.resource_name for resource in local)
-    results = [_alter_loggers(node, resource, counts, request.validate_only) for resource in local]
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+                _alter_loggers(node, resource, validate_only=request.validate_only)
+                results.append(_result(resource, ErrorCode.NONE, None))
+                continue
+            if resource.resource_type == ConfigResourceType.BROKER and not context.is_controller_listener:
+                _check_broker(node, resource.resource_name)
+            forwarded.append(resource)
+        except KafkaError as error:
+            results.append(_result(resource, error.code, error.message))
     if not forwarded:
         return IncrementalAlterConfigsResponse(responses=results)
     wanted = replace(request, resources=forwarded)
@@ -51,31 +61,39 @@ def handle(
     )
 
 
-def _alter_loggers(node: Node, resource: _Resource, counts: Counter[str], validate_only: bool) -> _Result:
-    code, message = int(ErrorCode.NONE), None
-    try:
-        if counts[resource.resource_name] > 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        if resource.resource_name != str(node.config.node_id):
-            msg = f"Unexpected broker id, expected {node.config.node_id} but received {resource.resource_name}"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
-        known = logger_levels()
-        for config in resource.configs:
-            _check_logger(config, known)
-        if not validate_only:
-            for config in resource.configs:
-                if config.config_operation == SET:
-                    set_logger_level(config.name, config.value or "")
-                else:
-                    unset_logger_level(config.name)
-    except KafkaError as error:
-        code, message = error.code, error.message
+def _result(resource: _Resource, error_code: int, message: str | None) -> _Result:
     return _Result(
-        error_code=code,
+        error_code=error_code,
         error_message=message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
+
+
+def _check_broker(node: Node, name: str) -> None:
+    """A broker takes changes for all brokers and for itself; clients send those for others to the others."""
+    if name.removeprefix("-").isdecimal() and int(name) != node.config.node_id:
+        msg = f"Unexpected broker id, expected {node.config.node_id}, but received {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
+
+
+def _alter_loggers(node: Node, resource: _Resource, *, validate_only: bool) -> None:
+    name = resource.resource_name
+    if not name.removeprefix("-").isdecimal():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if int(name) != node.config.node_id:
+        msg = f"Unexpected node id. Expected {node.config.node_id}, but received {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
+    known = logger_levels()
+    for config in resource.configs:
+        _check_logger(config, known)
+    if validate_only:
+        return
+    for config in resource.configs:
+        if config.config_operation == SET:
+            set_logger_level(config.name, config.value or "")
+        else:
+            unset_logger_level(config.name)
 
 
 def _check_logger(config: IncrementalAlterConfigsRequest.AlterableConfig, known: dict[str, str]) -> None:
@@ -88,7 +106,7 @@ def _check_logger(config: IncrementalAlterConfigsRequest.AlterableConfig, known:
     if config.config_operation == SET and config.value not in LEVELS:
         msg = (
             f"Cannot set the log level of {config.name} to {config.value} as it is not a supported log level. "
-            f"Valid log levels are {', '.join(LEVELS)}"
+            f"Valid log levels are {', '.join(sorted(LEVELS))}"
         )
         raise KafkaError(ErrorCode.INVALID_CONFIG, msg)
     if config.config_operation == DELETE and config.name == ROOT:

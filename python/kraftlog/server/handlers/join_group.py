@@ -51,9 +51,9 @@ def handle(
 
 
 def _for_version(context: RequestContext, response: JoinGroupResponse) -> JoinGroupResponse:
-    if response.protocol_name is None and context.api_version < NULLABLE_PROTOCOL_VERSION:
-        return replace(response, protocol_name="")
-    return response
+    """An absent protocol is null, or empty where the version has no null for it."""
+    absent = None if context.api_version >= NULLABLE_PROTOCOL_VERSION else ""
+    return response if response.protocol_name else replace(response, protocol_name=absent)
 
 
 def _failed(context: RequestContext, request: JoinGroupRequest, error_code: int) -> JoinGroupResponse:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["handle"]
 
+GROUP_ID_NOT_FOUND_VERSION = 9
 TOPIC_ID_VERSION = 10
 
 _Topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -42,11 +43,15 @@ def handle(
     if not topics:
         return _merge(request, OffsetCommitResponse(), errors)
     resolved = replace(request, topics=topics)
+    known_by_id = context.api_version >= GROUP_ID_NOT_FOUND_VERSION
+    unknown_group = ErrorCode.GROUP_ID_NOT_FOUND if known_by_id else ErrorCode.ILLEGAL_GENERATION
     try:
         runner = node.groups.runner(request.group_id)
     except KafkaError as error:
         return _all_failed(request, errors, error.code)
-    asked = runner.ask(lambda shard, future, now_ms: shard.commit_offsets(future, resolved, now_ms))
+    asked = runner.ask(
+        lambda shard, future, now_ms: shard.commit_offsets(future, resolved, now_ms, unknown_group_code=unknown_group)
+    )
     return transform(
         node.loop,
         asked,

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kraftlog.errors import ErrorCode
+from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.server.gathering import transform
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
@@ -22,6 +22,8 @@ _Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 def handle(node: Node, context: RequestContext, request: OffsetDeleteRequest) -> asyncio.Future[OffsetDeleteResponse]:
     """Forget positions of partitions that the group does not consume now."""
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     unknown: dict[str, list[int]] = {}
     topics = []
     for topic in request.topics:
