@@ -154,6 +154,23 @@ fn codecs(size: usize, batch_bytes: usize) {
     }
 }
 
+fn checksums() {
+    for size in [64, 128, 256, 512, 1024, 4096, 16 << 10, 1 << 20] {
+        let data = value(size, 1);
+        let times = 1 + (16 << 10) / size;
+        let rate = |checksum: fn(&[u8]) -> u32| {
+            let seconds = best(|| (0..times).fold(0, |sum, _| sum ^ checksum(black_box(&data))));
+            (size * times) as f64 / seconds / 1e9
+        };
+        println!(
+            "checksum of {size:7} B: {:6.1} GB/s, crc-fast {:6.1} GB/s, crc32c {:6.1} GB/s",
+            rate(crc32c),
+            rate(crc_fast::crc32_iscsi),
+            rate(::crc32c::crc32c)
+        );
+    }
+}
+
 fn main() {
     if cfg!(debug_assertions) {
         println!("a debug build says nothing about speed");
@@ -164,4 +181,5 @@ fn main() {
     codecs(100, 16 << 10);
     codecs(100, 1 << 20);
     codecs(1000, 1 << 20);
+    checksums();
 }

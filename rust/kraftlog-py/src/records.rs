@@ -2,6 +2,7 @@
 use crate::buffer::ByteBuffer;
 use crate::errors::PyLogError;
 use kraftlog_log::batch::{BatchHeader, BatchView, Batches, HEADER_SIZE};
+use kraftlog_log::compression::Codec;
 use kraftlog_log::crc::crc32c_append;
 use kraftlog_log::record::{Headers, RecordRef};
 use pyo3::prelude::*;
@@ -12,6 +13,8 @@ mod encode;
 
 /// Checksums and header walks of less are shorter than what giving up the lock may cost.
 const DETACH_BYTES_MIN: usize = 256 * 1024;
+/// The same for bytes to decompress.
+const DECOMPRESS_DETACH_BYTES_MIN: usize = 8 * 1024;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(py_crc32c, m)?)?;
@@ -190,7 +193,10 @@ impl RecordBatch {
     fn records<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let batch = self.view()?;
         let mut scratch = Vec::new();
-        let records = py.detach(|| batch.records(&mut scratch)).map_err(|error| self.locate(error))?;
+        let is_short = batch.codec() == Ok(Codec::None) || batch.body().len() < DECOMPRESS_DETACH_BYTES_MIN;
+        let records =
+            if is_short { batch.records(&mut scratch) } else { py.detach(|| batch.records(&mut scratch)) };
+        let records = records.map_err(|error| self.locate(error))?;
         let list = PyList::empty(py);
         for record in records {
             list.append(record_tuple(py, &record.map_err(|error| self.locate(error))?)?)?;
