@@ -20,9 +20,7 @@ import pytest
 from kraftlog._kraftlog import Log, LogConfig, build_profile, encode_values
 
 NOW_MS = 1_700_000_000_000
-BATCHES = pytest.mark.parametrize(
-    ("records", "value_bytes"), [(1, 100), (160, 100), (16, 1000), (1000, 1000)], ids=lambda value: str(value)
-)
+BATCHES = pytest.mark.parametrize(("records", "value_bytes"), [(1, 100), (160, 100), (16, 1000), (1000, 1000)], ids=str)
 
 
 @pytest.fixture

@@ -322,7 +322,7 @@ class LogConfig:
         index_interval_bytes: int = 4096,
         max_message_bytes: int = 1048588,
         retention_ms: int = 604800000,
-        retention_bytes: int = -1,
+        retention_bytes: int = ...,
         compression_type: str = "producer",
         compression_level: int | None = None,
         timestamp_type: str = "CreateTime",

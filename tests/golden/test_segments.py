@@ -238,3 +238,23 @@ def test_appending_the_same_batches_writes_the_same_files(partition: str, tmp_pa
 
 def snapshot_entries(content: bytes) -> list[bytes]:
     return [content[start : start + 46] for start in range(10, len(content), 46)]
+
+
+METADATA_LOGS = sorted((GOLDEN / "kraft" / "logs").rglob("__cluster_metadata-0"))
+
+
+@pytest.mark.parametrize("source", METADATA_LOGS, ids=lambda path: str(path.relative_to(GOLDEN / "kraft" / "logs")))
+def test_open_metadata_log_finds_everything(source: Path, tmp_path: Path) -> None:
+    directory = tmp_path / source.name
+    shutil.copytree(source, directory)
+    contents = {int(path.stem): path.read_bytes() for path in sorted(source.glob("*.log"))} or {0: b""}
+    batches = [batch for content in contents.values() for batch in read_batches(content)]
+    log = Log.open(directory, config=LogConfig(), now_ms=NOW_MS)
+    assert [(s.base_offset, s.size_bytes) for s in log.segments()] == [
+        (base, sum(batch.size_bytes for batch in read_batches(content))) for base, content in contents.items()
+    ]
+    assert log.log_end_offset == (batches[-1].last_offset + 1 if batches else max(contents))
+    found = log.read(log.log_start_offset, max_bytes=1, end_offset=log.log_end_offset)
+    assert [batch.crc for batch in read_batches(found)] == [batch.crc for batch in batches[:1]]
+    log.close()
+    assert {path.name for path in source.glob("*.checkpoint")} <= {path.name for path in directory.iterdir()}

@@ -110,7 +110,7 @@ impl<const N: usize> IndexFile<N> {
         Ok(())
     }
 
-    fn write_pending(&mut self) -> Result<()> {
+    pub(crate) fn write_pending(&mut self) -> Result<()> {
         if self.in_memory {
             let start = self.written * N;
             if let Some(pending) = self.memory.get(start..).filter(|pending| !pending.is_empty()) {

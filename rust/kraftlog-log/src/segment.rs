@@ -368,6 +368,13 @@ impl Segment {
         self.log.sync()
     }
 
+    /// Write the index entries that are held back, for whoever reads the files meanwhile.
+    pub fn write_pending_indexes(&self) -> Result<()> {
+        let mut state = self.state();
+        state.offset_index.file().write_pending()?;
+        state.time_index.file().write_pending()
+    }
+
     /// Make the index files durable.
     pub fn sync_indexes(&self) -> Result<()> {
         let mut state = self.state();

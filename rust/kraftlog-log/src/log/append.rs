@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use super::{Inner, Log, LogConfig};
 use crate::batch::{
-    single_batch, validate_produce_batch, BatchHeader, BatchView, Batches, ProduceCheck, ProduceRules,
-    RecordOrigin, TimestampType, HEADER_SIZE,
+    recompress, single_batch, validate_produce_batch, BatchHeader, BatchView, Batches, ProduceCheck,
+    ProduceRules, RecordOrigin, TimestampType, HEADER_SIZE,
 };
-use crate::builder::{BatchBuilder, BatchOptions};
 use crate::compression::{Bound, Codec};
 use crate::producer_state::{CompletedTransaction, EndMarker, Origin, ProducerUpdate};
 use crate::segment::{end_marker, AbortedTransaction, AppendedBatch, RollParameters};
@@ -95,61 +94,32 @@ fn with_scratch<T>(run: impl FnOnce(&mut Vec<u8>) -> T) -> T {
 }
 
 fn prepare<'a>(batch: &BatchView<'a>, config: &LogConfig, rules: &ProduceRules) -> Result<Prepared<'a>> {
-    let check = with_scratch(|scratch| validate_produce_batch(batch, rules, scratch))?;
-    let marker = if batch.is_control() && batch.has_producer_id() {
-        end_marker(batch).map_err(|error| Error::rejected(INVALID_RECORD, error.to_string()))?
-    } else {
-        None
-    };
-    let codec = batch.codec().unwrap_or(Codec::None);
-    let keeps_codec = config.compression.is_none_or(|target| target == codec)
-        || (codec == Codec::None && batch.is_control());
-    let (bytes, body) = if keeps_codec {
-        (batch.bytes(), Body::Borrowed(batch.body()))
-    } else {
-        let rebuilt = recompress(batch, config)?;
-        if rebuilt.len() as u64 > config.max_message_bytes {
-            return Err(Error::rejected(
-                MESSAGE_TOO_LARGE,
-                format!(
-                    "the recompressed batch has {} bytes, max.message.bytes is {}",
-                    rebuilt.len(),
-                    config.max_message_bytes
-                ),
-            ));
-        }
-        (&[][..], Body::Rebuilt(rebuilt))
-    };
-    let header = match &body {
-        Body::Borrowed(_) => bytes.first_chunk(),
-        Body::Rebuilt(rebuilt) => rebuilt.first_chunk(),
-    };
-    let header = *header.ok_or_else(|| Error::rejected(CORRUPT_MESSAGE, "batch without a header"))?;
-    Ok(Prepared { header, body, check, marker })
-}
-
-/// The same records in the codec the topic asks for.
-fn recompress(batch: &BatchView<'_>, config: &LogConfig) -> Result<Vec<u8>> {
-    let options = BatchOptions {
-        codec: config.compression.unwrap_or(Codec::None),
-        level: config.compression_level,
-        producer_id: batch.producer_id(),
-        producer_epoch: batch.producer_epoch(),
-        base_sequence: batch.base_sequence(),
-        is_transactional: batch.is_transactional(),
-        is_control: batch.is_control(),
-        ..BatchOptions::default()
-    };
     with_scratch(|scratch| {
-        let mut builder = BatchBuilder::new(options)?;
-        let mut headers = Vec::new();
-        for record in batch.records(scratch)? {
-            let record = record?;
-            headers.clear();
-            headers.extend(record.headers);
-            builder.append(record.timestamp, record.key, record.value, &headers)?;
-        }
-        builder.finish()
+        let check = validate_produce_batch(batch, rules, scratch)?;
+        let marker = if batch.is_control() && batch.has_producer_id() {
+            end_marker(batch).map_err(|error| Error::rejected(INVALID_RECORD, error.to_string()))?
+        } else {
+            None
+        };
+        let codec = batch.codec().unwrap_or(Codec::None);
+        let (header, body) = match config.compression {
+            Some(target) if target != codec && !(codec == Codec::None && batch.is_control()) => {
+                // The check has left the records uncompressed in the scratch memory.
+                let records = if codec == Codec::None { batch.body() } else { scratch.as_slice() };
+                let mut rebuilt = Vec::new();
+                recompress(batch, records, target, config.compression_level, &mut rebuilt)?;
+                if rebuilt.len() as u64 > config.max_message_bytes {
+                    let (size, limit) = (rebuilt.len(), config.max_message_bytes);
+                    let reason =
+                        format!("the recompressed batch has {size} bytes, max.message.bytes is {limit}");
+                    return Err(Error::rejected(MESSAGE_TOO_LARGE, reason));
+                }
+                (rebuilt.first_chunk().copied(), Body::Rebuilt(rebuilt))
+            }
+            _ => (batch.bytes().first_chunk().copied(), Body::Borrowed(batch.body())),
+        };
+        let header = header.ok_or_else(|| Error::rejected(CORRUPT_MESSAGE, "batch without a header"))?;
+        Ok(Prepared { header, body, check, marker })
     })
 }
 

@@ -56,6 +56,7 @@ impl Log {
             segment.sync_indexes()?;
         }
         active.sync_log()?;
+        active.write_pending_indexes()?;
         if pending.syncs_directory {
             self.sync_directory(&self.path)?;
         }

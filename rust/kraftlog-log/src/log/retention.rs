@@ -5,6 +5,9 @@ use super::{Inner, Log};
 use crate::segment::Segment;
 use crate::{Error, Result};
 
+/// Tells of a segment, and the base offset of the next one, whether the policy no longer keeps it.
+type Breached<'a> = &'a mut dyn FnMut(&Inner, &Segment, Option<i64>) -> Result<bool>;
+
 impl Log {
     /// Delete the oldest segments that the policy no longer keeps, none that reaches beyond `high_watermark`. Files
     /// are renamed to `.deleted` and removed by [`Self::remove_deleted`]. Returns their base offsets.
@@ -13,10 +16,9 @@ impl Log {
         let mut inner = self.lock_inner()?;
         inner.producers.on_high_watermark(high_watermark);
         inner.producers.remove_expired(now_ms);
-        let delete =
-            |inner: &mut Inner, breached: &mut dyn FnMut(&Inner, &Segment, Option<i64>) -> Result<bool>| {
-                self.delete_while(inner, now_ms, high_watermark, breached)
-            };
+        let delete = |inner: &mut Inner, breached: Breached<'_>| {
+            self.delete_while(inner, now_ms, high_watermark, breached)
+        };
         let mut run = || {
             let mut deleted = delete(&mut inner, &mut |inner, _, next| {
                 Ok(next.is_some_and(|base_offset| base_offset <= inner.log_start_offset))
@@ -55,7 +57,7 @@ impl Log {
         inner: &mut Inner,
         now_ms: i64,
         high_watermark: i64,
-        breached: &mut dyn FnMut(&Inner, &Segment, Option<i64>) -> Result<bool>,
+        breached: Breached<'_>,
     ) -> Result<Vec<i64>> {
         let segments: Vec<_> = inner.segments.values().cloned().collect();
         let mut deletable: Vec<i64> = Vec::new();

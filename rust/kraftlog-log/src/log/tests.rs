@@ -261,7 +261,7 @@ fn time_lookups_find_records() {
 
 #[test]
 fn transactions_are_indexed_and_hold_the_stable_offset() {
-    let mut bench = Bench::new();
+    let bench = Bench::new();
     let txn = BatchOptions {
         producer_id: 9,
         producer_epoch: 0,

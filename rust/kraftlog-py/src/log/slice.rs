@@ -8,7 +8,7 @@ use kraftlog_log::log as engine;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::errors::PyLogError;
 
@@ -86,6 +86,11 @@ impl FileSlice {
             self.slice.position(),
             self.slice.size_bytes()
         )
+    }
+
+    /// What Python 3.12 and later make of `__getbuffer__` themselves (PEP 688).
+    fn __buffer__<'py>(slf: &Bound<'py, Self>, _flags: c_int) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(slf.as_any())
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
