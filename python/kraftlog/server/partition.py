@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, PoisonedLogError
@@ -18,7 +20,6 @@ from kraftlog.partition.effects import (
 from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from kraftlog._kraftlog import AppendInfo, Log
@@ -33,11 +34,32 @@ __all__ = ["Partition", "PartitionWaiter"]
 logger = logging.getLogger(__name__)
 
 
+AppendOrigin = Literal["client", "coordinator"]
+AppendCompleted = Callable[["AppendInfo | None", "KraftlogError | None"], None]
+
+_ATTRIBUTES_POSITION = 22
+_COMPRESSION_MASK = 7
+_COMPRESSED_ON_THREAD_FROM_BYTES = 64 * 1024
+_ON_THREAD_FROM_BYTES = 4 * 1024 * 1024
+
+
 class PartitionWaiter(Protocol):
     """Someone who wants to know when there may be more to read."""
 
     def partition_moved(self, partition: Partition) -> None:
         """The high watermark, the leader or the log start of ``partition`` changed."""
+
+
+class _QueuedAppend:
+    """A batch that waits for its turn, or is being appended on a thread."""
+
+    __slots__ = ("acks", "completed", "origin", "records")
+
+    def __init__(self, records: Any, acks: int, origin: AppendOrigin, completed: AppendCompleted) -> None:
+        self.records = records
+        self.acks = acks
+        self.origin = origin
+        self.completed = completed
 
 
 class Partition:
@@ -49,6 +71,7 @@ class Partition:
     """
 
     __slots__ = (
+        "_append_queue",
         "_flusher",
         "config",
         "index",
@@ -83,6 +106,7 @@ class Partition:
         self.log_dir = log_dir
         self.loop = loop
         self.waiters: set[PartitionWaiter] = set()
+        self._append_queue: deque[_QueuedAppend] = deque()
         self._flusher = flusher
 
     def __str__(self) -> str:
@@ -121,27 +145,98 @@ class Partition:
         return high_watermark if first_unstable is None else min(high_watermark, first_unstable)
 
     def append_as_leader(
-        self, records: Any, *, acks: int, origin: Literal["client", "coordinator"] = "client"
-    ) -> AppendInfo:
-        """Append one produced batch; the caller then waits with ``wait_for_ack`` if acks=all.
+        self, records: Any, *, acks: int, completed: AppendCompleted, origin: AppendOrigin = "client"
+    ) -> AppendInfo | None:
+        """Append one batch; with acks=all the caller then waits with ``wait_for_ack``.
+
+        A batch that takes the engine long (large and compressed, or to be compressed anew) is appended on a thread,
+        and whatever comes for this partition meanwhile queues up behind it: the order of the calls is kept.
+
+        Args:
+            records: The batch.
+            acks: -1 refuses when there are too few in-sync replicas.
+            completed: Called with the outcome if, and only if, None is returned.
+            origin: Who appends.
+
+        Returns:
+            What was appended, or None when ``completed`` will be told.
 
         Raises:
             KafkaError: Not the leader, too few in-sync replicas, or what the engine refuses; nothing is appended.
+            CorruptRecordError: The batch is damaged; nothing is appended.
         """
-        replica = self.replica
-        error_code = replica.check_append(acks)
+        if self._append_queue or self._takes_long(records):
+            self._append_queue.append(_QueuedAppend(records, acks, origin, completed))
+            if len(self._append_queue) == 1:
+                self._append_queued()
+            return None
+        return self._append_now(records, acks, origin)
+
+    def _takes_long(self, records: Any) -> bool:
+        size_bytes = len(records)
+        if size_bytes < _COMPRESSED_ON_THREAD_FROM_BYTES:
+            return False
+        if records[_ATTRIBUTES_POSITION] & _COMPRESSION_MASK or self.config.recompresses:
+            return True
+        return size_bytes >= _ON_THREAD_FROM_BYTES
+
+    def _check_append(self, acks: int) -> None:
+        error_code = self.replica.check_append(acks)
         if error_code:
             raise KafkaError(error_code)
+
+    def _append_now(self, records: Any, acks: int, origin: AppendOrigin) -> AppendInfo:
+        self._check_append(acks)
         try:
-            info = self.log.append_as_leader(
-                records, leader_epoch=replica.leader_epoch, now_ms=time.time_ns() // 1_000_000, origin=origin
-            )
+            info = self._append_to_log(records, origin)
         except (PoisonedLogError, OSError) as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        if not info.duplicate:
-            replica.on_appended(info.last_offset + 1)
-            self._carry_out()
+        self._on_appended(info)
         return info
+
+    def _append_to_log(self, records: Any, origin: AppendOrigin) -> AppendInfo:
+        return self.log.append_as_leader(
+            records, leader_epoch=self.replica.leader_epoch, now_ms=time.time_ns() // 1_000_000, origin=origin
+        )
+
+    def _on_appended(self, info: AppendInfo) -> None:
+        if not info.duplicate:
+            self.replica.on_appended(info.last_offset + 1)
+            self._carry_out()
+
+    def _append_queued(self) -> None:
+        """Append what is queued, in order, until something takes long again."""
+        while self._append_queue:
+            first = self._append_queue[0]
+            try:
+                if self._takes_long(first.records):
+                    self._check_append(first.acks)
+                    future = self.loop.run_in_executor(None, self._append_to_log, first.records, first.origin)
+                    future.add_done_callback(self._append_ended)
+                    return
+                info = self._append_now(first.records, first.acks, first.origin)
+            except KraftlogError as error:
+                self._append_queue.popleft()
+                first.completed(None, error)
+            else:
+                self._append_queue.popleft()
+                first.completed(info, None)
+
+    def _append_ended(self, future: asyncio.Future[AppendInfo]) -> None:
+        first = self._append_queue.popleft()
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled():
+            first.completed(None, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        elif error is None:
+            info = future.result()
+            self._on_appended(info)
+            first.completed(info, None)
+        elif isinstance(error, KraftlogError) and not isinstance(error, PoisonedLogError):
+            first.completed(None, error)
+        else:
+            logger.error("append to %s failed: %s", self, error)
+            first.completed(None, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        self._append_queued()
 
     def append_coordinator(self, records: bytes) -> asyncio.Future[int]:
         """Append a coordinator's own batch; the future gives the last offset once it is committed.
@@ -149,21 +244,30 @@ class Partition:
         The future ends with KafkaError when the append is refused or leadership is lost before the commit.
         """
         future: asyncio.Future[int] = self.loop.create_future()
-        try:
-            info = self.append_as_leader(records, acks=-1, origin="coordinator")
-        except KraftlogError as error:
-            future.set_exception(error)
-            return future
 
-        def completed(error_code: int) -> None:
+        def appended(info: AppendInfo | None, error: KraftlogError | None) -> None:
+            if future.done():
+                return
+            if info is None:
+                future.set_exception(error or KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+                return
+            self.wait_for_ack(info.last_offset + 1, lambda error_code: committed(info.last_offset, error_code))
+
+        def committed(last_offset: int, error_code: int) -> None:
             if future.done():
                 return
             if error_code:
                 future.set_exception(KafkaError(error_code))
             else:
-                future.set_result(info.last_offset)
+                future.set_result(last_offset)
 
-        self.wait_for_ack(info.last_offset + 1, completed)
+        try:
+            info = self.append_as_leader(records, acks=-1, completed=appended, origin="coordinator")
+        except KraftlogError as error:
+            future.set_exception(error)
+            return future
+        if info is not None:
+            appended(info, None)
         return future
 
     def wait_for_ack(self, end_offset: int, completed: Callable[[int], None]) -> None:

@@ -40,6 +40,7 @@ class TopicConfig:
     min_insync_replicas: int
     cleanup_policy: frozenset[str]
     file_delete_delay_ms: int
+    recompresses: bool
 
 
 class TopicConfigs:
@@ -116,4 +117,5 @@ class TopicConfigs:
             min_insync_replicas=integer("min.insync.replicas"),
             cleanup_policy=frozenset(cleanup_policy),
             file_delete_delay_ms=integer("file.delete.delay.ms"),
+            recompresses=compression_type != "producer",
         )

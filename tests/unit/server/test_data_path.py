@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 
 import pytest
-from raw_client import RawClient
 
 import kraftlog
 from kraftlog._kraftlog import encode_batch, read_batches
@@ -18,6 +18,7 @@ from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
 from kraftlog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kraftlog.wire.messages.produce import ProduceRequest
+from raw_client import RawClient
 
 TOPIC = "t"
 
@@ -347,3 +348,28 @@ def test_deleted_topic_is_gone_at_once(broker, client, topic):
 def test_internal_topic_is_written_by_the_broker_only(broker, client):
     broker.create_topic("__consumer_offsets", partitions=1)
     assert produce(client, "__consumer_offsets", batch(b"a")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_large_compressed_batches_are_appended_in_order_with_the_small_ones_between(client, topic, acks):
+    rng = random.Random(7)
+    sent = []
+    for number in range(12):
+        value = rng.randbytes(150_000) if number % 3 == 0 else b"small %d" % number
+        sent.append(value)
+        records = batch(value, compression="gzip" if number % 3 == 0 else "none")
+        client.send(produce_request(topic, records, acks=acks), 11)
+    offsets = [client.receive(0, 11)[1].responses[0].partition_responses[0].base_offset for _ in sent]
+    assert offsets == list(range(12))
+    received = []
+    while len(received) < 12:
+        received += values_of(fetch(client, topic, len(received), max_wait_ms=2000))
+    assert received == sent
+
+
+def test_large_compressed_batch_that_is_damaged_is_refused(client, topic):
+    records = bytearray(batch(random.Random(1).randbytes(150_000), compression="lz4"))
+    records[-1] ^= 1
+    assert produce(client, topic, bytes(records)).error_code == ErrorCode.CORRUPT_MESSAGE
+    client.send(produce_request(topic, bytes(records), acks=0), 11)
+    assert client.is_closed_by_peer()

@@ -16,7 +16,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, LogError
+from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, KraftlogError
 from kraftlog.server.dispatch import CloseConnection
 from kraftlog.server.leader_hint import broker_end_point, leader_hint
 from kraftlog.server.partitions import is_internal_topic
@@ -24,6 +24,9 @@ from kraftlog.types import Uuid
 from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kraftlog._kraftlog import AppendInfo
     from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
     from kraftlog.server.partition import Partition
@@ -58,11 +61,9 @@ def handle(
             else:
                 _append(node, context, result, data.records, acks)
     if acks == 0:
-        return _close_on_error(results)
-    if acks == -1:
-        waiting = [result for result in results if result.end_offset > 0]
-        if any(result.is_uncommitted for result in waiting):
-            return _AckWait(node, context, request.timeout_ms, results, waiting).future
+        return _close_on_error(context, results)
+    if any(result.is_appending or (acks == -1 and result.is_uncommitted) for result in results):
+        return _ProduceWait(node, context, request, results).future
     return _response(node, context, version, results)
 
 
@@ -75,8 +76,10 @@ class _Result:
         "error_code",
         "error_message",
         "index",
+        "is_appending",
         "log_append_time_ms",
         "log_start_offset",
+        "on_appended",
         "partition",
         "record_errors",
         "topic",
@@ -95,15 +98,45 @@ class _Result:
         self.log_append_time_ms = -1
         self.log_start_offset = -1
         self.partition: Partition | None = None
+        self.is_appending = False
+        self.on_appended: Callable[[_Result], None] | None = None
 
     @property
     def is_uncommitted(self) -> bool:
         return self.partition is not None and self.partition.high_watermark < self.end_offset
 
+    def appended(self, info: AppendInfo) -> None:
+        self.base_offset = info.first_offset
+        self.end_offset = info.last_offset + 1
+        self.log_append_time_ms = info.log_append_time_ms
+        self.log_start_offset = info.log_start_offset
+
     def fail(self, error_code: int, message: str | None = None) -> None:
         self.error_code = error_code
         self.error_message = message
-        self.base_offset = self.log_append_time_ms = self.log_start_offset = -1
+        self.base_offset = self.end_offset = self.log_append_time_ms = self.log_start_offset = -1
+
+    def fail_with(self, error: KraftlogError | None) -> None:
+        if isinstance(error, KafkaError):
+            self.fail(error.code, error.message)
+            self.record_errors = tuple(error.record_errors)
+            if self.partition is not None and (error.code == ErrorCode.INVALID_TIMESTAMP or self.record_errors):
+                self.log_start_offset = self.partition.log.log_start_offset
+        elif isinstance(error, CorruptRecordError):
+            self.fail(ErrorCode.CORRUPT_MESSAGE, str(error))
+        else:
+            logger.error("append to %s failed: %s", self.partition, error)
+            self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def append_ended(self, info: AppendInfo | None, error: KraftlogError | None) -> None:
+        """A batch that was appended on a thread is done."""
+        self.is_appending = False
+        if info is not None:
+            self.appended(info)
+        else:
+            self.fail_with(error)
+        if self.on_appended is not None:
+            self.on_appended(self)
 
 
 def _refuse_whole_request(request: ProduceRequest) -> tuple[int, str | None] | None:
@@ -127,26 +160,16 @@ def _append(node: Node, context: RequestContext, result: _Result, records: Any, 
     if refusal is not None:
         result.error_code, result.error_message = refusal
         return
-    try:
-        info = partition.append_as_leader(records, acks=acks)
-    except KafkaError as error:
-        result.fail(error.code, error.message)
-        result.record_errors = tuple(getattr(error, "record_errors", ()))
-        if error.code == ErrorCode.INVALID_TIMESTAMP or result.record_errors:
-            result.log_start_offset = partition.log.log_start_offset
-        return
-    except CorruptRecordError as error:
-        result.fail(ErrorCode.CORRUPT_MESSAGE, str(error))
-        return
-    except LogError:
-        logger.exception("append to %s failed", partition)
-        result.fail(ErrorCode.KAFKA_STORAGE_ERROR)
-        return
     result.partition = partition
-    result.base_offset = info.first_offset
-    result.end_offset = info.last_offset + 1
-    result.log_append_time_ms = info.log_append_time_ms
-    result.log_start_offset = info.log_start_offset
+    try:
+        info = partition.append_as_leader(records, acks=acks, completed=result.append_ended)
+    except KraftlogError as error:
+        result.fail_with(error)
+        return
+    if info is None:
+        result.is_appending = True
+    else:
+        result.appended(info)
 
 
 def _missing_partition_error(node: Node, version: int, result: _Result) -> int:
@@ -192,49 +215,72 @@ def _refuse_batch(context: RequestContext, partition: Partition, records: Any) -
     return None
 
 
-def _close_on_error(results: list[_Result]) -> CloseConnection | None:
+def _close_on_error(context: RequestContext, results: list[_Result]) -> CloseConnection | None:
+    """acks=0 has no other way to tell."""
+
+    def reason(failed: list[_Result]) -> str:
+        first = failed[0]
+        name = ErrorCode.name_of(first.error_code)
+        text = f"{first.topic or first.topic_id}-{first.index}: {name} {first.error_message or ''}".rstrip()
+        return f"Produce with acks=0 failed for {len(failed)} partition(s); {text}"
+
+    def close_later(result: _Result) -> None:
+        if result.error_code:
+            context.connection.close(reason([result]))
+
+    for result in results:
+        if result.is_appending:
+            result.on_appended = close_later
     failed = [result for result in results if result.error_code]
-    if not failed:
-        return None
-    first = failed[0]
-    return CloseConnection(
-        f"Produce with acks=0 failed for {len(failed)} partition(s); {first.topic or first.topic_id}-{first.index}: "
-        f"error {first.error_code} {first.error_message or ''}".rstrip()
-    )
+    return CloseConnection(reason(failed)) if failed else None
 
 
-class _AckWait:
-    """Waits until every partition's records are committed, or the client's timeout is over."""
+class _ProduceWait:
+    """Waits until every batch is appended and, with acks=all, committed; at most for the client's timeout."""
 
-    __slots__ = ("_context", "_node", "_remaining", "_results", "_timer", "future")
+    __slots__ = ("_acks", "_context", "_node", "_remaining", "_results", "_timer", "future")
 
-    def __init__(
-        self, node: Node, context: RequestContext, timeout_ms: int, results: list[_Result], waiting: list[_Result]
-    ) -> None:
+    def __init__(self, node: Node, context: RequestContext, request: ProduceRequest, results: list[_Result]) -> None:
         self._node = node
         self._context = context
+        self._acks = request.acks
         self._results = results
-        self._remaining = len(waiting)
+        self._remaining = 0
         self.future: asyncio.Future[Any] = node.loop.create_future()
-        self._timer = node.loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
-        for result in waiting:
-            if result.partition is not None:
-                result.partition.wait_for_ack(result.end_offset, partial(self._acked, result))
+        self._timer = node.loop.call_later(max(request.timeout_ms, 0) / 1000, self._time_out)
+        for result in results:
+            if result.is_appending:
+                self._remaining += 1
+                result.on_appended = self._appended
+            elif self._acks == -1 and result.is_uncommitted:
+                self._remaining += 1
+                self._wait_for_commit(result)
 
-    def _acked(self, result: _Result, error_code: int) -> None:
-        if self.future.done():
-            return
-        if error_code:
+    def _wait_for_commit(self, result: _Result) -> None:
+        if result.partition is not None:
+            result.partition.wait_for_ack(result.end_offset, partial(self._committed, result))
+
+    def _appended(self, result: _Result) -> None:
+        if self._acks == -1 and not result.error_code:
+            self._wait_for_commit(result)
+        else:
+            self._one_less()
+
+    def _committed(self, result: _Result, error_code: int) -> None:
+        if error_code and not self.future.done():
             result.fail(error_code)
+        self._one_less()
+
+    def _one_less(self) -> None:
         self._remaining -= 1
-        if self._remaining == 0:
+        if self._remaining == 0 and not self.future.done():
             self._finish()
 
     def _time_out(self) -> None:
         if self.future.done():
             return
         for result in self._results:
-            if result.is_uncommitted and not result.error_code:
+            if not result.error_code and (result.is_appending or (self._acks == -1 and result.is_uncommitted)):
                 result.fail(ErrorCode.REQUEST_TIMED_OUT)
         self._finish()
 
