@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+
 from scenarios.raft_scenario import run_scenario
 
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.txt"))
-KNOWN_IDS = {line.split()[0] for line in (FOLDER.parent / "conformance_ids.txt").read_text().splitlines() if line.strip()}
+KNOWN_IDS = {
+    line.split()[0] for line in (FOLDER.parent / "conformance_ids.txt").read_text().splitlines() if line.strip()
+}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
