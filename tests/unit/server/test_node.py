@@ -1,0 +1,266 @@
+"""A node's life: what it refuses to start with, what it leaves behind, what a crash costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import kraftlog
+from kraftlog._kraftlog import encode_batch, read_batches
+from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
+from kraftlog.server.config import ConfigError, NodeConfig
+from kraftlog.server.node import Node, StartError
+from kraftlog.server.standalone import format_when_needed, standalone_properties
+from kraftlog.wire.messages.fetch import FetchRequest
+from kraftlog.wire.messages.produce import ProduceRequest
+from raw_client import RawClient
+
+
+def config(data_dir: Path, **changes: str) -> NodeConfig:
+    dotted = {key.replace("_", "."): value for key, value in changes.items()}
+    return NodeConfig(standalone_properties(data_dir, port=0, is_durable=True, changes=dotted))
+
+
+def start_and_stop(node_config: NodeConfig) -> None:
+    async def main():
+        node = Node(node_config)
+        await node.start()
+        await node.stop()
+
+    asyncio.run(main())
+
+
+def produce(client: RawClient, topic: str, value: bytes, *, acks: int = -1) -> int:
+    records = encode_batch([(1000, None, value, [])])
+    data = ProduceRequest.PartitionProduceData(index=0, records=records)
+    topic_data = ProduceRequest.TopicProduceData(name=topic, partition_data=[data])
+    response = client.call(ProduceRequest(acks=acks, timeout_ms=5000, topic_data=[topic_data]), 11)
+    answer = response.responses[0].partition_responses[0]
+    assert answer.error_code == 0
+    return answer.base_offset
+
+
+def values(bootstrap_servers: str, topic: str) -> list[bytes]:
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 24)
+    request = FetchRequest(
+        max_wait_ms=1000, min_bytes=1, topics=[FetchRequest.FetchTopic(topic=topic, partitions=[partition])]
+    )
+    with RawClient(bootstrap_servers) as client:
+        data = client.call(request, 12).responses[0].partitions[0]
+    assert data.error_code == 0
+    return [value for one in read_batches(data.records) for _, _, _, value, _ in one.records()]
+
+
+def test_unformatted_directory_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "data").mkdir()
+    with pytest.raises(StartError, match="kraftlog storage format"):
+        start_and_stop(config(tmp_path / "data"))
+    with pytest.raises(StartError, match="kraftlog storage format"):
+        start_and_stop(config(tmp_path / "absent"))
+
+
+def test_directory_of_another_node_or_cluster_is_refused(tmp_path):
+    format_when_needed(config(tmp_path / "a"))
+    with pytest.raises(StartError, match=r"node\.id=1"):
+        start_and_stop(config(tmp_path / "a", node_id="2"))
+    format_when_needed(config(tmp_path / "b"))
+    with pytest.raises(StartError, match="do not belong together"):
+        start_and_stop(config(tmp_path / "a", log_dirs=f"{tmp_path / 'a'},{tmp_path / 'b'}"))
+
+
+def test_directory_in_use_is_refused_and_the_lock_is_given_back(tmp_path):
+    with kraftlog.Broker(tmp_path), pytest.raises(LogError, match=r"\.lock"):
+        start_and_stop(config(tmp_path))
+    start_and_stop(config(tmp_path))
+
+
+def test_port_in_use_is_refused_and_everything_given_back(tmp_path):
+    with kraftlog.Broker() as broker:
+        port = broker.bootstrap_servers.rpartition(":")[2]
+        format_when_needed(config(tmp_path))
+        listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:0"
+        with pytest.raises(ConfigError, match="cannot listen"):
+            start_and_stop(config(tmp_path, listeners=listeners))
+    start_and_stop(config(tmp_path))
+
+
+def test_clean_stop_leaves_kafkas_files_and_the_next_start_takes_the_marker_away(tmp_path):
+    with kraftlog.Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=2)
+        with RawClient(broker.bootstrap_servers) as client:
+            produce(client, "t", b"a")
+            produce(client, "t", b"b")
+    marker = json.loads((tmp_path / ".kafka_cleanshutdown").read_text())
+    assert marker["version"] == 0
+    assert marker["brokerEpoch"] > 0
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        assert sorted((tmp_path / name).read_text().splitlines()) == ["0", "2", "t 0 2", "t 1 0"]
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n"
+    assert (tmp_path / "t-0" / "partition.metadata").exists()
+    with kraftlog.Broker(tmp_path) as broker:
+        assert not (tmp_path / ".kafka_cleanshutdown").exists()
+        assert values(broker.bootstrap_servers, "t") == [b"a", b"b"]
+
+
+def test_directories_the_metadata_does_not_know_are_set_aside_not_deleted(tmp_path):
+    with kraftlog.Broker(tmp_path) as broker:
+        broker.create_topic("t")
+    (tmp_path / "t-0").rename(tmp_path / "gone-3")
+    with kraftlog.Broker(tmp_path):
+        names = sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(("gone", "t-")))
+    assert names[0].startswith("gone-3.")
+    assert names[0].endswith("-stray")
+    assert names[1] == "t-0"
+
+
+def test_deleted_directories_of_an_earlier_run_are_removed(tmp_path):
+    with kraftlog.Broker(tmp_path) as broker:
+        broker.create_topic("t")
+        broker.delete_topic("t")
+        assert [path.name.endswith("-delete") for path in tmp_path.glob("t-0*")] == [True]
+    with kraftlog.Broker(tmp_path):
+        pass
+    assert list(tmp_path.glob("t-0*")) == []
+
+
+def test_two_log_directories_share_the_partitions(tmp_path):
+    both = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    for _ in range(2):
+        with kraftlog.Broker(tmp_path / "a", log_dirs=both, auto_create_topics_enable=False) as broker:
+            try:
+                broker.create_topic("t", partitions=4)
+            except KafkaError as error:
+                assert error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+            placed = [len(list((tmp_path / name).glob("t-*"))) for name in "ab"]
+            assert placed == [2, 2]
+
+
+def test_broker_face_in_a_with_block():
+    before = signal.getsignal(signal.SIGTERM)
+    broker = kraftlog.Broker(auto_create_topics_enable=False, config={"num.partitions": 3})
+    with pytest.raises(NodeClosedError):
+        broker.create_topic("early")
+    with broker:
+        assert signal.getsignal(signal.SIGTERM) is before
+        broker.create_topic("t", config={"retention.ms": 1000})
+        with pytest.raises(KafkaError) as caught:
+            broker.create_topic("t")
+        assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+        data_dir = broker.data_dir
+        assert (data_dir / "t-0").is_dir()
+        threads = [threading.Thread(target=broker.create_topic, args=(f"t{number}",)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (data_dir / "t3-0").is_dir()
+        broker.delete_topic("t")
+        with pytest.raises(KafkaError) as caught:
+            broker.delete_topic("t")
+        assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    broker.close()
+    assert not data_dir.exists()
+    with pytest.raises(NodeClosedError):
+        _ = broker.bootstrap_servers
+
+
+def test_broker_face_on_the_callers_loop():
+    async def main():
+        async with kraftlog.Broker() as broker:
+            await broker.create_topic("t", partitions=3)
+            assert (broker.data_dir / "t-2").is_dir()
+            await broker.delete_topic("t")
+            return broker.data_dir
+
+    assert not asyncio.run(main()).exists()
+
+
+def test_two_brokers_in_one_process():
+    with kraftlog.Broker() as one, kraftlog.Broker() as other:
+        assert one.bootstrap_servers != other.bootstrap_servers
+
+
+def test_failed_start_of_a_broker_raises_in_the_callers_thread(tmp_path):
+    with pytest.raises(ConfigError, match="only PLAINTEXT"):
+        kraftlog.Broker(tmp_path, listener_security_protocol_map="PLAINTEXT:SSL,CONTROLLER:PLAINTEXT").start()
+
+
+class Process:
+    """``kraftlog dev`` in a process of its own."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "kraftlog",
+                "dev",
+                "--port",
+                "0",
+                "--data-dir",
+                str(data_dir),
+                "--override",
+                "log.flush.on.ack=true",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(kraftlog.__file__).parents[1])},
+        )
+        line = self.process.stdout.readline()
+        assert line.startswith("kraftlog dev: bootstrap.servers="), line + self.process.stderr.read()
+        self.start_line = line
+        self.bootstrap_servers = line.split("=")[1].split()[0]
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        status = self.process.wait(20)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return status
+
+
+def test_dev_says_where_it_is_and_stops_gracefully_on_sigterm(tmp_path):
+    process = Process(tmp_path)
+    assert f"data={tmp_path} (kept)" in process.start_line
+    assert "log.flush.on.ack=true" in process.start_line
+    assert process.end(signal.SIGTERM) == 0
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_killed_while_producing_keeps_what_was_acknowledged_once_and_in_order(tmp_path):
+    acknowledged = 0
+    for _ in range(4):
+        process = Process(tmp_path)
+        killer = threading.Timer(0.3, process.end, [signal.SIGKILL])
+        killer.start()
+        try:
+            with RawClient(process.bootstrap_servers) as client:
+                while True:
+                    assert produce(client, "auto", b"%d" % acknowledged) >= acknowledged
+                    acknowledged += 1
+        except (OSError, AssertionError, IndexError):
+            pass
+        killer.join()
+        assert not (tmp_path / ".kafka_cleanshutdown").exists()
+        if acknowledged == 0:
+            with kraftlog.Broker(tmp_path) as broker:
+                broker.create_topic("auto")
+            (tmp_path / ".kafka_cleanshutdown").unlink()
+            continue
+        with kraftlog.Broker(tmp_path) as broker:
+            found = values(broker.bootstrap_servers, "auto")
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+        numbers = [int(value) for value in found]
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) >= acknowledged
+        acknowledged = len(numbers)
+    assert acknowledged > 0
