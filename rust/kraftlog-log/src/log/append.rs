@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::{Inner, Log, LogConfig};
 use crate::batch::{
-    recompress, single_batch, validate_produce_batch, BatchHeader, BatchView, Batches, ProduceCheck,
-    ProduceRules, RecordOrigin, TimestampType, HEADER_SIZE,
+    single_batch, validate_produce_batch, BatchHeader, BatchView, Batches, ProduceCheck, ProduceRules,
+    RecordOrigin, TimestampType, HEADER_SIZE,
 };
+use crate::builder::{BatchBuilder, BatchOptions};
 use crate::compression::{Bound, Codec};
 use crate::producer_state::{CompletedTransaction, EndMarker, Origin, ProducerUpdate};
 use crate::segment::{end_marker, AbortedTransaction, AppendedBatch, RollParameters};
@@ -104,10 +105,7 @@ fn prepare<'a>(batch: &BatchView<'a>, config: &LogConfig, rules: &ProduceRules) 
         let codec = batch.codec().unwrap_or(Codec::None);
         let (header, body) = match config.compression {
             Some(target) if target != codec && !(codec == Codec::None && batch.is_control()) => {
-                // The check has left the records uncompressed in the scratch memory.
-                let records = if codec == Codec::None { batch.body() } else { scratch.as_slice() };
-                let mut rebuilt = Vec::new();
-                recompress(batch, records, target, config.compression_level, &mut rebuilt)?;
+                let rebuilt = recompress(batch, target, config.compression_level, scratch)?;
                 if rebuilt.len() as u64 > config.max_message_bytes {
                     let (size, limit) = (rebuilt.len(), config.max_message_bytes);
                     let reason =
@@ -121,6 +119,33 @@ fn prepare<'a>(batch: &BatchView<'a>, config: &LogConfig, rules: &ProduceRules) 
         let header = header.ok_or_else(|| Error::rejected(CORRUPT_MESSAGE, "batch without a header"))?;
         Ok(Prepared { header, body, check, marker })
     })
+}
+
+/// The same records in the codec the topic asks for (Kafka's `LogValidator.buildRecordsAndAssignOffsets`).
+fn recompress(
+    batch: &BatchView<'_>,
+    codec: Codec,
+    level: Option<i32>,
+    scratch: &mut Vec<u8>,
+) -> Result<Vec<u8>> {
+    let mut builder = BatchBuilder::new(BatchOptions {
+        codec,
+        level,
+        producer_id: batch.producer_id(),
+        producer_epoch: batch.producer_epoch(),
+        base_sequence: batch.base_sequence(),
+        is_transactional: batch.is_transactional(),
+        is_control: batch.is_control(),
+        ..BatchOptions::default()
+    })?;
+    let mut headers = Vec::new();
+    for record in batch.records(scratch)? {
+        let record = record?;
+        headers.clear();
+        headers.extend(record.headers);
+        builder.append(record.timestamp, record.key, record.value, &headers)?;
+    }
+    builder.finish()
 }
 
 impl Log {

@@ -1,0 +1,91 @@
+//! Any byte of any file may be wrong: opening and reading end in a log or an error, never in a panic.
+use proptest::prelude::*;
+
+use super::*;
+use crate::fs::{read_file, OpenMode};
+
+/// Look at all there is to look at; errors are fine.
+fn exercise(log: &Log) {
+    for offset in log.log_start_offset().saturating_sub(1)..log.log_start_offset().saturating_add(70) {
+        if let Ok(slice) = log.read(offset, 200, log.log_end_offset(), true) {
+            let _ = slice.read();
+        }
+    }
+    for timestamp in [-1, 0, 1000, 1030, i64::MAX] {
+        let _ = log.offset_for_timestamp(timestamp);
+    }
+    let _ = (log.max_timestamp(), log.segments(), log.aborted_transactions(0, i64::MAX));
+    let bytes = batch(0..2, BatchOptions::default());
+    let _ = log.append_as_leader(&bytes, 9, 2000, Origin::Client);
+    let _ = log.delete_old_segments(i64::MAX, log.log_end_offset());
+    let _ = log.truncate_to(5, 0);
+    let _ = log.roll(0);
+    let _ = log.close();
+}
+
+fn bench() -> Bench {
+    let mut bench = Bench::new();
+    for sequence in 0..12 {
+        bench.append_sequence(sequence * 4, 4).unwrap();
+    }
+    bench.log.write_partition_metadata([7; 16]).unwrap();
+    bench.log.close().unwrap();
+    bench
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damaged_files_never_panic(
+        damages in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<[u8; 8]>(), 0..9_usize), 1..6),
+        clean_shutdown: bool,
+        recovery_point in -1..60_i64,
+    ) {
+        let bench = bench();
+        let mut names = bench.fs.list(Path::new(PATH)).unwrap();
+        names.sort();
+        for (file, place, bytes, count) in damages {
+            let path = Path::new(PATH).join(file.get(&names));
+            let size = read_file(&bench.fs, &path).unwrap().unwrap().len();
+            let handle = bench.fs.open(&path, OpenMode::ReadWrite).unwrap();
+            let position = place.index(size + 1) as u64;
+            if count == 0 {
+                handle.truncate(position).unwrap();
+            } else {
+                handle.write_all_at(&[&bytes[..count.min(8)]], position).unwrap();
+            }
+        }
+        let fs = Arc::new(bench.fs.clone());
+        if let Ok(log) = Log::open(fs, Path::new(PATH), config(), options(recovery_point, clean_shutdown)) {
+            exercise(&log);
+        }
+    }
+
+    #[test]
+    fn made_up_headers_never_panic(
+        fields in prop::collection::vec((0..61_usize, any::<u8>()), 0..20),
+        position in 0..5_usize,
+        fix_crc: bool,
+        clean_shutdown: bool,
+    ) {
+        let bench = bench();
+        let path = Path::new(PATH).join("00000000000000000000.log");
+        let mut bytes = read_file(&bench.fs, &path).unwrap().unwrap();
+        let starts: Vec<usize> = Batches::new(&bytes).map(|batch| batch.unwrap().position() as usize).collect();
+        let start = starts[position.min(starts.len() - 1)];
+        let end = starts.get(position + 1).copied().unwrap_or(bytes.len());
+        for (at, value) in fields {
+            bytes[start + at] = value;
+        }
+        if fix_crc {
+            let crc = crate::crc::crc32c(&bytes[start + 21..end]);
+            bytes[start + 17..start + 21].copy_from_slice(&crc.to_be_bytes());
+        }
+        bench.fs.open(&path, OpenMode::Truncate).unwrap().write_all_at(&[&bytes], 0).unwrap();
+        let fs = Arc::new(bench.fs.clone());
+        if let Ok(log) = Log::open(fs, Path::new(PATH), config(), options(0, clean_shutdown)) {
+            exercise(&log);
+        }
+    }
+}
