@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["coordinator_partition", "java_string_hash", "key_partition", "murmur2"]
 

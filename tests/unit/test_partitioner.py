@@ -1,8 +1,7 @@
 from __future__ import annotations
 
+from kraftlog.partitioner import coordinator_partition, java_string_hash, key_partition, murmur2
 from wire_facts import GOLDEN, rows
-
-from kraftlog.partitioner import coordinator_partition, java_string_hash, murmur2, key_partition
 
 
 def test_partitioner_vectors_agree():
