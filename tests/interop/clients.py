@@ -41,7 +41,7 @@ def create_topic(bootstrap: str, topic: str, *, partitions: int = 1, **config: s
     """Through librdkafka's admin client; configuration names have underscores for dots."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     settings = {name.replace("_", "."): value for name, value in config.items()}
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
     admin.create_topics([new], operation_timeout=30)[topic].result(60)

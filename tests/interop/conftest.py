@@ -20,6 +20,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.interop)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A failed test shows what the servers of the run said last."""
+    report = yield
+    if report.failed:
+        for server in Server.made:
+            if server.log_path.exists():
+                report.sections.append((f"last words of {server.name} in {server.home}", server.log_tail()))
+    return report
+
+
 @pytest.fixture(scope="session")
 def java() -> Java:
     """Kafka's jars: from KAFKA_LIBS, or fetched once by `.ci/dev jars` into tests/interop/target."""

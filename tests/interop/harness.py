@@ -15,9 +15,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 HERE = Path(__file__).resolve().parent
 KAFKA_VERSION = "4.3.1"
@@ -66,6 +68,7 @@ class Server:
 
     name = "server"
     ready_timeout_s = 60.0
+    made: ClassVar[deque[Server]] = deque(maxlen=3)  # the newest ones, for the report of a failed test
 
     def __init__(self, home: Path, config: Mapping[str, str] | None = None) -> None:
         self.home = home
@@ -75,6 +78,7 @@ class Server:
         self.controller_port = free_port()
         self.config = dict(config or {})
         self.process: subprocess.Popen[bytes] | None = None
+        Server.made.append(self)
 
     # What a subclass says: how to format, how to run.
     def format_command(self) -> list[str]:

@@ -52,7 +52,7 @@ def use(server: Server) -> Used:
         writer = Aiokafka() if codec in ("gzip", "lz4") else ConfluentKafka()
         writer.write(server.bootstrap, topic, records, codec, lambda: None)
         used.topics[topic] = records
-    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 2})
     create_topic(server.bootstrap, "files-grown")
     admin.create_partitions([NewPartitions("files-grown", 3)])["files-grown"].result(30)
     create_topic(server.bootstrap, "files-gone")
@@ -67,7 +67,9 @@ def use(server: Server) -> Used:
 
 
 def commit(server: Server, used: Used) -> None:
-    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": GROUP, "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": server.bootstrap, "group.id": GROUP, "enable.auto.commit": False, "log_level": 2}
+    )
     offsets = {("files-none", 0): 17, ("files-zstd", 0): 4_000}
     try:
         consumer.assign([TopicPartition(topic, partition) for topic, partition in offsets])
@@ -82,7 +84,7 @@ def assert_serves(server: Server, used: Used) -> None:
     for topic, records in used.topics.items():
         got = ConfluentKafka().read(server.bootstrap, topic, len(records))
         assert_same(records, got, f"{topic} from {server.name}")
-    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 2})
     names = set(admin.list_topics(timeout=30).topics)
     assert names >= {*used.topics, "files-grown"}
     assert "files-gone" not in names
@@ -91,7 +93,9 @@ def assert_serves(server: Server, used: Used) -> None:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         found = admin.describe_configs([resource])[resource].result(30)
         assert {key: found[key].value for key in wanted} == wanted
-    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": GROUP, "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": server.bootstrap, "group.id": GROUP, "enable.auto.commit": False, "log_level": 2}
+    )
     try:
         asked = [TopicPartition(topic, partition) for topic, partition in used.committed]
         found = consumer.committed(asked, timeout=60)
