@@ -5,8 +5,8 @@
     ----
     1 unattached epoch=0 timeout=0
 
-Commands: start, timeout, propose, flushed, vote, begin, end, resign, shut_down. Effects are printed in order, one a line,
-then the replica: role, epoch, leader, high watermark, log end, next timeout.
+Commands: start, timeout, propose, flushed, vote, begin, end, resign, shut_down. Effects are printed in order,
+one a line, then the replica: role, epoch, leader, high watermark, log end, next timeout.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ class RaftScenario:
 def show_control(record):
     match record:
         case LeaderChange():
-            return f"LeaderChange(leader={record.leader_id} voters={list(record.voters)} granted={list(record.granting_voters)})"
+            voters, granted = list(record.voters), list(record.granting_voters)
+            return f"LeaderChange(leader={record.leader_id} voters={voters} granted={granted})"
         case VotersChange():
             return f"Voters({list(record.voters.ids)})"
         case _:

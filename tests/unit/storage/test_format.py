@@ -26,7 +26,7 @@ def formatter(path, **changes):
         "node_id": NodeId(1),
         "initial_voters": (VOTER,),
         "has_dynamic_quorum": True,
-        "report": lambda line: None,
+        "report": lambda _: None,
     }
     return Formatter(**(settings | changes))
 
@@ -135,7 +135,7 @@ def test_format_again_is_refused_unless_told_to_ignore(tmp_path):
     first, second, lines = tmp_path / "a", tmp_path / "b", []
     formatter(first).run()
     before = (first / "meta.properties").read_bytes()
-    with pytest.raises(FormatError, match="is already formatted. Use --ignore-formatted"):
+    with pytest.raises(FormatError, match=r"is already formatted\. Use --ignore-formatted"):
         formatter(first).run()
     formatter(first, ignore_formatted=True, report=lines.append).run()
     assert lines == ["All of the log directories are already formatted."]

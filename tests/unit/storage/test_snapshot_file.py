@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from batch_rows import GOLDEN
@@ -64,10 +66,8 @@ def test_damaged_or_unfinished_files_are_refused(tmp_path):
         broken = bytearray(data)
         broken[position] ^= 0x10
         path.write_bytes(bytes(broken))
-        try:
+        with contextlib.suppress(CorruptRecordError):
             assert read_snapshot(path) == read_snapshot(KAFKA)  # bits no CRC covers: offsets and the epoch
-        except CorruptRecordError:
-            pass
     path.write_bytes(data + data)
     with pytest.raises(CorruptRecordError, match="follows the snapshot footer"):
         read_snapshot(path)
