@@ -804,3 +804,18 @@ def plan_splits(
         For each: base offset of its segment, first offset, exclusive end offset, byte position and bytes in the
         segment now. A part is read by its offsets, since compaction may swap the file meanwhile.
     """
+
+@final
+class JsonDump:
+    """Batches or records of a log or checkpoint file as JSON lines, some at a time.
+
+    Args:
+        path: The file.
+        records: A line for each record, not for each batch.
+        data: Records with key, value and headers: text where they are UTF-8, else base64 as ``valueBase64``.
+        max_bytes: How much of the file to look at.
+    """
+
+    def __new__(cls, path: str | PathLike[str], *, records: bool, data: bool, max_bytes: int) -> JsonDump: ...
+    def __iter__(self) -> JsonDump: ...
+    def __next__(self) -> bytes: ...

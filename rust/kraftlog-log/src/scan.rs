@@ -4,12 +4,14 @@
 //! file that a running node truncates or deletes can end a scan with an error, never with a signal. The
 //! memory of a scan is one chunk, or one record batch where that is larger, and the Arrow batch in the making.
 mod chunks;
+mod json;
 mod partition;
 mod position;
 mod segments;
 mod split;
 
 pub use chunks::{Chunks, FoundBatch, CHUNK_SIZE};
+pub use json::JsonDump;
 pub use partition::{log_end_offset, PartitionScan};
 pub use segments::{list_segments, partition_of, SegmentFile};
 pub use split::{plan_splits, Split};

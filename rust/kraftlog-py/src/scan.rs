@@ -14,11 +14,11 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Keeps a Python buffer exported while Arrow refers to its bytes.
 struct Exported(#[allow(dead_code)] PyUntypedBuffer);
@@ -296,6 +296,48 @@ fn plan_splits(
         .collect())
 }
 
+/// The lines of a file, some at a time.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+struct JsonDump(Mutex<JsonState>);
+
+struct JsonState {
+    dump: scan::JsonDump,
+    failure: Option<Error>,
+}
+
+#[pymethods]
+impl JsonDump {
+    #[new]
+    #[pyo3(signature = (path, *, records, data, max_bytes))]
+    fn new(path: PathBuf, records: bool, data: bool, max_bytes: u64) -> PyResult<Self> {
+        let dump = scan::JsonDump::open(&path, records, data, max_bytes).map_err(PyLogError)?;
+        Ok(Self(Mutex::new(JsonState { dump, failure: None })))
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let lines = py.detach(|| {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(error) = state.failure.take() {
+                return Err(error);
+            }
+            let mut lines = Vec::new();
+            match state.dump.next_lines(&mut lines) {
+                // The lines before come first.
+                Err(error) if !lines.is_empty() => state.failure = Some(error),
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+            Ok(lines)
+        });
+        let lines = lines.map_err(PyLogError)?;
+        Ok(if lines.is_empty() { None } else { Some(PyBytes::new(py, &lines)) })
+    }
+}
+
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     crate::arrow::register(m)?;
     m.add_function(wrap_pyfunction!(decode_batches, m)?)?;
@@ -304,5 +346,6 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(list_segments, m)?)?;
     m.add_function(wrap_pyfunction!(log_end_offset, m)?)?;
     m.add_function(wrap_pyfunction!(plan_splits, m)?)?;
+    m.add_class::<JsonDump>()?;
     Ok(())
 }

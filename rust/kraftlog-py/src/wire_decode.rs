@@ -190,7 +190,11 @@ impl<'a, 'py> Reader<'a, 'py> {
                 Some(tagged) => {
                     // Kafka's reader does not look at the size of a field it knows.
                     let field = &tagged.field;
-                    let value = self.field(field).map_err(|failure| self.at(failure, plan, field.slot))?;
+                    let value = if self.is_tagged_null(field) {
+                        self.py.None().into_bound(self.py)
+                    } else {
+                        self.field(field).map_err(|failure| self.at(failure, plan, field.slot))?
+                    };
                     plan.layout.set(object, field.slot, &value)?;
                 }
                 None => unknown.push(self.unknown(tag, size)?),
@@ -254,6 +258,20 @@ impl<'a, 'py> Reader<'a, 'py> {
             elements.push(self.value(field, false)?);
         }
         Ok(PyTuple::new(self.py, elements)?.into_any())
+    }
+
+    /// Takes the null of a tagged struct, which is 0; that of others is negative.
+    fn is_tagged_null(&mut self, field: &Field) -> bool {
+        let candidate = field.nullable && !field.is_array && matches!(field.kind, Kind::Struct(_));
+        if !candidate {
+            return false;
+        }
+        let start = self.position;
+        let null = matches!(self.array::<1>(), Ok([0]));
+        if !null {
+            self.position = start;
+        }
+        null
     }
 
     fn null(&self, nullable: bool) -> Decoded<Bound<'py, PyAny>> {
