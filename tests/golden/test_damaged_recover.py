@@ -33,7 +33,7 @@ def _by_source() -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize(("source", "rows"), _by_source().items())
 def test_recover_damaged_segment_equals_kafka(source: str, rows: list[dict[str, Any]], tmp_path: Path) -> None:
     assert rows
-    differences = []
+    differences: list[tuple[str, object, object]] = []
     for row in rows:
         file = tmp_path / row["case"] / Path(row["file"]).name
         file.parent.mkdir()

@@ -30,7 +30,8 @@ else:
 
 def make_batch(*values: bytes, producer_id: int = -1, sequence: int = -1) -> bytes:
     epoch = -1 if producer_id == -1 else 0
-    records = [(NOW_MS + index, None, value, []) for index, value in enumerate(values)]
+    no_headers: list[tuple[bytes, bytes]] = []
+    records = [(NOW_MS + index, None, value, no_headers) for index, value in enumerate(values)]
     return encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 

@@ -54,6 +54,7 @@ impl Log {
             segment.sync_log()?;
             // Recovery will begin after this segment from now on and trust its indexes.
             segment.sync_indexes()?;
+            segment.release()?;
         }
         active.sync_log()?;
         active.write_pending_indexes()?;

@@ -84,6 +84,8 @@ impl Log {
         let recovery_point =
             if options.clean_shutdown { log_end_offset } else { options.recovery_point.min(log_end_offset) };
         let topic_id = partition_metadata::read(fs.as_ref(), path)?;
+        // An idle log holds no descriptors.
+        segments.values().try_for_each(|segment| segment.release())?;
         Ok(Self {
             path: path.to_owned(),
             config: RwLock::new(Arc::new(config)),
@@ -186,7 +188,7 @@ impl Loader<'_> {
             self.segments.range(first..).map(|(_, segment)| Arc::clone(segment)).collect();
         for segment in &unflushed {
             let cut = self.recover(segment)?;
-            if cut > 0 || self.ends_early(segment)? {
+            if self.misses_records(segment, cut)? {
                 self.remove_after(segment.base_offset())?;
                 break;
             }
@@ -194,16 +196,16 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// True when records are missing between this unflushed segment and the next: its last writes were lost, but the
-    /// next one's name was kept. Kafka keeps such a hole. Where compaction makes holes of its own, none is judged.
-    fn ends_early(&self, segment: &Segment) -> Result<bool> {
-        let next = self.segments.range(segment.base_offset() + 1..).next();
-        match next {
-            Some((next_base, _)) if !self.config.cleanup_policy.compact => {
-                Ok(segment.read_next_offset()? < *next_base)
-            }
-            _ => Ok(false),
-        }
+    /// True when records are missing between this segment and the next, so that what follows is not the log any more:
+    /// its end was damaged, or its last writes were lost while the next one's name was kept. Kafka keeps that second
+    /// hole, and drops what follows also where the bytes cut off held no record. Holes that compaction may have made
+    /// are judged by damage alone.
+    fn misses_records(&self, segment: &Segment, cut: u64) -> Result<bool> {
+        let Some((next_base, _)) = self.segments.range(segment.base_offset() + 1..).next() else {
+            return Ok(false);
+        };
+        let has_gap = segment.read_next_offset()? < *next_base;
+        Ok(has_gap && (cut > 0 || !self.config.cleanup_policy.compact))
     }
 
     /// What follows a damaged batch is not the log any more. The last go first, so that a crash leaves no hole.

@@ -62,6 +62,36 @@ struct View {
     is_to_log_end: bool,
 }
 
+impl View {
+    fn read(&self, offset: i64, max_bytes: u64, min_one_batch: bool) -> Result<Option<FileSlice>> {
+        for (segment, size_bytes) in &self.segments {
+            let Some(first) = segment.find_batch(offset)? else { continue };
+            let limit = if self.is_to_log_end {
+                *size_bytes
+            } else {
+                let end = segment.find_batch(self.end_offset)?;
+                end.map_or(*size_bytes, |batch| batch.position.min(*size_bytes))
+            };
+            if first.end_position() > limit || (first.size_bytes > max_bytes && !min_one_batch) {
+                return Ok(None);
+            }
+            let end = if first.size_bytes > max_bytes {
+                first.end_position()
+            } else {
+                let wanted = limit.min(first.position.saturating_add(max_bytes));
+                segment.align_down(first.end_position(), wanted)?.min(limit)
+            };
+            return Ok(Some(FileSlice {
+                file: Some(segment.file()?),
+                path: segment.path().to_owned(),
+                position: first.position,
+                size_bytes: end - first.position,
+            }));
+        }
+        Ok(None)
+    }
+}
+
 impl Log {
     /// Whole batches from the one that holds `offset` on: at most `max_bytes`, but the first batch always when
     /// `min_one_batch`; none that reaches `end_offset` (exclusive; the log end offset or the high watermark). All
@@ -76,38 +106,19 @@ impl Log {
         end_offset: i64,
         min_one_batch: bool,
     ) -> Result<FileSlice> {
-        let view = self.view(offset, end_offset)?;
-        if offset >= view.end_offset {
-            return Ok(FileSlice::empty(&self.path));
+        self.retry_if_deleted(|| {
+            let view = self.view(offset, end_offset)?;
+            Ok(view.read(offset, max_bytes, min_one_batch)?.unwrap_or_else(|| FileSlice::empty(&self.path)))
+        })
+    }
+
+    /// Files are opened when they are first needed; a segment may be deleted just before that. The second look then
+    /// finds it gone from the log.
+    fn retry_if_deleted<T>(&self, look: impl Fn() -> Result<T>) -> Result<T> {
+        match look() {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => look(),
+            other => other,
         }
-        for (segment, size_bytes) in &view.segments {
-            let Some(first) = segment.find_batch(offset)? else { continue };
-            let limit = if view.is_to_log_end {
-                *size_bytes
-            } else {
-                segment
-                    .find_batch(view.end_offset)?
-                    .map_or(*size_bytes, |batch| batch.position.min(*size_bytes))
-            };
-            if first.end_position() > limit {
-                break;
-            }
-            let mut end = first.end_position();
-            if first.size_bytes > max_bytes {
-                if !min_one_batch {
-                    break;
-                }
-            } else {
-                end = segment.align_down(end, limit.min(first.position + max_bytes))?.min(limit);
-            }
-            return Ok(FileSlice {
-                file: Some(segment.file()?),
-                path: segment.path().to_owned(),
-                position: first.position,
-                size_bytes: end - first.position,
-            });
-        }
-        Ok(FileSlice::empty(&self.path))
     }
 
     fn view(&self, offset: i64, end_offset: i64) -> Result<View> {
@@ -148,29 +159,30 @@ impl Log {
 
     /// The first record whose timestamp is at least `timestamp`.
     pub fn offset_for_timestamp(&self, timestamp: i64) -> Result<Option<FoundTimestamp>> {
-        let (segments, log_start_offset) = self.all_segments()?;
-        for segment in segments {
-            if segment.largest_timestamp()? >= timestamp {
-                return segment.find_timestamp(timestamp, log_start_offset);
+        self.retry_if_deleted(|| {
+            let (segments, log_start_offset) = self.all_segments()?;
+            for segment in segments {
+                if segment.largest_timestamp()? >= timestamp {
+                    return segment.find_timestamp(timestamp, log_start_offset);
+                }
             }
-        }
-        Ok(None)
+            Ok(None)
+        })
     }
 
     /// The first record with the largest timestamp of the log (KIP-734).
     pub fn max_timestamp(&self) -> Result<Option<FoundTimestamp>> {
-        let (segments, _) = self.all_segments()?;
-        let mut best: Option<(i64, Arc<Segment>)> = None;
-        for segment in segments {
-            let timestamp = segment.max_timestamp()?.timestamp;
-            if best.as_ref().is_none_or(|(largest, _)| timestamp > *largest) {
-                best = Some((timestamp, segment));
+        self.retry_if_deleted(|| {
+            let (segments, _) = self.all_segments()?;
+            let mut best: Option<(i64, Arc<Segment>)> = None;
+            for segment in segments {
+                let timestamp = segment.max_timestamp()?.timestamp;
+                if best.as_ref().is_none_or(|(largest, _)| timestamp > *largest) {
+                    best = Some((timestamp, segment));
+                }
             }
-        }
-        match best {
-            Some((_, segment)) => segment.find_max_timestamp(),
-            None => Ok(None),
-        }
+            best.map_or(Ok(None), |(_, segment)| segment.find_max_timestamp())
+        })
     }
 
     /// Aborted transactions whose data lies in `[start_offset, end_offset)`, for a read_committed fetch.

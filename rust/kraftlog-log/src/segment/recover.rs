@@ -177,6 +177,8 @@ impl Segment {
         }
         if valid < size {
             self.log.truncate(valid)?;
+            // What is cut must not come back behind records that a later segment holds by then.
+            self.log.sync()?;
             self.size_bytes.store(valid, Ordering::Release);
         }
         state.bytes_since_index_entry = 0;
