@@ -15,14 +15,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="a setting that wins over the file's"
     )
+    parser.add_argument(
+        "--environment",
+        action="store_true",
+        help="lay KAFKA_* variables over the file, as the official container image does (KAFKA_LOG_DIRS is log.dirs)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
-    from kraftlog.server.config import NodeConfig
+    from kraftlog.server.config import NodeConfig, environment_overrides
     from kraftlog.server.process import run_node
 
-    config = NodeConfig.load(args.properties, args.override)
+    overrides = list(args.override)
+    if args.environment:
+        overrides = [f"{key}={value}" for key, value in environment_overrides().items()] + overrides
+    config = NodeConfig.load(args.properties, overrides)
 
     def started(node: Node) -> None:
         listeners = ", ".join(str(end_point) for end_point in node.end_points())

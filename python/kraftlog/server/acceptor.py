@@ -87,11 +87,15 @@ class Connections:
         else:
             del self._count_by_host[connection.client_host]
 
+    def stop_reading(self) -> None:
+        """Take no more requests."""
+        for connection in self:
+            connection.stop_reading()
+
     async def drain(self) -> None:
         """Let requests that are being answered end, for a moment, then close every connection."""
         deadline = self._loop.time() + _DRAIN_S
-        for connection in self:
-            connection.stop_reading()
+        self.stop_reading()
         # An event would have to be touched on the hot path; this happens once in a node's life.
         while any(connection.is_owed for connection in self) and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)

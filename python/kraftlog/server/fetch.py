@@ -166,11 +166,7 @@ def missing_partition_error(node: Node, wanted: SessionPartition, *, uses_topic_
     """Why a partition is not here."""
     topics = node.metadata.image.topics
     topic = topics.by_id(wanted.topic_id) if uses_topic_ids else topics.by_name(wanted.topic)
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID if uses_topic_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if wanted.index not in topic.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return node.partitions.missing_error(topic, wanted.index, is_by_id=uses_topic_ids)
 
 
 class FetchWait:

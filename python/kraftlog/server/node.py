@@ -135,6 +135,7 @@ class Node:
         )
         self._connections = Connections(self.loop, ConnectionLimits(self.config))
         self._bind()
+        self.partitions = Partitions(self)
         self.metadata = MetadataQuorum(self)
         await self.metadata.start()
         if self.config.is_broker:
@@ -143,7 +144,6 @@ class Node:
             acceptor.start()
 
     async def _start_broker(self) -> None:
-        self.partitions = Partitions(self)
         self.producer_ids = ProducerIds(self)
         self.groups = Groups(self)
         self._registration = BrokerRegistration(self)
@@ -212,8 +212,10 @@ class Node:
             if self._registration is not None:
                 await self._registration.shut_down()
             if self._connections is not None:
-                await self._connections.drain()
+                self._connections.stop_reading()
             await self.groups.stop()
+            if self._connections is not None:
+                await self._connections.drain()
             self.partitions.stop_flushers()
             if self._housekeeping is not None:
                 self._housekeeping.write_checkpoints()

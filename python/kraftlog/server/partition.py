@@ -73,6 +73,7 @@ class Partition:
     __slots__ = (
         "_append_queue",
         "_flusher",
+        "_is_closed",
         "config",
         "index",
         "log",
@@ -108,6 +109,7 @@ class Partition:
         self.waiters: set[PartitionWaiter] = set()
         self._append_queue: deque[_QueuedAppend] = deque()
         self._flusher = flusher
+        self._is_closed = False
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -201,8 +203,11 @@ class Partition:
 
     def _on_appended(self, info: AppendInfo) -> None:
         if not info.duplicate:
-            self.replica.on_appended(info.last_offset + 1)
+            end_offset = info.last_offset + 1
+            self.replica.on_appended(end_offset)
             self._carry_out()
+            if end_offset - self.log.recovery_point >= self.config.flush_messages:
+                self._flusher.request(self)
 
     def _append_queued(self) -> None:
         """Append what is queued, in order, until something takes long again."""
@@ -309,12 +314,15 @@ class Partition:
 
     def on_flush_failed(self, error: KraftlogError) -> None:
         """An fsync failed: the log is poisoned, nothing that waits can be promised any more."""
+        if self._is_closed:
+            return
         logger.error("partition %s is offline: %s", self, error)
         self.replica.on_log_failed()
         self._carry_out()
 
     def close(self) -> None:
         """Tell everyone who waits that this replica is gone; the log stays open."""
+        self._is_closed = True
         self.replica.close()
         self._carry_out()
 

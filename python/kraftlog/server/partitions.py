@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kraftlog._kraftlog import Log
-from kraftlog.errors import LogError
+from kraftlog.errors import ErrorCode, LogError
 from kraftlog.partition.replica import Assignment, PartitionReplica
 from kraftlog.server.flusher import Flusher
 from kraftlog.server.partition import Partition
@@ -30,6 +31,8 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 BROKER_RESOURCE = 4
 TOPIC_RESOURCE = 2
 
+_RECOVER_ON_THREADS_FROM = 4
+
 
 def is_internal_topic(topic: str) -> bool:
     """Whether only the broker itself writes to this topic."""
@@ -49,9 +52,10 @@ class Partitions:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._flush_on_ack = node.config.get_bool("log.flush.on.ack")
         self._topic_configs = TopicConfigs(node.config)
-        self._flushers = {
-            log_dir: Flusher(node.loop, f"kraftlog-flush-{log_dir.path.name}") for log_dir in node.log_dirs
-        }
+        self._data_dirs = [one for one in node.log_dirs if one.path in node.config.log_dirs]
+        self._flushers = {one: Flusher(node.loop, f"kraftlog-flush-{one.path.name}") for one in self._data_dirs}
+        self._recovered: dict[TopicPartition, Log] = {}
+        self._offline: set[tuple[Uuid, int]] = set()
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_id.values())
@@ -73,8 +77,10 @@ class Partitions:
         """At start: set directories of unknown topics aside, open every partition assigned here."""
         self._update_broker_overrides(image)
         self._set_strays_aside(image)
+        self._recover(image)
         for topic in image.topics.all():
             self.apply_topic(image, topic)
+        self._recovered.clear()
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Follow one committed batch of metadata."""
@@ -105,6 +111,7 @@ class Partitions:
                     partition = self._open(topic, index, wanted, config)
                 except (LogError, OSError):
                     logger.exception("partition %s-%d cannot be opened and is offline", topic.name, index)
+                    self._offline.add((topic.topic_id, index))
                     continue
             elif partition.config is not config:
                 partition.update_config(config)
@@ -128,7 +135,7 @@ class Partitions:
 
     def _set_strays_aside(self, image: MetadataImage) -> None:
         """Rename directories the metadata does not place here to ``-stray``: data is never deleted on a guess."""
-        for log_dir in self._node.log_dirs:
+        for log_dir in self._data_dirs:
             for directory in log_dir.partition_directories():
                 key = directory.topic_partition
                 topic = image.topics.by_name(key.topic)
@@ -148,18 +155,14 @@ class Partitions:
     def _open(self, topic: TopicImage, index: int, wanted: PartitionImage, config: TopicConfig) -> Partition:
         log_dir = self._choose_log_dir(topic.name, index, wanted)
         key = TopicPartition(topic.name, index)
-        recovery_point = log_dir.recovery_points.get(key, 0)
-        log = Log.open(
-            str(log_dir.path / f"{topic.name}-{index}"),
-            config=config.log_config,
-            recovery_point=recovery_point,
-            log_start_offset=log_dir.log_start_offsets.get(key, 0),
-            clean_shutdown=log_dir.was_clean_shutdown,
-            now_ms=self._node.now_ms(),
-        )
+        log = self._recovered.pop(key, None) or self._open_log(key, config, log_dir)
         if log.topic_id is None:
             log.write_partition_metadata(bytes(topic.topic_id))
         log_end_offset = log.log_end_offset
+        if self._flush_on_ack and log.recovery_point < log_end_offset:
+            # What a crash left in the page cache may have been acknowledged as durable: make it so before anyone
+            # asks, so that the high watermark does not start below it.
+            log.flush()
         partition = Partition(
             topic=topic.name,
             topic_id=topic.topic_id,
@@ -171,7 +174,7 @@ class Partitions:
                 min_insync_replicas=config.min_insync_replicas,
                 log_end_offset=log_end_offset,
                 flushed_offset=min(log.recovery_point, log_end_offset),
-                high_watermark=max(min(log_dir.high_watermarks.get(key, 0), log_end_offset), log.log_start_offset),
+                high_watermark=max(min(log_dir.high_watermarks.pop(key, 0), log_end_offset), log.log_start_offset),
             ),
             config=config,
             log_dir=log_dir,
@@ -182,9 +185,48 @@ class Partitions:
         self._by_name[topic.name, index] = partition
         return partition
 
+    def _open_log(self, key: TopicPartition, config: TopicConfig, log_dir: LogDir) -> Log:
+        # What the checkpoints say holds for the log that was there at start, not for one created later in its place.
+        return Log.open(
+            log_dir.path / str(key),
+            config=config.log_config,
+            recovery_point=log_dir.recovery_points.pop(key, 0),
+            log_start_offset=log_dir.log_start_offsets.pop(key, 0),
+            clean_shutdown=log_dir.was_clean_shutdown,
+            now_ms=self._node.now_ms(),
+        )
+
+    def _recover(self, image: MetadataImage) -> None:
+        """After an unclean stop: open, and so recover, the logs of each directory on several threads."""
+        thread_count = self._node.config.get_int("num.recovery.threads.per.data.dir")
+        for log_dir in self._data_dirs:
+            if log_dir.was_clean_shutdown:
+                continue
+            keys = [directory.topic_partition for directory in log_dir.partition_directories()]
+            if len(keys) < _RECOVER_ON_THREADS_FROM:
+                continue
+            logger.info("recovering %d logs in %s after an unclean stop", len(keys), log_dir.path)
+            configs = {key: self._topic_configs.get(image.configs.get(TOPIC_RESOURCE, key.topic)) for key in keys}
+            with ThreadPoolExecutor(max_workers=thread_count, thread_name_prefix="kraftlog-recovery") as pool:
+                futures = {key: pool.submit(self._open_log, key, configs[key], log_dir) for key in keys}
+            for key, future in futures.items():
+                # One that fails is opened again by apply_topic, which then tells which partition is offline.
+                if future.exception() is None:
+                    self._recovered[key] = future.result()
+
+    def missing_error(self, topic: TopicImage | None, index: int, *, is_by_id: bool = False) -> int:
+        """Why ``get`` found nothing: the error for the client (LEPO-07)."""
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if index not in topic.partitions:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if (topic.topic_id, index) in self._offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
     def _choose_log_dir(self, topic: str, index: int, wanted: PartitionImage) -> LogDir:
         """Where the partition is, or is assigned to, else the directory with the fewest partitions."""
-        log_dirs = self._node.log_dirs
+        log_dirs = self._data_dirs
         if len(log_dirs) == 1:
             return log_dirs[0]
         for log_dir in log_dirs:
@@ -202,6 +244,7 @@ class Partitions:
     def _delete_topic(self, topic_id: Uuid) -> None:
         for key in [key for key in self._by_id if key[0] == topic_id]:
             self._delete(self._by_id[key])
+        self._offline = {key for key in self._offline if key[0] != topic_id}
 
     def _delete(self, partition: Partition) -> None:
         """Forget a partition at once, rename its directory, remove the files after file.delete.delay.ms."""

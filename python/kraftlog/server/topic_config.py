@@ -41,6 +41,7 @@ class TopicConfig:
     cleanup_policy: frozenset[str]
     file_delete_delay_ms: int
     recompresses: bool
+    flush_messages: int
 
 
 class TopicConfigs:
@@ -118,4 +119,5 @@ class TopicConfigs:
             cleanup_policy=frozenset(cleanup_policy),
             file_delete_delay_ms=integer("file.delete.delay.ms"),
             recompresses=compression_type != "producer",
+            flush_messages=integer("flush.messages"),
         )

@@ -45,9 +45,7 @@ def _delete(node: Node, topic: str, index: int, offset: int) -> PartitionResult:
     partition = node.partitions.get_by_name(topic, index)
     if partition is None:
         known = node.metadata.image.topics.by_name(topic)
-        if known is None or index not in known.partitions:
-            return failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return failed(node.partitions.missing_error(known, index))
     if not partition.is_leader:
         return failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if "delete" not in partition.config.cleanup_policy:

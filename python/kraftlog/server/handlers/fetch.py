@@ -14,7 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import ErrorCode
-from kraftlog.server.fetch import FetchLimits, FetchWait, PartitionRead, is_enough, read_all
+from kraftlog.server.fetch import FetchLimits, FetchWait, PartitionRead, is_enough, missing_partition_error, read_all
 from kraftlog.server.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, SessionPartition
 from kraftlog.server.leader_hint import broker_end_point, leader_hint
 from kraftlog.types import Uuid
@@ -106,7 +106,7 @@ def _refuse_follower(node: Node, wanted: SessionPartition, replica_id: int, *, u
         else node.partitions.get_by_name(wanted.topic, wanted.index)
     )
     if partition is None:
-        read.error_code = ErrorCode.UNKNOWN_TOPIC_ID if uses_topic_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        read.error_code = missing_partition_error(node, wanted, uses_topic_ids=uses_topic_ids)
         return read
     read.partition = partition
     replica = partition.replica

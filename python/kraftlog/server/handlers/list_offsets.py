@@ -89,9 +89,7 @@ def _look_up(
     partition = node.partitions.get_by_name(topic, wanted.partition_index)
     if partition is None:
         known = node.metadata.image.topics.by_name(topic)
-        if known is None or wanted.partition_index not in known.partitions:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise KafkaError(node.partitions.missing_error(known, wanted.partition_index))
     # The debugging replica id -2 may ask any replica; everyone else asks the leader.
     error_code = partition.replica.check_leader_epoch(
         wanted.current_leader_epoch, needs_leader=request.replica_id != -2

@@ -35,9 +35,7 @@ def _look_up(node: Node, topic: str, wanted: OffsetForLeaderEpochRequest.OffsetF
     partition = node.partitions.get_by_name(topic, index)
     if partition is None:
         known = node.metadata.image.topics.by_name(topic)
-        is_known = known is not None and index in known.partitions
-        error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return EpochEndOffset(partition=index, error_code=error_code)
+        return EpochEndOffset(partition=index, error_code=node.partitions.missing_error(known, index))
     error_code = partition.replica.check_leader_epoch(wanted.current_leader_epoch)
     if error_code:
         return EpochEndOffset(partition=index, error_code=error_code)

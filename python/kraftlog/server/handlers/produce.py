@@ -175,12 +175,9 @@ def _append(node: Node, context: RequestContext, result: _Result, records: Any, 
 def _missing_partition_error(node: Node, version: int, result: _Result) -> int:
     topics = node.metadata.image.topics
     topic = topics.by_id(result.topic_id) if version >= 13 else topics.by_name(result.topic)
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if result.index not in topic.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    result.topic_id = topic.topic_id
-    return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if topic is not None:
+        result.topic_id = topic.topic_id
+    return node.partitions.missing_error(topic, result.index, is_by_id=version >= 13)
 
 
 def _refuse_batch(context: RequestContext, partition: Partition, records: Any) -> tuple[int, str | None] | None:
