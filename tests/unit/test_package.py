@@ -27,7 +27,9 @@ def test_import_takes_less_than_50_ms():
 
 def test_import_loads_no_extra_and_no_event_loop():
     code = "import sys, kraftlog; print(*sys.modules)"
-    loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
     heavy = {"asyncio", "confluent_kafka", "numpy", "pandas", "polars", "pyarrow", "pyspark", "kraftlog.server"}
     assert not loaded & heavy
 
