@@ -2,8 +2,8 @@
 
 Definitions come from ``tests/golden/protocol-facts.json.gz``. What that file does not hold (which keys change while
 a broker runs, which broker keys a topic key falls back to, which lists may not be empty) was read out of the classes
-of Kafka 4.3.1 (``DynamicBrokerConfig``, ``ServerTopicConfigSynonyms``, ``ConfigDef.ValidList``, ``GroupConfig``) by calling
-them, and stands here.
+of Kafka 4.3.1 (``DynamicBrokerConfig``, ``ServerTopicConfigSynonyms``, ``ConfigDef.ValidList``, ``GroupConfig``) by
+calling them, and stands here.
 
     python .ci/generate_config_table.py            write the file
     python .ci/generate_config_table.py --check    exit 1 when the committed file differs
