@@ -35,13 +35,14 @@ from kraftlog.raft.effects import (
 )
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
 from kraftlog.server.metadata_replay import replay_metadata_log
+from kraftlog.server.metadata_snapshots import MetadataSnapshots
 from kraftlog.server.quorum_info import QuorumInfo, ReplicaInfo
-from kraftlog.server.raft_records import to_control_message, to_voters_record
+from kraftlog.server.raft_records import to_control_message
 from kraftlog.storage.bootstrap import read_bootstrap
 from kraftlog.storage.election_store import ElectionStore
 from kraftlog.storage.meta_properties import random_uuid, read_meta_properties, write_meta_properties
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
-from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME, Snapshot, SnapshotId
+from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME
 from kraftlog.types import ElectionState, Epoch, NodeId, Offset, ReplicaKey, Uuid
 from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
 from kraftlog.wire.records import encode_metadata_record
@@ -101,15 +102,13 @@ class MetadataQuorum:
         self._pending: deque[_Pending] = deque()
         self._is_turn_scheduled = False
         self._is_open = False
+        self._is_stopping = False
         self._flush_wanted = 0
         self._flush_task: asyncio.Future[int] | None = None
-        self._snapshot_task: asyncio.Future[int] | None = None
         self._persisted: ElectionState | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._last_append_s = 0.0
-        self._bytes_since_snapshot = 0
-        self._last_snapshot_s = time.monotonic()
 
     # What it is
 
@@ -202,7 +201,11 @@ class MetadataQuorum:
                 f" (node.id={self.node_id}, directory.id={self.directory_id})"
             )
         self.image = replayed.image
-        self._bytes_since_snapshot = replayed.bytes_since_snapshot
+        self._snapshots = MetadataSnapshots(
+            self._log, self._executor, replayed.bytes_since_snapshot, on_failure=self._fail
+        )
+        self._snapshots.max_bytes = config.get_int("metadata.log.max.record.bytes.between.snapshots")
+        self._snapshots.max_interval_ms = config.get_int("metadata.log.max.snapshot.interval.ms")
         self._store = ElectionStore(self._log.directory)
         self._persisted = self._store.read()
         self._raft = RaftCore(
@@ -289,24 +292,24 @@ class MetadataQuorum:
 
     async def stop(self) -> None:
         """Finish what was proposed, resign, close the log. Operations not begun fail with NodeClosedError."""
-        if not hasattr(self, "_executor"):
+        if self._is_stopping or not hasattr(self, "_executor"):
             return
         for timer in (self._timer, self._idle_timer):
             if timer is not None:
                 timer.cancel()
-        closed = NodeClosedError("the node was stopped")
+        self._is_stopping = True
         while self._is_open and self.failure is None and (self._pending or self._flush_task is not None):
             if self._flush_task is None:
                 break
             await asyncio.wait([self._flush_task])
             await asyncio.sleep(0)
-        if self._snapshot_task is not None:
-            await asyncio.wait([self._snapshot_task])
+        if self._is_open:
+            await self._snapshots.finish()
         if self._is_open:
             self._raft.shut_down(self._clock_ms())
             self._raft.take_effects()
         self._is_open = False
-        self._fail_waiting(closed)
+        self._fail_waiting(NodeClosedError("the node was stopped"))
         if hasattr(self, "_log"):
             await self._loop.run_in_executor(self._executor, self._log.close)
         self._executor.shutdown(wait=True)
@@ -334,6 +337,7 @@ class MetadataQuorum:
             while self._operations:
                 self._run(*self._operations.popleft())
                 self._carry_out()
+            self._start_flush()
         except (OSError, KraftlogError) as error:
             self._fail(error)
         self._arm_timer()
@@ -341,7 +345,7 @@ class MetadataQuorum:
     def _run(self, operation: Operation[Any], future: asyncio.Future[Any]) -> None:
         if future.cancelled():
             return
-        if not self._is_open or self.failure is not None:
+        if self._is_stopping or not self._is_open or self.failure is not None:
             reason = "the node was stopped" if self.failure is None else f"the metadata log failed: {self.failure}"
             future.set_exception(NodeClosedError(reason))
             return
@@ -399,7 +403,6 @@ class MetadataQuorum:
             for index, effect in enumerate(effects):
                 following = effects[index + 1] if index + 1 < len(effects) else None
                 self._carry_out_one(effect, following)
-        self._start_flush()
 
     def _carry_out_one(self, effect: Effect, following: Effect | None) -> None:
         match effect:
@@ -481,7 +484,7 @@ class MetadataQuorum:
                 self.image.replay(record, delta)
             self.image.offset, self.image.epoch = pending.last_offset, pending.epoch
             self.image.timestamp_ms = max(self.image.timestamp_ms, pending.timestamp_ms)
-            self._bytes_since_snapshot += pending.size_bytes
+            self._snapshots.bytes_since_last += pending.size_bytes
             done.append(pending)
         if not delta.is_empty:
             for listener in self._listeners:
@@ -489,7 +492,7 @@ class MetadataQuorum:
         for pending in done:
             if pending.future is not None and not pending.future.done():
                 pending.future.set_result(pending.response)
-        self._maybe_snapshot(high_watermark)
+        self._snapshots.maybe_begin(self.image, self._raft, high_watermark)
 
     def _fail(self, error: BaseException) -> None:
         """The log or its directory failed: nothing is retried, everything that waits is told."""
@@ -507,46 +510,6 @@ class MetadataQuorum:
             if future is not None and not future.done():
                 future.set_exception(error)
                 future.exception()  # whoever awaits it still gets it; nobody has to
-
-    # Snapshots
-
-    def _maybe_snapshot(self, high_watermark: Offset) -> None:
-        config = self._node.config
-        if self._snapshot_task is not None or self.image.is_in_transaction or not self._bytes_since_snapshot:
-            return
-        interval_ms = config.get_int("metadata.log.max.snapshot.interval.ms")
-        age_ms = (time.monotonic() - self._last_snapshot_s) * 1000
-        is_due = 0 < interval_ms <= age_ms
-        if not is_due and self._bytes_since_snapshot < config.get_int(
-            "metadata.log.max.record.bytes.between.snapshots"
-        ):
-            return
-        self._bytes_since_snapshot = 0
-        self._last_snapshot_s = time.monotonic()
-        snapshot_id = SnapshotId(Offset(self.image.offset + 1), Epoch(self.image.epoch))
-        kraft_version = self._raft.kraft_version_before(snapshot_id.end_offset)
-        snapshot = Snapshot(
-            last_contained_log_timestamp=self.image.timestamp_ms,
-            kraft_version=kraft_version,
-            voters=to_voters_record(self._raft.voters_before(snapshot_id.end_offset)) if kraft_version else None,
-            values=[encode_metadata_record(record, version) for record, version in self.image.to_records()],
-        )
-        self._snapshot_task = self._loop.run_in_executor(
-            self._executor, self._write_snapshot, snapshot_id, snapshot, high_watermark
-        )
-        self._snapshot_task.add_done_callback(self._snapshot_written)
-
-    def _write_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot, high_watermark: int) -> int:
-        now_ms = self._wall_ms()
-        size_bytes = self._log.write_snapshot(snapshot_id, snapshot, now_ms=now_ms)
-        self._log.clean(now_ms=now_ms, high_watermark=high_watermark)
-        return size_bytes
-
-    def _snapshot_written(self, task: asyncio.Future[int]) -> None:
-        self._snapshot_task = None
-        error = task.exception()
-        if error is not None:
-            self._fail(error)
 
     # Timers
 

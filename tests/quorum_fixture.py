@@ -1,0 +1,98 @@
+"""A metadata quorum over a real directory, with as little node around it as it needs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+from kraftlog.features import supported_ranges
+from kraftlog.server.config import NodeConfig
+from kraftlog.server.metadata_quorum import MetadataQuorum
+from kraftlog.storage.dynamic_voter import DynamicVoter
+from kraftlog.storage.format import Formatter
+from kraftlog.storage.meta_properties import random_uuid
+from kraftlog.types import NodeId
+from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
+from kraftlog.wire.messages.create_topics import CreateTopicsRequest
+from metadata_fixture import CLUSTER_ID
+
+PROPERTIES = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+}
+
+
+def format_directory(path, *, is_static=False):
+    voter = DynamicVoter(node_id=NodeId(1), host="127.0.0.1", port=9093, directory_id=random_uuid())
+    Formatter(
+        directories=[path],
+        metadata_directory=path,
+        cluster_id=CLUSTER_ID,
+        node_id=NodeId(1),
+        initial_voters=None if is_static else (voter,),
+        has_dynamic_quorum=not is_static,
+        report=lambda _: None,
+    ).run()
+
+
+def node_over(path, *, node_id=1, cluster_id=CLUSTER_ID, was_clean=False, **properties):
+    settings = {"node.id": str(node_id), "log.dirs": str(path), **PROPERTIES, **properties}
+    settings.setdefault("controller.quorum.bootstrap.servers", "127.0.0.1:9093")
+    config = NodeConfig(settings)
+    return SimpleNamespace(
+        config=config,
+        cluster_id=cluster_id,
+        log_dirs=[SimpleNamespace(path=Path(path), was_clean_shutdown=was_clean)],
+        now_ms=lambda: time.time_ns() // 1_000_000,
+        advertised_end_points=lambda: list(config.advertised_listeners),
+    )
+
+
+async def started(path, **options):
+    quorum = MetadataQuorum(node_over(path, **options))
+    await quorum.start()
+    return quorum
+
+
+async def register_broker(quorum, *, previous=-1):
+    request = BrokerRegistrationRequest(
+        broker_id=quorum.node_id,
+        cluster_id=quorum.cluster_id,
+        incarnation_id=random_uuid(),
+        listeners=[BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="127.0.0.1", port=9092)],
+        features=[
+            BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in supported_ranges().items()
+        ],
+        log_dirs=[quorum.directory_id],
+        previous_broker_epoch=previous,
+    )
+    epoch = (await quorum.submit(lambda core, now_ms: core.register_broker(request, now_ms))).broker_epoch
+    await heartbeat(quorum, epoch)
+    return epoch
+
+
+def heartbeat(quorum, epoch, **changes):
+    request = BrokerHeartbeatRequest(
+        broker_id=quorum.node_id, broker_epoch=epoch, current_metadata_offset=quorum.image.offset, **changes
+    )
+    return quorum.submit(lambda core, now_ms: core.broker_heartbeat(request, now_ms))
+
+
+def create_topic(quorum, name, partitions=1):
+    topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    return quorum.submit(lambda core, now_ms: core.create_topics(CreateTopicsRequest(topics=[topic]), now_ms))
+
+
+def content(image):
+    return (
+        {topic.topic_id: topic for topic in image.topics},
+        image.cluster,
+        image.configs,
+        image.security,
+        image.producer_ids,
+        image.features,
+    )

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+
+import pytest
+
+from batch_rows import GOLDEN, read_rows
+from kraftlog._kraftlog import read_batches
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
+from kraftlog.server.metadata_quorum import MetadataQuorum
+from kraftlog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from kraftlog.wire.records import decode_control_record, decode_metadata_record
+from quorum_fixture import content, create_topic, format_directory, heartbeat, node_over, register_broker, started
+
+PARTITION = "__cluster_metadata-0"
+KAFKA = GOLDEN / "kraft" / "logs"
+
+
+@pytest.fixture
+def path(tmp_path):
+    format_directory(tmp_path / "data")
+    return tmp_path / "data"
+
+
+def stored_records(path):
+    records = []
+    for segment in sorted((path / PARTITION).glob("*.log")):
+        for batch in read_batches(segment.read_bytes()):
+            for _, _, key, value, _ in batch.records():
+                records.append(
+                    decode_control_record(key, value)[1] if batch.is_control else decode_metadata_record(value)[0]
+                )
+    return records
+
+
+@pytest.mark.spec("BOOT-24", "BOOT-33", "ELEC-12", "ELEC-43")
+def test_first_start_writes_what_kafka_writes(path):
+    async def run():
+        quorum = await started(path)
+        assert quorum.is_leader
+        assert (quorum.leader_id, quorum.leader_epoch, quorum.high_watermark) == (1, 1, 13)
+        await quorum.stop()
+
+    asyncio.run(run())
+    expected = GOLDEN / "kraft/expected/standalone/01-started/node-1" / PARTITION / "00000000000000000000.log.jsonl.gz"
+    names = []
+    for row in read_rows(expected):
+        for record in row["records"]:
+            kind = record.get("control", record.get("metadataRecord"))
+            names.append(kind.get("typeName") or kind["type"])
+    ours = [type(record).__name__ for record in stored_records(path)]
+    assert [name.lower().replace("message", "") for name in ours] == [
+        {"KRAFT_VERSION": "kraftversionrecord", "KRAFT_VOTERS": "votersrecord"}.get(name, name.replace("_", "").lower())
+        for name in names[: len(ours)]
+    ]
+    assert (path / PARTITION / "partition.metadata").read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+    state = json.loads((path / PARTITION / "quorum-state").read_text())
+    assert (state["leaderId"], state["leaderEpoch"], state["votedId"], state["data_version"]) == (1, 1, -1, 1)
+
+
+def test_answers_come_after_commit_and_after_the_listeners(path):
+    async def run():
+        quorum = await started(path)
+        await register_broker(quorum)
+        seen = []
+        quorum.add_listener(lambda image, delta: seen.append((image.offset, list(delta.created_topics.values()))))
+        response = await create_topic(quorum, "orders", 3)
+        assert response.topics[0].error_code == 0
+        assert [topic.name for topic in seen[0][1]] == ["orders"]
+        assert quorum.high_watermark == quorum.image.offset + 1 == seen[0][0] + 1
+        assert len(quorum.image.topics.by_name("orders").partitions) == 3
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+def test_one_flush_covers_what_was_submitted_while_the_last_one_ran(path):
+    async def run():
+        quorum = await started(path)
+        await register_broker(quorum)
+        flushes = 0
+        flush = quorum._log.flush
+
+        def counted():
+            nonlocal flushes
+            flushes += 1
+            return flush()
+
+        quorum._log.flush = counted
+        await asyncio.gather(*(create_topic(quorum, f"t{index}") for index in range(100)))
+        assert len(quorum.image.topics) == 100
+        assert flushes <= 3
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+def test_refused_operation_fails_its_future_only(path):
+    async def run():
+        quorum = await started(path)
+        stale = heartbeat(quorum, 5)
+        fine = quorum.submit(lambda core, _: core.no_op())
+        with pytest.raises(KafkaError) as caught:
+            await stale
+        assert caught.value.code == ErrorCode.STALE_BROKER_EPOCH
+        assert await fine is None
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+def test_answer_without_records_waits_for_what_it_read(path):
+    async def run():
+        quorum = await started(path)
+        await register_broker(quorum)
+        order = []
+        first, second = create_topic(quorum, "a"), create_topic(quorum, "a")
+        first.add_done_callback(lambda _: order.append("created"))
+        second.add_done_callback(lambda _: order.append("refused"))
+        assert (await second).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert order == ["created", "refused"]
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+def test_operation_larger_than_a_batch_is_refused_and_leaves_nothing(path):
+    async def run():
+        quorum = await started(path, **{"internal.metadata.max.batch.size.in.bytes": "20000"})
+        await register_broker(quorum)
+        with pytest.raises(KafkaError) as caught:
+            await create_topic(quorum, "big", 1000)
+        assert caught.value.code == ErrorCode.POLICY_VIOLATION
+        assert (await create_topic(quorum, "big", 1)).topics[0].error_code == 0
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("ELEC-10", "DISK-31")
+@pytest.mark.parametrize("torn_bytes", [0, 1, 40, 73])
+def test_restart_after_a_crash_keeps_everything_acknowledged(path, tmp_path, torn_bytes):
+    crashed = tmp_path / "crashed"
+
+    async def run():
+        quorum = await started(path, **{"metadata.max.idle.interval.ms": "0"})
+        await register_broker(quorum)
+        await create_topic(quorum, "orders", 2)
+        before = content(quorum.image)
+        shutil.copytree(path, crashed)  # what a crash leaves: no clean close, trailing bytes of a batch never flushed
+        await create_topic(quorum, "later")
+        await quorum.stop()
+        log = crashed / PARTITION / "00000000000000000000.log"
+        whole = (path / PARTITION / log.name).read_bytes()
+        log.write_bytes(whole[: log.stat().st_size + torn_bytes])
+        again = await started(crashed, **{"metadata.max.idle.interval.ms": "0"})
+        assert again.leader_epoch == 2
+        topics, _, configs, *rest = content(again.image)
+        assert (topics, configs, *rest) == (before[0], before[2], *before[3:])
+        await register_broker(again)
+        assert again.image.topics.by_name("orders").partitions[0].leader == 1
+        await again.stop()
+
+    asyncio.run(run())
+
+
+def test_clean_restart_goes_on_in_the_next_epoch(path):
+    async def run():
+        quorum = await started(path)
+        epoch = await register_broker(quorum)
+        await create_topic(quorum, "orders")
+        assert not (await heartbeat(quorum, epoch, want_shut_down=True)).should_shut_down
+        assert (await heartbeat(quorum, epoch, want_shut_down=True)).should_shut_down
+        before = content(quorum.image)
+        await quorum.stop()
+        again = await started(path, was_clean=True)
+        assert again.leader_epoch == 2
+        assert content(again.image)[0] == before[0]
+        await register_broker(again, previous=epoch)
+        partition = again.image.topics.by_name("orders").partitions[0]
+        assert (partition.leader, partition.leader_recovery_state) == (1, 0)
+        await again.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("SNAP-01")
+def test_checkpoints_are_written_read_and_cleaned_with_the_log_behind_them(path):
+    properties = {
+        "metadata.log.max.record.bytes.between.snapshots": "4000",
+        "internal.metadata.log.segment.bytes": "8192",
+        "internal.metadata.max.batch.size.in.bytes": "8192",
+        "metadata.max.retention.bytes": "60000",
+        "metadata.max.idle.interval.ms": "0",
+    }
+
+    async def run():
+        quorum = await started(path, **properties)
+        await register_broker(quorum)
+        for index in range(60):
+            await create_topic(quorum, f"topic-{index}", 4)
+            await quorum._snapshots.finish()
+        before, offset = content(quorum.image), quorum.image.offset
+        start = quorum._log.log_start_offset
+        await quorum.stop()
+        return before, offset, start
+
+    before, offset, start = asyncio.run(run())
+    checkpoints = sorted(one.name for one in (path / PARTITION).glob("*.checkpoint"))
+    assert start > 0
+    assert checkpoints[0].startswith(f"{start:020}-")
+    assert not (path / PARTITION / "00000000000000000000-0000000000.checkpoint").exists()
+
+    async def run_again():
+        quorum = await started(path, **properties)
+        assert quorum.image.offset > offset
+        assert content(quorum.image)[0] == before[0]
+        assert content(quorum.image)[2:] == before[2:]
+        assert quorum.describe_quorum().voters[0].directory_id == quorum.directory_id
+        await quorum.stop()
+
+    asyncio.run(run_again())
+    assert len(checkpoints) > 1
+    newest = path / PARTITION / checkpoints[-1]
+    newest.write_bytes(newest.read_bytes()[:-10])
+    asyncio.run(run_again())
+
+
+@pytest.mark.parametrize("moment", ["standalone/02-stopped", "standalone/03-restarted", "upgrade-from-3.9/02-upgraded"])
+def test_start_on_a_directory_that_kafka_used(tmp_path, moment):
+    path = tmp_path / "data"
+    shutil.copytree(KAFKA / moment / "node-1", path)
+    properties = read_meta_properties(path)
+    stored = json.loads((path / PARTITION / "quorum-state").read_text())
+
+    async def run():
+        quorum = await started(path, cluster_id=properties.cluster_id)
+        assert quorum.leader_epoch == stored["leaderEpoch"] + 1
+        assert len(quorum.image.topics) > 2
+        await register_broker(quorum, previous=max(one.epoch for one in quorum.image.cluster.brokers.values()))
+        partitions = [one for topic in quorum.image.topics for one in topic.partitions.values()]
+        assert {partition.leader for partition in partitions} == {1}
+        assert (await create_topic(quorum, "made-by-us")).topics[0].error_code == 0
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("BOOT-25", "DISK-01")
+def test_static_voter_starts_at_kraft_version_0(tmp_path):
+    path = tmp_path / "data"
+    format_directory(path, is_static=True)
+
+    async def run():
+        quorum = await started(
+            path,
+            **{"controller.quorum.voters": "1@127.0.0.1:9093", "controller.quorum.bootstrap.servers": ""},
+        )
+        assert quorum.describe_quorum().voters[0].listeners[0].port == 9093
+        await quorum.stop()
+
+    asyncio.run(run())
+    state = json.loads((path / PARTITION / "quorum-state").read_text())
+    assert state == {
+        "clusterId": "",
+        "leaderId": 1,
+        "leaderEpoch": 1,
+        "votedId": -1,
+        "appliedOffset": 0,
+        "currentVoters": [{"voterId": 1}],
+        "data_version": 0,
+    }
+    assert type(stored_records(path)[1]).__name__ == "BeginTransactionRecord"
+
+
+def test_other_voters_are_refused_with_their_ids(tmp_path):
+    path = tmp_path / "data"
+    shutil.copytree(KAFKA / "dynamic/10-stopped/node-3001", path)
+
+    async def run():
+        quorum = MetadataQuorum(node_over(path, node_id=3001, cluster_id=read_meta_properties(path).cluster_id))
+        with pytest.raises(KraftlogError, match=r"voters of the metadata quorum are .*3002"):
+            await quorum.start()
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("BOOT-32")
+def test_missing_directory_id_is_drawn_and_stored(tmp_path):
+    path = tmp_path / "data"
+    format_directory(path, is_static=True)
+    properties = read_meta_properties(path)
+    write_meta_properties(path, MetaProperties(cluster_id=properties.cluster_id, node_id=properties.node_id))
+
+    async def run():
+        quorum = await started(path, **{"controller.quorum.voters": "1@127.0.0.1:9093"})
+        assert quorum.directory_id == read_meta_properties(path).directory_id
+        await quorum.stop()
+
+    asyncio.run(run())
+    assert read_meta_properties(path).directory_id is not None
+
+
+@pytest.mark.spec("DISK-11")
+def test_failed_flush_answers_nothing_and_ends_all_writing(path):
+    async def run():
+        quorum = await started(path)
+        await register_broker(quorum)
+
+        def fail():
+            raise OSError(5, "Input/output error")
+
+        quorum._log.flush = fail
+        with pytest.raises(NodeClosedError, match="Input/output error"):
+            await create_topic(quorum, "a")
+        assert quorum.image.topics.by_name("a") is None
+        assert isinstance(quorum.failure, OSError)
+        with pytest.raises(NodeClosedError):
+            await create_topic(quorum, "b")
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+def test_idle_leader_writes_no_op_records(path):
+    async def run():
+        quorum = await started(path, **{"metadata.max.idle.interval.ms": "20"})
+        offset = quorum.image.offset
+        await asyncio.sleep(0.3)
+        assert 3 <= quorum.image.offset - offset <= 15
+        await quorum.stop()
+
+    asyncio.run(run())
+    assert type(stored_records(path)[-1]).__name__ == "NoOpRecord"
+
+
+def test_stop_fails_what_was_not_begun_and_is_harmless_twice(path):
+    async def run():
+        quorum = await started(path)
+        waiting = quorum.submit(lambda core, _: core.no_op())
+        await quorum.stop()
+        with pytest.raises(NodeClosedError):
+            await waiting
+        await quorum.stop()
+        with pytest.raises(NodeClosedError):
+            await quorum.submit(lambda core, _: core.no_op())
+
+    asyncio.run(run())
