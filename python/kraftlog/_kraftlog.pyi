@@ -234,14 +234,14 @@ class RecordBatch:
 class StructBase:
     """Base of every message class: keyword arguments over Kafka's defaults, frozen."""
 
-    def __init__(self, **values: Any) -> None: ...
+    def __init__(self, *args: Any, **values: Any) -> None: ...
     def __setattr__(self, name: str, value: Any, /) -> None: ...
     def __delattr__(self, name: str, /) -> None: ...
 
-def decode_message(cls: type[_M], buffer: Buffer, version: int, *, max_elements: int = 1048576) -> _M:
+def decode_message(cls: type[_M], buffer: Buffer, version: int, *, max_elements: int = ...) -> _M:
     """Read one message that fills the buffer; records become memoryviews of it."""
 
-def decode_prefix(cls: type[_M], buffer: Buffer, version: int, *, max_elements: int = 1048576) -> tuple[_M, int]:
+def decode_prefix(cls: type[_M], buffer: Buffer, version: int, *, max_elements: int = ...) -> tuple[_M, int]:
     """Read one message from the start of the buffer; also the position after it."""
 
 def encode_message(message: StructBase, version: int) -> bytes:

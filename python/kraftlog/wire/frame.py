@@ -6,7 +6,7 @@ an ``asyncio.BufferedProtocol``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kraftlog._kraftlog import FrameCodec, FrameReader
 from kraftlog.wire.messages.headers import RequestHeader, ResponseHeader
@@ -34,7 +34,7 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Message]:
             unknown, so that ApiVersions can be answered with UNSUPPORTED_VERSION in version 0 (KIP-511).
         RemoteProtocolError: The bytes do not decode.
     """
-    return cast("tuple[RequestHeader, Message]", _CODEC.decode_request(frame))
+    return _CODEC.decode_request(frame)
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, response: Message) -> list[Buffer]:
@@ -71,4 +71,4 @@ def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Mes
     Raises:
         RemoteProtocolError: The bytes do not decode.
     """
-    return cast("tuple[int, Message]", _CODEC.decode_response(api_key, version, frame))
+    return _CODEC.decode_response(api_key, version, frame)

@@ -153,16 +153,16 @@ impl<'a, 'py> Reader<'a, 'py> {
         let object = plan.layout.allocate(self.py)?;
         for field in &plan.fields {
             let value = self.field(field).map_err(|failure| self.at(failure, plan, field.slot))?;
-            plan.layout.set(&object, field.slot, &value)?;
+            plan.layout.set(&object, field.slot, value)?;
         }
         for absent in &plan.absent {
-            plan.layout.set(&object, absent.slot, plan.layout.default(absent.slot)?.bind(self.py))?;
+            plan.layout.set(&object, absent.slot, plan.layout.default(absent.slot)?.bind(self.py).clone())?;
         }
         if plan.flexible {
             self.tagged_fields(plan, &object)?;
         } else {
             let last = plan.layout.names.len().saturating_sub(1);
-            plan.layout.set(&object, last, plan.layout.default(last)?.bind(self.py))?;
+            plan.layout.set(&object, last, plan.layout.default(last)?.bind(self.py).clone())?;
         }
         Ok(object)
     }
@@ -178,7 +178,7 @@ impl<'a, 'py> Reader<'a, 'py> {
     fn tagged_fields(&mut self, plan: &Plan, object: &Bound<'py, PyAny>) -> Decoded<()> {
         for tagged in &plan.tagged {
             let slot = tagged.field.slot;
-            plan.layout.set(object, slot, plan.layout.default(slot)?.bind(self.py))?;
+            plan.layout.set(object, slot, plan.layout.default(slot)?.bind(self.py).clone())?;
         }
         let last = plan.layout.names.len().saturating_sub(1);
         let count = self.uvarint()?;
@@ -195,15 +195,15 @@ impl<'a, 'py> Reader<'a, 'py> {
                     } else {
                         self.field(field).map_err(|failure| self.at(failure, plan, field.slot))?
                     };
-                    plan.layout.set(object, field.slot, &value)?;
+                    plan.layout.set(object, field.slot, value)?;
                 }
                 None => unknown.push(self.unknown(tag, size)?),
             }
         }
         if unknown.is_empty() {
-            plan.layout.set(object, last, plan.layout.default(last)?.bind(self.py))?;
+            plan.layout.set(object, last, plan.layout.default(last)?.bind(self.py).clone())?;
         } else {
-            plan.layout.set(object, last, PyTuple::new(self.py, unknown)?.as_any())?;
+            plan.layout.set(object, last, PyTuple::new(self.py, unknown)?.into_any())?;
         }
         Ok(())
     }

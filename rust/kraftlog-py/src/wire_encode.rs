@@ -204,7 +204,11 @@ impl<'py> Writer<'py> {
                 Some(field) => {
                     let start = self.bytes.len();
                     let objects_before = self.objects_size;
-                    self.field(field, value).map_err(|failure| self.at(failure, plan, field.slot))?;
+                    if value.is_none() && field.nullable {
+                        self.bytes.push(0); // a tagged null is 0 for every type, structs included
+                    } else {
+                        self.field(field, value).map_err(|failure| self.at(failure, plan, field.slot))?;
+                    }
                     let size = (self.bytes.len() - start) + (self.objects_size - objects_before);
                     self.insert_size(start, length_of(size)?);
                 }

@@ -1,16 +1,18 @@
 //! Instances of the generated message classes, made and read without running Python code.
 //!
-//! A message class is a plain Python class with `__slots__`. Its slots are member descriptors; calling their
-//! `tp_descr_set` and `tp_descr_get` directly costs a few nanoseconds and stays inside the stable ABI.
-//! All of the codec's `unsafe` is in this file and in `wire_buffer.rs`.
+//! A message class is a plain Python class with `__slots__`: each slot is a pointer at a fixed place in the instance,
+//! null while unset. Where it is, the stable ABI does not say, so it is looked up once a class: a new object is put
+//! into the slot through its descriptor, and the instance is searched for the pointer. From then on a field costs a
+//! load or a store. Nearly all of the codec's `unsafe` is in this file and in `wire_buffer.rs`.
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::mem::size_of;
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::wire_schema::MessageType;
 
@@ -23,9 +25,8 @@ pub(crate) struct Layout {
     pub(crate) defaults: Vec<Py<PyAny>>,
     /// The whole message, when the class is one; made at first use.
     pub(crate) message: OnceLock<&'static MessageType>,
-    descriptors: Vec<Py<PyAny>>,
-    get: ffi::descrgetfunc,
-    set: ffi::descrsetfunc,
+    /// Bytes from the start of an instance to each slot.
+    offsets: Vec<usize>,
 }
 
 /// Classes live as long as the process, so their layouts are leaked on purpose.
@@ -57,37 +58,12 @@ impl Layout {
         if defaults.len() != names.len() {
             return Err(PyTypeError::new_err("FIELDS and DEFAULTS differ in length"));
         }
-        let mut descriptors = Vec::with_capacity(names.len());
-        let mut functions = None;
-        for name in &names {
-            let descriptor = class.getattr(name)?;
-            let kind = descriptor.get_type();
-            if kind.name()? != "member_descriptor" {
-                return Err(PyTypeError::new_err(format!("{} is not a slot", name.bind(py))));
-            }
-            let kind = kind.as_ptr().cast::<ffi::PyTypeObject>();
-            // SAFETY: `kind` is the live type of a member descriptor.
-            functions = Some(unsafe {
-                (
-                    ffi::PyType_GetSlot(kind, ffi::Py_tp_descr_get),
-                    ffi::PyType_GetSlot(kind, ffi::Py_tp_descr_set),
-                )
-            });
-            descriptors.push(descriptor.unbind());
-        }
-        let (get, set) = functions
-            .filter(|(get, set)| !get.is_null() && !set.is_null())
-            .ok_or_else(|| PyTypeError::new_err("member descriptors without accessors"))?;
         Ok(Self {
+            offsets: find_slots(class, &names)?,
             class: class.clone().unbind(),
             names,
             defaults,
             message: OnceLock::new(),
-            descriptors,
-            // SAFETY: the slots of these ids hold functions of these types, and neither is null.
-            get: unsafe { std::mem::transmute::<*mut c_void, ffi::descrgetfunc>(get) },
-            // SAFETY: as above.
-            set: unsafe { std::mem::transmute::<*mut c_void, ffi::descrsetfunc>(set) },
         })
     }
 
@@ -103,36 +79,46 @@ impl Layout {
 
     /// A new instance with no field set yet.
     pub(crate) fn allocate<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        // SAFETY: the class is alive and its instances are plain slotted objects; every field is set before
-        // the instance is handed out, and an unset slot reads as AttributeError.
-        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_GenericAlloc(self.class.as_ptr().cast(), 0)) }
+        allocate(self.class.bind(py))
+    }
+
+    /// The place of a slot in an instance of this class.
+    #[inline]
+    fn slot(&self, object: &Bound<'_, PyAny>, index: usize) -> PyResult<*mut *mut ffi::PyObject> {
+        match self.offsets.get(index) {
+            Some(offset) if self.is_instance(object) => {
+                // SAFETY: the object is an instance of the class, whose instances have this slot at this offset.
+                Ok(unsafe { object.as_ptr().cast::<u8>().add(*offset) }.cast::<*mut ffi::PyObject>())
+            }
+            _ => Err(no_such_slot()),
+        }
     }
 
     /// Set one field of an instance of this class.
+    #[inline]
     pub(crate) fn set(
         &self,
         object: &Bound<'_, PyAny>,
         index: usize,
-        value: &Bound<'_, PyAny>,
+        value: Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let descriptor = self.descriptors.get(index).ok_or_else(no_such_slot)?;
-        // SAFETY: three live objects; the descriptor checks that the object is of its class.
-        let result = unsafe { (self.set)(descriptor.as_ptr(), object.as_ptr(), value.as_ptr()) };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(PyErr::fetch(object.py()))
+        let slot = self.slot(object, index)?;
+        // SAFETY: the slot is a pointer that owns a reference or is null; the new value's reference moves into it,
+        // and the old one is given up only after that.
+        unsafe {
+            let old = slot.replace(value.into_ptr());
+            drop(Bound::from_owned_ptr_or_opt(object.py(), old));
         }
+        Ok(())
     }
 
     /// Read one field of an instance of this class.
+    #[inline]
     pub(crate) fn get<'py>(&self, object: &Bound<'py, PyAny>, index: usize) -> PyResult<Bound<'py, PyAny>> {
-        let descriptor = self.descriptors.get(index).ok_or_else(no_such_slot)?;
-        // SAFETY: live objects; the descriptor checks that the object is of its class and returns a new reference.
-        unsafe {
-            let value = (self.get)(descriptor.as_ptr(), object.as_ptr(), self.class.as_ptr());
-            Bound::from_owned_ptr_or_err(object.py(), value)
-        }
+        let slot = self.slot(object, index)?;
+        // SAFETY: the slot is a pointer to a live object or null; the result has a reference of its own.
+        let value = unsafe { Bound::from_borrowed_ptr_or_opt(object.py(), slot.read()) };
+        value.ok_or_else(no_such_slot)
     }
 
     /// The value a field has when nobody sets it.
@@ -143,7 +129,7 @@ impl Layout {
     fn initialise(&self, object: &Bound<'_, PyAny>, values: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
         let py = object.py();
         for (index, default) in self.defaults.iter().enumerate() {
-            self.set(object, index, default.bind(py))?;
+            self.set(object, index, default.bind(py).clone())?;
         }
         let Some(values) = values else { return Ok(()) };
         for (key, value) in values.iter() {
@@ -160,12 +146,44 @@ impl Layout {
                     })?
                 }
             };
-            self.set(object, index, &value)?;
+            self.set(object, index, value)?;
         }
         Ok(())
     }
 }
 
+fn allocate<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the class is alive and its instances are plain slotted objects; an unset slot reads as AttributeError.
+    unsafe { Bound::from_owned_ptr_or_err(class.py(), ffi::PyType_GenericAlloc(class.as_ptr().cast(), 0)) }
+}
+
+/// Where the slots of these names are in an instance.
+fn find_slots(class: &Bound<'_, PyType>, names: &[Py<PyString>]) -> PyResult<Vec<usize>> {
+    let py = class.py();
+    let size: usize = class.getattr("__basicsize__")?.extract()?;
+    let instance = allocate(class)?;
+    let mut offsets = Vec::with_capacity(names.len());
+    for name in names {
+        let descriptor = class.getattr(name)?;
+        if descriptor.get_type().name()? != "member_descriptor" {
+            return Err(PyTypeError::new_err(format!("{} is not a slot", name.bind(py))));
+        }
+        let probe = PyList::empty(py);
+        descriptor.call_method1("__set__", (&instance, &probe))?;
+        let words = size_of::<ffi::PyObject>()..size.saturating_sub(size_of::<usize>() - 1);
+        let found = words.step_by(size_of::<usize>()).find(|offset| {
+            // SAFETY: a whole word inside the instance, behind its header; slots are aligned pointers.
+            let word = unsafe { instance.as_ptr().cast::<u8>().add(*offset).cast::<usize>().read() };
+            word == probe.as_ptr() as usize
+        });
+        offsets.push(
+            found.ok_or_else(|| PyTypeError::new_err(format!("the slot {} was not found", name.bind(py))))?,
+        );
+    }
+    Ok(offsets)
+}
+
+#[cold]
 fn no_such_slot() -> PyErr {
     PyAttributeError::new_err("no such field")
 }
