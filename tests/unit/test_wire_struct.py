@@ -16,6 +16,7 @@ from kraftlog.types import Uuid
 from kraftlog.wire import records
 from kraftlog.wire.messages.control_records import EndTxnMarker, LeaderChangeMessage
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlog.wire.messages.group_coordinator_records import ConsumerGroupMemberMetadataValue
 from kraftlog.wire.messages.headers import RequestHeader
 from kraftlog.wire.messages.metadata import MetadataRequest
 from kraftlog.wire.messages.metadata_records import TopicRecord
@@ -133,6 +134,14 @@ def test_uuids_of_a_message_are_uuids():
     decoded = TopicRecord.decode(TopicRecord(name="t", topic_id=topic_id).encode(0), 0)
     assert type(decoded.topic_id) is Uuid
     assert decoded.topic_id == topic_id
+
+
+def test_null_of_a_tagged_struct_is_written_as_kafka_does():
+    """Not one of the golden rows has it; these bytes are what Kafka 4.3.1's class gave."""
+    message = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
+    assert message.encode(0).hex() == "010101010101ffffffff0101000100"
+    assert ConsumerGroupMemberMetadataValue.decode(message.encode(0), 0) == message
+    assert ConsumerGroupMemberMetadataValue().encode(0).hex() == "010101010101ffffffff0100"
 
 
 # --- bounds that are ours ---
