@@ -8,6 +8,7 @@ coordinator record   key: int16 type, body in version 0; value: int16 version, b
 from __future__ import annotations
 
 import struct
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ CONTROL_RECORDS: Mapping[int, str] = {
 CONTROL_TYPES: Mapping[str, int] = {name: kind for kind, name in CONTROL_RECORDS.items() if kind >= 2}
 
 
+@cache
 def _message_class(module: str, name: str) -> Any:
     return getattr(import_module(f"kraftlog.wire.messages.{module}"), name)
 
