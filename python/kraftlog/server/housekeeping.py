@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 REMOVE_DELETED_INTERVAL_MS = 10_000
 
+Checkpoints = dict[Path, dict[TopicPartition, int]]
+
 
 class Housekeeping:
     """Timers on the node's loop; the file work runs on its background thread."""
@@ -35,7 +37,7 @@ class Housekeeping:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._written: dict[Path, dict[TopicPartition, int]] = {}
+        self._written: Checkpoints = {}
         self._is_stopped = False
 
     def start(self) -> None:
@@ -102,33 +104,39 @@ class Housekeeping:
     def _checkpoint_log_starts(self) -> None:
         self._node.run_in_background(self._write, self._log_starts())
 
-    def _high_watermarks(self) -> dict[Path, dict[TopicPartition, int]]:
+    def _high_watermarks(self) -> Checkpoints:
         return self._collect(REPLICATION_OFFSET_CHECKPOINT, lambda one: one.high_watermark)
 
-    def _recovery_points(self) -> dict[Path, dict[TopicPartition, int]]:
+    def _recovery_points(self) -> Checkpoints:
         return self._collect(RECOVERY_POINT_CHECKPOINT, lambda one: one.log.recovery_point)
 
-    def _log_starts(self) -> dict[Path, dict[TopicPartition, int]]:
-        """Only where the start is not simply the first segment's, as Kafka does it."""
-        collected = self._collect(LOG_START_OFFSET_CHECKPOINT, lambda one: one.log.log_start_offset)
-        return {
-            path: {key: offset for key, offset in offsets.items() if offset > 0} for path, offsets in collected.items()
-        }
+    def _log_starts(self) -> Checkpoints:
+        """Only where the log does not simply start with its first segment, as Kafka does it."""
+        return self._collect(LOG_START_OFFSET_CHECKPOINT, _explicit_log_start)
 
-    def _collect(self, name: str, offset_of: Callable[[Partition], int]) -> dict[Path, dict[TopicPartition, int]]:
-        offsets: dict[Path, dict[TopicPartition, int]] = {
+    def _collect(self, name: str, offset_of: Callable[[Partition], int | None]) -> Checkpoints:
+        offsets: Checkpoints = {
             log_dir.path / name: {} for log_dir in self._node.log_dirs if log_dir.path in self._node.config.log_dirs
         }
         for partition in self._node.partitions:
-            offsets[partition.log_dir.path / name][partition.topic_partition] = offset_of(partition)
+            offset = offset_of(partition)
+            if offset is not None:
+                offsets[partition.log_dir.path / name][partition.topic_partition] = offset
         return offsets
 
-    def _write(self, collected: dict[Path, dict[TopicPartition, int]]) -> None:
+    def _write(self, collected: Checkpoints) -> None:
         for path, offsets in collected.items():
             if self._written.get(path) == offsets:
                 continue
             write_offset_checkpoint(path, offsets)
             self._written[path] = offsets
+
+
+def _explicit_log_start(partition: Partition) -> int | None:
+    log_start_offset = partition.log.log_start_offset
+    if log_start_offset == 0 or log_start_offset == partition.log.segments()[0].base_offset:
+        return None
+    return log_start_offset
 
 
 def _delete_old_segments(partition: Partition, now_ms: int, high_watermark: int) -> None:

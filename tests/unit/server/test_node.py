@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from kraftlog.server.config import ConfigError, NodeConfig
 from kraftlog.server.node import Node, StartError
 from kraftlog.server.standalone import format_when_needed, standalone_properties
 from kraftlog.wire.messages.fetch import FetchRequest
+from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlog.wire.messages.produce import ProduceRequest
 from raw_client import RawClient
 
@@ -358,3 +361,58 @@ def test_stop_answers_what_is_in_flight_and_ends_long_polls():
     assert client.is_closed_by_peer()
     client.sock.close()
     produce_sock.sock.close()
+
+
+def wait_until(condition, *, timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)
+
+
+def test_retention_by_size_moves_the_start_and_removes_files(tmp_path):
+    with kraftlog.Broker(tmp_path, log_retention_check_interval_ms=50, log_initial_task_delay_ms=0) as broker:
+        settings = {"segment.bytes": 1 << 20, "retention.bytes": 1 << 20, "file.delete.delay.ms": 0}
+        broker.create_topic("t", config=settings)
+        with RawClient(broker.bootstrap_servers) as client:
+            for _ in range(40):
+                produce(client, "t", random.Random(1).randbytes(100_000))
+        log = broker._embedded.running.partitions.get_by_name("t", 0).log
+        wait_until(lambda: log.log_start_offset > 0)
+        wait_until(lambda: log.size_bytes < 3 << 20)
+        start = log.log_start_offset
+    with kraftlog.Broker(tmp_path) as broker:
+        assert broker._embedded.running.partitions.get_by_name("t", 0).log.log_start_offset == start
+
+
+def test_checkpoints_are_written_while_the_node_runs(tmp_path):
+    with kraftlog.Broker(
+        tmp_path, replica_high_watermark_checkpoint_interval_ms=20, log_flush_offset_checkpoint_interval_ms=20
+    ) as broker:
+        broker.create_topic("t")
+        with RawClient(broker.bootstrap_servers) as client:
+            produce(client, "t", b"a")
+        for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+            path = tmp_path / name
+            wait_until(lambda path=path: path.exists() and path.read_text() == "0\n1\nt 0 1\n")
+
+
+def test_topic_settings_take_effect_while_the_node_runs():
+    with kraftlog.Broker() as broker:
+        broker.create_topic("t")
+        partition = broker._embedded.running.partitions.get_by_name("t", 0)
+        assert partition.config.cleanup_policy == {"delete"}
+        with RawClient(broker.bootstrap_servers) as client:
+            change = IncrementalAlterConfigsRequest.AlterableConfig(
+                name="max.message.bytes", config_operation=0, value="100"
+            )
+            resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+                resource_type=2, resource_name="t", configs=[change]
+            )
+            client.call(IncrementalAlterConfigsRequest(resources=[resource]))
+            assert produce_error(client, "t") == 0
+            records = encode_batch([(1000, None, b"x" * 100, [])])
+            data = ProduceRequest.PartitionProduceData(index=0, records=records)
+            topic_data = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+            answer = client.call(ProduceRequest(acks=1, timeout_ms=5000, topic_data=[topic_data]), 11)
+            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
