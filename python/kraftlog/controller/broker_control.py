@@ -157,7 +157,7 @@ class BrokerControl:
             )
         records = self._without_broker(broker.broker_id)
         records.append((UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch), 0))
-        return ControllerResult(UnregisterBrokerResponse(error_message=None), records)
+        return ControllerResult(UnregisterBrokerResponse(error_message=None), records, is_atomic=False)
 
     def register_controller(
         self, request: ControllerRegistrationRequest
@@ -225,7 +225,8 @@ class BrokerControl:
             records, fenced = self._unfence(broker), False
         records += self._cordoned(broker, request)
         response = BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=fenced, should_shut_down=shut_down)
-        return ControllerResult(response, records)
+        # Each of the records stands for itself: a broker may have more partitions than one batch holds.
+        return ControllerResult(response, records, is_atomic=False)
 
     def _cordoned(self, broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[VersionedRecord]:
         wanted = request.cordoned_log_dirs

@@ -20,7 +20,7 @@ class ControllerResult(Generic[T_co]):
     Args:
         response: The answer; it holds only if all of ``records`` are committed.
         records: Metadata records with the version each is written in; may be empty.
-        is_atomic: Whether they have to go into one batch.
+        is_atomic: Whether they have to go into one batch; else they may be committed in several, in order.
     """
 
     response: T_co

@@ -323,7 +323,7 @@ class TopicControl:
             else:
                 records.append((RemoveTopicRecord(topic_id=topic.topic_id), 0))
             results.append(result)
-        return ControllerResult(DeleteTopicsResponse(responses=tuple(results)), records)
+        return ControllerResult(DeleteTopicsResponse(responses=tuple(results)), records, is_atomic=False)
 
     def _topic_to_delete(
         self, state: DeleteTopicsRequest.DeleteTopicState, by_name: Mapping[str, int], by_id: Mapping[Uuid, int]

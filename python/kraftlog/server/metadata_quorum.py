@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from kraftlog.controller import ControllerConfig, ControllerCore, ControllerResult, MetadataDelta, MetadataImage
@@ -46,6 +46,7 @@ from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME
 from kraftlog.types import ElectionState, Epoch, NodeId, Offset, ReplicaKey, Uuid
 from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
 from kraftlog.wire.records import encode_metadata_record
+from kraftlog.wire.struct import Message
 
 if TYPE_CHECKING:
     from kraftlog.server.node import Node
@@ -60,6 +61,22 @@ MetadataListener = Callable[[MetadataImage, MetadataDelta], None]
 
 _BATCH_OVERHEAD_BYTES = 64
 _RECORD_OVERHEAD_BYTES = 24
+_MAX_RECORDS_PER_BATCH = 10_000
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records that are proposed together, decoded and encoded."""
+
+    records: list[VersionedRecord] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+    size_bytes: int = _BATCH_OVERHEAD_BYTES
+
+    def add(self, record: Message, version: int, value: bytes, size_bytes: int) -> None:
+        """Take one more."""
+        self.records.append((record, version))
+        self.values.append(value)
+        self.size_bytes += size_bytes
 
 
 @dataclass(slots=True)
@@ -354,46 +371,55 @@ class MetadataQuorum:
             return
         try:
             result = operation(self._controller, self._wall_ms())
-            values = [encode_metadata_record(record, version) for record, version in result.records]
-            self._check_batch_size(values)
+            batches = self._to_batches(result)
         except KraftlogError as error:
             future.set_exception(error)
             return
-        self._propose(values, result, future)
+        self._propose(batches, result.response, future)
 
-    def _check_batch_size(self, values: Sequence[bytes]) -> None:
-        size_bytes = _BATCH_OVERHEAD_BYTES + sum(len(value) + _RECORD_OVERHEAD_BYTES for value in values)
-        if size_bytes > self._log.config.max_batch_bytes:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"The operation needs {len(values)} metadata records of together {size_bytes} bytes; one batch holds"
-                f" {self._log.config.max_batch_bytes}",
+    def _to_batches(self, result: ControllerResult[Any]) -> list[_Batch]:
+        """Encode the records: into one batch when they belong together, else into as many as their size asks for.
+
+        Raises:
+            KafkaError: POLICY_VIOLATION; what belongs together is larger than a batch may be.
+        """
+        batches: list[_Batch] = []
+        limit_bytes = self._log.config.max_batch_bytes
+        for record, version in result.records:
+            value = encode_metadata_record(record, version)
+            size_bytes = len(value) + _RECORD_OVERHEAD_BYTES
+            is_full = bool(batches) and (
+                batches[-1].size_bytes + size_bytes > limit_bytes or len(batches[-1].values) == _MAX_RECORDS_PER_BATCH
             )
+            if is_full and result.is_atomic and batches[-1].size_bytes + size_bytes > limit_bytes:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"The operation needs {len(result.records)} metadata records at once, more than the {limit_bytes}"
+                    " bytes one batch holds",
+                )
+            if not batches or (is_full and not result.is_atomic):
+                batches.append(_Batch())
+            batches[-1].add(record, version, value, size_bytes)
+        return batches
 
-    def _propose(self, values: list[bytes], result: ControllerResult[Any], future: asyncio.Future[Any]) -> None:
-        if not values:
+    def _propose(self, batches: Sequence[_Batch], response: object, future: asyncio.Future[Any]) -> None:
+        if not batches:
             # What it read may not be committed yet: its answer waits for that.
             if self._pending:
                 last = self._pending[-1]
                 self._pending.append(
-                    _Pending(last.last_offset, last.epoch, last.timestamp_ms, future=future, response=result.response)
+                    _Pending(last.last_offset, last.epoch, last.timestamp_ms, future=future, response=response)
                 )
             else:
-                future.set_result(result.response)
+                future.set_result(response)
             return
-        last_offset = self._raft.propose(values, self._clock_ms())
-        self._controller.apply(result.records, last_offset=last_offset, epoch=self._raft.epoch)
-        self._pending.append(
-            _Pending(
-                last_offset,
-                self._raft.epoch,
-                self._wall_ms(),
-                size_bytes=sum(map(len, values)),
-                records=result.records,
-                future=future,
-                response=result.response,
+        for batch in batches:
+            last_offset = self._raft.propose(batch.values, self._clock_ms())
+            self._controller.apply(batch.records, last_offset=last_offset, epoch=self._raft.epoch)
+            self._pending.append(
+                _Pending(last_offset, self._raft.epoch, self._wall_ms(), batch.size_bytes, batch.records)
             )
-        )
+        self._pending[-1].future, self._pending[-1].response = future, response
 
     # Effects
 
@@ -456,9 +482,7 @@ class MetadataQuorum:
             read_bootstrap(self._node.config.metadata_log_dir).records if self._controller.image.is_empty else ()
         )
         result = self._controller.activate(bootstrap)
-        values = [encode_metadata_record(record, version) for record, version in result.records]
-        if values:
-            self._propose(values, result, self._loop.create_future())
+        self._propose(self._to_batches(result), None, self._loop.create_future())
 
     def _start_flush(self) -> None:
         if self._flush_task is None and self._flush_wanted and self.failure is None:

@@ -139,6 +139,21 @@ def test_operation_larger_than_a_batch_is_refused_and_leaves_nothing(path):
     asyncio.run(run())
 
 
+def test_shutdown_of_a_broker_with_more_partitions_than_a_batch_holds_is_split(path):
+    async def run():
+        quorum = await started(path, **{"internal.metadata.max.batch.size.in.bytes": "20000"})
+        epoch = await register_broker(quorum)
+        for index in range(5):
+            await create_topic(quorum, f"t{index}", 100)
+        await heartbeat(quorum, epoch, want_shut_down=True)
+        partitions = [one for topic in quorum.image.topics for one in topic.partitions.values()]
+        assert {partition.leader for partition in partitions} == {-1}
+        assert (await heartbeat(quorum, epoch, want_shut_down=True)).should_shut_down
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
 @pytest.mark.spec("ELEC-10", "DISK-31")
 @pytest.mark.parametrize("torn_bytes", [0, 1, 40, 73])
 def test_restart_after_a_crash_keeps_everything_acknowledged(path, tmp_path, torn_bytes):
