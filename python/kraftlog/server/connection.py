@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 # Requests of one connection that may wait for their answer at once (Kafka's own broker takes one at a time).
 MAX_IN_FLIGHT = 64
+# And the bytes of their frames, which a batch that waits to be appended holds.
+MAX_IN_FLIGHT_BYTES = 32 * 1024 * 1024
 # Waits nobody but the connection is interested in; others, such as a commit, go on when the client is gone.
 LONG_POLL_KEYS = frozenset({1})
 ANONYMOUS = "User:ANONYMOUS"
@@ -45,6 +47,7 @@ class Connection:
         "_is_stopping",
         "_on_lost",
         "_pending",
+        "_pending_bytes",
         "_writing_paused",
         "client_host",
         "client_software_name",
@@ -85,6 +88,7 @@ class Connection:
         self.last_active = loop.time()
         self._on_lost = on_lost
         self._pending: deque[PendingResponse] = deque()
+        self._pending_bytes = 0
         self._backlog: deque[Frame] = deque()
         self._writing_paused = False
         self._is_stopping = False
@@ -111,6 +115,10 @@ class Connection:
         """Whether a response is being made or sent that is not a long poll."""
         return self.transport.unsent_bytes > 0 or any(one.api_key not in LONG_POLL_KEYS for one in self._pending)
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self._pending) >= MAX_IN_FLIGHT or self._pending_bytes >= MAX_IN_FLIGHT_BYTES
+
     def stop_reading(self) -> None:
         """Take no more requests; what is pending is still answered."""
         self._is_stopping = True
@@ -126,7 +134,7 @@ class Connection:
             return
         outputs: list[Output] = []
         for index, frame in enumerate(frames):
-            if len(self._pending) >= MAX_IN_FLIGHT:
+            if self._is_full:
                 self._backlog.extend(frames[index:])
                 self.transport.pause_reading()
                 break
@@ -147,6 +155,8 @@ class Connection:
         if answer is None:
             return True
         if isinstance(answer, PendingResponse):
+            answer.frame_bytes = len(frame)
+            self._pending_bytes += answer.frame_bytes
             self._pending.append(answer)
             answer.future.add_done_callback(lambda _: self._completed(answer))
             return True
@@ -168,13 +178,13 @@ class Connection:
             ready: list[Output] = []
             while self._pending and (known := self._pending[0].outputs) is not None:
                 ready.extend(known)
-                self._pending.popleft()
+                self._pending_bytes -= self._pending.popleft().frame_bytes
             self.last_active = self.loop.time()
             self.transport.write(ready)
             self._drain_backlog()
 
     def _drain_backlog(self) -> None:
-        while self._backlog and not self._writing_paused and len(self._pending) < MAX_IN_FLIGHT:
+        while self._backlog and not self._writing_paused and not self._is_full:
             outputs: list[Output] = []
             if not self._handle(self._backlog.popleft(), outputs):
                 return

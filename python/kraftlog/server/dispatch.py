@@ -40,13 +40,14 @@ class CloseConnection:
 class PendingResponse:
     """A request whose response is still to come, in the connection's order of responses."""
 
-    __slots__ = ("api_key", "api_version", "correlation_id", "future", "outputs")
+    __slots__ = ("api_key", "api_version", "correlation_id", "frame_bytes", "future", "outputs")
 
     def __init__(self, future: asyncio.Future[Any], context: RequestContext) -> None:
         self.future = future
         self.api_key = context.api_key
         self.api_version = context.api_version
         self.correlation_id = context.correlation_id
+        self.frame_bytes = 0
         self.outputs: list[Output] | None = None
 
     @classmethod
@@ -54,6 +55,7 @@ class PendingResponse:
         """A response that is known but has to wait for its turn."""
         pending = cls.__new__(cls)
         pending.api_key = -1
+        pending.frame_bytes = 0
         pending.outputs = outputs
         return pending
 

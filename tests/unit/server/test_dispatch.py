@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from kraftlog.server import dispatch
-from kraftlog.server.connection import MAX_IN_FLIGHT, Connection
+from kraftlog.server.connection import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Connection
 from kraftlog.server.dispatch import Dispatcher
 from kraftlog.server.framing import FrameReader
 from kraftlog.wire.frame import decode_response, encode_request
@@ -206,6 +206,33 @@ def test_pending_requests_are_bounded_and_reading_goes_on_after(monkeypatch):
             assert correlation_id == index
 
     run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch)
+
+
+def test_bytes_of_pending_requests_are_bounded(monkeypatch):
+    futures = []
+
+    def handle(node, context, request):
+        futures.append(node.loop.create_future())
+        return futures[-1]
+
+    def large_request(correlation_id):
+        topics = [ListOffsetsRequest.ListOffsetsTopic(name="x" * 30000) for _ in range(20)]
+        return encode_request(2, 10, correlation_id, "c", ListOffsetsRequest(topics=topics))
+
+    async def scenario(peer):
+        count = MAX_IN_FLIGHT_BYTES // 600_000 + 5
+        sending = asyncio.create_task(peer.send(*(large_request(one) for one in range(count))))
+        for index in range(count):
+            while len(futures) <= index:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            if index == 0:
+                await asyncio.sleep(0.2)
+                assert MAX_IN_FLIGHT_BYTES // 600_000 <= len(futures) < count
+            futures[index].set_result(ListOffsetsResponse())
+            assert decode_response(2, 10, await peer.receive())[0] == index
+        await sending
+
+    run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch, max_frame_bytes=1 << 20)
 
 
 def test_peer_that_does_not_read_stops_being_served(monkeypatch):
