@@ -805,6 +805,13 @@ def plan_splits(
         segment now. A part is read by its offsets, since compaction may swap the file meanwhile.
     """
 
+def decompressed_size(data: Buffer) -> int:
+    """Bytes that the records of whole batches take uncompressed: each is decompressed and nothing else.
+
+    Raises:
+        CorruptRecordError: A batch does not decompress.
+    """
+
 @final
 class JsonDump:
     """Batches or records of a log or checkpoint file as JSON lines, some at a time.

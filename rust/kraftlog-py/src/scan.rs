@@ -8,6 +8,7 @@ use kraftlog_log::batch::next_batch;
 use kraftlog_log::columns::{
     BatchCursor, BinaryType, ColumnOptions, ColumnsDecoder, Progress, TimestampUnit,
 };
+
 use kraftlog_log::scan::{self, PartitionScan};
 use kraftlog_log::{Error, Result};
 use pyo3::buffer::PyUntypedBuffer;
@@ -296,6 +297,20 @@ fn plan_splits(
         .collect())
 }
 
+#[pyfunction]
+fn decompressed_size(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let buffer = arrow_buffer(data)?;
+    let size = py.detach(move || {
+        let (mut scratch, mut position, mut size) = (Vec::new(), 0, 0);
+        while let Some(batch) = next_batch(&buffer, position)? {
+            size += batch.uncompressed_body(kraftlog_log::compression::Bound::DEFAULT, &mut scratch)?.len();
+            position += batch.bytes().len();
+        }
+        Ok(size)
+    });
+    Ok(size.map_err(PyLogError)?)
+}
+
 /// The lines of a file, some at a time.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 struct JsonDump(Mutex<JsonState>);
@@ -346,6 +361,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(list_segments, m)?)?;
     m.add_function(wrap_pyfunction!(log_end_offset, m)?)?;
     m.add_function(wrap_pyfunction!(plan_splits, m)?)?;
+    m.add_function(wrap_pyfunction!(decompressed_size, m)?)?;
     m.add_class::<JsonDump>()?;
     Ok(())
 }
