@@ -25,7 +25,8 @@ from kraftlog.features import (
 )
 from kraftlog.storage.dynamic_voter import DynamicVoter, parse_dynamic_voters
 from kraftlog.storage.format import FormatError, Formatter
-from kraftlog.storage.meta_properties import MetaProperties, parse_properties, random_uuid, read_meta_properties
+from kraftlog.storage.meta_properties import MetaProperties, random_uuid, read_meta_properties
+from kraftlog.storage.properties import parse_properties
 from kraftlog.types import NodeId, Uuid
 from kraftlog.wire.messages.metadata_records import UserScramCredentialRecord
 

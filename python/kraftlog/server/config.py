@@ -11,7 +11,7 @@ from typing import Self
 from kraftlog.config_table import ConfigValue, broker_config, parse_value
 from kraftlog.errors import KafkaError
 from kraftlog.server.listener import DEFAULT_BIND_HOST, ConfigError, EndPoint, parse_end_points, parse_protocol_map
-from kraftlog.server.properties import parse_properties
+from kraftlog.storage.properties import PropertiesError, parse_properties
 
 __all__ = ["ConfigError", "ConfigValue", "NodeConfig"]
 
@@ -66,7 +66,11 @@ class NodeConfig:
         except OSError as error:
             msg = f"cannot read {path}: {error.strerror}"
             raise ConfigError(msg) from error
-        properties = parse_properties(text)
+        try:
+            properties = parse_properties(text)
+        except PropertiesError as error:
+            msg = f"{path}: {error}"
+            raise ConfigError(msg) from error
         properties.update(parse_overrides(overrides))
         return cls(properties)
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from kraftlog.errors import LogError
 from kraftlog.storage.atomic_file import replace_file
+from kraftlog.storage.properties import PropertiesError, parse_properties
 from kraftlog.types import NodeId, Uuid
 
 __all__ = [
     "META_PROPERTIES_NAME",
     "MetaProperties",
-    "parse_properties",
     "random_uuid",
     "read_meta_properties",
     "write_meta_properties",
@@ -67,70 +67,6 @@ class MetaProperties:
         return f"{{{pairs}}}"
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    """Read a Java properties text: comments, ``=``, ``:`` or blank separators, escapes and continued lines."""
-    result: dict[str, str] = {}
-    for line in _logical_lines(text):
-        key_end = len(line)
-        index = 0
-        while index < len(line):
-            if line[index] == "\\":
-                index += 2
-                continue
-            if line[index] in "=: \t\f":
-                key_end = index
-                break
-            index += 1
-        rest = line[key_end:].lstrip(" \t\f")
-        if rest[:1] in ("=", ":"):
-            rest = rest[1:].lstrip(" \t\f")
-        result[_unescape(line[:key_end])] = _unescape(rest)
-    return result
-
-
-def _logical_lines(text: str) -> list[str]:
-    lines: list[str] = []
-    pending = ""
-    continued = False
-    for raw in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        line = raw.lstrip(" \t\f")
-        if not continued and (not line or line[0] in "#!"):
-            continue
-        trailing = len(line) - len(line.rstrip("\\"))
-        continued = trailing % 2 == 1
-        pending += line[:-1] if continued else line
-        if not continued:
-            lines.append(pending)
-            pending = ""
-    if pending:
-        lines.append(pending)
-    return lines
-
-
-_UNESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    result: list[str] = []
-    index = 0
-    while index < len(text):
-        char = text[index]
-        index += 1
-        if char != "\\" or index >= len(text):
-            result.append(char)
-            continue
-        char = text[index]
-        index += 1
-        if char == "u":
-            result.append(chr(int(text[index : index + 4], 16)))
-            index += 4
-        else:
-            result.append(_UNESCAPED.get(char, char))
-    return "".join(result)
-
-
 def _escape(text: str, *, is_key: bool) -> str:
     result: list[str] = []
     for position, char in enumerate(text):
@@ -161,6 +97,9 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
         properties = parse_properties(path.read_text("latin-1"))
     except FileNotFoundError:
         return None
+    except PropertiesError as error:
+        msg = f"{path}: {error}"
+        raise LogError(msg) from error
     try:
         version = int(properties.pop("version", "0"))
         if version not in (0, 1):

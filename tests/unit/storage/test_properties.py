@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraftlog.server.properties import PropertiesError, parse_properties
+from kraftlog.storage.properties import PropertiesError, parse_properties
 
 
 @pytest.mark.parametrize(
