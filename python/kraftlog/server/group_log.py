@@ -21,7 +21,7 @@ from kraftlog.wire.records import (
 if TYPE_CHECKING:
     from kraftlog._kraftlog import Log
 
-__all__ = ["GroupRecordReader", "encode_group_records", "read_group_records"]
+__all__ = ["GroupRecordReader", "decode_group_record", "encode_group_records", "read_group_records"]
 
 READ_BYTES = 1024 * 1024
 COMMIT_MARKER = 1
@@ -63,25 +63,25 @@ class GroupRecordReader:
                 continue
             target = self._transactions.setdefault(batch.producer_id, []) if batch.is_transactional else records
             for _, _, key, value, _ in batch.records():
-                record = None if key is None else _decode(key, value)
-                if record is not None:
-                    target.append(record)
+                target.extend(decode_group_record(key, value))
         return records, next_offset
 
 
-def _decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """One record; None for a kind of key nobody here knows."""
+def decode_group_record(key: bytes | None, value: bytes | None) -> list[GroupRecord]:
+    """One record in a list; nothing for a kind of key nobody here knows."""
+    if key is None:
+        return []
     kind, decoded_key = decode_coordinator_key("group", key)
     if isinstance(decoded_key, LegacyOffsetCommitKey):
         # Key version 0, of Kafka 0.8: the same fields, and values in the versions that those of key version 1 have.
         kind = OffsetCommitKey.API_KEY
         decoded_key = OffsetCommitKey(group=decoded_key.group, topic=decoded_key.topic, partition=decoded_key.partition)
     if decoded_key is None:
-        return None
+        return []
     if value is None:
-        return GroupRecord(decoded_key, None)
+        return [GroupRecord(decoded_key, None)]
     version, decoded_value = decode_coordinator_value("group", kind, value)
-    return GroupRecord(decoded_key, decoded_value, version)
+    return [GroupRecord(decoded_key, decoded_value, version)]
 
 
 async def read_group_records(loop: asyncio.AbstractEventLoop, log: Log) -> AsyncIterator[list[GroupRecord]]:

@@ -135,6 +135,11 @@ class MetadataQuorum:
         return self._is_open and self._raft.is_leader
 
     @property
+    def kraft_version(self) -> int:
+        """The level of kraft.version, which the raft layer keeps apart from the image's features."""
+        return self._raft.kraft_version
+
+    @property
     def leader_epoch(self) -> int:
         """The current epoch."""
         return self._raft.epoch

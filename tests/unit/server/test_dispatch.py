@@ -49,7 +49,7 @@ class Peer:
 def run(scenario, *, handlers=None, monkeypatch=None, listener="broker", max_frame_bytes=1000):
     async def main():
         loop = asyncio.get_running_loop()
-        node = SimpleNamespace(metadata=SimpleNamespace(image=SimpleNamespace(offset=9, features=FEATURES)))
+        node = SimpleNamespace(metadata=SimpleNamespace(kraft_version=1, image=SimpleNamespace(offset=9, features=FEATURES)))
         node.loop = loop
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -97,7 +97,7 @@ def test_api_versions_lists_what_is_served(version):
         finalized = {one.name: one.max_version_level for one in response.finalized_features}
         if version >= 3:
             assert response.finalized_features_epoch == 9
-            assert finalized == {"metadata.version": 30, "group.version": 1}
+            assert finalized == {"metadata.version": 30, "group.version": 1, "kraft.version": 1}
             assert ("kraft.version" in supported) == (version >= 4)
             assert "metadata.version" in supported
 

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kraftlog.errors import ErrorCode
+from kraftlog.features import KRAFT_VERSION
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
         finalized_features_epoch=image.offset,
         finalized_features=[
             ApiVersionsResponse.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in image.features.items()
+            for name, level in {**image.features, KRAFT_VERSION: node.metadata.kraft_version}.items()
             if level > 0
         ],
     )

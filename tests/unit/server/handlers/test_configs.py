@@ -1,0 +1,189 @@
+"""Settings through a live node: altered, described with their sources, refused."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from raw_client import RawClient
+
+import kraftlog
+from kraftlog.controller.config_image import ConfigResourceType
+from kraftlog.errors import ErrorCode
+from kraftlog.server.config_view import ConfigSource
+from kraftlog.wire.messages.alter_configs import AlterConfigsRequest
+from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest
+from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kraftlog.wire.messages.list_config_resources import ListConfigResourcesRequest
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    config = {"node.id": "1", "log.retention.hours": "2", "ssl.keystore.password": "secret"}
+    with kraftlog.Broker(tmp_path_factory.mktemp("data"), config=config) as one:
+        one.create_topic("t", partitions=1)
+        one.create_topic("other", partitions=1)
+        yield one
+
+
+@pytest.fixture
+def client(broker):
+    with RawClient(broker.bootstrap_servers) as one:
+        yield one
+
+
+def describe(client, kind, name, *keys, version=4, synonyms=True):
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms)
+    (result,) = client.call(request, version).results
+    return result
+
+
+def alter(client, kind, name, *changes, validate_only=False):
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            IncrementalAlterConfigsRequest.AlterableConfig(name=key, config_operation=operation, value=value)
+            for key, operation, value in changes
+        ],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    (result,) = client.call(request).responses
+    return result.error_code, result.error_message
+
+
+def entry(client, kind, name, key):
+    (one,) = describe(client, kind, name, key).configs
+    return one
+
+
+def test_topic_setting_hides_the_brokers_and_shows_it_as_synonym(client):
+    assert alter(client, TOPIC, "t", ("retention.ms", SET, "1234")) == (ErrorCode.NONE, None)
+    one = entry(client, TOPIC, "t", "retention.ms")
+    assert (one.value, one.config_source) == ("1234", ConfigSource.TOPIC)
+    assert alter(client, TOPIC, "t", ("retention.ms", DELETE, None)) == (ErrorCode.NONE, None)
+    # Kafka names only log.retention.ms behind retention.ms, so the hours that are in force have no synonym.
+    one = entry(client, TOPIC, "t", "retention.ms")
+    assert one.value == "7200000"
+
+
+def test_list_setting_is_appended_to_and_subtracted_from(client):
+    assert alter(client, TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == (ErrorCode.NONE, None)
+    assert entry(client, TOPIC, "t", "cleanup.policy").value == "delete,compact"
+    assert alter(client, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")) == (ErrorCode.NONE, None)
+    assert entry(client, TOPIC, "t", "cleanup.policy").value == "compact"
+    code, message = alter(client, TOPIC, "t", ("retention.ms", APPEND, "1"))
+    assert code == ErrorCode.INVALID_CONFIG
+    assert "not LIST" in message
+
+
+def test_cluster_wide_default_reaches_topics_and_broker(client):
+    assert alter(client, BROKER, "", ("message.max.bytes", SET, "2000000")) == (ErrorCode.NONE, None)
+    one = entry(client, TOPIC, "other", "max.message.bytes")
+    assert (one.value, one.config_source) == ("2000000", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    (listed,) = describe(client, BROKER, "", "message.max.bytes").configs
+    assert listed.value == "2000000"
+    assert alter(client, BROKER, "1", ("message.max.bytes", SET, "3000000")) == (ErrorCode.NONE, None)
+    one = entry(client, BROKER, "1", "message.max.bytes")
+    assert [(synonym.value, synonym.source) for synonym in one.synonyms] == [
+        ("3000000", ConfigSource.DYNAMIC_BROKER),
+        ("2000000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ("1048588", ConfigSource.DEFAULT),
+    ]
+
+
+def test_broker_settings_say_what_is_fixed_and_hide_what_is_secret(client):
+    assert entry(client, BROKER, "1", "node.id").read_only
+    assert not entry(client, BROKER, "1", "log.cleaner.threads").read_only
+    secret = entry(client, BROKER, "1", "ssl.keystore.password")
+    assert (secret.value, secret.is_sensitive) == (None, True)
+    assert all(synonym.value is None for synonym in secret.synonyms)
+    assert entry(client, BROKER, "1", "log.retention.hours").config_source == ConfigSource.STATIC_BROKER
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_describe_configs_every_version(client, version):
+    result = describe(client, TOPIC, "t", version=version, synonyms=False)
+    names = [one.name for one in result.configs]
+    assert names == sorted(names)
+    assert len(names) == 33
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code", "message"),
+    [
+        (TOPIC, "nosuch", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ""),
+        (TOPIC, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid"),
+        (BROKER, "7", ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1 or empty string, but received 7"),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST, "Broker id must be an integer, but it is: x"),
+        (ConfigResourceType.BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST, "Broker id must not be empty"),
+        (ConfigResourceType.GROUP, "", ErrorCode.INVALID_REQUEST, "Group name must not be empty"),
+        (77, "x", ErrorCode.INVALID_REQUEST, "Unsupported resource type: 77"),
+    ],
+)
+def test_describe_configs_refuses_what_is_not_there(client, kind, name, code, message):
+    result = describe(client, kind, name)
+    assert result.error_code == code
+    assert message in result.error_message
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "code", "message"),
+    [
+        (TOPIC, "t", ("retention.ms", SET, "x"), ErrorCode.INVALID_CONFIG, "Not a number of type LONG"),
+        (TOPIC, "nosuch", ("retention.ms", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "does not exist"),
+        (BROKER, "1", ("node.id", SET, "2"), ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically"),
+        (BROKER, "9", ("num.io.threads", SET, "2"), ErrorCode.INVALID_REQUEST, "expected 1, but received 9"),
+        (ConfigResourceType.BROKER_LOGGER, "1", ("no.such", SET, "INFO"), ErrorCode.INVALID_CONFIG, "does not exist"),
+        (ConfigResourceType.BROKER_LOGGER, "1", ("root", SET, "LOUD"), ErrorCode.INVALID_CONFIG, "DEBUG, ERROR, FATAL"),
+        (ConfigResourceType.BROKER_LOGGER, "1", ("root", APPEND, "INFO"), ErrorCode.INVALID_REQUEST, "APPEND"),
+    ],
+)
+def test_incremental_alter_configs_refuses_what_kafka_refuses(client, kind, name, change, code, message):
+    found_code, found_message = alter(client, kind, name, change)
+    assert found_code == code
+    assert message in found_message
+
+
+def test_a_resource_named_twice_is_refused_twice(client):
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=TOPIC, resource_name="t")
+    responses = client.call(IncrementalAlterConfigsRequest(resources=[resource, resource])).responses
+    assert [one.error_code for one in responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_logger_levels_are_those_of_this_process(client):
+    name = "kraftlog.server.dispatch"
+    kind = ConfigResourceType.BROKER_LOGGER
+    try:
+        assert alter(client, kind, "1", (name, SET, "DEBUG")) == (ErrorCode.NONE, None)
+        assert logging.getLogger(name).level == logging.DEBUG
+        assert entry(client, kind, "1", name).value == "DEBUG"
+    finally:
+        assert alter(client, kind, "1", (name, DELETE, None)) == (ErrorCode.NONE, None)
+    assert logging.getLogger(name).level == logging.NOTSET
+
+
+def test_alter_configs_replaces_everything(client):
+    assert alter(client, TOPIC, "other", ("retention.ms", SET, "5"), ("segment.ms", SET, "600000"))[0] == 0
+    resource = AlterConfigsRequest.AlterConfigsResource(
+        resource_type=TOPIC,
+        resource_name="other",
+        configs=[AlterConfigsRequest.AlterableConfig(name="segment.ms", value="700000")],
+    )
+    (result,) = client.call(AlterConfigsRequest(resources=[resource])).responses
+    assert result.error_code == ErrorCode.NONE
+    assert entry(client, TOPIC, "other", "segment.ms").value == "700000"
+    assert entry(client, TOPIC, "other", "retention.ms").config_source != ConfigSource.TOPIC
+
+
+def test_list_config_resources(client):
+    found = client.call(ListConfigResourcesRequest(), 1).config_resources
+    assert (TOPIC, "t") in {(one.resource_type, one.resource_name) for one in found}
+    assert client.call(ListConfigResourcesRequest(), 0).config_resources == ()
+    assert client.call(ListConfigResourcesRequest(resource_types=[99]), 1).error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -1,0 +1,323 @@
+"""Groups through a live node: finding the coordinator, members, offsets, and what a restart keeps."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from raw_client import RawClient
+
+import kraftlog
+from kraftlog.errors import ErrorCode
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.delete_groups import DeleteGroupsRequest
+from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
+from kraftlog.wire.messages.describe_groups import DescribeGroupsRequest
+from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest
+from kraftlog.wire.messages.heartbeat import HeartbeatRequest
+from kraftlog.wire.messages.init_producer_id import InitProducerIdRequest
+from kraftlog.wire.messages.join_group import JoinGroupRequest
+from kraftlog.wire.messages.leave_group import LeaveGroupRequest
+from kraftlog.wire.messages.list_groups import ListGroupsRequest
+from kraftlog.wire.messages.metadata import MetadataRequest
+from kraftlog.wire.messages.offset_commit import OffsetCommitRequest
+from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest
+from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest
+from kraftlog.wire.messages.sync_group import SyncGroupRequest
+
+CONFIG = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
+# A consumer's subscription to topic "t".
+SUBSCRIPTION = bytes.fromhex("0001 00000001 0001 74 ffffffff")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with kraftlog.Broker(tmp_path_factory.mktemp("data"), config=CONFIG) as one:
+        one.create_topic("t", partitions=2)
+        one.create_topic("u", partitions=1)
+        with RawClient(one.bootstrap_servers) as client:
+            client.call(FindCoordinatorRequest(coordinator_keys=["any"]))
+        yield one
+
+
+@pytest.fixture
+def client(broker):
+    with RawClient(broker.bootstrap_servers) as one:
+        yield one
+
+
+def commit(client, group, *offsets, version=9, generation=-1, member_id="", topic_id=Uuid.ZERO, metadata=""):
+    topics = [
+        OffsetCommitRequest.OffsetCommitRequestTopic(
+            name=topic,
+            topic_id=topic_id,
+            partitions=[
+                OffsetCommitRequest.OffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=offset, committed_metadata=metadata
+                )
+            ],
+        )
+        for topic, index, offset in offsets
+    ]
+    request = OffsetCommitRequest(
+        group_id=group, generation_id_or_member_epoch=generation, member_id=member_id, topics=topics
+    )
+    response = client.call(request, version)
+    return [one.error_code for topic in response.topics for one in topic.partitions]
+
+
+def fetch(client, group, version=9):
+    """topic, partition -> offset"""
+    if version >= 8:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)])
+        (answer,) = client.call(request, version).groups
+        assert answer.error_code == ErrorCode.NONE
+        topics = answer.topics
+    else:
+        topics = client.call(OffsetFetchRequest(group_id=group, topics=None), version).topics
+    return {(topic.name, one.partition_index): one.committed_offset for topic in topics for one in topic.partitions}
+
+
+def join(client, group, member_id="", version=9, instance_id=None):
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)],
+    )
+    response = client.call(request, version)
+    if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        return join(client, group, response.member_id, version, instance_id)
+    return response
+
+
+def sync(client, group, joined, assignment=b"all of it"):
+    assignments = [SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=assignment)]
+    request = SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=assignments if joined.leader == joined.member_id else [],
+    )
+    return client.call(request)
+
+
+def describe(client, group, version=6):
+    (one,) = client.call(DescribeGroupsRequest(groups=[group]), version).groups
+    return one
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_find_coordinator_every_version(client, broker, version):
+    if version >= 4:
+        found = client.call(FindCoordinatorRequest(coordinator_keys=["a", "b"]), version).coordinators
+        assert [one.key for one in found] == ["a", "b"]
+    else:
+        found = [client.call(FindCoordinatorRequest(key="a"), version)]
+    for one in found:
+        assert one.error_code == ErrorCode.NONE
+        assert f"{one.host}:{one.port}" == broker.bootstrap_servers
+
+
+def test_find_coordinator_says_that_there_are_no_transactions(client):
+    (one,) = client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"])).coordinators
+    assert one.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert client.call(InitProducerIdRequest(transactional_id="tx")).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_producer_ids_are_given_once(client):
+    given = [client.call(InitProducerIdRequest(transactional_id=None), version) for version in range(6)]
+    assert [one.error_code for one in given] == [ErrorCode.NONE] * 6
+    assert len({one.producer_id for one in given}) == 6
+    assert {one.producer_epoch for one in given} == {0}
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_offsets_of_a_simple_consumer_every_version(client, version):
+    group = f"simple-{version}"
+    assert commit(client, group, ("t", 0, 10 + version), ("t", 1, 7), version=version) == [ErrorCode.NONE] * 2
+    for fetch_version in range(2, 10):
+        assert fetch(client, group, fetch_version) == {("t", 0): 10 + version, ("t", 1): 7}
+
+
+def test_offsets_by_topic_id(client):
+    (topic,) = client.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])).topics
+    assert commit(client, "by-id", ("", 0, 4), version=10, topic_id=topic.topic_id) == [ErrorCode.NONE]
+    assert commit(client, "by-id", ("", 0, 4), version=10, topic_id=Uuid(b"\x09" * 16)) == [ErrorCode.UNKNOWN_TOPIC_ID]
+    asked = [
+        OffsetFetchRequest.OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0])
+        for one in (topic.topic_id, Uuid(b"\x09" * 16))
+    ]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id="by-id", topics=asked)])
+    known, unknown = client.call(request, 10).groups[0].topics
+    assert known.partitions[0].committed_offset == 4
+    assert unknown.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_partition_without_offset_is_minus_one(client):
+    topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[1])
+    response = client.call(OffsetFetchRequest(group_id="nobody", topics=[topic]), 1)
+    assert response.topics[0].partitions[0].committed_offset == -1
+
+
+@pytest.mark.parametrize(
+    ("offsets", "settings", "code"),
+    [
+        (("nosuch", 0, 1), {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (("t", 99, 1), {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (("t", 0, 1), {"metadata": "x" * 5000}, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        (("t", 0, 1), {"generation": 3, "member_id": "m"}, ErrorCode.GROUP_ID_NOT_FOUND),
+        (("t", 0, 1), {"generation": 3, "member_id": "m", "version": 8}, ErrorCode.ILLEGAL_GENERATION),
+    ],
+)
+def test_commit_is_refused_with_kafkas_code(client, offsets, settings, code):
+    assert commit(client, f"refused-{code}", offsets, **settings) == [code]
+
+
+def test_a_member_joins_syncs_commits_and_leaves(client):
+    joined = join(client, "life")
+    assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, joined.member_id)
+    assert joined.members[0].metadata == SUBSCRIPTION
+    assert sync(client, "life", joined).assignment == b"all of it"
+    described = describe(client, "life")
+    assert (described.group_state, described.protocol_data) == ("Stable", "range")
+    assert described.members[0].member_assignment == b"all of it"
+    assert described.members[0].client_host == "/127.0.0.1"
+    alive = HeartbeatRequest(group_id="life", generation_id=1, member_id=joined.member_id)
+    assert client.call(alive).error_code == ErrorCode.NONE
+    late = HeartbeatRequest(group_id="life", generation_id=7, member_id=joined.member_id)
+    assert client.call(late).error_code == ErrorCode.ILLEGAL_GENERATION
+    assert commit(client, "life", ("t", 0, 5), generation=1, member_id=joined.member_id) == [ErrorCode.NONE]
+    assert commit(client, "life", ("t", 0, 5)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    member = LeaveGroupRequest.MemberIdentity(member_id=joined.member_id)
+    (left,) = client.call(LeaveGroupRequest(group_id="life", members=[member])).members
+    assert left.error_code == ErrorCode.NONE
+    assert describe(client, "life").group_state == "Empty"
+    assert fetch(client, "life") == {("t", 0): 5}
+
+
+def test_a_second_member_makes_the_first_rejoin(broker, client):
+    first = join(client, "two")
+    sync(client, "two", first)
+    with RawClient(broker.bootstrap_servers) as other:
+        request = JoinGroupRequest(
+            group_id="two",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)],
+        )
+        other.send(request, 3)
+        alive = HeartbeatRequest(group_id="two", generation_id=1, member_id=first.member_id)
+        deadline = time.monotonic() + 10
+        while client.call(alive).error_code != ErrorCode.REBALANCE_IN_PROGRESS:
+            assert time.monotonic() < deadline
+        again = join(client, "two", first.member_id)
+        _, second = other.receive(JoinGroupRequest.API_KEY, 3)
+        assert again.generation_id == second.generation_id == 2
+        assert {one.member_id for one in again.members} == {first.member_id, second.member_id}
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_join_group_every_version(client, version):
+    joined = join(client, f"join-{version}", version=version)
+    assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 1)
+    assert joined.protocol_name == "range"
+
+
+def test_group_ids_that_are_empty_are_refused(client):
+    assert join(client, "").error_code == ErrorCode.INVALID_GROUP_ID
+    assert client.call(HeartbeatRequest(group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
+    assert client.call(LeaveGroupRequest(group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
+    assert client.call(OffsetDeleteRequest(group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_list_groups_filters_by_state_and_type(client):
+    commit(client, "listed-empty", ("t", 0, 1))
+    sync(client, "listed-stable", join(client, "listed-stable"))
+
+    def listed(**filters):
+        return {one.group_id for one in client.call(ListGroupsRequest(**filters)).groups}
+
+    assert {"listed-empty", "listed-stable"} <= listed()
+    assert "listed-stable" in listed(states_filter=["stable"])
+    assert "listed-empty" not in listed(states_filter=["stable"])
+    assert "listed-empty" in listed(types_filter=["Classic"])
+    assert listed(types_filter=["share"]) == set()
+
+
+def test_unknown_group_is_dead_and_from_version_6_an_error(client):
+    assert describe(client, "never", 5).group_state == "Dead"
+    assert describe(client, "never", 5).error_code == ErrorCode.NONE
+    assert describe(client, "never", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_offset_delete_spares_what_is_consumed(client):
+    joined = join(client, "cut")
+    sync(client, "cut", joined)
+    assert commit(client, "cut", ("t", 0, 1), ("u", 0, 2), generation=1, member_id=joined.member_id) == [0, 0]
+    one = OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=0)
+    topics = [
+        OffsetDeleteRequest.OffsetDeleteRequestTopic(name=name, partitions=[one]) for name in ("t", "u", "nosuch")
+    ]
+    response = client.call(OffsetDeleteRequest(group_id="cut", topics=topics))
+    codes = {topic.name: topic.partitions[0].error_code for topic in response.topics}
+    assert codes == {
+        "t": ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        "u": ErrorCode.NONE,
+        "nosuch": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert fetch(client, "cut") == {("t", 0): 1}
+
+
+def test_delete_groups_deletes_only_empty_ones(client):
+    commit(client, "gone", ("t", 0, 1))
+    sync(client, "busy", join(client, "busy"))
+    results = client.call(DeleteGroupsRequest(groups_names=["gone", "busy", "never"])).results
+    assert {one.group_id: one.error_code for one in results} == {
+        "gone": ErrorCode.NONE,
+        "busy": ErrorCode.NON_EMPTY_GROUP,
+        "never": ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+    assert fetch(client, "gone") == {}
+
+
+def test_offsets_of_a_deleted_topic_go_with_it(broker, client):
+    broker.create_topic("short-lived", partitions=1)
+    assert commit(client, "mourner", ("short-lived", 0, 3), ("t", 0, 4)) == [0, 0]
+    client.call(DeleteTopicsRequest(topic_names=["short-lived"], timeout_ms=5000), 5)
+    deadline = time.monotonic() + 10
+    while fetch(client, "mourner") != {("t", 0): 4}:
+        assert time.monotonic() < deadline
+
+
+def test_a_restart_keeps_groups_and_offsets(tmp_path):
+    with kraftlog.Broker(tmp_path, config=CONFIG) as broker, RawClient(broker.bootstrap_servers) as client:
+        broker.create_topic("t", partitions=1)
+        client.call(FindCoordinatorRequest(coordinator_keys=["kept"]))
+        joined = join(client, "kept", instance_id="static")
+        sync(client, "kept", joined)
+        assert commit(client, "kept", ("t", 0, 9), generation=1, member_id=joined.member_id) == [ErrorCode.NONE]
+        assert commit(client, "plain", ("t", 0, 8)) == [ErrorCode.NONE]
+    with kraftlog.Broker(tmp_path, config=CONFIG) as broker, RawClient(broker.bootstrap_servers) as client:
+        wait_for_group(client, "kept")
+        assert fetch(client, "kept") == {("t", 0): 9}
+        assert fetch(client, "plain") == {("t", 0): 8}
+        described = describe(client, "kept")
+        assert described.group_state == "Stable"
+        assert [one.member_id for one in described.members] == [joined.member_id]
+        alive = HeartbeatRequest(
+            group_id="kept", generation_id=1, member_id=joined.member_id, group_instance_id="static"
+        )
+        assert client.call(alive).error_code == ErrorCode.NONE
+
+
+def wait_for_group(client, group):
+    deadline = time.monotonic() + 10
+    while describe(client, group).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        assert time.monotonic() < deadline
