@@ -59,10 +59,22 @@ def read_uvarint(data: Any, position: int) -> tuple[int, int]:
             return value, position
 
 
+def is_nullable_tagged_struct(version: Version, field: dict[str, Any]) -> bool:
+    """Null is 0 in a tagged field, where elsewhere it is -1; 1 stands before the fields in both."""
+    is_struct = field["type"] not in {*FIXED, "uuid", "string", "bytes", "records"}
+    return is_struct and version.has(field.get("tagged")) and version.has(field.get("nullable"))
+
+
 def emit_read(source: Source, depth: int, version: Version, field: dict[str, Any], target: str) -> None:
     compact = version.flexible and not ("flexible" in field and field["flexible"] is None)
     kind = field["type"]
     if not kind.startswith("[]"):
+        if is_nullable_tagged_struct(version, field):
+            source.add(depth, "p += 1")
+            source.add(depth, f"if d[p - 1] == 0: {target} = None")
+            source.add(depth, "else:")
+            emit_read_struct(source, depth + 1, version, kind, target)
+            return
         emit_read_value(source, depth, version, kind, target, compact, version.has(field.get("nullable")))
         return
     count, items, item, index = (source.name(prefix) for prefix in ("count", "items", "item", "index"))
@@ -159,6 +171,13 @@ def emit_write(source: Source, depth: int, version: Version, field: dict[str, An
     compact = version.flexible and not ("flexible" in field and field["flexible"] is None)
     kind = field["type"]
     if not kind.startswith("[]"):
+        if is_nullable_tagged_struct(version, field):
+            source.add(depth, f"if {value} is None:")
+            source.add(depth + 1, f"{out}.append(0)")
+            source.add(depth, "else:")
+            source.add(depth + 1, f"{out}.append(1)")
+            emit_write_struct(source, depth + 1, version, kind, value, out)
+            return
         emit_write_value(source, depth, version, kind, value, out, compact, version.has(field.get("nullable")))
         return
     item = source.name("item")

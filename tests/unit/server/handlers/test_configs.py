@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 import pytest
-from raw_client import RawClient
 
 import kraftlog
 from kraftlog.controller.config_image import ConfigResourceType
@@ -15,6 +14,7 @@ from kraftlog.wire.messages.alter_configs import AlterConfigsRequest
 from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest
 from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlog.wire.messages.list_config_resources import ListConfigResourcesRequest
+from raw_client import RawClient
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER

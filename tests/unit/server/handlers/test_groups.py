@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-from raw_client import RawClient
 
 import kraftlog
 from kraftlog.errors import ErrorCode
@@ -24,6 +23,7 @@ from kraftlog.wire.messages.offset_commit import OffsetCommitRequest
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest
 from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest
 from kraftlog.wire.messages.sync_group import SyncGroupRequest
+from raw_client import RawClient
 
 CONFIG = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
 # A consumer's subscription to topic "t".

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from raw_client import RawClient
 
 import kraftlog
 from kraftlog.errors import ErrorCode
@@ -13,6 +12,7 @@ from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
 from kraftlog.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kraftlog.wire.messages.metadata import MetadataRequest
+from raw_client import RawClient
 
 
 @pytest.fixture(scope="module")
