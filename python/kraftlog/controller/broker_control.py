@@ -104,7 +104,7 @@ class BrokerControl:
             log_dirs=tuple(request.log_dirs) if version.is_directory_assignment_supported else (),
         )
         records.append((record, record_version))
-        return ControllerResult(BrokerRegistrationResponse(broker_epoch=broker_epoch), records)
+        return ControllerResult(BrokerRegistrationResponse(broker_epoch=broker_epoch), records, is_atomic=False)
 
     def _check_registration(self, request: BrokerRegistrationRequest) -> None:
         if request.cluster_id != self._cluster_id:
