@@ -34,6 +34,8 @@ def standalone_properties(
         "log.dirs": str(data_dir),
         # One node cannot hold the three replicas Kafka's defaults ask for.
         "offsets.topic.replication.factor": "1",
+        # Partitions of this topic spread the work over brokers; alone, fifty only make the first group wait.
+        "offsets.topic.num.partitions": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
         "share.coordinator.state.topic.replication.factor": "1",
