@@ -103,7 +103,8 @@ class MetadataQuorum:
     Attributes:
         image: What is committed.
         cluster_id, node_id, directory_id: As in meta.properties.
-        failure: Set once the metadata log can no longer be written; every operation then fails with it.
+        failure: What made the metadata log unwritable, None while it works; every operation then fails.
+        failed: Set together with ``failure``: the process should end.
     """
 
     def __init__(self, node: Node) -> None:
@@ -113,6 +114,7 @@ class MetadataQuorum:
         self.node_id = NodeId(node.config.node_id)
         self.directory_id = Uuid.ZERO
         self.failure: BaseException | None = None
+        self.failed = asyncio.Event()
         self._incarnation_id = random_uuid()
         self._listeners: list[MetadataListener] = []
         self._operations: deque[tuple[Operation[Any], asyncio.Future[Any]]] = deque()
@@ -333,7 +335,10 @@ class MetadataQuorum:
         self._is_open = False
         self._fail_waiting(NodeClosedError("the node was stopped"))
         if hasattr(self, "_log"):
-            await self._loop.run_in_executor(self._executor, self._log.close)
+            try:
+                await self._loop.run_in_executor(self._executor, self._log.close)
+            except (OSError, LogError) as error:
+                self._fail(error)
         self._executor.shutdown(wait=True)
 
     # Operations
@@ -527,6 +532,7 @@ class MetadataQuorum:
         """The log or its directory failed: nothing is retried, everything that waits is told."""
         if self.failure is None:
             self.failure = error
+            self.failed.set()
             logger.critical("the metadata log failed and takes no more writes: %s", error)
         self._fail_waiting(NodeClosedError(f"the metadata log failed: {error}"))
 

@@ -319,7 +319,7 @@ def test_missing_directory_id_is_drawn_and_stored(tmp_path):
     assert read_meta_properties(path).directory_id is not None
 
 
-@pytest.mark.spec("DISK-11")
+@pytest.mark.spec("DISK-11", "DISK-40")
 def test_failed_flush_answers_nothing_and_ends_all_writing(path):
     async def run():
         quorum = await started(path)
@@ -333,6 +333,7 @@ def test_failed_flush_answers_nothing_and_ends_all_writing(path):
             await create_topic(quorum, "a")
         assert quorum.image.topics.by_name("a") is None
         assert isinstance(quorum.failure, OSError)
+        assert quorum.failed.is_set()
         with pytest.raises(NodeClosedError):
             await create_topic(quorum, "b")
         await quorum.stop()
