@@ -125,6 +125,16 @@ fn decode_all(decoder: &mut ColumnsDecoder, buffer: &Buffer) -> Result<()> {
     Ok(())
 }
 
+/// How many records the headers of sound batches promise; no more than they have bytes.
+fn count_rows(buffer: &Buffer) -> usize {
+    let (mut rows, mut position) = (0, 0);
+    while let Ok(Some(batch)) = next_batch(buffer, position) {
+        rows += usize::try_from(batch.record_count()).unwrap_or(0).min(batch.body().len());
+        position += batch.bytes().len();
+    }
+    rows
+}
+
 /// A decoder that puts everything into one Arrow batch.
 fn whole_decoder(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<ColumnsDecoder> {
     let mut options = column_options(kwargs)?;
@@ -146,7 +156,7 @@ fn decode_batches(
         Err(_) => vec![arrow_buffer(data)?],
     };
     let rows = py.detach(move || {
-        decoder.expect_bytes(buffers.iter().map(Buffer::len).sum());
+        decoder.expect(buffers.iter().map(count_rows).sum(), buffers.iter().map(Buffer::len).sum());
         for buffer in &buffers {
             decode_all(&mut decoder, buffer)?;
         }

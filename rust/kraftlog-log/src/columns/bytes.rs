@@ -18,21 +18,36 @@ const LIBRARY_COPY_MIN: usize = 384;
 const INLINE_MAX: usize = 12;
 
 /// What the decode loop needs of a column of bytes.
-pub(super) trait ByteColumn {
+pub(super) trait ByteColumn: Default {
+    /// The loop's own copy of where the next row goes, which stays in registers.
+    type Writer: Copy;
+
     /// Makes room for the fixed-size part of `rows` more rows.
     fn reserve(&mut self, rows: usize);
+    /// A writer behind the last row.
+    fn writer(&mut self) -> Self::Writer;
+    /// Takes over what was written.
+    ///
+    /// # Safety
+    /// The writer came from this column, which was changed through it alone since.
+    unsafe fn accept(&mut self, writer: Self::Writer);
     /// Appends `len` bytes from `source`, which lies `offset` bytes into the current view source.
     ///
     /// # Safety
-    /// `len + SLACK` bytes are readable at `source`, they lie in the current view source, and room for
-    /// the row was reserved.
-    unsafe fn push_unchecked(&mut self, source: *const u8, offset: usize, len: usize);
+    /// As for [`accept`](Self::accept); `len + SLACK` bytes are readable at `source`, the first `len` lie
+    /// in the current view source, and room for the row was reserved.
+    unsafe fn write(&mut self, writer: &mut Self::Writer, source: *const u8, offset: usize, len: usize);
+    /// Appends a null.
+    ///
+    /// # Safety
+    /// As for [`accept`](Self::accept), and room for the row was reserved.
+    unsafe fn write_null(&mut self, writer: &mut Self::Writer);
     /// Appends a null.
     fn push_null(&mut self);
     /// Appends bytes that lie `offset` bytes into the current view source; false if they do not fit.
     fn push_at(&mut self, bytes: &[u8], offset: usize) -> bool;
-    /// Says about how many bytes will come.
-    fn expect(&mut self, bytes: usize);
+    /// Says about how many rows and bytes will come.
+    fn expect(&mut self, rows: usize, bytes: usize);
     /// Names the buffer that coming rows lie in.
     fn set_source(&mut self, source: &Buffer);
     /// Bytes held or referred to.
@@ -111,7 +126,35 @@ impl CopyColumn {
     }
 }
 
+/// Where the next bytes and the next offset of a [`CopyColumn`] go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CopyWriter {
+    data: *mut u8,
+    /// Bytes that may be written at `data`.
+    room: usize,
+    /// Bytes in the column.
+    size: usize,
+    offsets: *mut i32,
+}
+
+impl CopyColumn {
+    /// Makes room for `more` bytes.
+    ///
+    /// # Safety
+    /// As for [`ByteColumn::accept`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn grow(&mut self, writer: CopyWriter, more: usize) -> CopyWriter {
+        // SAFETY: the caller.
+        unsafe { self.accept(writer) };
+        self.data.reserve(more);
+        self.writer()
+    }
+}
+
 impl ByteColumn for CopyColumn {
+    type Writer = CopyWriter;
+
     fn reserve(&mut self, rows: usize) {
         if self.offsets.len() == 0 {
             self.offsets.push(0);
@@ -119,24 +162,63 @@ impl ByteColumn for CopyColumn {
         self.offsets.reserve(rows);
     }
 
-    #[inline(always)]
-    unsafe fn push_unchecked(&mut self, source: *const u8, _offset: usize, len: usize) {
-        self.data.reserve(len + SLACK);
-        // SAFETY: `len + SLACK` bytes are readable at `source` (the caller) and writable behind `data`'s
-        // length (just reserved); the loop touches less than `len + SLACK`. Room for an offset is reserved.
+    fn writer(&mut self) -> CopyWriter {
+        CopyWriter {
+            data: self.data.spare(),
+            room: self.data.room(),
+            size: self.data.len(),
+            offsets: self.offsets.spare(),
+        }
+    }
+
+    unsafe fn accept(&mut self, writer: CopyWriter) {
+        let size = writer.size - self.data.len();
+        let rows = (writer.offsets as usize - self.offsets.spare() as usize) / size_of::<i32>();
+        // SAFETY: the writer wrote them (the caller).
         unsafe {
-            let target = self.data.spare();
+            self.data.advance(size);
+            self.offsets.advance(rows);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write(&mut self, writer: &mut CopyWriter, source: *const u8, _offset: usize, len: usize) {
+        if writer.room < len + SLACK {
+            // SAFETY: the caller.
+            *writer = unsafe { self.grow(*writer, len + SLACK) };
+        }
+        // SAFETY: `len + SLACK` bytes are readable at `source` (the caller) and writable at `data` (just
+        // seen to); the loop touches less than that. Room for an offset is reserved (the caller).
+        unsafe {
             if len < LIBRARY_COPY_MIN {
                 let mut copied = 0;
-                while copied < len {
-                    source.add(copied).copy_to_nonoverlapping(target.add(copied), SLACK);
+                loop {
+                    let bytes = source.add(copied).cast::<[u8; SLACK]>().read_unaligned();
+                    writer.data.add(copied).cast::<[u8; SLACK]>().write_unaligned(bytes);
                     copied += SLACK;
+                    if copied >= len {
+                        break;
+                    }
                 }
             } else {
-                source.copy_to_nonoverlapping(target, len);
+                source.copy_to_nonoverlapping(writer.data, len);
             }
-            self.data.advance(len);
-            self.offsets.push_unchecked(self.data.len() as i32);
+            writer.data = writer.data.add(len);
+            writer.room -= len;
+            writer.size += len;
+            writer.offsets.write(writer.size as i32);
+            writer.offsets = writer.offsets.add(1);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_null(&mut self, writer: &mut CopyWriter) {
+        let row = (writer.offsets as usize - self.offsets.spare() as usize) / size_of::<i32>() + self.len();
+        self.null_rows.push(row as u32);
+        // SAFETY: room is reserved (the caller).
+        unsafe {
+            writer.offsets.write(writer.size as i32);
+            writer.offsets = writer.offsets.add(1);
         }
     }
 
@@ -150,7 +232,8 @@ impl ByteColumn for CopyColumn {
         self.push(Some(bytes))
     }
 
-    fn expect(&mut self, bytes: usize) {
+    fn expect(&mut self, rows: usize, bytes: usize) {
+        self.offsets.expect(rows + 1);
         self.data.expect(bytes);
     }
 
@@ -194,26 +277,65 @@ impl ViewColumn {
     }
 }
 
+/// Where the next view goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ViewWriter {
+    views: *mut u128,
+    buffer_index: u64,
+    /// Bytes that the new views refer to.
+    size: usize,
+}
+
+/// The view of `len` bytes that begin with `first` and lie at `offset` of a buffer.
+#[inline(always)]
+fn view(first: u128, buffer_index: u64, offset: usize, len: usize) -> u128 {
+    if len <= INLINE_MAX {
+        return (first & ((1u128 << (8 * len)) - 1)) << 32 | len as u128;
+    }
+    let prefix = (first as u32 as u64) << 32 | len as u64;
+    let place = (offset as u64) << 32 | buffer_index;
+    u128::from(place) << 64 | u128::from(prefix)
+}
+
 impl ByteColumn for ViewColumn {
+    type Writer = ViewWriter;
+
     fn reserve(&mut self, rows: usize) {
         self.views.reserve(rows);
     }
 
+    fn writer(&mut self) -> ViewWriter {
+        ViewWriter { views: self.views.spare(), buffer_index: self.buffer_index() as u64, size: 0 }
+    }
+
+    unsafe fn accept(&mut self, writer: ViewWriter) {
+        let rows = (writer.views as usize - self.views.spare() as usize) / size_of::<u128>();
+        self.size_bytes += writer.size;
+        // SAFETY: the writer wrote them (the caller).
+        unsafe { self.views.advance(rows) };
+    }
+
     #[inline(always)]
-    unsafe fn push_unchecked(&mut self, source: *const u8, offset: usize, len: usize) {
+    unsafe fn write(&mut self, writer: &mut ViewWriter, source: *const u8, offset: usize, len: usize) {
         // SAFETY: 16 bytes are readable at `source`, as SLACK is more; room for the row is reserved.
         unsafe {
             let first = u128::from_le_bytes(source.cast::<[u8; 16]>().read_unaligned());
-            let view = if len <= INLINE_MAX {
-                (first & ((1u128 << (8 * len)) - 1)) << 32 | len as u128
-            } else {
-                let prefix = (first as u32 as u64) << 32 | len as u64;
-                let place = (offset as u64) << 32 | self.buffer_index() as u64;
-                u128::from(place) << 64 | u128::from(prefix)
-            };
-            self.views.push_unchecked(view);
+            writer.views.write(view(first, writer.buffer_index, offset, len));
+            writer.views = writer.views.add(1);
         }
-        self.size_bytes += len;
+        writer.size += len;
+    }
+
+    #[inline(always)]
+    unsafe fn write_null(&mut self, writer: &mut ViewWriter) {
+        let row =
+            (writer.views as usize - self.views.spare() as usize) / size_of::<u128>() + self.views.len();
+        self.null_rows.push(row as u32);
+        // SAFETY: room is reserved (the caller).
+        unsafe {
+            writer.views.write(0);
+            writer.views = writer.views.add(1);
+        }
     }
 
     #[inline]
@@ -223,19 +345,19 @@ impl ByteColumn for ViewColumn {
     }
 
     fn push_at(&mut self, bytes: &[u8], offset: usize) -> bool {
-        let mut padded = [0u8; INLINE_MAX + SLACK];
-        let head = bytes.len().min(INLINE_MAX);
-        if let (Some(target), Some(source)) = (padded.get_mut(..head), bytes.get(..head)) {
+        let mut first = [0u8; 16];
+        let head = bytes.len().min(first.len());
+        if let (Some(target), Some(source)) = (first.get_mut(..head), bytes.get(..head)) {
             target.copy_from_slice(source);
         }
-        self.views.reserve(1);
-        // SAFETY: only the first 16 of the readable bytes of `padded` are looked at, whatever the length;
-        // a view needs no more of the bytes than their prefix. Room for the row was just reserved.
-        unsafe { self.push_unchecked(padded.as_ptr(), offset, bytes.len()) };
+        self.size_bytes += bytes.len();
+        self.views.push(view(u128::from_le_bytes(first), self.buffer_index() as u64, offset, bytes.len()));
         true
     }
 
-    fn expect(&mut self, _bytes: usize) {}
+    fn expect(&mut self, rows: usize, _bytes: usize) {
+        self.views.expect(rows);
+    }
 
     fn set_source(&mut self, source: &Buffer) {
         let same = self

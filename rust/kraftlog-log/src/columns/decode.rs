@@ -105,9 +105,9 @@ impl ColumnsDecoder {
         either!(&self.kind, rows => rows.len())
     }
 
-    /// Says about how many bytes of values will come, so that room for them is made at once.
-    pub fn expect_bytes(&mut self, bytes: usize) {
-        either!(&mut self.kind, rows => rows.expect(bytes));
+    /// Says about how many rows, and bytes of values, will come, so that room for them is made at once.
+    pub fn expect(&mut self, rows: usize, bytes: usize) {
+        either!(&mut self.kind, builder => builder.expect(rows, bytes));
     }
 
     /// Adds the wanted records of `batch` from `cursor` on. `source` is the buffer that the batch was

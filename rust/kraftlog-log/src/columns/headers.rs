@@ -50,10 +50,11 @@ impl HeadersColumn {
         self.keys.size_bytes() + self.values.size_bytes()
     }
 
-    /// A row without headers, after [`reserve`](Self::reserve), which writes the first offset.
-    #[inline]
-    pub(super) fn push_empty(&mut self) {
-        self.offsets.push(self.keys.len() as i32);
+    /// Rows without headers, until there are `rows`.
+    pub(super) fn fill_to(&mut self, rows: usize) {
+        let headers = self.keys.len() as i32;
+        self.reserve(0);
+        self.offsets.fill_to(rows + 1, headers);
     }
 
     /// Key bytes that are not UTF-8 get U+FFFD in their place, as in Kafka's reader.
@@ -71,7 +72,7 @@ impl HeadersColumn {
             }
         }
         self.reserve(1);
-        self.push_empty();
+        self.offsets.push(self.keys.len() as i32);
         true
     }
 

@@ -167,14 +167,16 @@ impl<T: Plain> Column<T> {
         self.block = block;
     }
 
-    /// Where the next value goes, and how to say that `count` were written there.
-    ///
-    /// # Safety
-    /// No more than what was reserved may be written.
+    /// Where the next value goes.
     #[inline(always)]
-    pub(crate) unsafe fn spare(&mut self) -> *mut T {
-        // SAFETY: `len` is at most the capacity.
-        unsafe { self.start().add(self.len) }
+    pub(crate) fn spare(&mut self) -> *mut T {
+        self.start().wrapping_add(self.len)
+    }
+
+    /// Values that fit behind the last.
+    #[inline(always)]
+    pub(crate) fn room(&self) -> usize {
+        self.capacity() - self.len
     }
 
     /// Counts `count` values that were written at [`spare`](Self::spare).

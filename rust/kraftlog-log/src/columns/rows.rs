@@ -1,10 +1,10 @@
-//! Rows under construction, and the loop that fills them.
+//! Rows under construction.
 //!
-//! A record whose bytes, and some behind them, are readable goes through [`Rows::run`]; the last of a
-//! buffer, those with headers and those that are not sound go through `record::read_record`.
+//! A record whose bytes, and some behind them, are readable goes through the [fast loop](super::fast); the
+//! last of a buffer, those with headers and those that are not sound go through `record::read_record`.
 #![allow(unsafe_code)]
 
-use super::bytes::{ByteColumn, SLACK};
+use super::bytes::ByteColumn;
 use super::decode::{BatchCursor, Progress};
 use super::headers::HeadersColumn;
 use super::memory;
@@ -20,19 +20,13 @@ use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer};
 use arrow_schema::SchemaRef;
 use std::sync::Arc;
 
-/// Bytes of the smallest record: six one-byte integers and the attributes.
-const RECORD_SIZE_MIN: usize = 7;
-/// Bytes that must be readable behind a record for the fast loop: an odd record lets it read up to 26
-/// bytes of integers past its end before that shows, and copying reads `SLACK` more.
-const READABLE_BEHIND: usize = 32 + SLACK;
-
 /// What the rows of a batch have in common.
 #[derive(Debug)]
 pub(super) struct BatchFacts {
-    count: usize,
-    base_offset: i64,
-    base_timestamp: i64,
-    log_append_time: Option<i64>,
+    pub(super) count: usize,
+    pub(super) base_offset: i64,
+    pub(super) base_timestamp: i64,
+    pub(super) log_append_time: Option<i64>,
     leader_epoch: i32,
     producer_id: i64,
     producer_epoch: i16,
@@ -61,9 +55,9 @@ impl BatchFacts {
 #[derive(Debug)]
 pub(super) struct Body<'a> {
     /// From the first record on, as far as bytes can be read.
-    readable: &'a [u8],
+    pub(super) readable: &'a [u8],
     /// Where the records end in `readable`.
-    size: usize,
+    pub(super) size: usize,
     /// The buffer for views, and where `readable` starts in it.
     views: Option<(&'a Buffer, usize)>,
 }
@@ -78,14 +72,14 @@ impl<'a> Body<'a> {
         Self { readable: bytes, size: size.min(bytes.len()), views: None }
     }
 
-    fn start(&self) -> usize {
+    pub(super) fn start(&self) -> usize {
         self.views.map_or(0, |(_, start)| start)
     }
 }
 
 /// Why the fast loop returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stop {
+pub(super) enum Stop {
     /// The next record is not for this loop, or there is none.
     Other,
     /// No more rows fit.
@@ -95,13 +89,13 @@ enum Stop {
 /// Rows of one Arrow batch so far.
 #[derive(Debug)]
 pub(super) struct Rows<B> {
-    options: Arc<ColumnOptions>,
-    rows: usize,
-    keys: Option<B>,
-    values: Option<B>,
-    headers: Option<HeadersColumn>,
-    offsets: Option<memory::Column<i64>>,
-    timestamps: Option<memory::Column<i64>>,
+    pub(super) options: Arc<ColumnOptions>,
+    pub(super) rows: usize,
+    pub(super) keys: Option<B>,
+    pub(super) values: Option<B>,
+    pub(super) headers: Option<HeadersColumn>,
+    pub(super) offsets: Option<memory::Column<i64>>,
+    pub(super) timestamps: Option<memory::Column<i64>>,
     timestamp_types: Option<memory::Column<i32>>,
     leader_epochs: Option<Vec<i32>>,
     producer_ids: Option<Vec<i64>>,
@@ -110,7 +104,7 @@ pub(super) struct Rows<B> {
     control: Option<Vec<bool>>,
 }
 
-impl<B: ByteColumn + Default> Rows<B> {
+impl<B: ByteColumn> Rows<B> {
     pub(super) fn new(options: Arc<ColumnOptions>) -> Self {
         fn wanted<T: Default>(options: &ColumnOptions, column: Column) -> Option<T> {
             options.has(column).then(T::default)
@@ -136,18 +130,24 @@ impl<B: ByteColumn + Default> Rows<B> {
         self.rows
     }
 
-    /// Says about how many bytes of values will come.
-    pub(super) fn expect(&mut self, bytes: usize) {
-        if let Some(values) = &mut self.values {
-            values.expect(bytes.min(self.options.batch_bytes));
+    /// Says about how many rows, and bytes of values, will come.
+    pub(super) fn expect(&mut self, rows: usize, bytes: usize) {
+        let rows = rows.min(self.options.batch_rows);
+        for (column, bytes) in [(&mut self.keys, 0), (&mut self.values, bytes)] {
+            if let Some(column) = column {
+                column.expect(rows, bytes.min(self.options.batch_bytes));
+            }
+        }
+        for column in [&mut self.offsets, &mut self.timestamps].into_iter().flatten() {
+            column.expect(rows);
         }
     }
 
-    fn rows_max(&self) -> usize {
+    pub(super) fn rows_max(&self) -> usize {
         self.options.batch_rows.max(1)
     }
 
-    fn bytes_left(&self) -> usize {
+    pub(super) fn bytes_left(&self) -> usize {
         let used = self.keys.as_ref().map_or(0, B::size_bytes)
             + self.values.as_ref().map_or(0, B::size_bytes)
             + self.headers.as_ref().map_or(0, HeadersColumn::size_bytes);
@@ -209,11 +209,7 @@ impl<B: ByteColumn + Default> Rows<B> {
         cursor: &mut BatchCursor,
     ) -> Result<Progress, String> {
         while cursor.read < facts.count {
-            let stop = if cursor.filter {
-                self.run::<true>(facts, body, cursor)
-            } else {
-                self.run::<false>(facts, body, cursor)
-            };
+            let stop = self.run(facts, body, cursor);
             if cursor.read >= facts.count {
                 break;
             }
@@ -228,133 +224,12 @@ impl<B: ByteColumn + Default> Rows<B> {
         Ok(Progress::Done)
     }
 
-    fn is_row(&self, offset: i64, timestamp: i64) -> bool {
+    pub(super) fn is_row(&self, offset: i64, timestamp: i64) -> bool {
         let options = &self.options;
         offset >= options.start_offset
             && offset < options.end_offset
             && timestamp >= options.from_timestamp
             && timestamp < options.to_timestamp
-    }
-
-    /// The fast loop: records without headers, with enough readable bytes behind them.
-    ///
-    /// Nothing is written for a record before all of its fields are known to lie inside it, so whatever
-    /// is odd can be left to [`add_one`](Self::add_one), which says what is wrong.
-    #[inline(never)]
-    fn run<const FILTER: bool>(
-        &mut self,
-        facts: &BatchFacts,
-        body: &Body<'_>,
-        cursor: &mut BatchCursor,
-    ) -> Stop {
-        let Some(limit) = body.readable.len().checked_sub(READABLE_BEHIND).map(|limit| limit.min(body.size))
-        else {
-            return Stop::Other;
-        };
-        let rows_left = self.rows_max().saturating_sub(self.rows);
-        let most =
-            (facts.count - cursor.read).min(body.size.saturating_sub(cursor.position) / RECORD_SIZE_MIN);
-        self.reserve(most.min(rows_left));
-        let factor = self.timestamp_factor();
-        let mut bytes_left = self.bytes_left();
-        let base = body.readable.as_ptr();
-        let body_start = body.start();
-        let rows_end = self.rows + rows_left;
-        let mut rows = self.rows;
-        let mut position = cursor.position;
-        let mut stop = Stop::Other;
-        let read_end = cursor.read + most;
-        let mut read = cursor.read;
-        while read < read_end && position < limit {
-            if rows == rows_end {
-                stop = Stop::Full;
-                break;
-            }
-            // SAFETY: `position < limit`, so READABLE_BEHIND bytes are readable from it on. From there to
-            // `end <= limit` and READABLE_BEHIND beyond `end` too: integers are read at most 26 bytes past
-            // `end`, and only fields that end at or before `end` are handed to `push_unchecked`, whose
-            // SLACK is counted in. Room for `most` rows, but no more than `rows_left`, was reserved.
-            unsafe {
-                let mut at = position;
-                let Some(stored) = read_varint(base, &mut at) else { break };
-                // A negative size becomes a huge one and is left to the slow path like one that is too large.
-                let end = at.wrapping_add(stored as usize);
-                if end > limit || end < at {
-                    break;
-                }
-                at += 1;
-                let Some(timestamp_delta) = read_varlong(base, &mut at) else { break };
-                let Some(offset_delta) = read_varint(base, &mut at) else { break };
-                let Some(key_size) = read_varint(base, &mut at) else { break };
-                let key_start = at;
-                at += key_size.max(0) as usize;
-                if at > end {
-                    break;
-                }
-                let Some(value_size) = read_varint(base, &mut at) else { break };
-                let value_start = at;
-                at += value_size.max(0) as usize;
-                // What is left has to be the zero that says: no headers.
-                if at + 1 != end || *base.add(at) != 0 {
-                    break;
-                }
-                let offset = facts.base_offset.wrapping_add(i64::from(offset_delta));
-                let timestamp = match facts.log_append_time {
-                    None => facts.base_timestamp.wrapping_add(timestamp_delta),
-                    Some(time) => time,
-                };
-                if !FILTER || self.is_row(offset, timestamp) {
-                    let size = end - position;
-                    if size > bytes_left {
-                        if rows > 0 {
-                            stop = Stop::Full;
-                            break;
-                        }
-                        bytes_left = size;
-                    }
-                    if let Some(keys) = &mut self.keys {
-                        if key_size >= 0 {
-                            keys.push_unchecked(
-                                base.add(key_start),
-                                body_start + key_start,
-                                key_size as usize,
-                            );
-                            bytes_left -= key_size as usize;
-                        } else {
-                            keys.push_null();
-                        }
-                    }
-                    if let Some(values) = &mut self.values {
-                        if value_size >= 0 {
-                            values.push_unchecked(
-                                base.add(value_start),
-                                body_start + value_start,
-                                value_size as usize,
-                            );
-                            bytes_left -= value_size as usize;
-                        } else {
-                            values.push_null();
-                        }
-                    }
-                    if let Some(offsets) = &mut self.offsets {
-                        offsets.push_unchecked(offset);
-                    }
-                    if let Some(timestamps) = &mut self.timestamps {
-                        timestamps.push_unchecked(timestamp.saturating_mul(factor));
-                    }
-                    if let Some(headers) = &mut self.headers {
-                        headers.push_empty();
-                    }
-                    rows += 1;
-                }
-                position = end;
-                read += 1;
-            }
-        }
-        self.rows = rows;
-        cursor.position = position;
-        cursor.read = read;
-        stop
     }
 
     /// One record of any kind; false when the Arrow batch has no room for it.
@@ -414,7 +289,7 @@ impl<B: ByteColumn + Default> Rows<B> {
         fits
     }
 
-    fn reserve(&mut self, rows: usize) {
+    pub(super) fn reserve(&mut self, rows: usize) {
         for column in [&mut self.keys, &mut self.values].into_iter().flatten() {
             column.reserve(rows);
         }
@@ -479,7 +354,7 @@ impl<B: ByteColumn + Default> Rows<B> {
                 column.as_mut().map_or_else(|| Buffer::from_vec(Vec::<T>::new()), memory::Column::take);
             ScalarBuffer::new(buffer, 0, rows)
         }
-        fn bytes<B: ByteColumn + Default>(column: &mut Option<B>, options: &ColumnOptions) -> ArrayRef {
+        fn bytes<B: ByteColumn>(column: &mut Option<B>, options: &ColumnOptions) -> ArrayRef {
             column.as_mut().unwrap_or(&mut B::default()).take(options.binary_type)
         }
         match column {
@@ -533,68 +408,4 @@ impl<B: ByteColumn + Default> Rows<B> {
             None => Arc::new(StringArray::new_null(count)),
         }
     }
-}
-
-/// Reads a zigzag varint of up to five bytes; None when it is longer.
-///
-/// # Safety
-/// Five bytes are readable at `base + at`.
-#[inline(always)]
-unsafe fn read_varint(base: *const u8, at: &mut usize) -> Option<i32> {
-    // SAFETY: the caller.
-    unsafe {
-        let first = u32::from(*base.add(*at));
-        *at += 1;
-        let mut raw = first;
-        if first >= 0x80 {
-            let second = u32::from(*base.add(*at));
-            *at += 1;
-            raw = (first & 0x7f) | second << 7;
-            if second >= 0x80 {
-                raw = read_rest(base, at, u64::from(raw & 0x3fff), 5)? as u32;
-            }
-        }
-        Some((raw >> 1) as i32 ^ -((raw & 1) as i32))
-    }
-}
-
-/// Reads a zigzag varlong of up to ten bytes; None when it is longer.
-///
-/// # Safety
-/// Ten bytes are readable at `base + at`.
-#[inline(always)]
-unsafe fn read_varlong(base: *const u8, at: &mut usize) -> Option<i64> {
-    // SAFETY: the caller.
-    unsafe {
-        let first = u64::from(*base.add(*at));
-        *at += 1;
-        let mut raw = first;
-        if first >= 0x80 {
-            let second = u64::from(*base.add(*at));
-            *at += 1;
-            raw = (first & 0x7f) | second << 7;
-            if second >= 0x80 {
-                raw = read_rest(base, at, raw & 0x3fff, 10)?;
-            }
-        }
-        Some((raw >> 1) as i64 ^ -((raw & 1) as i64))
-    }
-}
-
-/// The third and later bytes of an integer of up to `size_max` bytes.
-///
-/// # Safety
-/// `size_max - 2` bytes are readable at `base + at`.
-#[inline(never)]
-unsafe fn read_rest(base: *const u8, at: &mut usize, mut raw: u64, size_max: usize) -> Option<u64> {
-    for index in 2..size_max {
-        // SAFETY: the caller.
-        let byte = u64::from(unsafe { *base.add(*at) });
-        *at += 1;
-        raw |= (byte & 0x7f) << (7 * index);
-        if byte < 0x80 {
-            return Some(raw);
-        }
-    }
-    None
 }

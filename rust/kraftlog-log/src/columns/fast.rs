@@ -1,0 +1,261 @@
+//! The fast loop over records, where nothing is called and nothing is allocated for each of them.
+#![allow(unsafe_code)]
+
+use super::bytes::{ByteColumn, SLACK};
+use super::decode::BatchCursor;
+use super::memory;
+use super::options::TimestampUnit;
+use super::rows::{BatchFacts, Body, Rows, Stop};
+
+/// Bytes of the smallest record: six one-byte integers and the attributes.
+const RECORD_SIZE_MIN: usize = 7;
+/// Bytes that must be readable behind a record for the fast loop: an odd record lets it read up to 26
+/// bytes of integers past its end before that shows, and copying reads `SLACK` more.
+const READABLE_BEHIND: usize = 32 + SLACK;
+
+impl<B: ByteColumn> Rows<B> {
+    /// The fast loop, in the instructions that this processor has.
+    pub(super) fn run(&mut self, facts: &BatchFacts, body: &Body<'_>, cursor: &mut BatchCursor) -> Stop {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
+            // SAFETY: the processor has them.
+            return unsafe { self.run_avx2(facts, body, cursor) };
+        }
+        self.run_any(facts, body, cursor)
+    }
+
+    /// # Safety
+    /// The processor has these instructions.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    unsafe fn run_avx2(&mut self, facts: &BatchFacts, body: &Body<'_>, cursor: &mut BatchCursor) -> Stop {
+        self.run_any(facts, body, cursor)
+    }
+
+    #[inline(always)]
+    fn run_any(&mut self, facts: &BatchFacts, body: &Body<'_>, cursor: &mut BatchCursor) -> Stop {
+        let main = self.keys.is_some()
+            && self.values.is_some()
+            && self.offsets.is_some()
+            && self.timestamps.is_some()
+            && self.options.timestamp_unit == TimestampUnit::Millisecond;
+        match (main, cursor.filter) {
+            (true, false) => self.run_loop::<true, false>(facts, body, cursor),
+            (true, true) => self.run_loop::<true, true>(facts, body, cursor),
+            (false, false) => self.run_loop::<false, false>(facts, body, cursor),
+            (false, true) => self.run_loop::<false, true>(facts, body, cursor),
+        }
+    }
+
+    /// Records without headers, with enough readable bytes behind them. `MAIN`: key, value, offset and
+    /// timestamp in milliseconds are all wanted. `FILTER`: not every record has to be a row.
+    ///
+    /// Nothing is written for a record before all of its fields are known to lie inside it, so whatever
+    /// is odd can be left to [`add_one`](Self::add_one), which says what is wrong.
+    #[inline(always)]
+    fn run_loop<const MAIN: bool, const FILTER: bool>(
+        &mut self,
+        facts: &BatchFacts,
+        body: &Body<'_>,
+        cursor: &mut BatchCursor,
+    ) -> Stop {
+        let Some(limit) = body.readable.len().checked_sub(READABLE_BEHIND).map(|limit| limit.min(body.size))
+        else {
+            return Stop::Other;
+        };
+        let rows_left = self.rows_max().saturating_sub(self.rows);
+        let most =
+            (facts.count - cursor.read).min(body.size.saturating_sub(cursor.position) / RECORD_SIZE_MIN);
+        self.reserve(most.min(rows_left));
+        let micros = self.options.timestamp_unit == TimestampUnit::Microsecond;
+        let (base_timestamp, timestamp_mask) = match facts.log_append_time {
+            None => (facts.base_timestamp, -1),
+            Some(time) => (time, 0),
+        };
+        let mut bytes_left = self.bytes_left();
+        let base = body.readable.as_ptr();
+        let body_start = body.start();
+        let (has_keys, has_values) = (MAIN || self.keys.is_some(), MAIN || self.values.is_some());
+        let (has_offsets, has_timestamps) =
+            (MAIN || self.offsets.is_some(), MAIN || self.timestamps.is_some());
+        // Columns and where they continue become locals: what is behind `self` has to be read again after
+        // every write through a pointer.
+        let (mut keys, mut values) =
+            (self.keys.take().unwrap_or_default(), self.values.take().unwrap_or_default());
+        let (mut key_writer, mut value_writer) = (keys.writer(), values.writer());
+        let mut next_offset = self.offsets.as_mut().map_or(std::ptr::null_mut(), memory::Column::spare);
+        let mut next_timestamp = self.timestamps.as_mut().map_or(std::ptr::null_mut(), memory::Column::spare);
+        let mut added = 0;
+        let mut read = 0;
+        let mut position = cursor.position;
+        let mut stop = Stop::Other;
+        while read < most && position < limit {
+            if added == rows_left {
+                stop = Stop::Full;
+                break;
+            }
+            // SAFETY: `position < limit`, so READABLE_BEHIND bytes are readable from it on. From there to
+            // `end <= limit` and READABLE_BEHIND beyond `end` too: integers are read at most 26 bytes past
+            // `end`, and only fields that end at or before `end` are handed to a column, whose SLACK is
+            // counted in. Room for `most` rows, but no more than `rows_left`, was reserved.
+            unsafe {
+                let Some((stored, at)) = read_varint(base, position) else { break };
+                // A negative size becomes a huge one and is left to the slow path like one that is too large.
+                let end = at.wrapping_add(stored as usize);
+                if end > limit || end < at {
+                    break;
+                }
+                let Some((timestamp_delta, at)) = read_varlong(base, at + 1) else { break };
+                let Some((offset_delta, at)) = read_varint(base, at) else { break };
+                let Some((key_size, key_start)) = read_varint(base, at) else { break };
+                let key_end = key_start + key_size.max(0) as usize;
+                if key_end > end {
+                    break;
+                }
+                let Some((value_size, value_start)) = read_varint(base, key_end) else { break };
+                let value_end = value_start + value_size.max(0) as usize;
+                // What is left has to be the zero that says: no headers.
+                if value_end + 1 != end || *base.add(value_end) != 0 {
+                    break;
+                }
+                let offset = facts.base_offset.wrapping_add(i64::from(offset_delta));
+                let timestamp = base_timestamp.wrapping_add(timestamp_delta & timestamp_mask);
+                if !FILTER || self.is_row(offset, timestamp) {
+                    let size = end - position;
+                    if size > bytes_left {
+                        if self.rows + added > 0 {
+                            stop = Stop::Full;
+                            break;
+                        }
+                        bytes_left = size;
+                    }
+                    if has_keys {
+                        if key_size >= 0 {
+                            keys.write(
+                                &mut key_writer,
+                                base.add(key_start),
+                                body_start + key_start,
+                                key_size as usize,
+                            );
+                            bytes_left -= key_size as usize;
+                        } else {
+                            keys.write_null(&mut key_writer);
+                        }
+                    }
+                    if has_values {
+                        if value_size >= 0 {
+                            let place = body_start + value_start;
+                            values.write(
+                                &mut value_writer,
+                                base.add(value_start),
+                                place,
+                                value_size as usize,
+                            );
+                            bytes_left -= value_size as usize;
+                        } else {
+                            values.write_null(&mut value_writer);
+                        }
+                    }
+                    if has_offsets {
+                        next_offset.write(offset);
+                        next_offset = next_offset.add(1);
+                    }
+                    if has_timestamps {
+                        next_timestamp.write(if !MAIN && micros {
+                            timestamp.saturating_mul(1000)
+                        } else {
+                            timestamp
+                        });
+                        next_timestamp = next_timestamp.add(1);
+                    }
+                    added += 1;
+                }
+                position = end;
+                read += 1;
+            }
+        }
+        // SAFETY: the writers are those of these columns; `added` offsets and timestamps were written.
+        unsafe {
+            keys.accept(key_writer);
+            values.accept(value_writer);
+            for column in [&mut self.offsets, &mut self.timestamps].into_iter().flatten() {
+                column.advance(added);
+            }
+        }
+        self.keys = has_keys.then_some(keys);
+        self.values = has_values.then_some(values);
+        self.rows += added;
+        if let Some(headers) = &mut self.headers {
+            headers.fill_to(self.rows);
+        }
+        cursor.position = position;
+        cursor.read += read;
+        stop
+    }
+}
+
+/// Reads a zigzag varint of up to five bytes and says where it ends; None when it is longer.
+///
+/// # Safety
+/// Five bytes are readable at `base + at`.
+#[inline(always)]
+unsafe fn read_varint(base: *const u8, at: usize) -> Option<(i32, usize)> {
+    // SAFETY: the caller.
+    unsafe {
+        let first = u32::from(*base.add(at));
+        let (raw, end) = if first < 0x80 {
+            (first, at + 1)
+        } else {
+            let second = u32::from(*base.add(at + 1));
+            if second < 0x80 {
+                ((first & 0x7f) | second << 7, at + 2)
+            } else {
+                let (raw, end) = read_rest(base, at, 5)?;
+                (raw as u32, end)
+            }
+        };
+        Some(((raw >> 1) as i32 ^ -((raw & 1) as i32), end))
+    }
+}
+
+/// Reads a zigzag varlong of up to ten bytes and says where it ends; None when it is longer.
+///
+/// # Safety
+/// Ten bytes are readable at `base + at`.
+#[inline(always)]
+unsafe fn read_varlong(base: *const u8, at: usize) -> Option<(i64, usize)> {
+    // SAFETY: the caller.
+    unsafe {
+        let first = u64::from(*base.add(at));
+        let (raw, end) = if first < 0x80 {
+            (first, at + 1)
+        } else {
+            let second = u64::from(*base.add(at + 1));
+            if second < 0x80 {
+                ((first & 0x7f) | second << 7, at + 2)
+            } else {
+                read_rest(base, at, 10)?
+            }
+        };
+        Some(((raw >> 1) as i64 ^ -((raw & 1) as i64), end))
+    }
+}
+
+/// An integer of three bytes or more, up to `size_max`. By value in and out: a position behind a pointer
+/// would have to live in memory through the whole loop.
+///
+/// # Safety
+/// `size_max` bytes are readable at `base + at`.
+#[inline(never)]
+unsafe fn read_rest(base: *const u8, at: usize, size_max: usize) -> Option<(u64, usize)> {
+    let mut raw = 0;
+    for index in 0..size_max {
+        // SAFETY: the caller.
+        let byte = u64::from(unsafe { *base.add(at + index) });
+        raw |= (byte & 0x7f) << (7 * index);
+        if byte < 0x80 {
+            return Some((raw, at + index + 1));
+        }
+    }
+    None
+}
