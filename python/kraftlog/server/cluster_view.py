@@ -20,7 +20,6 @@ __all__ = [
     "TOPIC_OPERATIONS",
     "BrokerAddress",
     "PartitionView",
-    "invalid_topic_name_reason",
     "reachable_brokers",
     "some_broker_id",
     "view_partition",
@@ -47,24 +46,6 @@ CLUSTER_OPERATIONS: Final = _bit_field(
 )
 
 _NO_LEADER: Final = -1
-_MAX_TOPIC_NAME_LENGTH: Final = 249
-_LEGAL_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-
-
-def invalid_topic_name_reason(name: str) -> str | None:
-    """Why Kafka refuses a topic name, in its words; None when it does not (``Topic.validate``)."""
-    if not name:
-        return "Topic name is invalid: the empty string is not allowed"
-    if name in {".", ".."}:
-        return f"Topic name is invalid: '{name}' is not allowed"
-    if len(name) > _MAX_TOPIC_NAME_LENGTH:
-        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length 249"
-    if not _LEGAL_CHARACTERS.issuperset(name):
-        return (
-            f"Topic name is invalid: '{name}' contains one or more characters other than "
-            "ASCII alphanumerics, '.', '_' and '-'"
-        )
-    return None
 
 
 @dataclass(frozen=True, slots=True)

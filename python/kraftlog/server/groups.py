@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kraftlog.coordinator.effects import AppendRecords, GroupConfig, Respond
 from kraftlog.coordinator.shard import GroupShard
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 BATCH_BYTES_MAX = 512 * 1024
 MINUTE_MS = 60_000
+# By the ids that offsets.topic.compression.codec and record batches have.
+_CODECS: tuple[Literal["none", "gzip", "snappy", "lz4", "zstd"], ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Call = Callable[[GroupShard, "asyncio.Future[Any]", int], None]
 """Asks a shard for something: (shard, the future it answers, now_ms)."""
@@ -51,6 +53,7 @@ class ShardRunner:
         self.leader_epoch = partition.leader_epoch
         self.shard = GroupShard(config, rng=random.Random())
         self.is_loaded = False
+        self._compression = _CODECS[node.config.get_int("offsets.topic.compression.codec")]
         self._is_closed = False
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -138,7 +141,7 @@ class ShardRunner:
         from kraftlog._kraftlog import encode_batch
 
         now_ms = self._node.now_ms()
-        batch = encode_batch([(now_ms, key, value, ()) for key, value in records])
+        batch = encode_batch([(now_ms, key, value, ()) for key, value in records], compression=self._compression)
 
         def on_done(future: asyncio.Future[int]) -> None:
             error_code = 0 if future.cancelled() else _append_error(future.exception())

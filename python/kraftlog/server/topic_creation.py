@@ -11,7 +11,7 @@ from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 if TYPE_CHECKING:
     from kraftlog.server.node import Node
 
-__all__ = ["create_topics_automatically"]
+__all__ = ["CONSUMER_OFFSETS", "create_topics_automatically"]
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 USE_BROKER_DEFAULT = -1

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from kraftlog.config_table import ConfigType
 from kraftlog.controller.config_image import ConfigResourceType
+from kraftlog.controller.topic_control import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.server.cluster_view import invalid_topic_name_reason
 from kraftlog.server.config_view import ConfigSource, ConfigView
 from kraftlog.server.logger_levels import logger_levels
 from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -61,7 +61,7 @@ def _entries(node: Node, view: ConfigView, resource: _Resource) -> list[_Entry]:
     name = resource.resource_name
     match resource.resource_type:
         case ConfigResourceType.TOPIC:
-            reason = invalid_topic_name_reason(name)
+            reason = topic_name_problem(name)
             if reason is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
             if node.metadata.image.topics.by_name(name) is None:

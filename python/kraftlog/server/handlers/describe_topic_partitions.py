@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftlog.controller.topic_control import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.server.cluster_view import (
     INTERNAL_TOPICS,
     TOPIC_OPERATIONS,
-    invalid_topic_name_reason,
     view_partition,
 )
 from kraftlog.wire.messages.describe_topic_partitions import (
@@ -72,7 +72,7 @@ def _names(node: Node, request: DescribeTopicPartitionsRequest) -> list[str]:
 
 
 def _unknown(name: str) -> _Topic:
-    invalid = invalid_topic_name_reason(name) is not None
+    invalid = topic_name_problem(name) is not None
     return _Topic(
         error_code=ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         name=name,

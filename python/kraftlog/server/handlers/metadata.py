@@ -20,17 +20,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kraftlog.controller.topic_control import topic_name_problem
 from kraftlog.errors import ErrorCode
 from kraftlog.server.cluster_view import (
     CLUSTER_OPERATIONS,
     INTERNAL_TOPICS,
     TOPIC_OPERATIONS,
-    invalid_topic_name_reason,
     reachable_brokers,
     some_broker_id,
     view_partition,
 )
-from kraftlog.server.topic_creation import create_topics_automatically
+from kraftlog.server.topic_creation import CONSUMER_OFFSETS, create_topics_automatically
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -79,17 +79,22 @@ def handle(
     if topic_ids:
         return _response(node, context, request, [_by_id(node, context, request, topic_id) for topic_id in topic_ids])
     names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
-    missing = [name for name in names if node.metadata.image.topics.by_name(name) is None]
+    missing = [name for name in names if _may_be_created(node, name)]
     if not missing or not request.allow_auto_topic_creation or not node.config.get_bool("auto.create.topics.enable"):
         return _response(node, context, request, [_by_name(node, context, request, name, {}) for name in names])
 
     async def create_and_answer() -> MetadataResponse:
-        errors = await create_topics_automatically(
-            node, [name for name in missing if not invalid_topic_name_reason(name)]
-        )
+        errors = await create_topics_automatically(node, missing)
         return _response(node, context, request, [_by_name(node, context, request, name, errors) for name in names])
 
     return node.groups.spawn(create_and_answer())
+
+
+def _may_be_created(node: Node, name: str) -> bool:
+    """Whether asking for it brings it about: the coordinators' topics have settings of their own, made elsewhere."""
+    if node.metadata.image.topics.by_name(name) is not None or topic_name_problem(name) is not None:
+        return False
+    return name not in INTERNAL_TOPICS or name == CONSUMER_OFFSETS
 
 
 def _response(
@@ -130,7 +135,7 @@ def _by_name(
     if topic is not None:
         return _known(node, context, request, topic)
     error_code: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if invalid_topic_name_reason(name):
+    if topic_name_problem(name):
         error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
     elif errors.get(name) in _LASTING_ERRORS:
         error_code = errors[name]
