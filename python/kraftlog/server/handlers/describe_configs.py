@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kraftlog.config_table import ConfigType
 from kraftlog.controller.config_image import ConfigResourceType
-from kraftlog.controller.topic_control import topic_name_problem
+from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.server.config_view import ConfigSource, ConfigView
 from kraftlog.server.logger_levels import logger_levels

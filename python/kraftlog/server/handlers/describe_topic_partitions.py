@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraftlog.controller.topic_control import topic_name_problem
+from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.server.cluster_view import (
     INTERNAL_TOPICS,

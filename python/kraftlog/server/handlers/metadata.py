@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kraftlog.controller.topic_control import topic_name_problem
+from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode
 from kraftlog.server.cluster_view import (
     CLUSTER_OPERATIONS,
