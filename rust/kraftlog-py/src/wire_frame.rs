@@ -144,7 +144,7 @@ impl FrameCodec {
         let body = reader
             .message(plan_of(py, api.request, version)?)
             .map_err(|failure| failure.into_error(&api.request.name, version))?;
-        leftover(&reader, api.request, version)?;
+        // Bytes after the body are ignored, as RequestContext.parseRequest does: librdkafka sends some with Metadata v13.
         Ok((header, body))
     }
 
