@@ -47,7 +47,8 @@ def values(version: Version, field: dict[str, Any]) -> st.SearchStrategy[Any]:
     element = kind.removeprefix("[]")
     strategy = structs(version, element) if element[0].isupper() else scalars(element)
     if kind != element:
-        strategy = st.lists(strategy, max_size=3).map(tuple)
+        # Structs hold lists of structs up to four deep: two of each keeps the largest message drawable.
+        strategy = st.lists(strategy, max_size=2 if element[0].isupper() else 3).map(tuple)
     if version.has(field.get("nullable")):
         strategy = st.none() | strategy
     return strategy
