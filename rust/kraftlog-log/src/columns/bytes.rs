@@ -286,15 +286,26 @@ pub(super) struct ViewWriter {
     size: usize,
 }
 
-/// The view of `len` bytes that begin with `first` and lie at `offset` of a buffer.
-#[inline(always)]
-fn view(first: u128, buffer_index: u64, offset: usize, len: usize) -> u128 {
-    if len <= INLINE_MAX {
-        return (first & ((1u128 << (8 * len)) - 1)) << 32 | len as u128;
+/// Which bits of the first four and of the next eight bytes belong to bytes of this length.
+const INLINE_MASKS: [(u32, u64); INLINE_MAX + 1] = {
+    let mut masks = [(u32::MAX, u64::MAX); INLINE_MAX + 1];
+    let mut len = 0;
+    while len < INLINE_MAX {
+        let all = (1u128 << (8 * len)) - 1;
+        masks[len] = (all as u32, (all >> 32) as u64);
+        len += 1;
     }
-    let prefix = (first as u32 as u64) << 32 | len as u64;
-    let place = (offset as u64) << 32 | buffer_index;
-    u128::from(place) << 64 | u128::from(prefix)
+    masks
+};
+
+/// The view of `len` bytes that begin with these four and eight, and lie at `offset` of a buffer.
+#[inline(always)]
+fn view(first: u32, second: u64, buffer_index: u64, offset: usize, len: usize) -> u128 {
+    let (low, high) = match INLINE_MASKS.get(len) {
+        Some(&(first_mask, second_mask)) => (first & first_mask, second & second_mask),
+        None => (first, (offset as u64) << 32 | buffer_index),
+    };
+    u128::from(high) << 64 | u128::from(u64::from(low) << 32 | len as u64)
 }
 
 impl ByteColumn for ViewColumn {
@@ -317,10 +328,11 @@ impl ByteColumn for ViewColumn {
 
     #[inline(always)]
     unsafe fn write(&mut self, writer: &mut ViewWriter, source: *const u8, offset: usize, len: usize) {
-        // SAFETY: 16 bytes are readable at `source`, as SLACK is more; room for the row is reserved.
+        // SAFETY: 12 bytes are readable at `source`, as SLACK is more; room for the row is reserved.
         unsafe {
-            let first = u128::from_le_bytes(source.cast::<[u8; 16]>().read_unaligned());
-            writer.views.write(view(first, writer.buffer_index, offset, len));
+            let first = u32::from_le(source.cast::<u32>().read_unaligned());
+            let second = u64::from_le(source.add(4).cast::<u64>().read_unaligned());
+            writer.views.write(view(first, second, writer.buffer_index, offset, len));
             writer.views = writer.views.add(1);
         }
         writer.size += len;
@@ -345,13 +357,14 @@ impl ByteColumn for ViewColumn {
     }
 
     fn push_at(&mut self, bytes: &[u8], offset: usize) -> bool {
-        let mut first = [0u8; 16];
-        let head = bytes.len().min(first.len());
-        if let (Some(target), Some(source)) = (first.get_mut(..head), bytes.get(..head)) {
-            target.copy_from_slice(source);
+        let mut head = [0u8; 16];
+        for (target, byte) in head.iter_mut().zip(bytes.iter().take(INLINE_MAX)) {
+            *target = *byte;
         }
+        let head = u128::from_le_bytes(head);
         self.size_bytes += bytes.len();
-        self.views.push(view(u128::from_le_bytes(first), self.buffer_index() as u64, offset, bytes.len()));
+        let buffer_index = self.buffer_index() as u64;
+        self.views.push(view(head as u32, (head >> 32) as u64, buffer_index, offset, bytes.len()));
         true
     }
 

@@ -85,12 +85,14 @@ impl<B: ByteColumn> Rows<B> {
         let (mut key_writer, mut value_writer) = (keys.writer(), values.writer());
         let mut next_offset = self.offsets.as_mut().map_or(std::ptr::null_mut(), memory::Column::spare);
         let mut next_timestamp = self.timestamps.as_mut().map_or(std::ptr::null_mut(), memory::Column::spare);
+        // Without a filter each record read is a row, and one count does for both.
+        let read_end = if FILTER { most } else { most.min(rows_left) };
         let mut added = 0;
         let mut read = 0;
         let mut position = cursor.position;
         let mut stop = Stop::Other;
-        while read < most && position < limit {
-            if added == rows_left {
+        while read < read_end && position < limit {
+            if FILTER && added == rows_left {
                 stop = Stop::Full;
                 break;
             }
@@ -99,62 +101,58 @@ impl<B: ByteColumn> Rows<B> {
             // `end`, and only fields that end at or before `end` are handed to a column, whose SLACK is
             // counted in. Room for `most` rows, but no more than `rows_left`, was reserved.
             unsafe {
-                let Some((stored, at)) = read_varint(base, position) else { break };
-                // A negative size becomes a huge one and is left to the slow path like one that is too large.
-                let end = at.wrapping_add(stored as usize);
-                if end > limit || end < at {
+                let Some((stored, at)) = read_uvarint(base, position) else { break };
+                let end = at + (stored >> 1) as usize;
+                // The lowest bit says that the size is negative.
+                if end > limit || stored & 1 != 0 {
                     break;
                 }
                 let Some((timestamp_delta, at)) = read_varlong(base, at + 1) else { break };
-                let Some((offset_delta, at)) = read_varint(base, at) else { break };
-                let Some((key_size, key_start)) = read_varint(base, at) else { break };
-                let key_end = key_start + key_size.max(0) as usize;
+                let Some((offset_delta, at)) = read_uvarint(base, at) else { break };
+                let Some((key_size, key_start)) = read_uvarint(base, at) else { break };
+                let is_key_null = key_size & 1 != 0;
+                let key_size = if is_key_null { 0 } else { (key_size >> 1) as usize };
+                let key_end = key_start + key_size;
                 if key_end > end {
                     break;
                 }
-                let Some((value_size, value_start)) = read_varint(base, key_end) else { break };
-                let value_end = value_start + value_size.max(0) as usize;
+                let Some((value_size, value_start)) = read_uvarint(base, key_end) else { break };
+                let is_value_null = value_size & 1 != 0;
+                let value_size = if is_value_null { 0 } else { (value_size >> 1) as usize };
+                let value_end = value_start + value_size;
                 // What is left has to be the zero that says: no headers.
                 if value_end + 1 != end || *base.add(value_end) != 0 {
                     break;
                 }
+                let offset_delta = (offset_delta >> 1) as i32 ^ -((offset_delta & 1) as i32);
                 let offset = facts.base_offset.wrapping_add(i64::from(offset_delta));
                 let timestamp = base_timestamp.wrapping_add(timestamp_delta & timestamp_mask);
                 if !FILTER || self.is_row(offset, timestamp) {
                     let size = end - position;
                     if size > bytes_left {
-                        if self.rows + added > 0 {
+                        if self.rows + if FILTER { added } else { read } > 0 {
                             stop = Stop::Full;
                             break;
                         }
                         bytes_left = size;
                     }
                     if has_keys {
-                        if key_size >= 0 {
-                            keys.write(
-                                &mut key_writer,
-                                base.add(key_start),
-                                body_start + key_start,
-                                key_size as usize,
-                            );
-                            bytes_left -= key_size as usize;
-                        } else {
+                        if is_key_null {
                             keys.write_null(&mut key_writer);
+                        } else {
+                            let place = body_start + key_start;
+                            keys.write(&mut key_writer, base.add(key_start), place, key_size);
                         }
+                        bytes_left -= key_size;
                     }
                     if has_values {
-                        if value_size >= 0 {
-                            let place = body_start + value_start;
-                            values.write(
-                                &mut value_writer,
-                                base.add(value_start),
-                                place,
-                                value_size as usize,
-                            );
-                            bytes_left -= value_size as usize;
-                        } else {
+                        if is_value_null {
                             values.write_null(&mut value_writer);
+                        } else {
+                            let place = body_start + value_start;
+                            values.write(&mut value_writer, base.add(value_start), place, value_size);
                         }
+                        bytes_left -= value_size;
                     }
                     if has_offsets {
                         next_offset.write(offset);
@@ -168,10 +166,18 @@ impl<B: ByteColumn> Rows<B> {
                         });
                         next_timestamp = next_timestamp.add(1);
                     }
-                    added += 1;
+                    if FILTER {
+                        added += 1;
+                    }
                 }
                 position = end;
                 read += 1;
+            }
+        }
+        if !FILTER {
+            added = read;
+            if read == rows_left && read < most {
+                stop = Stop::Full;
             }
         }
         // SAFETY: the writers are those of these columns; `added` offsets and timestamps were written.
@@ -194,27 +200,24 @@ impl<B: ByteColumn> Rows<B> {
     }
 }
 
-/// Reads a zigzag varint of up to five bytes and says where it ends; None when it is longer.
+/// Reads an unsigned varint of up to five bytes and says where it ends; None when it is longer.
 ///
 /// # Safety
 /// Five bytes are readable at `base + at`.
 #[inline(always)]
-unsafe fn read_varint(base: *const u8, at: usize) -> Option<(i32, usize)> {
+unsafe fn read_uvarint(base: *const u8, at: usize) -> Option<(u32, usize)> {
     // SAFETY: the caller.
     unsafe {
         let first = u32::from(*base.add(at));
-        let (raw, end) = if first < 0x80 {
-            (first, at + 1)
-        } else {
-            let second = u32::from(*base.add(at + 1));
-            if second < 0x80 {
-                ((first & 0x7f) | second << 7, at + 2)
-            } else {
-                let (raw, end) = read_rest(base, at, 5)?;
-                (raw as u32, end)
-            }
-        };
-        Some(((raw >> 1) as i32 ^ -((raw & 1) as i32), end))
+        if first < 0x80 {
+            return Some((first, at + 1));
+        }
+        let second = u32::from(*base.add(at + 1));
+        if second < 0x80 {
+            return Some(((first & 0x7f) | second << 7, at + 2));
+        }
+        let (raw, end) = read_rest(base, at, 5)?;
+        Some((raw as u32, end))
     }
 }
 
