@@ -26,22 +26,30 @@ pub(super) trait ByteColumn: Default {
     fn reserve(&mut self, rows: usize);
     /// A writer behind the last row.
     fn writer(&mut self) -> Self::Writer;
-    /// Takes over what was written.
+    /// Takes over the first `rows` rows that were written.
     ///
     /// # Safety
-    /// The writer came from this column, which was changed through it alone since.
-    unsafe fn accept(&mut self, writer: Self::Writer);
-    /// Appends `len` bytes from `source`, which lies `offset` bytes into the current view source.
+    /// They were written, in order, through this writer, which came from this column and was its only user.
+    unsafe fn accept(&mut self, writer: Self::Writer, rows: usize);
+    /// Writes row number `row` behind where the writer began: `len` bytes from `source`, which lies
+    /// `offset` bytes into the current view source.
     ///
     /// # Safety
     /// As for [`accept`](Self::accept); `len + SLACK` bytes are readable at `source`, the first `len` lie
     /// in the current view source, and room for the row was reserved.
-    unsafe fn write(&mut self, writer: &mut Self::Writer, source: *const u8, offset: usize, len: usize);
-    /// Appends a null.
+    unsafe fn write(
+        &mut self,
+        writer: &mut Self::Writer,
+        row: usize,
+        source: *const u8,
+        offset: usize,
+        len: usize,
+    );
+    /// Writes a null.
     ///
     /// # Safety
     /// As for [`accept`](Self::accept), and room for the row was reserved.
-    unsafe fn write_null(&mut self, writer: &mut Self::Writer);
+    unsafe fn write_null(&mut self, writer: &mut Self::Writer, row: usize);
     /// Appends a null.
     fn push_null(&mut self);
     /// Appends bytes that lie `offset` bytes into the current view source; false if they do not fit.
@@ -50,8 +58,6 @@ pub(super) trait ByteColumn: Default {
     fn expect(&mut self, rows: usize, bytes: usize);
     /// Names the buffer that coming rows lie in.
     fn set_source(&mut self, source: &Buffer);
-    /// Bytes held or referred to.
-    fn size_bytes(&self) -> usize;
     /// Drops all rows after the first `rows`.
     fn truncate(&mut self, rows: usize);
     /// The rows so far as an array; the column is empty afterwards.
@@ -126,14 +132,15 @@ impl CopyColumn {
     }
 }
 
-/// Where the next bytes and the next offset of a [`CopyColumn`] go.
+/// Where the bytes and offsets of a [`CopyColumn`] go.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CopyWriter {
     data: *mut u8,
-    /// Bytes that may be written at `data`.
-    room: usize,
-    /// Bytes in the column.
+    /// Bytes that there is room for at `data`.
+    capacity: usize,
+    /// Bytes that are there.
     size: usize,
+    /// Of row 0.
     offsets: *mut i32,
 }
 
@@ -144,11 +151,12 @@ impl CopyColumn {
     /// As for [`ByteColumn::accept`].
     #[cold]
     #[inline(never)]
-    unsafe fn grow(&mut self, writer: CopyWriter, more: usize) -> CopyWriter {
-        // SAFETY: the caller.
-        unsafe { self.accept(writer) };
+    unsafe fn grow(&mut self, writer: &mut CopyWriter, more: usize) {
+        // SAFETY: these bytes were written (the caller).
+        unsafe { self.data.advance(writer.size - self.data.len()) };
         self.data.reserve(more);
-        self.writer()
+        writer.data = self.data.start();
+        writer.capacity = self.data.capacity();
     }
 }
 
@@ -164,62 +172,61 @@ impl ByteColumn for CopyColumn {
 
     fn writer(&mut self) -> CopyWriter {
         CopyWriter {
-            data: self.data.spare(),
-            room: self.data.room(),
+            data: self.data.start(),
+            capacity: self.data.capacity(),
             size: self.data.len(),
             offsets: self.offsets.spare(),
         }
     }
 
-    unsafe fn accept(&mut self, writer: CopyWriter) {
-        let size = writer.size - self.data.len();
-        let rows = (writer.offsets as usize - self.offsets.spare() as usize) / size_of::<i32>();
+    unsafe fn accept(&mut self, writer: CopyWriter, rows: usize) {
         // SAFETY: the writer wrote them (the caller).
         unsafe {
-            self.data.advance(size);
+            self.data.advance(writer.size - self.data.len());
             self.offsets.advance(rows);
         }
     }
 
     #[inline(always)]
-    unsafe fn write(&mut self, writer: &mut CopyWriter, source: *const u8, _offset: usize, len: usize) {
-        if writer.room < len + SLACK {
+    unsafe fn write(
+        &mut self,
+        writer: &mut CopyWriter,
+        row: usize,
+        source: *const u8,
+        _offset: usize,
+        len: usize,
+    ) {
+        if writer.capacity - writer.size < len + SLACK {
             // SAFETY: the caller.
-            *writer = unsafe { self.grow(*writer, len + SLACK) };
+            unsafe { self.grow(writer, len + SLACK) };
         }
-        // SAFETY: `len + SLACK` bytes are readable at `source` (the caller) and writable at `data` (just
+        // SAFETY: `len + SLACK` bytes are readable at `source` (the caller) and writable at `target` (just
         // seen to); the loop touches less than that. Room for an offset is reserved (the caller).
         unsafe {
+            let target = writer.data.add(writer.size);
             if len < LIBRARY_COPY_MIN {
                 let mut copied = 0;
                 loop {
                     let bytes = source.add(copied).cast::<[u8; SLACK]>().read_unaligned();
-                    writer.data.add(copied).cast::<[u8; SLACK]>().write_unaligned(bytes);
+                    target.add(copied).cast::<[u8; SLACK]>().write_unaligned(bytes);
                     copied += SLACK;
                     if copied >= len {
                         break;
                     }
                 }
             } else {
-                source.copy_to_nonoverlapping(writer.data, len);
+                source.copy_to_nonoverlapping(target, len);
             }
-            writer.data = writer.data.add(len);
-            writer.room -= len;
             writer.size += len;
-            writer.offsets.write(writer.size as i32);
-            writer.offsets = writer.offsets.add(1);
+            writer.offsets.add(row).write(writer.size as i32);
         }
     }
 
     #[inline(always)]
-    unsafe fn write_null(&mut self, writer: &mut CopyWriter) {
-        let row = (writer.offsets as usize - self.offsets.spare() as usize) / size_of::<i32>() + self.len();
-        self.null_rows.push(row as u32);
+    unsafe fn write_null(&mut self, writer: &mut CopyWriter, row: usize) {
+        self.null_rows.push((self.len() + row) as u32);
         // SAFETY: room is reserved (the caller).
-        unsafe {
-            writer.offsets.write(writer.size as i32);
-            writer.offsets = writer.offsets.add(1);
-        }
+        unsafe { writer.offsets.add(row).write(writer.size as i32) };
     }
 
     #[inline]
@@ -238,11 +245,6 @@ impl ByteColumn for CopyColumn {
     }
 
     fn set_source(&mut self, _source: &Buffer) {}
-
-    #[inline(always)]
-    fn size_bytes(&self) -> usize {
-        self.data.len()
-    }
 
     fn truncate(&mut self, rows: usize) {
         self.offsets.truncate(rows + 1);
@@ -268,7 +270,6 @@ pub(super) struct ViewColumn {
     views: Column<u128>,
     buffers: Vec<Buffer>,
     null_rows: Vec<u32>,
-    size_bytes: usize,
 }
 
 impl ViewColumn {
@@ -277,13 +278,12 @@ impl ViewColumn {
     }
 }
 
-/// Where the next view goes.
+/// Where views go.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ViewWriter {
+    /// Of row 0.
     views: *mut u128,
     buffer_index: u64,
-    /// Bytes that the new views refer to.
-    size: usize,
 }
 
 /// Which bits of the first four and of the next eight bytes belong to bytes of this length.
@@ -316,38 +316,36 @@ impl ByteColumn for ViewColumn {
     }
 
     fn writer(&mut self) -> ViewWriter {
-        ViewWriter { views: self.views.spare(), buffer_index: self.buffer_index() as u64, size: 0 }
+        ViewWriter { views: self.views.spare(), buffer_index: self.buffer_index() as u64 }
     }
 
-    unsafe fn accept(&mut self, writer: ViewWriter) {
-        let rows = (writer.views as usize - self.views.spare() as usize) / size_of::<u128>();
-        self.size_bytes += writer.size;
+    unsafe fn accept(&mut self, _writer: ViewWriter, rows: usize) {
         // SAFETY: the writer wrote them (the caller).
         unsafe { self.views.advance(rows) };
     }
 
     #[inline(always)]
-    unsafe fn write(&mut self, writer: &mut ViewWriter, source: *const u8, offset: usize, len: usize) {
+    unsafe fn write(
+        &mut self,
+        writer: &mut ViewWriter,
+        row: usize,
+        source: *const u8,
+        offset: usize,
+        len: usize,
+    ) {
         // SAFETY: 12 bytes are readable at `source`, as SLACK is more; room for the row is reserved.
         unsafe {
             let first = u32::from_le(source.cast::<u32>().read_unaligned());
             let second = u64::from_le(source.add(4).cast::<u64>().read_unaligned());
-            writer.views.write(view(first, second, writer.buffer_index, offset, len));
-            writer.views = writer.views.add(1);
+            writer.views.add(row).write(view(first, second, writer.buffer_index, offset, len));
         }
-        writer.size += len;
     }
 
     #[inline(always)]
-    unsafe fn write_null(&mut self, writer: &mut ViewWriter) {
-        let row =
-            (writer.views as usize - self.views.spare() as usize) / size_of::<u128>() + self.views.len();
-        self.null_rows.push(row as u32);
+    unsafe fn write_null(&mut self, writer: &mut ViewWriter, row: usize) {
+        self.null_rows.push((self.views.len() + row) as u32);
         // SAFETY: room is reserved (the caller).
-        unsafe {
-            writer.views.write(0);
-            writer.views = writer.views.add(1);
-        }
+        unsafe { writer.views.add(row).write(0) };
     }
 
     #[inline]
@@ -362,7 +360,6 @@ impl ByteColumn for ViewColumn {
             *target = *byte;
         }
         let head = u128::from_le_bytes(head);
-        self.size_bytes += bytes.len();
         let buffer_index = self.buffer_index() as u64;
         self.views.push(view(head as u32, (head >> 32) as u64, buffer_index, offset, bytes.len()));
         true
@@ -382,15 +379,9 @@ impl ByteColumn for ViewColumn {
         }
     }
 
-    #[inline(always)]
-    fn size_bytes(&self) -> usize {
-        self.size_bytes
-    }
-
     fn truncate(&mut self, rows: usize) {
         self.views.truncate(rows);
         self.null_rows.retain(|&row| (row as usize) < rows);
-        self.size_bytes = self.views.as_slice().iter().map(|view| *view as u32 as usize).sum();
     }
 
     fn take(&mut self, _binary_type: BinaryType) -> ArrayRef {
@@ -398,7 +389,6 @@ impl ByteColumn for ViewColumn {
         let nulls = null_buffer(rows, &mut self.null_rows);
         let views = ScalarBuffer::new(self.views.take(), 0, rows);
         let buffers = std::mem::take(&mut self.buffers);
-        self.size_bytes = 0;
         // SAFETY: each view was made from bytes inside the buffer it names, and buffers are pushed only.
         Arc::new(unsafe { BinaryViewArray::new_unchecked(views, buffers.into(), nulls) })
     }

@@ -72,7 +72,8 @@ impl<B: ByteColumn> Rows<B> {
             None => (facts.base_timestamp, -1),
             Some(time) => (time, 0),
         };
-        let mut bytes_left = self.bytes_left();
+        let mut used_bytes = self.used_bytes;
+        let bytes_max = used_bytes + self.bytes_left();
         let base = body.readable.as_ptr();
         let body_start = body.start();
         let (has_keys, has_values) = (MAIN || self.keys.is_some(), MAIN || self.values.is_some());
@@ -83,8 +84,8 @@ impl<B: ByteColumn> Rows<B> {
         let (mut keys, mut values) =
             (self.keys.take().unwrap_or_default(), self.values.take().unwrap_or_default());
         let (mut key_writer, mut value_writer) = (keys.writer(), values.writer());
-        let mut next_offset = self.offsets.as_mut().map_or(std::ptr::null_mut(), memory::Column::spare);
-        let mut next_timestamp = self.timestamps.as_mut().map_or(std::ptr::null_mut(), memory::Column::spare);
+        let offsets = self.offsets.as_mut().map_or(std::ptr::null_mut(), memory::Column::spare);
+        let timestamps = self.timestamps.as_mut().map_or(std::ptr::null_mut(), memory::Column::spare);
         // Without a filter each record read is a row, and one count does for both.
         let read_end = if FILTER { most } else { most.min(rows_left) };
         let mut added = 0;
@@ -128,43 +129,40 @@ impl<B: ByteColumn> Rows<B> {
                 let offset = facts.base_offset.wrapping_add(i64::from(offset_delta));
                 let timestamp = base_timestamp.wrapping_add(timestamp_delta & timestamp_mask);
                 if !FILTER || self.is_row(offset, timestamp) {
-                    let size = end - position;
-                    if size > bytes_left {
-                        if self.rows + if FILTER { added } else { read } > 0 {
-                            stop = Stop::Full;
-                            break;
-                        }
-                        bytes_left = size;
+                    let row = if FILTER { added } else { read };
+                    // Some more than the columns get, but no key or value can be larger. One row always fits.
+                    if used_bytes + (end - position) > bytes_max && self.rows + row > 0 {
+                        stop = Stop::Full;
+                        break;
                     }
                     if has_keys {
                         if is_key_null {
-                            keys.write_null(&mut key_writer);
+                            keys.write_null(&mut key_writer, row);
                         } else {
                             let place = body_start + key_start;
-                            keys.write(&mut key_writer, base.add(key_start), place, key_size);
+                            keys.write(&mut key_writer, row, base.add(key_start), place, key_size);
                         }
-                        bytes_left -= key_size;
+                        used_bytes += key_size;
                     }
                     if has_values {
                         if is_value_null {
-                            values.write_null(&mut value_writer);
+                            values.write_null(&mut value_writer, row);
                         } else {
                             let place = body_start + value_start;
-                            values.write(&mut value_writer, base.add(value_start), place, value_size);
+                            values.write(&mut value_writer, row, base.add(value_start), place, value_size);
                         }
-                        bytes_left -= value_size;
+                        used_bytes += value_size;
                     }
                     if has_offsets {
-                        next_offset.write(offset);
-                        next_offset = next_offset.add(1);
+                        offsets.add(row).write(offset);
                     }
                     if has_timestamps {
-                        next_timestamp.write(if !MAIN && micros {
+                        let micros = !MAIN && micros;
+                        timestamps.add(row).write(if micros {
                             timestamp.saturating_mul(1000)
                         } else {
                             timestamp
                         });
-                        next_timestamp = next_timestamp.add(1);
                     }
                     if FILTER {
                         added += 1;
@@ -182,8 +180,8 @@ impl<B: ByteColumn> Rows<B> {
         }
         // SAFETY: the writers are those of these columns; `added` offsets and timestamps were written.
         unsafe {
-            keys.accept(key_writer);
-            values.accept(value_writer);
+            keys.accept(key_writer, if has_keys { added } else { 0 });
+            values.accept(value_writer, if has_values { added } else { 0 });
             for column in [&mut self.offsets, &mut self.timestamps].into_iter().flatten() {
                 column.advance(added);
             }
@@ -191,6 +189,7 @@ impl<B: ByteColumn> Rows<B> {
         self.keys = has_keys.then_some(keys);
         self.values = has_values.then_some(values);
         self.rows += added;
+        self.used_bytes = used_bytes;
         if let Some(headers) = &mut self.headers {
             headers.fill_to(self.rows);
         }

@@ -46,10 +46,6 @@ impl HeadersColumn {
         self.offsets.reserve(rows);
     }
 
-    pub(super) fn size_bytes(&self) -> usize {
-        self.keys.size_bytes() + self.values.size_bytes()
-    }
-
     /// Rows without headers, until there are `rows`.
     pub(super) fn fill_to(&mut self, rows: usize) {
         let headers = self.keys.len() as i32;

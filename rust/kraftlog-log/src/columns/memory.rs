@@ -124,13 +124,15 @@ impl<T: Plain> Column<T> {
         self.len
     }
 
+    /// Values that there is room for.
     #[inline(always)]
-    fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.block.0.capacity() * UNIT_SIZE / size_of::<T>()
     }
 
+    /// Where the first value is or will be.
     #[inline(always)]
-    fn start(&self) -> *mut T {
+    pub(crate) fn start(&self) -> *mut T {
         self.block.0.as_ptr().cast_mut().cast()
     }
 
@@ -171,12 +173,6 @@ impl<T: Plain> Column<T> {
     #[inline(always)]
     pub(crate) fn spare(&mut self) -> *mut T {
         self.start().wrapping_add(self.len)
-    }
-
-    /// Values that fit behind the last.
-    #[inline(always)]
-    pub(crate) fn room(&self) -> usize {
-        self.capacity() - self.len
     }
 
     /// Counts `count` values that were written at [`spare`](Self::spare).

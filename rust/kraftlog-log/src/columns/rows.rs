@@ -91,6 +91,8 @@ pub(super) enum Stop {
 pub(super) struct Rows<B> {
     pub(super) options: Arc<ColumnOptions>,
     pub(super) rows: usize,
+    /// Bytes of keys, values and headers in them.
+    pub(super) used_bytes: usize,
     pub(super) keys: Option<B>,
     pub(super) values: Option<B>,
     pub(super) headers: Option<HeadersColumn>,
@@ -111,6 +113,7 @@ impl<B: ByteColumn> Rows<B> {
         }
         Self {
             rows: 0,
+            used_bytes: 0,
             keys: wanted(&options, Column::Key),
             values: wanted(&options, Column::Value),
             headers: options.has(Column::Headers).then(|| HeadersColumn::new(options.empty_headers_null)),
@@ -148,10 +151,7 @@ impl<B: ByteColumn> Rows<B> {
     }
 
     pub(super) fn bytes_left(&self) -> usize {
-        let used = self.keys.as_ref().map_or(0, B::size_bytes)
-            + self.values.as_ref().map_or(0, B::size_bytes)
-            + self.headers.as_ref().map_or(0, HeadersColumn::size_bytes);
-        self.options.batch_bytes.min(ColumnOptions::BATCH_BYTES_MAX).saturating_sub(used)
+        self.options.batch_bytes.min(ColumnOptions::BATCH_BYTES_MAX).saturating_sub(self.used_bytes)
     }
 
     fn timestamp_factor(&self) -> i64 {
@@ -188,7 +188,7 @@ impl<B: ByteColumn> Rows<B> {
         body: &Body<'_>,
         cursor: &mut BatchCursor,
     ) -> Result<Progress, String> {
-        let mark = self.rows;
+        let (mark, used_bytes) = (self.rows, self.used_bytes);
         if let Some((buffer, _)) = body.views {
             for column in [&mut self.keys, &mut self.values].into_iter().flatten() {
                 column.set_source(buffer);
@@ -197,7 +197,10 @@ impl<B: ByteColumn> Rows<B> {
         let outcome = self.add_records(facts, body, cursor);
         match outcome {
             Ok(_) => self.fill(facts),
-            Err(_) => self.truncate(mark),
+            Err(_) => {
+                self.truncate(mark);
+                self.used_bytes = used_bytes;
+            }
         }
         outcome
     }
@@ -270,6 +273,7 @@ impl<B: ByteColumn> Rows<B> {
         for (column, bytes) in [(&mut self.keys, record.key), (&mut self.values, record.value)] {
             match (column, bytes) {
                 (Some(column), Some(bytes)) => {
+                    self.used_bytes += bytes.len();
                     fits &= column.push_at(bytes, (bytes.as_ptr() as usize).wrapping_sub(start));
                 }
                 (Some(column), None) => column.push_null(),
@@ -277,6 +281,7 @@ impl<B: ByteColumn> Rows<B> {
             }
         }
         if let Some(headers) = &mut self.headers {
+            self.used_bytes += record.headers.as_bytes().len();
             fits &= headers.push(record.headers);
         }
         if let Some(offsets) = &mut self.offsets {
@@ -335,6 +340,7 @@ impl<B: ByteColumn> Rows<B> {
     /// The rows as an Arrow batch; there are none afterwards.
     pub(super) fn take(&mut self, schema: SchemaRef) -> Result<RecordBatch> {
         let count = std::mem::take(&mut self.rows);
+        self.used_bytes = 0;
         let options = self.options.clone();
         let columns = options.columns.iter().map(|(column, _)| self.take_column(*column, count)).collect();
         let row_count = RecordBatchOptions::new().with_row_count(Some(count));
