@@ -72,6 +72,7 @@ HANDLERS: dict[int, LazyHandler] = {
     55: LazyHandler("describe_quorum"),
     57: LazyHandler("update_features"),
     60: LazyHandler("describe_cluster"),
+    68: LazyHandler("consumer_group_heartbeat"),
     74: LazyHandler("list_config_resources"),
     75: LazyHandler("describe_topic_partitions"),
 }

@@ -38,7 +38,7 @@ def handle(
     """Name the broker that coordinates each key."""
     keys = request.coordinator_keys if context.api_version >= BATCHED_VERSION else [request.key]
     if request.key_type != GROUP:
-        return _response(context, [_refused(key, request.key_type) for key in keys])
+        return _response(context, [_refused(key, request.key_type, context.api_version) for key in keys])
     if node.groups.partition_count():
         return _response(context, [_find(node, context, key) for key in keys])
     return node.groups.spawn(_create_and_find(node, context, keys))
@@ -67,10 +67,14 @@ def _failed(key: str, error_code: int, message: str | None) -> _Coordinator:
     return _Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error_code, error_message=message)
 
 
-def _refused(key: str, key_type: int) -> _Coordinator:
+def _refused(key: str, key_type: int, api_version: int) -> _Coordinator:
     if key_type == TRANSACTION:
-        # UNSUPPORTED_VERSION is what clients take for "this broker has no transactions": they fail at once and say so.
-        return _failed(key, ErrorCode.UNSUPPORTED_VERSION, "This node does not coordinate transactions.")
+        # Java's client fails at once with this text whatever the code. Clients that ask below v4 (librdkafka) go on
+        # asking until their time is up, except after a refused authorization, which they report with the text.
+        code = ErrorCode.UNSUPPORTED_VERSION
+        if api_version < BATCHED_VERSION:
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return _failed(key, code, "This node does not coordinate transactions.")
     if key_type == SHARE:
         return _failed(key, ErrorCode.INVALID_REQUEST, "This node does not coordinate share groups.")
     return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")

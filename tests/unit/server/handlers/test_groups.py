@@ -11,6 +11,7 @@ from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.delete_groups import DeleteGroupsRequest
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
+from kraftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kraftlog.wire.messages.describe_groups import DescribeGroupsRequest
 from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest
@@ -128,6 +129,21 @@ def test_find_coordinator_says_that_there_are_no_transactions(client):
     (one,) = client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"])).coordinators
     assert one.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert client.call(InitProducerIdRequest(transactional_id="tx")).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("version", range(1, 4))
+def test_clients_that_ask_for_one_coordinator_are_refused_for_good(client, version):
+    # librdkafka asks so, and would go on asking after UNSUPPORTED_VERSION.
+    found = client.call(FindCoordinatorRequest(key_type=1, key="tx"), version)
+    assert found.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert found.error_message == "This node does not coordinate transactions."
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_the_consumer_protocol_is_refused_as_when_it_is_switched_off(client, version):
+    beat = client.call(ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"), version)
+    assert beat.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert "group.protocol=classic" in beat.error_message
 
 
 def test_producer_ids_are_given_once(client):
