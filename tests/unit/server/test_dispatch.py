@@ -49,7 +49,9 @@ class Peer:
 def run(scenario, *, handlers=None, monkeypatch=None, listener="broker", max_frame_bytes=1000):
     async def main():
         loop = asyncio.get_running_loop()
-        node = SimpleNamespace(metadata=SimpleNamespace(kraft_version=1, image=SimpleNamespace(offset=9, features=FEATURES)))
+        node = SimpleNamespace(
+            metadata=SimpleNamespace(kraft_version=1, image=SimpleNamespace(offset=9, features=FEATURES))
+        )
         node.loop = loop
         ours, theirs = socket.socketpair()
         ours.setblocking(False)

@@ -9,9 +9,9 @@ import pytest
 import kraftlog
 from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
+from kraftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kraftlog.wire.messages.delete_groups import DeleteGroupsRequest
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
-from kraftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kraftlog.wire.messages.describe_groups import DescribeGroupsRequest
 from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest
