@@ -10,7 +10,9 @@ import pytest
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Benches are ordinary tests, each run once, unless --benchmark-enable asks for figures: then no debug build."""
-    if config.getoption("benchmark_disable", default=False) or not items:
+    # addopts disable benchmarks for every run; --benchmark-enable is what undoes it.
+    is_disabled = config.getoption("benchmark_disable") and not config.getoption("benchmark_enable")
+    if is_disabled or not items:
         return
     from kraftlog import _kraftlog
 
