@@ -147,6 +147,8 @@ def test_produce_refusals(broker, client, topic):
     future = produce(client, topic, batch(b"a", timestamp=9_000_000_000_000))
     assert future.error_code == ErrorCode.INVALID_TIMESTAMP
     assert produce(client, topic, good, transactional_id="x").error_code == ErrorCode.INVALID_TXN_STATE
+    loose = batch(b"a", transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
+    assert produce(client, topic, loose).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert produce(client, topic, batch(b"a" * 1_100_000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert fetch(client, topic, 0).high_watermark == 0, "nothing was appended"
 

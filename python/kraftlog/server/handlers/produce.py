@@ -41,6 +41,7 @@ RecordError = ProduceResponse.BatchIndexAndErrorMessage
 _BATCH_OVERHEAD_BYTES = 61
 _LENGTH_PREFIX_BYTES = 12
 _ZSTD = 4
+_TRANSACTIONAL = 0x10
 _ADMIN_CLIENT_ID = "__admin_client"
 
 
@@ -204,7 +205,11 @@ def _refuse_batch(context: RequestContext, partition: Partition, records: Any) -
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {version} are allowed exactly one record batch per partition",
         )
-    if version < 7 and records[22] & 7 == _ZSTD:
+    attributes = records[22]
+    if attributes & _TRANSACTIONAL:
+        # Kafka's answer to such a batch under no transactional id, which would hold back the last stable offset.
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transaction"
+    if version < 7 and attributes & 7 == _ZSTD:
         return (
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
