@@ -189,7 +189,8 @@ class GroupShard:
         return int(ErrorCode.NONE)
 
     def _metadata_error(self, partition: OffsetCommitRequest.OffsetCommitRequestPartition) -> int:
-        size = len((partition.committed_metadata or "").encode())
+        # Kafka measures this limit "in bytes" in UTF-16 code units, Java's String.length().
+        size = len((partition.committed_metadata or "").encode("utf-16-le", "surrogatepass")) // 2
         too_large = size > self._config.offset_metadata_max_bytes
         return int(ErrorCode.OFFSET_METADATA_TOO_LARGE if too_large else ErrorCode.NONE)
 

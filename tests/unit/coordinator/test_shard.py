@@ -261,6 +261,7 @@ def test_commit_checks_membership_generation_and_metadata_size() -> None:
     size = GroupConfig().offset_metadata_max_bytes
     fields = {"generation_id_or_member_epoch": 1, "member_id": a}
     assert h.commit("c5", metadata="x" * (size + 1), **fields) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert h.commit("c7", metadata="\u20ac" * size, **fields) == ErrorCode.NONE
     assert h.commit("c6", metadata="x" * size, **fields) == 0
 
 
