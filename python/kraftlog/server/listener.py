@@ -23,9 +23,14 @@ class EndPoint:
     host: str
     port: int
 
-    def __str__(self) -> str:
+    @property
+    def address(self) -> str:
+        """``host:port``, an IPv6 host in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.listener_name}://{host}:{self.port}"
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.listener_name}://{self.address}"
 
 
 def parse_end_points(key: str, value: str) -> tuple[EndPoint, ...]:

@@ -87,7 +87,7 @@ class Node:
     def bootstrap_servers(self) -> str:
         """``host:port`` of the broker listeners, advertised form, comma separated."""
         names = {one.listener_name for one in self.config.broker_listeners}
-        return ",".join(f"{one.host}:{one.port}" for one in self.advertised_end_points() if one.listener_name in names)
+        return ",".join(one.address for one in self.advertised_end_points() if one.listener_name in names)
 
     def end_points(self) -> list[EndPoint]:
         """The listeners with the ports they are bound to."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kraftlog.server.config import ConfigError, NodeConfig, environment_overrides, parse_overrides
-from kraftlog.server.listener import EndPoint
+from kraftlog.server.listener import EndPoint, parse_end_points
 
 MINIMAL = {
     "process.roles": "broker,controller",
@@ -115,3 +115,9 @@ def test_load_lays_overrides_over_the_file(tmp_path: Path) -> None:
     assert NodeConfig.load(path, ["node.id=9"]).node_id == 9
     with pytest.raises(ConfigError, match="cannot read"):
         NodeConfig.load(tmp_path / "absent")
+
+
+def test_an_ipv6_address_is_written_in_brackets() -> None:
+    (end_point,) = parse_end_points("listeners", "PLAINTEXT://[::1]:9092")
+    assert end_point == EndPoint("PLAINTEXT", "::1", 9092)
+    assert (end_point.address, str(end_point)) == ("[::1]:9092", "PLAINTEXT://[::1]:9092")
