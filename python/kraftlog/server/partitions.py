@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,7 +32,9 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 BROKER_RESOURCE = 4
 TOPIC_RESOURCE = 2
 
-_RECOVER_ON_THREADS_FROM = 4
+# Opening or closing a log waits for fsyncs, which a file system takes together when they come together.
+_THREADS_FROM = 4
+_THREAD_COUNT = 8
 
 
 def is_internal_topic(topic: str) -> bool:
@@ -54,7 +57,7 @@ class Partitions:
         self._topic_configs = TopicConfigs(node.config)
         self._data_dirs = [one for one in node.log_dirs if one.path in node.config.log_dirs]
         self._flushers = {one: Flusher(node.loop, f"kraftlog-flush-{one.path.name}") for one in self._data_dirs}
-        self._recovered: dict[TopicPartition, Log] = {}
+        self._opened: dict[TopicPartition, tuple[Log, LogDir]] = {}
         self._offline: set[tuple[Uuid, int]] = set()
 
     def __iter__(self) -> Iterator[Partition]:
@@ -78,9 +81,7 @@ class Partitions:
         self._update_broker_overrides(image)
         self._set_strays_aside(image)
         self._recover(image)
-        for topic in image.topics.all():
-            self.apply_topic(image, topic)
-        self._recovered.clear()
+        self._apply_topics(image, image.topics.all())
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Follow one committed batch of metadata."""
@@ -93,8 +94,17 @@ class Partitions:
             ids = {topic_id for topic_id, _ in delta.changed_partitions}
             found = [image.topics.by_name(name) for name in names] + [image.topics.by_id(one) for one in ids]
             changed = {topic.topic_id: topic for topic in found if topic is not None}.values()
-        for topic in changed:
+        self._apply_topics(image, changed)
+
+    def _apply_topics(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
+        topics = list(topics)
+        self._open_ahead(image, topics)
+        for topic in topics:
             self.apply_topic(image, topic)
+        # What is left was found on disk and then not wanted here.
+        for log, _ in self._opened.values():
+            log.close()
+        self._opened.clear()
 
     def apply_topic(self, image: MetadataImage, topic: TopicImage) -> None:
         """Bring every partition of a topic that is assigned here in line with the metadata."""
@@ -153,16 +163,13 @@ class Partitions:
     # -- life of a partition -------------------------------------------------------------------------------------
 
     def _open(self, topic: TopicImage, index: int, wanted: PartitionImage, config: TopicConfig) -> Partition:
-        log_dir = self._choose_log_dir(topic.name, index, wanted)
         key = TopicPartition(topic.name, index)
-        log = self._recovered.pop(key, None) or self._open_log(key, config, log_dir)
-        if log.topic_id is None:
-            log.write_partition_metadata(bytes(topic.topic_id))
+        opened = self._opened.pop(key, None)
+        if opened is None:
+            log_dir = self._choose_log_dir(topic.name, index, wanted)
+            opened = self._open_log(key, topic.topic_id, config, log_dir), log_dir
+        log, log_dir = opened
         log_end_offset = log.log_end_offset
-        if self._flush_on_ack and log.recovery_point < log_end_offset:
-            # What a crash left in the page cache may have been acknowledged as durable: make it so before anyone
-            # asks, so that the high watermark does not start below it.
-            log.flush()
         partition = Partition(
             topic=topic.name,
             topic_id=topic.topic_id,
@@ -185,9 +192,9 @@ class Partitions:
         self._by_name[topic.name, index] = partition
         return partition
 
-    def _open_log(self, key: TopicPartition, config: TopicConfig, log_dir: LogDir) -> Log:
+    def _open_log(self, key: TopicPartition, topic_id: Uuid, config: TopicConfig, log_dir: LogDir) -> Log:
         # What the checkpoints say holds for the log that was there at start, not for one created later in its place.
-        return Log.open(
+        log = Log.open(
             log_dir.path / str(key),
             config=config.log_config,
             recovery_point=log_dir.recovery_points.pop(key, 0),
@@ -195,6 +202,37 @@ class Partitions:
             clean_shutdown=log_dir.was_clean_shutdown,
             now_ms=self._node.now_ms(),
         )
+        if log.topic_id is None:
+            log.write_partition_metadata(bytes(topic_id))
+        if self._flush_on_ack and log.recovery_point < log.log_end_offset:
+            # What a crash left in the page cache may have been acknowledged as durable: make it so before anyone
+            # asks, so that the high watermark does not start below it.
+            log.flush()
+        return log
+
+    def _open_ahead(self, image: MetadataImage, topics: list[TopicImage]) -> None:
+        """Open or create the logs of many new partitions on threads; those that fail are told of by apply_topic."""
+        wanted: list[tuple[TopicPartition, Uuid, TopicConfig, LogDir]] = []
+        for topic in topics:
+            config = self._topic_configs.get(image.configs.get(TOPIC_RESOURCE, topic.name))
+            for index, partition in topic.partitions.items():
+                key = TopicPartition(topic.name, index)
+                is_open = (topic.topic_id, index) in self._by_id or key in self._opened
+                if self._node.config.node_id in partition.replicas and not is_open:
+                    chosen = Counter(log_dir for *_, log_dir in wanted)
+                    log_dir = self._choose_log_dir(topic.name, index, partition, chosen)
+                    wanted.append((key, topic.topic_id, config, log_dir))
+        if len(wanted) >= _THREADS_FROM:
+            self._open_on_threads(wanted, _THREAD_COUNT)
+
+    def _open_on_threads(
+        self, wanted: list[tuple[TopicPartition, Uuid, TopicConfig, LogDir]], thread_count: int
+    ) -> None:
+        with ThreadPoolExecutor(max_workers=thread_count, thread_name_prefix="kraftlog-open") as pool:
+            futures = [(pool.submit(self._open_log, *one), one) for one in wanted]
+        for future, (key, *_, log_dir) in futures:
+            if future.exception() is None:
+                self._opened[key] = future.result(), log_dir
 
     def _recover(self, image: MetadataImage) -> None:
         """After an unclean stop: open, and so recover, the logs of each directory on several threads."""
@@ -202,17 +240,14 @@ class Partitions:
         for log_dir in self._data_dirs:
             if log_dir.was_clean_shutdown:
                 continue
-            keys = [directory.topic_partition for directory in log_dir.partition_directories()]
-            if len(keys) < _RECOVER_ON_THREADS_FROM:
-                continue
-            logger.info("recovering %d logs in %s after an unclean stop", len(keys), log_dir.path)
-            configs = {key: self._topic_configs.get(image.configs.get(TOPIC_RESOURCE, key.topic)) for key in keys}
-            with ThreadPoolExecutor(max_workers=thread_count, thread_name_prefix="kraftlog-recovery") as pool:
-                futures = {key: pool.submit(self._open_log, key, configs[key], log_dir) for key in keys}
-            for key, future in futures.items():
-                # One that fails is opened again by apply_topic, which then tells which partition is offline.
-                if future.exception() is None:
-                    self._recovered[key] = future.result()
+            wanted = [
+                (key, topic.topic_id, self._topic_configs.get(image.configs.get(TOPIC_RESOURCE, key.topic)), log_dir)
+                for key in (directory.topic_partition for directory in log_dir.partition_directories())
+                if (topic := image.topics.by_name(key.topic)) is not None
+            ]
+            if len(wanted) >= _THREADS_FROM:
+                logger.info("recovering %d logs in %s after an unclean stop", len(wanted), log_dir.path)
+                self._open_on_threads(wanted, thread_count)
 
     def missing_error(self, topic: TopicImage | None, index: int, *, is_by_id: bool = False) -> int:
         """Why ``get`` found nothing: the error for the client (LEPO-07)."""
@@ -224,7 +259,9 @@ class Partitions:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def _choose_log_dir(self, topic: str, index: int, wanted: PartitionImage) -> LogDir:
+    def _choose_log_dir(
+        self, topic: str, index: int, wanted: PartitionImage, chosen: Counter[LogDir] | None = None
+    ) -> LogDir:
         """Where the partition is, or is assigned to, else the directory with the fewest partitions."""
         log_dirs = self._data_dirs
         if len(log_dirs) == 1:
@@ -236,9 +273,8 @@ class Partitions:
         for log_dir in log_dirs:
             if log_dir.directory_id == assigned:
                 return log_dir
-        counts = dict.fromkeys(log_dirs, 0)
-        for partition in self:
-            counts[partition.log_dir] += 1
+        counts = Counter(partition.log_dir for partition in self)
+        counts.update(chosen or {})
         return min(log_dirs, key=counts.__getitem__)
 
     def _delete_topic(self, topic_id: Uuid) -> None:
@@ -273,15 +309,19 @@ class Partitions:
 
     def close_all(self) -> bool:
         """Flush and close every log; False when one of them could not be."""
-        is_clean = True
         for partition in self:
             partition.close()
-            try:
-                partition.log.close()
-            except LogError:
-                logger.exception("partition %s was not closed cleanly", partition)
-                is_clean = False
-        return is_clean
+        with ThreadPoolExecutor(max_workers=_THREAD_COUNT, thread_name_prefix="kraftlog-close") as pool:
+            return all(list(pool.map(_close_log, self)))
+
+
+def _close_log(partition: Partition) -> bool:
+    try:
+        partition.log.close()
+    except LogError:
+        logger.exception("partition %s was not closed cleanly", partition)
+        return False
+    return True
 
 
 def remove_directory(path: Path) -> None:
