@@ -131,6 +131,8 @@ def test_produce_refusals(broker, client, topic):
     corrupt[-1] ^= 1
     old_magic = bytearray(good)
     old_magic[16] = 1
+    no_magic = bytearray(good)
+    no_magic[16] = 9
     assert produce(client, "absent", good).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert produce(client, topic, good, index=9).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     unknown = produce(client, "", good, version=13, topic_id=Uuid(b"x" * 16))
@@ -139,6 +141,7 @@ def test_produce_refusals(broker, client, topic):
     assert produce(client, topic, bytes(corrupt)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert produce(client, topic, good[:-3]).error_code == ErrorCode.INVALID_RECORD
     assert produce(client, topic, bytes(old_magic)).error_code == ErrorCode.INVALID_RECORD
+    assert produce(client, topic, bytes(no_magic)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert produce(client, topic, good + good).error_code == ErrorCode.INVALID_RECORD
     assert produce(client, topic, b"").error_code == ErrorCode.INVALID_RECORD
     assert produce(client, topic, None).error_code == ErrorCode.INVALID_RECORD

@@ -194,7 +194,7 @@ def _refuse_batch(context: RequestContext, partition: Partition, records: Any) -
         )
     if size_bytes < _BATCH_OVERHEAD_BYTES:
         return None  # the engine tells a cut batch from a damaged one
-    if records[16] != 2:
+    if records[16] in {0, 1}:  # what no version had is damage, which the engine names
         return (
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",

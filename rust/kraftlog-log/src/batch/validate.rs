@@ -176,8 +176,6 @@ fn check_header(batch: &BatchView<'_>, rules: &ProduceRules) -> Result<()> {
         format!("last offset delta {} in a batch of {count} records", batch.last_offset_delta())
     } else if rules.origin != RecordOrigin::Client {
         return Ok(());
-    } else if batch.base_offset() != 0 {
-        format!("base offset {} in a produce request, where it is 0", batch.base_offset())
     } else if batch.is_control() {
         "clients may not write control records".to_owned()
     } else if batch.has_producer_id() && batch.base_sequence() < 0 {
