@@ -2,9 +2,9 @@
 
     .venv/bin/python benches/first_record.py [RUNS]
 
-Each run is a fresh interpreter. ``node`` is ``Broker()`` until it takes clients, ``assign`` and ``group`` go on from
-there to the first record read, through ``assign()`` and through ``subscribe()`` in a new group; all are wall time, after
-imports (``imports`` says how long those took, the client's among them).
+Each run is a fresh interpreter. ``node`` is ``Broker()`` until it takes clients; ``assign`` and ``group`` go on from
+there to the first record read, through ``assign()`` and through ``subscribe()`` in a new group. All are wall time after
+the imports; ``imports`` says how long those took, the client's among them.
 """
 
 from __future__ import annotations
