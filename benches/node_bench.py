@@ -2,9 +2,10 @@
 
 The client is Kafka's own: ProducerPerformance and ConsumerPerformance in a fresh JVM for every row. Rates are what the
 client says; CPU and memory are the server's own, from /proc, so that the client's cost is not in them. A round runs
-every case on each server in turn; the table shows the median of the rounds and, in brackets, the least and the most.
+every case on each server in turn, after one round that only warms both; the table shows the median of the rounds and, in
+brackets, the least and the most.
 
-    .ci/dev jars && .venv/bin/python benches/node_bench.py            three rounds, about fifteen minutes
+    .ci/dev jars && .venv/bin/python benches/node_bench.py            three rounds, some ten minutes
     .venv/bin/python benches/node_bench.py --rounds 1 --megabytes 50  a glance
 """
 
@@ -117,7 +118,7 @@ def measured(server: Server, size_bytes: int, records: int) -> Iterator[dict[str
 
 
 def cases(client: Client, sizes: list[int], megabytes: int) -> Iterator[Case]:
-    """Warm-up is a row of its own, shown too."""
+    """The first row opens connections and files; it is shown too."""
     for size in sizes:
         count = megabytes * 1_000_000 // size
         total = 2 * count + count // 4
@@ -127,7 +128,7 @@ def cases(client: Client, sizes: list[int], megabytes: int) -> Iterator[Case]:
         ) -> Callable[[Server, str], dict[str, float]]:
             return lambda server, topic: client.produce(server, topic, count, size, *properties)
 
-        yield Case("produce, warm-up", size, produce(count // 4, size))
+        yield Case("produce, first quarter", size, produce(count // 4, size))
         yield Case("produce, default batches", size, produce(count, size))
         yield Case("produce, batch 256K linger 10", size, produce(count, size, "batch.size=262144", "linger.ms=10"))
         for number in (1, 2):
@@ -157,6 +158,21 @@ def make(kind: str, home: Path, java: Java, config: dict[str, str], heap: str) -
         if kind == "kafka"
         else KraftlogServer(home, config)
     )
+
+
+def measure_round(client: Client, rows: list[Case], servers: list[Server], number: int) -> None:
+    """Every case on each server in turn, on new topics; round 0 warms both up and is shown but not kept."""
+    topics: dict[tuple[str, int], str] = {}
+    for case in rows:
+        for server in servers:
+            if (server.name, case.size) not in topics:
+                topics[server.name, case.size] = client.create_topic(server, case.size)
+            row = case.run(server, topics[server.name, case.size])
+            if number:
+                case.rows.setdefault(server.name, []).append(row)
+            shown = {key: round(value, 3) for key, value in row.items()}
+            where = {"round": number, "case": case.name, "size": case.size, "server": server.name}
+            print(json.dumps(where | shown), flush=True)
 
 
 UNITS = {
@@ -192,7 +208,7 @@ def table(found: list[Case]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--megabytes", type=int, default=400, help="of values in the large cases")
+    parser.add_argument("--megabytes", type=int, default=200, help="of values in the large cases")
     parser.add_argument("--sizes", default="100,1000")
     parser.add_argument("--acks", default="all")
     parser.add_argument("--servers", default="kraftlog,kafka")
@@ -203,36 +219,25 @@ def main() -> int:
     args = parser.parse_args()
     java = Java(os.environ.get("KAFKA_LIBS", str(ROOT / "tests/interop/target/libs/*")))
     client = Client(java, args.acks)
-    rows = [Case("start, idle", 0, lambda server, _: idle(server))]
-    rows += list(cases(client, [int(size) for size in args.sizes.split(",")], args.megabytes))
+    starting = Case("start, idle", 0, lambda server, _: idle(server))
+    rows = list(cases(client, [int(size) for size in args.sizes.split(",")], args.megabytes))
     print(f"# {platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}", flush=True)
-    for number in range(args.rounds):
-        with ExitStack() as ends:
-            home = Path(tempfile.mkdtemp(prefix="node-bench-"))
-            ends.callback(shutil.rmtree, home, ignore_errors=True)
-            servers = []
-            # Our node keeps Kafka's durability here, the page cache, so that the two do the same work.
-            own = {"log.flush.on.ack": "true" if args.durable else "false"}
-            for kind in args.servers.split(","):
-                server = make(kind, home / kind, java, own if kind == "kraftlog" else {}, args.heap)
-                server.format()
-                ends.callback(server.kill)
-                servers.append(server)
-            topics: dict[tuple[str, int], str] = {}
-            order = servers if number % 2 == 0 else servers[::-1]
-            for case in rows:
-                for server in order:
-                    if case.size and (server.name, case.size) not in topics:
-                        topics[server.name, case.size] = client.create_topic(server, case.size)
-                    row = case.run(server, topics.get((server.name, case.size), ""))
-                    case.rows.setdefault(server.name, []).append(row)
-                    shown = {key: round(value, 3) for key, value in row.items()}
-                    print(
-                        json.dumps(
-                            {"round": number, "case": case.name, "size": case.size, "server": server.name} | shown
-                        ),
-                        flush=True,
-                    )
+    with ExitStack() as ends:
+        home = Path(tempfile.mkdtemp(prefix="node-bench-"))
+        ends.callback(shutil.rmtree, home, ignore_errors=True)
+        servers = []
+        # Our node keeps Kafka's durability here, the page cache, so that the two do the same work.
+        own = {"log.flush.on.ack": "true" if args.durable else "false"}
+        for kind in args.servers.split(","):
+            server = make(kind, home / kind, java, own if kind == "kraftlog" else {}, args.heap)
+            server.format()
+            ends.callback(server.kill)
+            servers.append(server)
+        for server in servers:
+            starting.rows[server.name] = [idle(server)]
+        for number in range(args.rounds + 1):
+            measure_round(client, rows, servers if number % 2 else servers[::-1], number)
+    rows.insert(0, starting)
     print()
     print(table(rows))
     return 0
