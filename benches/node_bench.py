@@ -2,8 +2,8 @@
 
 The client is Kafka's own: ProducerPerformance and ConsumerPerformance in a fresh JVM for every row. Rates are what the
 client says; CPU and memory are the server's own, from /proc, so that the client's cost is not in them. A round runs
-every case on each server in turn, after one round that only warms both; the table shows the median of the rounds and, in
-brackets, the least and the most.
+every case on each server in turn, after one round that only warms both; the table shows the median of the rounds
+and, in brackets, the least and the most.
 
     .ci/dev jars && .venv/bin/python benches/node_bench.py            three rounds, some ten minutes
     .venv/bin/python benches/node_bench.py --rounds 1 --megabytes 50  a glance
