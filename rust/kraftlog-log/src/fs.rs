@@ -5,7 +5,7 @@
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Error, Result};
 
@@ -159,25 +159,50 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// A file that is opened when it is first needed, so that an idle log holds no descriptors.
+/// A file that is opened when it is first needed, so that an idle log holds no descriptors. It can be renamed: whoever
+/// holds it goes on reading the same file, never another that took its name.
 #[derive(Debug)]
 pub(crate) struct LazyFile {
     fs: Arc<dyn FileSystem>,
+    /// The name it was made for, for messages.
     path: PathBuf,
-    handle: Mutex<Option<Arc<dyn FileHandle>>>,
+    state: Mutex<LazyState>,
+}
+
+#[derive(Debug)]
+struct LazyState {
+    handle: Option<Arc<dyn FileHandle>>,
+    /// The name it has now, when that is another than the one it was made for.
+    renamed: Option<PathBuf>,
 }
 
 impl LazyFile {
-    /// A file that exists; never creates it.
-    pub(crate) fn new(fs: Arc<dyn FileSystem>, path: PathBuf) -> Self {
-        Self { fs, path, handle: Mutex::new(None) }
+    /// A file that exists under `name` and is known as `path`; never creates it.
+    pub(crate) fn named(fs: Arc<dyn FileSystem>, path: PathBuf, name: PathBuf) -> Self {
+        let renamed = (name != path).then_some(name);
+        Self { fs, path, state: Mutex::new(LazyState { handle: None, renamed }) }
     }
 
-    /// A new, empty file, open.
-    pub(crate) fn create(fs: Arc<dyn FileSystem>, path: PathBuf) -> Result<Self> {
-        let handle =
-            fs.open(&path, OpenMode::Truncate).map_err(|error| Error::io("create", path.as_path(), error))?;
-        Ok(Self { fs, path, handle: Mutex::new(Some(handle)) })
+    /// A file that exists; never creates it.
+    pub(crate) fn new(fs: Arc<dyn FileSystem>, path: PathBuf) -> Self {
+        Self::named(fs, path.clone(), path)
+    }
+
+    /// A new, empty file called `name` and known as `path`, open.
+    pub(crate) fn create_named(fs: Arc<dyn FileSystem>, path: PathBuf, name: PathBuf) -> Result<Self> {
+        let file = Self::named(fs, path, name);
+        {
+            let mut state = file.lock();
+            let name = state.renamed.as_deref().unwrap_or(&file.path);
+            let handle =
+                file.fs.open(name, OpenMode::Truncate).map_err(|error| Error::io("create", name, error))?;
+            state.handle = Some(handle);
+        }
+        Ok(file)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LazyState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -186,21 +211,34 @@ impl LazyFile {
 
     /// The handle, opening the file on the first call.
     pub(crate) fn get(&self) -> Result<Arc<dyn FileHandle>> {
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = handle.as_ref() {
+        let mut state = self.lock();
+        if let Some(handle) = state.handle.as_ref() {
             return Ok(Arc::clone(handle));
         }
-        let opened = self
-            .fs
-            .open(&self.path, OpenMode::ReadWrite)
-            .map_err(|error| Error::io("open", self.path.as_path(), error))?;
-        *handle = Some(Arc::clone(&opened));
+        let name = state.renamed.as_deref().unwrap_or(&self.path);
+        let opened =
+            self.fs.open(name, OpenMode::ReadWrite).map_err(|error| Error::io("open", name, error))?;
+        state.handle = Some(Arc::clone(&opened));
         Ok(opened)
+    }
+
+    /// Give the file the name `to`; open handles stay valid. Returns false when there was no such file.
+    pub(crate) fn rename(&self, to: PathBuf) -> Result<bool> {
+        let mut state = self.lock();
+        let name = state.renamed.as_deref().unwrap_or(&self.path);
+        match self.fs.rename(name, &to) {
+            Ok(()) => {
+                state.renamed = (to != self.path).then_some(to);
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(Error::io("rename", name, error)),
+        }
     }
 
     /// Drop the handle; the next use opens again.
     pub(crate) fn close(&self) {
-        self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.lock().handle.take();
     }
 
     pub(crate) fn size_bytes(&self) -> Result<u64> {

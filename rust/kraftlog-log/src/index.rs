@@ -26,8 +26,8 @@ impl<const N: usize> IndexFile<N> {
         Self { file: LazyFile::new(fs, path), count: None, memory: Vec::new(), in_memory: false, written: 0 }
     }
 
-    pub(crate) fn create(fs: Arc<dyn FileSystem>, path: PathBuf) -> Result<Self> {
-        let file = LazyFile::create(fs, path)?;
+    pub(crate) fn create(fs: Arc<dyn FileSystem>, path: PathBuf, name: PathBuf) -> Result<Self> {
+        let file = LazyFile::create_named(fs, path, name)?;
         Ok(Self { file, count: Some(0), memory: Vec::new(), in_memory: true, written: 0 })
     }
 
@@ -170,6 +170,11 @@ impl<const N: usize> IndexFile<N> {
     pub(crate) fn path(&self) -> &std::path::Path {
         self.file.path()
     }
+
+    /// See [`LazyFile::rename`].
+    pub(crate) fn rename(&self, to: PathBuf) -> Result<bool> {
+        self.file.rename(to)
+    }
 }
 
 /// A batch's last offset and the position where the batch begins.
@@ -196,7 +201,17 @@ impl OffsetIndex {
 
     /// A new empty file.
     pub fn create(fs: Arc<dyn FileSystem>, path: PathBuf, base_offset: i64) -> Result<Self> {
-        Ok(Self { entries: IndexFile::create(fs, path)?, base_offset })
+        Self::create_named(fs, path.clone(), path, base_offset)
+    }
+
+    /// A new empty file called `name` until it is renamed to `path`.
+    pub(crate) fn create_named(
+        fs: Arc<dyn FileSystem>,
+        path: PathBuf,
+        name: PathBuf,
+        base_offset: i64,
+    ) -> Result<Self> {
+        Ok(Self { entries: IndexFile::create(fs, path, name)?, base_offset })
     }
 
     pub(crate) fn file(&mut self) -> &mut IndexFile<8> {

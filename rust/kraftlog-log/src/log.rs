@@ -20,6 +20,7 @@ mod flush;
 mod leftovers;
 mod open;
 mod read;
+mod replace;
 mod retention;
 mod truncate;
 
@@ -314,5 +315,7 @@ impl Log {
     }
 }
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

@@ -411,6 +411,21 @@ impl ProducerState {
         Ok(())
     }
 
+    /// Rename the snapshot at `offset`, if there is one, so that it is removed with the segment of that base offset.
+    /// Returns its new name.
+    pub fn mark_snapshot_deleted(&mut self, offset: i64) -> Result<Option<PathBuf>> {
+        if !self.snapshots.remove(&offset) {
+            return Ok(None);
+        }
+        let path = self.snapshot_path(offset);
+        let target = fs::with_suffix(&path, ".deleted");
+        match self.fs.rename(&path, &target) {
+            Ok(()) => Ok(Some(target)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("rename", path, error)),
+        }
+    }
+
     /// Re-read the directory and delete snapshots that belong to no segment, but not the newest one when it lies
     /// beyond the last segment's base: a clean shutdown wrote it.
     pub fn remove_stray_snapshots(&mut self, segment_base_offsets: &[i64]) -> Result<()> {

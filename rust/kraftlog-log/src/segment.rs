@@ -30,6 +30,10 @@ pub const TIME_INDEX_SUFFIX: &str = "timeindex";
 pub const TRANSACTION_INDEX_SUFFIX: &str = "txnindex";
 /// Appended to files that are out of use and wait to be removed.
 pub const DELETED_SUFFIX: &str = ".deleted";
+/// Appended to the files of a segment that is being written to replace others.
+pub const CLEANED_SUFFIX: &str = ".cleaned";
+/// Appended to the files of a segment that is complete and about to replace others.
+pub const SWAP_SUFFIX: &str = ".swap";
 
 /// `<directory>/<base_offset in 20 digits>.<suffix>`.
 pub fn segment_path(directory: &Path, base_offset: i64, suffix: &str) -> PathBuf {
@@ -103,12 +107,31 @@ impl Segment {
         config: SegmentConfig,
         now_ms: i64,
     ) -> Result<Self> {
-        let path = |suffix| segment_path(directory, base_offset, suffix);
-        let offset_index = OffsetIndex::create(Arc::clone(fs), path(INDEX_SUFFIX), base_offset)?;
-        let time_index = TimeIndex::create(Arc::clone(fs), path(TIME_INDEX_SUFFIX), base_offset)?;
-        let mut transactions = TransactionIndex::new(Arc::clone(fs), path(TRANSACTION_INDEX_SUFFIX));
+        Self::create_suffixed(fs, directory, base_offset, config, now_ms, "")
+    }
+
+    /// Like [`Self::create`]; the file names end in `suffix` until [`Self::change_suffix`].
+    pub(crate) fn create_suffixed(
+        fs: &Arc<dyn FileSystem>,
+        directory: &Path,
+        base_offset: i64,
+        config: SegmentConfig,
+        now_ms: i64,
+        suffix: &str,
+    ) -> Result<Self> {
+        let path = |kind| segment_path(directory, base_offset, kind);
+        let name = |kind| crate::fs::with_suffix(&path(kind), suffix);
+        let offset_index =
+            OffsetIndex::create_named(Arc::clone(fs), path(INDEX_SUFFIX), name(INDEX_SUFFIX), base_offset)?;
+        let time_index = TimeIndex::create_named(
+            Arc::clone(fs),
+            path(TIME_INDEX_SUFFIX),
+            name(TIME_INDEX_SUFFIX),
+            base_offset,
+        )?;
+        let mut transactions = TransactionIndex::new(Arc::clone(fs), name(TRANSACTION_INDEX_SUFFIX));
         transactions.reset()?;
-        let log = LazyFile::create(Arc::clone(fs), path(LOG_SUFFIX))?;
+        let log = LazyFile::create_named(Arc::clone(fs), path(LOG_SUFFIX), name(LOG_SUFFIX))?;
         Ok(Self {
             fs: Arc::clone(fs),
             directory: directory.to_owned(),
@@ -397,16 +420,25 @@ impl Segment {
         self.state().transactions.append(aborted)
     }
 
-    /// Rename all files so that they are out of use; open handles keep reading. Returns the new names.
+    /// Rename all files so that they are out of use; whoever holds the segment keeps reading. Returns the new names.
     pub fn mark_deleted(&self) -> Result<Vec<PathBuf>> {
+        self.change_suffix(DELETED_SUFFIX)
+    }
+
+    /// Let the names of all files end in `suffix`, after `.log` and so on. Returns the new names of those that exist.
+    pub(crate) fn change_suffix(&self, suffix: &str) -> Result<Vec<PathBuf>> {
+        let name =
+            |kind| crate::fs::with_suffix(&segment_path(&self.directory, self.base_offset, kind), suffix);
+        let mut state = self.state();
         let mut renamed = Vec::new();
-        for suffix in [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX] {
-            let path = segment_path(&self.directory, self.base_offset, suffix);
-            let target = crate::fs::with_suffix(&path, DELETED_SUFFIX);
-            match self.fs.rename(&path, &target) {
-                Ok(()) => renamed.push(target),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Error::io("rename", path, error)),
+        for (name, is_there) in [
+            (name(LOG_SUFFIX), self.log.rename(name(LOG_SUFFIX))?),
+            (name(INDEX_SUFFIX), state.offset_index.file().rename(name(INDEX_SUFFIX))?),
+            (name(TIME_INDEX_SUFFIX), state.time_index.file().rename(name(TIME_INDEX_SUFFIX))?),
+            (name(TRANSACTION_INDEX_SUFFIX), state.transactions.rename(name(TRANSACTION_INDEX_SUFFIX))?),
+        ] {
+            if is_there {
+                renamed.push(name);
             }
         }
         Ok(renamed)

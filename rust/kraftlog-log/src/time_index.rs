@@ -30,7 +30,17 @@ impl TimeIndex {
 
     /// A new empty file.
     pub fn create(fs: Arc<dyn FileSystem>, path: PathBuf, base_offset: i64) -> Result<Self> {
-        Ok(Self { entries: IndexFile::create(fs, path)?, base_offset })
+        Self::create_named(fs, path.clone(), path, base_offset)
+    }
+
+    /// A new empty file called `name` until it is renamed to `path`.
+    pub(crate) fn create_named(
+        fs: Arc<dyn FileSystem>,
+        path: PathBuf,
+        name: PathBuf,
+        base_offset: i64,
+    ) -> Result<Self> {
+        Ok(Self { entries: IndexFile::create(fs, path, name)?, base_offset })
     }
 
     pub(crate) fn file(&mut self) -> &mut IndexFile<12> {

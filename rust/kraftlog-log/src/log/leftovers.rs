@@ -22,9 +22,13 @@ fn remove(fs: &dyn FileSystem, directory: &Path, name: &str) -> Result<()> {
     }
 }
 
-/// Remove deleted and half-written files; put segments whose replacement was complete in their place.
+/// Remove deleted and half-written files; put segments whose replacement was complete in their place. What one step
+/// removes is gone for good before the next step, as its order is what tells a finished replacement from another.
 pub(super) fn clean_up(fs: &Arc<dyn FileSystem>, directory: &Path) -> Result<()> {
     let list = || fs.list(directory).map_err(|error| Error::io("list", directory, error));
+    let sync = || fs.sync_dir(directory).map_err(|error| Error::io("fsync directory", directory, error));
+    let remove_all =
+        |names: &[&String]| names.iter().try_for_each(|name| remove(fs.as_ref(), directory, name));
     let names = list()?;
     let mut first_cleaned = i64::MAX;
     for name in &names {
@@ -34,14 +38,16 @@ pub(super) fn clean_up(fs: &Arc<dyn FileSystem>, directory: &Path) -> Result<()>
             first_cleaned = first_cleaned.min(base_offset_of(name).unwrap_or(i64::MAX));
         }
     }
-    // A swap file at or after a `.cleaned` one is part of a split that did not finish.
+    // A swap file at or after a `.cleaned` one is part of a replacement that did not begin.
     let (valid, invalid): (Vec<_>, Vec<_>) = names
         .iter()
         .filter(|name| name.ends_with(".swap"))
         .partition(|name| base_offset_of(name).is_some_and(|base| base < first_cleaned));
-    for name in invalid.into_iter().chain(names.iter().filter(|name| name.ends_with(".cleaned"))) {
-        remove(fs.as_ref(), directory, name)?;
+    if !invalid.is_empty() {
+        remove_all(&invalid)?;
+        sync()?;
     }
+    remove_all(&names.iter().filter(|name| name.ends_with(".cleaned")).collect::<Vec<_>>())?;
     let mut range: Option<(i64, i64)> = None;
     for name in &valid {
         if let (true, Some(base)) = (name.ends_with(".log.swap"), base_offset_of(name)) {
@@ -57,12 +63,16 @@ pub(super) fn clean_up(fs: &Arc<dyn FileSystem>, directory: &Path) -> Result<()>
             }
         }
     }
+    if valid.is_empty() {
+        return Ok(());
+    }
+    sync()?;
     for name in valid {
         let from = directory.join(name);
         let to = directory.join(name.trim_end_matches(".swap"));
         fs.rename(&from, &to).map_err(|error| Error::io("rename", from, error))?;
     }
-    Ok(())
+    sync()
 }
 
 fn next_offset(fs: &Arc<dyn FileSystem>, path: &Path, base_offset: i64) -> Result<i64> {

@@ -61,6 +61,21 @@ impl TransactionIndex {
         Self { fs, path, entries: None }
     }
 
+    /// Give the file the name `to`. Returns false when there is no file.
+    pub(crate) fn rename(&mut self, to: PathBuf) -> Result<bool> {
+        match self.fs.rename(&self.path, &to) {
+            Ok(()) => {
+                self.path = to;
+                Ok(true)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                self.path = to;
+                Ok(false)
+            }
+            Err(error) => Err(Error::io("rename", self.path.as_path(), error)),
+        }
+    }
+
     /// All entries in the order of their markers.
     ///
     /// # Errors

@@ -1,0 +1,126 @@
+//! Putting new segments in the place of old ones, so that a crash at any point leaves the old or the new (Kafka's
+//! `LocalLog.replaceSegments`). Compaction and the split of an overflowed segment end with it.
+//!
+//! New segments are written as `.cleaned` files. Each step is durable before the next begins:
+//!
+//! 1. the bytes of the new segments;
+//! 2. `.cleaned` becomes `.swap`, the segment with the lowest base offset last: while one `.cleaned` is there, opening
+//!    the log throws away that and every `.swap` at or after it;
+//! 3. the old files become `.deleted`: from the first `.swap` alone on, opening the log completes the replacement;
+//! 4. the suffix `.swap` goes.
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{lock, Log, Segments};
+use crate::fs::FileSystem;
+use crate::segment::{Segment, CLEANED_SUFFIX, SWAP_SUFFIX};
+use crate::{Error, Result};
+
+/// What a replacement leaves to be tidied up.
+#[derive(Debug, Default)]
+pub(crate) struct Replaced {
+    /// Renamed files, to be removed once nobody reads them.
+    pub(crate) files: Vec<PathBuf>,
+    /// Base offsets that no segment has any more.
+    pub(crate) gone: Vec<i64>,
+}
+
+/// See the module. `new` ascends and ends in `.cleaned`; of `old` only what is in `segments` counts.
+pub(crate) fn replace(
+    fs: &dyn FileSystem,
+    directory: &std::path::Path,
+    segments: &mut Segments,
+    new: Vec<Arc<Segment>>,
+    old: &[i64],
+) -> Result<Replaced> {
+    let sync =
+        || fs.sync_dir(directory).map_err(|error| Error::io("fsync directory", directory.to_owned(), error));
+    for segment in &new {
+        segment.finish()?;
+        segment.sync_log()?;
+        segment.sync_indexes()?;
+    }
+    let Some((lowest, later)) = new.split_first() else { return Ok(Replaced::default()) };
+    if !later.is_empty() {
+        for segment in later.iter().rev() {
+            segment.change_suffix(SWAP_SUFFIX)?;
+        }
+        sync()?;
+    }
+    lowest.change_suffix(SWAP_SUFFIX)?;
+    sync()?;
+    let mut replaced = Replaced::default();
+    for base_offset in old {
+        if let Some(segment) = segments.remove(base_offset) {
+            replaced.files.extend(segment.mark_deleted()?);
+            if !new.iter().any(|one| one.base_offset() == *base_offset) {
+                replaced.gone.push(*base_offset);
+            }
+        }
+    }
+    sync()?;
+    for segment in &new {
+        segment.change_suffix("")?;
+    }
+    sync()?;
+    for segment in new {
+        segment.release()?;
+        segments.insert(segment.base_offset(), segment);
+    }
+    Ok(replaced)
+}
+
+impl Log {
+    /// A new, empty segment whose files end in `.cleaned`: it belongs to the log once [`Self::replace_segments`] took
+    /// it. Left-overs of the same name are emptied.
+    pub fn create_cleaned(&self, base_offset: i64, now_ms: i64) -> Result<Segment> {
+        self.check()?;
+        let config = self.segment_config(&self.config(), base_offset);
+        Segment::create_suffixed(&self.fs, &self.path, base_offset, config, now_ms, CLEANED_SUFFIX)
+    }
+
+    /// Remove the files of a segment made by [`Self::create_cleaned`] that will not be used.
+    pub fn discard_cleaned(&self, segment: &Segment) -> Result<()> {
+        let paths = segment.change_suffix(CLEANED_SUFFIX)?;
+        self.remove_files(&paths)
+    }
+
+    /// Put `new`, made by [`Self::create_cleaned`] and ascending, in the place of the segments with the base offsets
+    /// `old`, durably; the active segment is never replaced. Readers of the old go on reading them; their files go with
+    /// [`Self::remove_deleted`]. Nothing happens, and false is returned, when retention, a truncation or another
+    /// replacement took one of `old` away meanwhile.
+    ///
+    /// # Errors
+    /// An I/O error poisons the log; the next opening completes the replacement or undoes it.
+    pub fn replace_segments(&self, new: Vec<Segment>, old: &[Arc<Segment>], now_ms: i64) -> Result<bool> {
+        let _flushing = lock(&self.flushing);
+        let mut inner = self.lock_inner()?;
+        let active = inner.active()?.base_offset();
+        let is_current = |segment: &Arc<Segment>| {
+            let base_offset = segment.base_offset();
+            base_offset != active
+                && inner.segments.get(&base_offset).is_some_and(|one| Arc::ptr_eq(one, segment))
+        };
+        if !old.iter().all(is_current) {
+            for segment in &new {
+                self.discard_cleaned(segment).map_err(|error| self.poison_with(error))?;
+            }
+            return Ok(false);
+        }
+        let bases: Vec<i64> = old.iter().map(|segment| segment.base_offset()).collect();
+        let new = new.into_iter().map(Arc::new).collect();
+        let run = || {
+            let replaced = replace(self.fs.as_ref(), &self.path, &mut inner.segments, new, &bases)?;
+            let mut files = replaced.files;
+            for base_offset in replaced.gone {
+                files.extend(inner.producers.mark_snapshot_deleted(base_offset)?);
+            }
+            inner.deleted.push((now_ms.saturating_add(self.config().file_delete_delay_ms), files));
+            Ok(true)
+        };
+        run().map_err(|error: Error| self.poison_with(error))
+    }
+}
+
+#[cfg(test)]
+mod tests;
