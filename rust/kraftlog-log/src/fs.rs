@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::{Error, Result};
 
 mod memory;
+mod random;
 mod real;
 
-pub use memory::{MemoryFileSystem, Operation};
+pub use memory::{Crash, DataLoss, MemoryFileSystem, NameLoss, Operation};
+pub use random::Random;
 pub use real::RealFileSystem;
 
 /// How [`FileSystem::open`] treats the file.

@@ -1,92 +1,133 @@
-//! A file system in memory for crash tests: it loses what was not synced, tears the tail, fails when told to.
-use std::collections::{BTreeMap, BTreeSet};
+//! A file system in memory for crash tests and simulations: it loses what was not synced, tears writes, fails when
+//! told to, and does so again for the same seed.
+//!
+//! The model, from weak to strong: a write survives a crash once its file was synced, a name once its directory was;
+//! before that [`Crash`] decides. Contents are shared page by page until they are written, so that a copy of the whole
+//! disk before every change ([`MemoryFileSystem::start_recording`]) and thousands of crashes a second are affordable.
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{FileHandle, FileSystem, Metadata, OpenMode};
 
-/// Kinds of operations that can be made to fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// `read_at`.
-    Read,
-    /// `writev_at`.
-    Write,
-    /// `sync_data` and `sync_dir`.
-    Sync,
-    /// Creating, renaming and removing names, and `truncate`.
-    Change,
-}
+mod content;
+mod crash;
+mod faults;
+mod inode;
+mod names;
+
+pub use crash::{Crash, DataLoss, NameLoss};
+pub use faults::Operation;
+
+use content::Content;
+use crash::is_covered;
+use faults::Faults;
+use inode::Inode;
+use names::{NameChange, Names};
 
 #[derive(Clone, Debug, Default)]
-struct Inode {
-    bytes: Vec<u8>,
-    durable: Vec<u8>,
-    modified_ms: i64,
-}
-
-#[derive(Debug, Default)]
 struct State {
-    inodes: Vec<Inode>,
-    names: BTreeMap<PathBuf, usize>,
-    durable_names: BTreeMap<PathBuf, usize>,
-    directories: BTreeSet<PathBuf>,
+    inodes: BTreeMap<u64, Arc<Inode>>,
+    next_inode: u64,
+    /// Handles per file that are open.
+    open: BTreeMap<u64, usize>,
+    names: Arc<Names>,
+    durable_names: Arc<Names>,
+    /// From the durable names to the latest ones.
+    name_changes: Arc<Vec<NameChange>>,
     now_ms: i64,
     changes: u64,
     crash_after_changes: Option<u64>,
     capacity_bytes: Option<u64>,
-    failures: Vec<(Operation, u64, i32)>,
+    faults: Faults,
+    recording: Option<Vec<State>>,
 }
 
 impl State {
+    /// Count an operation, and fail it when its time has come. `Some` is a bit to invert.
     fn check(&mut self, operation: Operation) -> io::Result<()> {
-        if operation != Operation::Read {
-            if self.crash_after_changes.is_some_and(|limit| self.changes >= limit) {
-                return Err(io::Error::from_raw_os_error(libc::EIO));
-            }
-            self.changes += 1;
+        self.begin(operation)?;
+        match self.faults.due(operation) {
+            Some(errno) => Err(io::Error::from_raw_os_error(errno.unwrap_or(libc::EIO))),
+            None => Ok(()),
         }
-        for index in 0..self.failures.len() {
-            let Some((kind, countdown, errno)) = self.failures.get_mut(index) else { break };
-            if *kind == operation {
-                if *countdown == 0 {
-                    let errno = *errno;
-                    self.failures.remove(index);
-                    return Err(io::Error::from_raw_os_error(errno));
-                }
-                *countdown -= 1;
-            }
+    }
+
+    fn begin(&mut self, operation: Operation) -> io::Result<()> {
+        if operation == Operation::Read {
+            return Ok(());
+        }
+        if self.crash_after_changes.is_some_and(|limit| self.changes >= limit) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        self.changes += 1;
+        if let Some(mut recording) = self.recording.take() {
+            recording.push(State { recording: None, open: BTreeMap::new(), ..self.clone() });
+            self.recording = Some(recording);
         }
         Ok(())
     }
 
-    fn inode(&mut self, inode: usize) -> io::Result<&mut Inode> {
-        self.inodes.get_mut(inode).ok_or_else(|| io::ErrorKind::NotFound.into())
+    fn inode(&mut self, number: u64) -> io::Result<&mut Inode> {
+        self.inodes.get_mut(&number).map(Arc::make_mut).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn find(&self, path: &Path) -> io::Result<u64> {
+        self.names.files.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn rename(&mut self, change: NameChange) {
+        change.apply(Arc::make_mut(&mut self.names));
+        Arc::make_mut(&mut self.name_changes).push(change);
+    }
+
+    fn has_parent(&self, path: &Path) -> bool {
+        path.parent().is_some_and(|parent| self.names.directories.contains(parent))
     }
 
     fn used_bytes(&self) -> u64 {
-        self.names
-            .values()
-            .filter_map(|inode| self.inodes.get(*inode))
-            .map(|inode| inode.bytes.len() as u64)
-            .sum()
+        let inodes = self.names.files.values().filter_map(|number| self.inodes.get(number));
+        inodes.map(|inode| inode.current.size() as u64).sum()
+    }
+
+    /// Forget files that nobody can reach any more, neither now nor after a crash.
+    fn collect_garbage(&mut self) {
+        if self.inodes.len() < 64 + 2 * self.names.files.len() {
+            return;
+        }
+        let mut kept: std::collections::BTreeSet<u64> = self.open.keys().copied().collect();
+        kept.extend(self.names.files.values().chain(self.durable_names.files.values()));
+        kept.extend(self.name_changes.iter().filter_map(|change| match change {
+            NameChange::Link(_, inode) => Some(*inode),
+            _ => None,
+        }));
+        self.inodes.retain(|number, _| kept.contains(number));
     }
 }
 
 /// Files in memory. Clones share the files.
-///
-/// After [`Self::crash`] only synced bytes under synced names remain, plus as much of the unsynced tail of each file
-/// as the caller lets through (`torn_bytes`), as a kernel that was half way through write-back leaves it.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFileSystem {
     state: Arc<Mutex<State>>,
 }
 
 impl MemoryFileSystem {
-    /// An empty file system.
+    /// An empty file system; not even the root directory is there.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A file system with one directory and its parents, durable.
+    pub fn with_directory(path: &Path) -> Self {
+        let mut names = Names::default();
+        names.directories.extend(path.ancestors().map(Arc::from));
+        let names = Arc::new(names);
+        Self::with_state(State { durable_names: Arc::clone(&names), names, ..State::default() })
+    }
+
+    fn with_state(state: State) -> Self {
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -103,57 +144,51 @@ impl MemoryFileSystem {
         self.lock().crash_after_changes = Some(changes);
     }
 
-    /// Let the operation number `countdown` (0 is the next) of this kind fail once with `errno`.
-    pub fn fail(&self, operation: Operation, countdown: u64, errno: i32) {
-        self.lock().failures.push((operation, countdown, errno));
-    }
-
-    /// Bytes in all files together beyond which writes end short and then fail with ENOSPC.
-    pub fn set_capacity(&self, capacity_bytes: Option<u64>) {
-        self.lock().capacity_bytes = capacity_bytes;
-    }
-
     /// Modification time given to what is written from now on.
     pub fn set_now_ms(&self, now_ms: i64) {
         self.lock().now_ms = now_ms;
     }
+}
 
-    /// What a restart finds: synced bytes and the first `torn_bytes` of each unsynced tail, under the synced names, or
-    /// with `keeps_names` under the latest names, as the kernel may have written the directory early.
-    pub fn crash(&self, torn_bytes: usize, keeps_names: bool) -> Self {
-        let old = self.lock();
-        let mut new = State { directories: old.directories.clone(), now_ms: old.now_ms, ..State::default() };
-        for (path, inode) in if keeps_names { &old.names } else { &old.durable_names } {
-            let Some(inode) = old.inodes.get(*inode) else { continue };
-            let mut bytes = inode.durable.clone();
-            if inode.bytes.len() > bytes.len() && inode.bytes.starts_with(&bytes) {
-                let end = inode.bytes.len().min(bytes.len().saturating_add(torn_bytes));
-                bytes = inode.bytes.get(..end).unwrap_or_default().to_vec();
-            }
-            new.inodes.push(Inode { durable: bytes.clone(), bytes, modified_ms: inode.modified_ms });
-            let number = new.inodes.len() - 1;
-            new.names.insert(path.clone(), number);
-            new.durable_names.insert(path.clone(), number);
-        }
-        Self { state: Arc::new(Mutex::new(new)) }
-    }
+fn file_position(position: u64) -> io::Result<usize> {
+    usize::try_from(position).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
 }
 
 #[derive(Debug)]
 struct MemoryFile {
     fs: MemoryFileSystem,
-    inode: usize,
+    inode: u64,
+}
+
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        let mut state = self.fs.lock();
+        if let Some(count) = state.open.get_mut(&self.inode) {
+            *count -= 1;
+            if *count == 0 {
+                state.open.remove(&self.inode);
+            }
+        }
+    }
 }
 
 impl FileHandle for MemoryFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         let mut state = self.fs.lock();
-        state.check(Operation::Read)?;
-        let bytes = &state.inode(self.inode)?.bytes;
-        let rest = usize::try_from(position).ok().and_then(|start| bytes.get(start..)).unwrap_or_default();
-        let count = rest.len().min(buffer.len());
-        if let (Some(to), Some(from)) = (buffer.get_mut(..count), rest.get(..count)) {
-            to.copy_from_slice(from);
+        let due = state.faults.due(Operation::Read);
+        if let Some(Some(errno)) = due {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        let wanted = state.faults.shorten(buffer.len())?;
+        let buffer = buffer.get_mut(..wanted).unwrap_or_default();
+        let position = usize::try_from(position).unwrap_or(usize::MAX);
+        let inode = state.inodes.get(&self.inode).ok_or(io::ErrorKind::NotFound)?;
+        let count = inode.current.read(buffer, position);
+        if due.is_some() {
+            let bit = state.faults.random().index(count * 8);
+            if let Some(byte) = buffer.get_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
+            }
         }
         Ok(count)
     }
@@ -163,22 +198,20 @@ impl FileHandle for MemoryFile {
         state.check(Operation::Write)?;
         let room = state.capacity_bytes.map(|capacity| capacity.saturating_sub(state.used_bytes()));
         let now_ms = state.now_ms;
-        let data: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect();
-        let start = usize::try_from(position).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+        let mut data: Vec<u8> = Vec::with_capacity(buffers.iter().map(|buffer| buffer.len()).sum());
+        buffers.iter().for_each(|buffer| data.extend_from_slice(buffer));
+        let start = file_position(position)?;
+        let mut count = state.faults.shorten(data.len())?;
         let inode = state.inode(self.inode)?;
-        let mut count = data.len();
         if let Some(room) = room {
-            let growth = (start + count).saturating_sub(inode.bytes.len()) as u64;
+            let growth = start.saturating_add(count).saturating_sub(inode.current.size()) as u64;
             count -= usize::try_from(growth.saturating_sub(room)).unwrap_or(usize::MAX).min(count);
             if count == 0 && !data.is_empty() {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
         }
-        if inode.bytes.len() < start + count {
-            inode.bytes.resize(start + count, 0);
-        }
-        if let (Some(to), Some(from)) = (inode.bytes.get_mut(start..start + count), data.get(..count)) {
-            to.copy_from_slice(from);
+        if count > 0 {
+            inode.write(start, data.get(..count).unwrap_or_default());
         }
         inode.modified_ms = now_ms;
         Ok(count)
@@ -186,22 +219,31 @@ impl FileHandle for MemoryFile {
 
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.fs.lock();
-        state.check(Operation::Sync)?;
+        let checked = state.check(Operation::Sync);
+        let mut random = state.faults.random().fork();
         let inode = state.inode(self.inode)?;
-        inode.durable.clone_from(&inode.bytes);
-        Ok(())
+        match checked {
+            Ok(()) => inode.sync(),
+            Err(_) => inode.fail_sync(&mut random),
+        }
+        checked
     }
 
     fn truncate(&self, size_bytes: u64) -> io::Result<()> {
         let mut state = self.fs.lock();
         state.check(Operation::Change)?;
-        let size = usize::try_from(size_bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-        state.inode(self.inode)?.bytes.resize(size, 0);
+        let size = file_position(size_bytes)?;
+        let now_ms = state.now_ms;
+        let inode = state.inode(self.inode)?;
+        inode.resize(size);
+        inode.modified_ms = now_ms;
         Ok(())
     }
 
     fn size_bytes(&self) -> io::Result<u64> {
-        Ok(self.fs.lock().inode(self.inode)?.bytes.len() as u64)
+        let state = self.fs.lock();
+        let inode = state.inodes.get(&self.inode).ok_or(io::ErrorKind::NotFound)?;
+        Ok(inode.current.size() as u64)
     }
 
     fn raw_fd(&self) -> Option<i32> {
@@ -212,94 +254,119 @@ impl FileHandle for MemoryFile {
 impl FileSystem for MemoryFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn FileHandle>> {
         let mut state = self.lock();
-        let inode = match state.names.get(path).copied() {
-            Some(inode) => {
+        let inode = match state.find(path) {
+            Ok(inode) => {
                 if mode == OpenMode::Truncate {
                     state.check(Operation::Change)?;
-                    state.inode(inode)?.bytes.clear();
+                    state.inode(inode)?.resize(0);
                 }
                 inode
             }
-            None if matches!(mode, OpenMode::Read | OpenMode::ReadWrite) => {
-                return Err(io::ErrorKind::NotFound.into());
-            }
-            None => {
+            Err(error) if matches!(mode, OpenMode::Read | OpenMode::ReadWrite) => return Err(error),
+            Err(error) => {
                 state.check(Operation::Change)?;
-                if !path.parent().is_some_and(|parent| state.directories.contains(parent)) {
-                    return Err(io::ErrorKind::NotFound.into());
+                if !state.has_parent(path) {
+                    return Err(error);
                 }
+                let inode = state.next_inode;
+                state.next_inode += 1;
                 let modified_ms = state.now_ms;
-                state.inodes.push(Inode { modified_ms, ..Inode::default() });
-                let inode = state.inodes.len() - 1;
-                state.names.insert(path.to_owned(), inode);
+                state.inodes.insert(inode, Arc::new(Inode::of(Content::default(), modified_ms)));
+                state.rename(NameChange::Link(path.into(), inode));
                 inode
             }
         };
+        *state.open.entry(inode).or_default() += 1;
         Ok(Arc::new(MemoryFile { fs: self.clone(), inode }))
     }
 
     fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        let mut state = self.lock();
-        if state.directories.contains(path) {
+        let state = self.lock();
+        if state.names.directories.contains(path) {
             return Ok(Metadata { size_bytes: 0, modified_ms: 0, is_dir: true });
         }
-        let inode = *state.names.get(path).ok_or(io::ErrorKind::NotFound)?;
-        let inode = state.inode(inode)?;
-        Ok(Metadata { size_bytes: inode.bytes.len() as u64, modified_ms: inode.modified_ms, is_dir: false })
+        let inode = state.inodes.get(&state.find(path)?).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Metadata {
+            size_bytes: inode.current.size() as u64,
+            modified_ms: inode.modified_ms,
+            is_dir: false,
+        })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.lock();
         state.check(Operation::Change)?;
-        let inode = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        state.names.insert(to.to_owned(), inode);
+        state.find(from)?;
+        if !state.has_parent(to) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.rename(NameChange::Rename(from.into(), to.into()));
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.lock();
         state.check(Operation::Change)?;
-        state.names.remove(path).ok_or(io::ErrorKind::NotFound)?;
+        state.find(path)?;
+        state.rename(NameChange::Unlink(path.into()));
+        state.collect_garbage();
         Ok(())
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
         let state = self.lock();
-        if !state.directories.contains(directory) {
+        if !state.names.directories.contains(directory) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let inside = state.names.keys().filter(|path| path.parent() == Some(directory));
+        let inside = state.names.files.keys().filter(|path| path.parent() == Some(directory));
         Ok(inside.filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect())
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         let mut state = self.lock();
         state.check(Operation::Change)?;
-        state.directories.extend(path.ancestors().map(Path::to_owned));
+        let missing: Vec<Arc<Path>> =
+            path.ancestors().filter(|path| !state.names.directories.contains(*path)).map(Arc::from).collect();
+        for path in missing.into_iter().rev() {
+            state.rename(NameChange::MakeDirectory(path));
+        }
         Ok(())
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
         let mut state = self.lock();
         state.check(Operation::Change)?;
-        if state.names.keys().any(|name| name.parent() == Some(path)) {
+        if !state.names.directories.contains(path) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let inside = |name: &Arc<Path>| name.parent() == Some(path);
+        if state.names.files.keys().any(inside) || state.names.directories.iter().any(inside) {
             return Err(io::Error::from_raw_os_error(libc::ENOTEMPTY));
         }
-        state.directories.remove(path);
+        state.rename(NameChange::RemoveDirectory(path.into()));
         Ok(())
     }
 
     fn sync_dir(&self, directory: &Path) -> io::Result<()> {
         let mut state = self.lock();
         state.check(Operation::Sync)?;
-        let current: BTreeMap<PathBuf, usize> = state
-            .names
-            .iter()
-            .filter(|(path, _)| path.parent() == Some(directory))
-            .map(|(path, inode)| (path.clone(), *inode))
-            .collect();
-        state.durable_names.retain(|path, _| path.parent() != Some(directory));
-        state.durable_names.extend(current);
+        if !state.names.directories.contains(directory) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let mut durable = Names::clone(&state.durable_names);
+        let mut rest = Vec::new();
+        for change in state.name_changes.iter() {
+            if is_covered(change, directory) {
+                change.apply(&mut durable);
+            } else {
+                rest.push(change.clone());
+            }
+        }
+        state.durable_names = Arc::new(durable);
+        state.name_changes = Arc::new(rest);
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
