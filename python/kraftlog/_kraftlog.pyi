@@ -710,6 +710,19 @@ class _ColumnOptions(TypedDict, total=False):
     from_timestamp: int | None
     to_timestamp: int | None
 
+class _ScanOptions(_ColumnOptions, total=False):
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+    on_corrupt: Literal["raise", "skip"]
+    trust_headers: bool
+    memory_map: bool
+    threads: int
+
+_AbortedTuple: TypeAlias = tuple[int, int, int]
+_SourceTuple: TypeAlias = tuple[
+    str | PathLike[str], str | None, int | None, int | None, int | None, Sequence[_AbortedTuple] | None
+]
+_ReportTuple: TypeAlias = tuple[int, int, int, int, int, int, list[tuple[str, int, int, int, str]]]
+
 @final
 class ArrowBatch:
     """Rows in columns, for any reader of the Arrow PyCapsule interface; an Arrow record batch."""
@@ -753,6 +766,13 @@ class ArrowStream:
     @property
     def column_names(self) -> list[str]:
         """Names of the columns in order."""
+    def report(self) -> _ReportTuple:
+        """Counters of the pass that was begun last, also while it runs.
+
+        Returns:
+            Bytes read, segments opened, batches taken, batches stepped over by their header, rows given, damaged
+            ranges left out, and the first 10 000 of these: path, first byte, exclusive end, base offset, reason.
+        """
     def __iter__(self) -> ArrowBatchIterator: ...
     def __arrow_c_schema__(self) -> Any:
         """Capsule ``arrow_schema``."""
@@ -775,14 +795,29 @@ def decode_batches_nested(data: list[Any], **options: Unpack[_ColumnOptions]) ->
     """As :func:`decode_batches`, as an array with a list of records for each buffer, null for None."""
 
 def scan_stream(
-    sources: Sequence[tuple[str | PathLike[str], str | None, int | None, int | None, int | None]],
-    **options: Unpack[_ColumnOptions],
+    sources: Sequence[_SourceTuple],
+    **options: Unpack[_ScanOptions],
 ) -> ArrowStream:
     """Scans partition directories one after the other.
 
     Args:
-        sources: Directory, topic, partition, first offset (inclusive) and end offset (exclusive) of each.
-        options: ``columns`` in the wanted order; ``batch_rows`` and ``batch_bytes`` bound each Arrow batch.
+        sources: Directory, topic, partition, first offset (inclusive), end offset (exclusive) of each, and for
+            read_committed the aborted transactions (producer id, first offset, offset of the marker) when they are
+            known and the end offset is no later than the last stable offset.
+        options: ``columns`` in the wanted order; ``batch_rows`` and ``batch_bytes`` bound each Arrow batch. With
+            ``trust_headers``, the default, the rows of a batch may be told by its header, whose checksum is not
+            compared then.
+    """
+
+def read_transactions(
+    directory: str | PathLike[str], *, start_offset: int | None = None, end_offset: int | None = None
+) -> tuple[int, int, list[_AbortedTuple], list[tuple[int, int, int, int, int, int, int | None]]]:
+    """What a partition directory knows of producers and transactions up to ``end_offset``, exclusive.
+
+    Returns:
+        The last stable offset; the offset after the last batch; aborted transactions with records at or after
+        ``start_offset``: producer id, first offset, offset of the marker; and producers: id, epoch, coordinator
+        epoch, last sequence, last offset, last timestamp (ms), first offset of the open transaction.
     """
 
 def list_segments(directory: str | PathLike[str]) -> list[tuple[int, Any, int]]:

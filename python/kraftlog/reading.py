@@ -132,7 +132,7 @@ class Log:
             raise OffsetOutOfRangeError(message)
         first = log_start_offset if start_offset is None else start_offset
         return scan_stream(
-            [(self.path, self.topic, self.partition, first, end_offset)],
+            [(self.path, self.topic, self.partition, first, end_offset, None)],
             from_timestamp=_milliseconds(from_timestamp),
             to_timestamp=_milliseconds(to_timestamp),
             columns=columns,
@@ -202,7 +202,7 @@ def scan(
         FileNotFoundError: A path does not exist, or has no partition of one of ``topics``.
     """
     sources = [
-        (log.path, log.topic, log.partition, log.log_start_offset, None)
+        (log.path, log.topic, log.partition, log.log_start_offset, None, None)
         for log in partition_directories(paths, topics=topics)
     ]
     return scan_stream(

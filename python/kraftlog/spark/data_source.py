@@ -117,13 +117,14 @@ class KraftlogReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not 
 
         ranges = partition.ranges if isinstance(partition, TaskPartition) else ()
         stream = scan_stream(
-            [(one.path, one.topic, one.partition, one.start_offset, one.end_offset) for one in ranges],
+            [(one.path, one.topic, one.partition, one.start_offset, one.end_offset, None) for one in ranges],
             columns=self._columns,
             timestamp_unit="us",
             empty_headers_null=True,
             batch_rows=BATCH_ROWS,
             batch_bytes=BATCH_BYTES,
             check_crc=self._options.verify_crc,
+            trust_headers=not self._options.verify_crc,
             include_control=self._options.control_records,
             from_timestamp=self._options.from_timestamp,
             to_timestamp=self._options.to_timestamp,

@@ -30,7 +30,8 @@ pub const HEADER_SIZE_UP_TO_MAGIC: usize = 17;
 pub const MAGIC: i8 = 2;
 /// Value of the length field of the smallest legacy batch; less is corrupt in every format.
 const LENGTH_MIN_LEGACY: i32 = 14;
-const LENGTH_MIN: i32 = (HEADER_SIZE - LOG_OVERHEAD) as i32;
+/// Value of the length field of a batch without records.
+pub(crate) const LENGTH_MIN: i32 = (HEADER_SIZE - LOG_OVERHEAD) as i32;
 /// First byte that the checksum covers.
 const CRC_START: usize = 21;
 

@@ -5,13 +5,22 @@
 //! memory of a scan is one chunk, or one record batch where that is larger, and the Arrow batch in the making.
 mod chunks;
 mod json;
+mod options;
+mod parallel;
 mod partition;
 mod position;
+mod report;
 mod segments;
 mod split;
+mod stream;
+mod transactions;
 
-pub use chunks::{Chunks, FoundBatch, CHUNK_SIZE};
+pub use chunks::{Chunks, FoundBatch, HeaderAhead, CHUNK_SIZE};
 pub use json::JsonDump;
+pub use options::{IsolationLevel, OnCorrupt, ScanOptions, ScanSource};
 pub use partition::{log_end_offset, PartitionScan};
+pub use report::{Report, ReportValues, SkippedRange};
 pub use segments::{list_segments, partition_of, SegmentFile};
 pub use split::{plan_splits, Split};
+pub use stream::Scan;
+pub use transactions::{AbortedRanges, Transactions};

@@ -8,10 +8,11 @@ use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StructArray};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use kraftlog_log::scan::{Report, ReportValues};
 use kraftlog_log::Error;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 fn arrow_error(error: ArrowError) -> PyErr {
     PyLogError(Error::Invalid(error.to_string())).into()
@@ -113,6 +114,22 @@ impl ArrowArray {
 /// Gives Arrow batches until there are no more.
 pub(crate) trait BatchSource: Send {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error>;
+    /// The counters of this pass.
+    fn report(&self) -> Arc<Report>;
+}
+
+/// Path, first byte, exclusive end, base offset and reason of a damaged range.
+type SkippedTuple = (String, u64, u64, i64, String);
+/// Bytes read, segments, batches, batches stepped over, rows, damaged ranges, the first of them one by one.
+type ReportTuple = (u64, u64, u64, u64, u64, u64, Vec<SkippedTuple>);
+
+fn report_tuple(report: &Report) -> ReportTuple {
+    let values = report.values();
+    let skipped = values.skipped.into_iter();
+    let skipped =
+        skipped.map(|one| (one.path, one.position, one.end_position, one.base_offset, one.reason)).collect();
+    let ReportValues { bytes_read, segments, batches, batches_skipped, rows, skipped_count, .. } = values;
+    (bytes_read, segments, batches, batches_skipped, rows, skipped_count, skipped)
 }
 
 type OpenSource = Box<dyn Fn() -> Box<dyn BatchSource> + Send + Sync>;
@@ -122,6 +139,8 @@ type OpenSource = Box<dyn Fn() -> Box<dyn BatchSource> + Send + Sync>;
 pub(crate) struct ArrowStream {
     schema: SchemaRef,
     open: OpenSource,
+    /// Of the pass that was begun last.
+    report: Mutex<Arc<Report>>,
 }
 
 impl ArrowStream {
@@ -129,7 +148,13 @@ impl ArrowStream {
         schema: SchemaRef,
         open: impl Fn() -> Box<dyn BatchSource> + Send + Sync + 'static,
     ) -> Self {
-        Self { schema, open: Box::new(open) }
+        Self { schema, open: Box::new(open), report: Mutex::default() }
+    }
+
+    fn begin(&self) -> Box<dyn BatchSource> {
+        let source = (self.open)();
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = source.report();
+        source
     }
 }
 
@@ -144,8 +169,12 @@ impl ArrowStream {
         format!("<ArrowStream {}>", self.column_names().join(", "))
     }
 
+    fn report(&self) -> ReportTuple {
+        report_tuple(&self.report.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn __iter__(&self) -> ArrowBatchIterator {
-        ArrowBatchIterator(Mutex::new((self.open)()))
+        ArrowBatchIterator(Mutex::new(self.begin()))
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
@@ -159,7 +188,7 @@ impl ArrowStream {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
-        let reader = SourceReader { schema: self.schema.clone(), source: (self.open)() };
+        let reader = SourceReader { schema: self.schema.clone(), source: self.begin() };
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
     }
 }

@@ -1,7 +1,7 @@
 //! Record batches and log directories as Arrow.
-use crate::arrow::{ArrowArray, ArrowBatch, ArrowStream, BatchSource};
+use crate::arrow::{ArrowArray, ArrowBatch};
 use crate::errors::PyLogError;
-use arrow_array::{Array, ListArray, RecordBatch, StructArray};
+use arrow_array::{Array, ListArray, StructArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::Field;
 use kraftlog_log::batch::next_batch;
@@ -9,17 +9,18 @@ use kraftlog_log::columns::{
     BatchCursor, BinaryType, ColumnOptions, ColumnsDecoder, Progress, TimestampUnit,
 };
 
-use kraftlog_log::scan::{self, PartitionScan};
+use kraftlog_log::scan;
 use kraftlog_log::{Error, Result};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
+
+mod directories;
 
 /// Keeps a Python buffer exported while Arrow refers to its bytes.
 struct Exported(#[allow(dead_code)] PyUntypedBuffer);
@@ -196,117 +197,6 @@ fn decode_batches_nested(
     Ok(ArrowArray { array: Arc::new(list.map_err(PyLogError)?) })
 }
 
-/// Partition directories one after the other.
-struct DirectoriesScan {
-    sources: VecDeque<Source>,
-    options: Arc<ColumnOptions>,
-    current: Option<PartitionScan>,
-}
-
-/// A partition directory, what to call it, and which offsets of it to read.
-#[derive(Clone)]
-struct Source {
-    directory: PathBuf,
-    topic: Option<Arc<str>>,
-    partition: Option<i32>,
-    start_offset: i64,
-    end_offset: i64,
-}
-
-impl BatchSource for DirectoriesScan {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let found = self.find_batch();
-        if found.is_err() {
-            self.sources.clear();
-            self.current = None;
-        }
-        found
-    }
-}
-
-impl DirectoriesScan {
-    fn find_batch(&mut self) -> Result<Option<RecordBatch>> {
-        loop {
-            if let Some(scan) = &mut self.current {
-                if let Some(batch) = scan.next_batch()? {
-                    return Ok(Some(batch));
-                }
-                self.current = None;
-            }
-            let Some(source) = self.sources.pop_front() else { return Ok(None) };
-            let mut options = self.options.as_ref().clone();
-            options.start_offset = options.start_offset.max(source.start_offset);
-            options.end_offset = options.end_offset.min(source.end_offset);
-            options.topic = source.topic;
-            options.partition = source.partition;
-            self.current = Some(PartitionScan::open(&source.directory, Arc::new(options))?);
-        }
-    }
-}
-
-/// Base offset of the segment, first offset, exclusive end offset, byte position, bytes.
-type SplitTuple = (i64, i64, i64, u64, u64);
-type SourceTuple = (PathBuf, Option<String>, Option<i32>, Option<i64>, Option<i64>);
-
-#[pyfunction]
-#[pyo3(signature = (sources, **options))]
-fn scan_stream(sources: Vec<SourceTuple>, options: Option<&Bound<'_, PyDict>>) -> PyResult<ArrowStream> {
-    let options = Arc::new(column_options(options)?);
-    let sources: VecDeque<Source> = sources
-        .into_iter()
-        .map(|(directory, topic, partition, start_offset, end_offset)| Source {
-            directory,
-            topic: topic.map(Arc::from),
-            partition,
-            start_offset: start_offset.unwrap_or(i64::MIN),
-            end_offset: end_offset.unwrap_or(i64::MAX),
-        })
-        .collect();
-    let schema = options.schema();
-    Ok(ArrowStream::new(schema, move || {
-        Box::new(DirectoriesScan { sources: sources.clone(), options: options.clone(), current: None })
-    }))
-}
-
-#[pyfunction]
-fn list_segments(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<(i64, PathBuf, u64)>> {
-    let segments = py.detach(|| scan::list_segments(&directory)).map_err(PyLogError)?;
-    Ok(segments.into_iter().map(|segment| (segment.base_offset, segment.path, segment.size_bytes)).collect())
-}
-
-#[pyfunction]
-fn log_end_offset(py: Python<'_>, directory: PathBuf) -> PyResult<i64> {
-    let end = py.detach(|| scan::log_end_offset(&scan::list_segments(&directory)?));
-    Ok(end.map_err(PyLogError)?)
-}
-
-#[pyfunction]
-#[pyo3(signature = (directory, *, split_bytes, start_offset=None, end_offset=None))]
-fn plan_splits(
-    py: Python<'_>,
-    directory: PathBuf,
-    split_bytes: u64,
-    start_offset: Option<i64>,
-    end_offset: Option<i64>,
-) -> PyResult<Vec<SplitTuple>> {
-    let (start, end) = (start_offset.unwrap_or(i64::MIN), end_offset.unwrap_or(i64::MAX));
-    let splits = py
-        .detach(|| scan::plan_splits(&scan::list_segments(&directory)?, split_bytes, start, end))
-        .map_err(PyLogError)?;
-    Ok(splits
-        .into_iter()
-        .map(|split| {
-            (
-                split.segment_base_offset,
-                split.start_offset,
-                split.end_offset,
-                split.position,
-                split.size_bytes,
-            )
-        })
-        .collect())
-}
-
 #[pyfunction]
 fn decompressed_size(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
     let buffer = arrow_buffer(data)?;
@@ -367,10 +257,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     crate::arrow::register(m)?;
     m.add_function(wrap_pyfunction!(decode_batches, m)?)?;
     m.add_function(wrap_pyfunction!(decode_batches_nested, m)?)?;
-    m.add_function(wrap_pyfunction!(scan_stream, m)?)?;
-    m.add_function(wrap_pyfunction!(list_segments, m)?)?;
-    m.add_function(wrap_pyfunction!(log_end_offset, m)?)?;
-    m.add_function(wrap_pyfunction!(plan_splits, m)?)?;
+    directories::register(m)?;
     m.add_function(wrap_pyfunction!(decompressed_size, m)?)?;
     m.add_class::<JsonDump>()?;
     Ok(())

@@ -64,7 +64,7 @@ pub(super) trait ByteColumn: Default {
     fn take(&mut self, binary_type: BinaryType) -> ArrayRef;
 }
 
-fn null_buffer(rows: usize, null_rows: &mut Vec<u32>) -> Option<NullBuffer> {
+pub(super) fn null_buffer(rows: usize, null_rows: &mut Vec<u32>) -> Option<NullBuffer> {
     if null_rows.is_empty() {
         return None;
     }

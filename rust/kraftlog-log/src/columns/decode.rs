@@ -1,8 +1,8 @@
 //! The decoder: which batches matter, where a batch is continued, and the rows as an Arrow batch.
 use super::bytes::{CopyColumn, ViewColumn};
-use super::options::{BinaryType, ColumnOptions};
+use super::options::{BinaryType, Column, ColumnOptions};
 use super::rows::{BatchFacts, Body, Rows};
-use crate::batch::{BatchView, TimestampType, MAGIC};
+use crate::batch::{BatchHeader, BatchView, TimestampType, MAGIC};
 use crate::compression::{Bound, Codec};
 use crate::Result;
 use arrow_array::RecordBatch;
@@ -69,6 +69,10 @@ pub struct ColumnsDecoder {
     options: Arc<ColumnOptions>,
     schema: SchemaRef,
     needs_records: bool,
+    /// As `needs_records`, for a batch whose records all have the time that is in its header.
+    needs_records_beside_time: bool,
+    /// Byte position in the file of the buffers that batches come from.
+    origin: u64,
     kind: Kind,
     scratch: Vec<u8>,
 }
@@ -84,6 +88,9 @@ impl ColumnsDecoder {
         Self {
             schema: options.schema(),
             needs_records: options.columns.iter().any(|(column, _)| column.needs_records()),
+            needs_records_beside_time: (options.columns.iter())
+                .any(|(column, _)| column.needs_records() && *column != Column::Timestamp),
+            origin: 0,
             kind,
             options,
             scratch: Vec::new(),
@@ -128,7 +135,7 @@ impl ColumnsDecoder {
             }
             cursor.place = Some(self.start(batch, source, cursor)?);
         }
-        let facts = BatchFacts::new(batch);
+        let facts = BatchFacts::new(batch, self.origin + batch.position());
         let place = cursor.place.take();
         let body = match &place {
             Some(Place::Source(start)) => Body::new(source, *start, batch.body().len()),
@@ -145,6 +152,34 @@ impl ColumnsDecoder {
         outcome.map_err(|reason| batch.corrupt(reason))
     }
 
+    /// Says where in its file the buffer starts that coming batches are in, for the column of positions.
+    pub fn set_origin(&mut self, position: u64) {
+        self.origin = position;
+    }
+
+    /// Adds the rows of a batch that is at byte `position` of its file when its header, unchecked, says all that is
+    /// wanted of it; None when its records are needed. A batch that has no wanted record is done at once.
+    pub fn decode_header(
+        &mut self,
+        header: &BatchHeader<'_>,
+        position: u64,
+        cursor: &mut BatchCursor,
+    ) -> Option<Progress> {
+        if cursor.place.is_none() {
+            if !self.is_wanted(header) {
+                return Some(Progress::Done);
+            }
+            let count = usize::try_from(header.record_count()).ok()?;
+            let filter = self.needs_filter(header);
+            if header.magic() != MAGIC || !self.is_told_by_header(header, count, filter) {
+                return None;
+            }
+            cursor.place = Some(Place::Header);
+        }
+        let facts = BatchFacts::new(header, position);
+        Some(either!(&mut self.kind, rows => rows.add_by_header(&facts, cursor)))
+    }
+
     /// The rows so far, in arrays of their own; the decoder has none afterwards.
     pub fn finish(&mut self) -> Result<RecordBatch> {
         let schema = self.schema();
@@ -152,7 +187,7 @@ impl ColumnsDecoder {
     }
 
     /// False when no record of the batch can be a row; its bytes are not looked at then.
-    fn is_wanted(&self, batch: &BatchView<'_>) -> bool {
+    pub fn is_wanted(&self, batch: &BatchHeader<'_>) -> bool {
         let options = &self.options;
         let time_ends = batch.timestamp_type() == TimestampType::LogAppendTime;
         (options.include_control || !batch.is_control())
@@ -160,6 +195,25 @@ impl ColumnsDecoder {
             && batch.base_offset() < options.end_offset
             && batch.max_timestamp() >= options.from_timestamp
             && !(time_ends && batch.max_timestamp() >= options.to_timestamp)
+    }
+
+    /// True when some records of the batch may have to be left out.
+    fn needs_filter(&self, batch: &BatchHeader<'_>) -> bool {
+        let options = &self.options;
+        let by_offset =
+            batch.base_offset() < options.start_offset || batch.last_offset() >= options.end_offset;
+        let by_time = options.from_timestamp != i64::MIN || options.to_timestamp != i64::MAX;
+        by_offset || (by_time && batch.timestamp_type() == TimestampType::CreateTime)
+    }
+
+    /// True when rows can be made without the records: offsets have no gaps and nothing else is asked for.
+    fn is_told_by_header(&self, batch: &BatchHeader<'_>, count: usize, filter: bool) -> bool {
+        let contiguous = i64::from(batch.last_offset_delta()) + 1 == count as i64;
+        let needs_records = match batch.timestamp_type() {
+            TimestampType::LogAppendTime => self.needs_records_beside_time,
+            TimestampType::CreateTime => self.needs_records,
+        };
+        count == 0 || (contiguous && !filter && !needs_records)
     }
 
     fn start(&mut self, batch: &BatchView<'_>, source: &Buffer, cursor: &mut BatchCursor) -> Result<Place> {
@@ -173,12 +227,8 @@ impl ColumnsDecoder {
         let Ok(count) = usize::try_from(batch.record_count()) else {
             return Err(batch.corrupt(format!("record count {}", batch.record_count())));
         };
-        let by_offset =
-            batch.base_offset() < options.start_offset || batch.last_offset() >= options.end_offset;
-        let by_time = options.from_timestamp != i64::MIN || options.to_timestamp != i64::MAX;
-        cursor.filter = by_offset || (by_time && batch.timestamp_type() == TimestampType::CreateTime);
-        let contiguous = i64::from(batch.last_offset_delta()) + 1 == count as i64;
-        if count == 0 || (contiguous && !cursor.filter && !self.needs_records) {
+        cursor.filter = self.needs_filter(batch);
+        if self.is_told_by_header(batch, count, cursor.filter) {
             return Ok(Place::Header);
         }
         let body = batch.body();

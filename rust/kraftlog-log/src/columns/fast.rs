@@ -38,6 +38,8 @@ impl<B: ByteColumn> Rows<B> {
             && self.values.is_some()
             && self.offsets.is_some()
             && self.timestamps.is_some()
+            && self.key_lengths.is_none()
+            && self.value_lengths.is_none()
             && self.options.timestamp_unit == TimestampUnit::Millisecond;
         match (main, cursor.filter) {
             (true, false) => self.run_loop::<true, false>(facts, body, cursor),
@@ -88,6 +90,7 @@ impl<B: ByteColumn> Rows<B> {
         let timestamps = self.timestamps.as_mut().map_or(std::ptr::null_mut(), memory::Column::spare);
         // Without a filter each record read is a row, and one count does for both.
         let read_end = if FILTER { most } else { most.min(rows_left) };
+        let (mut key_lengths, mut value_lengths) = (self.key_lengths.take(), self.value_lengths.take());
         let mut added = 0;
         let mut read = 0;
         let mut position = cursor.position;
@@ -153,6 +156,14 @@ impl<B: ByteColumn> Rows<B> {
                         }
                         used_bytes += value_size;
                     }
+                    if !MAIN {
+                        if let Some(lengths) = &mut key_lengths {
+                            lengths.push((!is_key_null).then_some(key_size));
+                        }
+                        if let Some(lengths) = &mut value_lengths {
+                            lengths.push((!is_value_null).then_some(value_size));
+                        }
+                    }
                     if has_offsets {
                         offsets.add(row).write(offset);
                     }
@@ -188,6 +199,7 @@ impl<B: ByteColumn> Rows<B> {
         }
         self.keys = has_keys.then_some(keys);
         self.values = has_values.then_some(values);
+        (self.key_lengths, self.value_lengths) = (key_lengths, value_lengths);
         self.rows += added;
         self.used_bytes = used_bytes;
         if let Some(headers) = &mut self.headers {

@@ -32,11 +32,26 @@ pub enum Column {
     IsTransactional,
     /// The batch holds control records.
     IsControl,
+    /// Bytes of the key, null when the record has none.
+    KeyLength,
+    /// Bytes of the value, null for a tombstone.
+    ValueLength,
+    /// Sequence of the record in its producer, -1 without one.
+    Sequence,
+    /// Name of the codec of the batch.
+    Compression,
+    /// Base offset of the batch.
+    BatchBaseOffset,
+    /// Byte position of the batch in its segment file.
+    BatchPosition,
 }
 
 impl Column {
-    /// Every column, in the order of a scan that names none; the last five are given only when named.
-    pub const ALL: [Self; 13] = [
+    /// How many of [`ALL`](Self::ALL) a scan gives that names none.
+    pub const DEFAULT_COUNT: usize = 8;
+
+    /// Every column. A scan that names none gives the first eight in this order, the others are given when named.
+    pub const ALL: [Self; 19] = [
         Self::Key,
         Self::Value,
         Self::Topic,
@@ -50,6 +65,12 @@ impl Column {
         Self::ProducerEpoch,
         Self::IsTransactional,
         Self::IsControl,
+        Self::KeyLength,
+        Self::ValueLength,
+        Self::Sequence,
+        Self::Compression,
+        Self::BatchBaseOffset,
+        Self::BatchPosition,
     ];
 
     /// The name in a schema.
@@ -68,20 +89,32 @@ impl Column {
             Self::ProducerEpoch => "producer_epoch",
             Self::IsTransactional => "is_transactional",
             Self::IsControl => "is_control",
+            Self::KeyLength => "key_length",
+            Self::ValueLength => "value_length",
+            Self::Sequence => "sequence",
+            Self::Compression => "compression",
+            Self::BatchBaseOffset => "batch_base_offset",
+            Self::BatchPosition => "batch_position",
         }
     }
 
     /// The column with `name`, in snake case or in the camel case of Spark's Kafka source.
     pub fn from_name(name: &str) -> Option<Self> {
-        if name == "timestampType" {
-            return Some(Self::TimestampType);
+        match name {
+            "timestampType" => return Some(Self::TimestampType),
+            "keyLength" => return Some(Self::KeyLength),
+            "valueLength" => return Some(Self::ValueLength),
+            _ => {}
         }
         Self::ALL.into_iter().find(|column| column.name() == name)
     }
 
     /// True when the bytes of the records need to be looked at to fill the column.
     pub(crate) const fn needs_records(self) -> bool {
-        matches!(self, Self::Key | Self::Value | Self::Timestamp | Self::Headers)
+        matches!(
+            self,
+            Self::Key | Self::Value | Self::Timestamp | Self::Headers | Self::KeyLength | Self::ValueLength
+        )
     }
 }
 
@@ -144,7 +177,7 @@ pub struct ColumnOptions {
 
 impl Default for ColumnOptions {
     fn default() -> Self {
-        let default = Column::ALL.iter().take(8);
+        let default = Column::ALL.iter().take(Column::DEFAULT_COUNT);
         Self {
             columns: default.map(|column| (*column, column.name().to_owned())).collect(),
             binary_type: BinaryType::default(),
@@ -212,8 +245,16 @@ impl ColumnOptions {
                 DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
             }
             Column::Topic => DataType::Utf8,
-            Column::Partition | Column::TimestampType | Column::LeaderEpoch => DataType::Int32,
-            Column::Offset | Column::ProducerId => DataType::Int64,
+            Column::Partition
+            | Column::TimestampType
+            | Column::LeaderEpoch
+            | Column::KeyLength
+            | Column::ValueLength
+            | Column::Sequence => DataType::Int32,
+            Column::Offset | Column::ProducerId | Column::BatchBaseOffset | Column::BatchPosition => {
+                DataType::Int64
+            }
+            Column::Compression => DataType::Utf8,
             Column::Timestamp => {
                 let unit = match self.timestamp_unit {
                     TimestampUnit::Millisecond => TimeUnit::Millisecond,

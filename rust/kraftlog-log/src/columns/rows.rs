@@ -7,9 +7,11 @@
 use super::bytes::ByteColumn;
 use super::decode::{BatchCursor, Progress};
 use super::headers::HeadersColumn;
+use super::lengths::LengthColumn;
 use super::memory;
 use super::options::{Column, ColumnOptions, TimestampUnit};
-use crate::batch::{BatchView, TimestampType};
+use crate::batch::{increment_sequence, BatchHeader, TimestampType};
+use crate::compression::Codec;
 use crate::record::{read_record, RawRecord};
 use crate::{Error, Result};
 use arrow_array::{
@@ -32,10 +34,14 @@ pub(super) struct BatchFacts {
     producer_epoch: i16,
     is_transactional: bool,
     is_control: bool,
+    base_sequence: i32,
+    codec: Option<Codec>,
+    position: u64,
 }
 
 impl BatchFacts {
-    pub(super) fn new(batch: &BatchView<'_>) -> Self {
+    /// `position`: byte position in the file.
+    pub(super) fn new(batch: &BatchHeader<'_>, position: u64) -> Self {
         Self {
             count: usize::try_from(batch.record_count()).unwrap_or(0),
             base_offset: batch.base_offset(),
@@ -47,6 +53,9 @@ impl BatchFacts {
             producer_epoch: batch.producer_epoch(),
             is_transactional: batch.is_transactional(),
             is_control: batch.is_control(),
+            base_sequence: batch.base_sequence(),
+            codec: batch.codec().ok(),
+            position,
         }
     }
 }
@@ -104,6 +113,12 @@ pub(super) struct Rows<B> {
     producer_epochs: Option<Vec<i16>>,
     transactional: Option<Vec<bool>>,
     control: Option<Vec<bool>>,
+    pub(super) key_lengths: Option<LengthColumn>,
+    pub(super) value_lengths: Option<LengthColumn>,
+    sequences: Option<Vec<i32>>,
+    codecs: Option<Vec<Option<Codec>>>,
+    base_offsets: Option<Vec<i64>>,
+    positions: Option<Vec<i64>>,
 }
 
 impl<B: ByteColumn> Rows<B> {
@@ -117,7 +132,9 @@ impl<B: ByteColumn> Rows<B> {
             keys: wanted(&options, Column::Key),
             values: wanted(&options, Column::Value),
             headers: options.has(Column::Headers).then(|| HeadersColumn::new(options.empty_headers_null)),
-            offsets: wanted(&options, Column::Offset),
+            // Sequences are told from offsets.
+            offsets: (options.has(Column::Offset) || options.has(Column::Sequence))
+                .then(memory::Column::default),
             timestamps: wanted(&options, Column::Timestamp),
             timestamp_types: wanted(&options, Column::TimestampType),
             leader_epochs: wanted(&options, Column::LeaderEpoch),
@@ -125,6 +142,12 @@ impl<B: ByteColumn> Rows<B> {
             producer_epochs: wanted(&options, Column::ProducerEpoch),
             transactional: wanted(&options, Column::IsTransactional),
             control: wanted(&options, Column::IsControl),
+            key_lengths: wanted(&options, Column::KeyLength),
+            value_lengths: wanted(&options, Column::ValueLength),
+            sequences: wanted(&options, Column::Sequence),
+            codecs: wanted(&options, Column::Compression),
+            base_offsets: wanted(&options, Column::BatchBaseOffset),
+            positions: wanted(&options, Column::BatchPosition),
             options,
         }
     }
@@ -163,6 +186,7 @@ impl<B: ByteColumn> Rows<B> {
 
     /// Adds rows for a batch whose header says it all: offsets without gaps, nothing from the records.
     pub(super) fn add_by_header(&mut self, facts: &BatchFacts, cursor: &mut BatchCursor) -> Progress {
+        let factor = self.timestamp_factor();
         let added = facts.count.saturating_sub(cursor.read).min(self.rows_max().saturating_sub(self.rows));
         if let Some(offsets) = &mut self.offsets {
             let first = facts.base_offset.wrapping_add(cursor.read as i64);
@@ -170,6 +194,9 @@ impl<B: ByteColumn> Rows<B> {
             for delta in 0..added as i64 {
                 offsets.push(first.wrapping_add(delta));
             }
+        }
+        if let (Some(timestamps), Some(time)) = (&mut self.timestamps, facts.log_append_time) {
+            timestamps.fill_to(self.rows + added, time.saturating_mul(factor));
         }
         cursor.read += added;
         self.rows += added;
@@ -280,6 +307,12 @@ impl<B: ByteColumn> Rows<B> {
                 (None, _) => {}
             }
         }
+        for (column, bytes) in [(&mut self.key_lengths, record.key), (&mut self.value_lengths, record.value)]
+        {
+            if let Some(column) = column {
+                column.push(bytes.map(<[u8]>::len));
+            }
+        }
         if let Some(headers) = &mut self.headers {
             self.used_bytes += record.headers.as_bytes().len();
             fits &= headers.push(record.headers);
@@ -299,6 +332,9 @@ impl<B: ByteColumn> Rows<B> {
             column.reserve(rows);
         }
         for column in [&mut self.offsets, &mut self.timestamps].into_iter().flatten() {
+            column.reserve(rows);
+        }
+        for column in [&mut self.key_lengths, &mut self.value_lengths].into_iter().flatten() {
             column.reserve(rows);
         }
         if let Some(headers) = &mut self.headers {
@@ -321,6 +357,15 @@ impl<B: ByteColumn> Rows<B> {
         to(&mut self.producer_epochs, self.rows, facts.producer_epoch);
         to(&mut self.transactional, self.rows, facts.is_transactional);
         to(&mut self.control, self.rows, facts.is_control);
+        to(&mut self.codecs, self.rows, facts.codec);
+        to(&mut self.base_offsets, self.rows, facts.base_offset);
+        to(&mut self.positions, self.rows, i64::try_from(facts.position).unwrap_or(i64::MAX));
+        if let (Some(sequences), Some(offsets)) = (&mut self.sequences, &self.offsets) {
+            let new = offsets.as_slice().get(sequences.len()..).unwrap_or_default();
+            sequences.extend(new.iter().map(|offset| {
+                increment_sequence(facts.base_sequence, offset.wrapping_sub(facts.base_offset) as i32)
+            }));
+        }
     }
 
     /// Drops all rows after the first `rows`, whose common parts are filled already.
@@ -329,6 +374,9 @@ impl<B: ByteColumn> Rows<B> {
             column.truncate(rows);
         }
         for column in [&mut self.offsets, &mut self.timestamps].into_iter().flatten() {
+            column.truncate(rows);
+        }
+        for column in [&mut self.key_lengths, &mut self.value_lengths].into_iter().flatten() {
             column.truncate(rows);
         }
         if let Some(headers) = &mut self.headers {
@@ -343,6 +391,9 @@ impl<B: ByteColumn> Rows<B> {
         self.used_bytes = 0;
         let options = self.options.clone();
         let columns = options.columns.iter().map(|(column, _)| self.take_column(*column, count)).collect();
+        if !options.has(Column::Offset) {
+            self.offsets = self.offsets.is_some().then(memory::Column::default);
+        }
         let row_count = RecordBatchOptions::new().with_row_count(Some(count));
         RecordBatch::try_new_with_options(schema, columns, &row_count)
             .map_err(|error| Error::Invalid(error.to_string()))
@@ -395,6 +446,18 @@ impl<B: ByteColumn> Rows<B> {
             Column::ProducerEpoch => Arc::new(Int16Array::from(scalars(&mut self.producer_epochs))),
             Column::IsTransactional => Arc::new(BooleanArray::from(scalars(&mut self.transactional))),
             Column::IsControl => Arc::new(BooleanArray::from(scalars(&mut self.control))),
+            Column::KeyLength => {
+                self.key_lengths.as_mut().map_or_else(LengthColumn::none, LengthColumn::take)
+            }
+            Column::ValueLength => {
+                self.value_lengths.as_mut().map_or_else(LengthColumn::none, LengthColumn::take)
+            }
+            Column::Sequence => Arc::new(Int32Array::from(scalars(&mut self.sequences))),
+            Column::Compression => Arc::new(StringArray::from_iter(
+                scalars(&mut self.codecs).into_iter().map(|codec| codec.map(Codec::name)),
+            )),
+            Column::BatchBaseOffset => Arc::new(Int64Array::from(scalars(&mut self.base_offsets))),
+            Column::BatchPosition => Arc::new(Int64Array::from(scalars(&mut self.positions))),
         }
     }
 

@@ -1,13 +1,22 @@
 //! A segment file batch by batch, read in chunks of bounded size.
-use crate::batch::{next_batch_from, BatchView, Source, HEADER_SIZE, LOG_OVERHEAD};
+use super::report::Report;
+use crate::batch::{
+    next_batch_from, BatchHeader, BatchView, Source, HEADER_SIZE, LENGTH_MIN, LOG_OVERHEAD, MAGIC,
+};
 use crate::columns::memory::Column;
 use crate::{Error, Result};
 use arrow_buffer::Buffer;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Bytes that are read at once: small enough to be in the second-level cache when they are decoded.
 pub const CHUNK_SIZE: usize = 512 << 10;
+/// Bytes that are read at once where only headers are wanted and batches are small.
+const HEADERS_SIZE: usize = 64 << 10;
+/// Batches of more bytes than this are stepped over by reading no more than their headers.
+const STEP_SIZE_MIN: u64 = 16 << 10;
 
 /// Where a whole batch lies in the current chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,10 +27,26 @@ pub struct FoundBatch {
     pub position: u64,
 }
 
+/// The header of a batch whose records may not have been read.
+#[derive(Debug, Clone, Copy)]
+pub struct HeaderAhead {
+    /// Byte position in the file.
+    pub position: u64,
+    bytes: [u8; HEADER_SIZE],
+}
+
+impl HeaderAhead {
+    /// The header.
+    pub fn header(&self) -> BatchHeader<'_> {
+        BatchHeader::new(&self.bytes)
+    }
+}
+
 /// Reads the batches of one file in order.
 #[derive(Debug)]
 pub struct Chunks {
     file: File,
+    file_id: u64,
     path: PathBuf,
     /// Bytes of the file that may be looked at; the file may since have grown.
     end: u64,
@@ -30,6 +55,11 @@ pub struct Chunks {
     start: u64,
     /// Index in `buffer` of the next batch.
     index: usize,
+    /// Bytes to read at least when whole batches are wanted; less after batches were stepped over.
+    read_ahead: usize,
+    /// Bytes to read at least when a header is wanted.
+    peek_ahead: usize,
+    report: Arc<Report>,
 }
 
 impl Chunks {
@@ -38,15 +68,28 @@ impl Chunks {
     /// # Errors
     /// [`Error::Io`] when it cannot be opened.
     pub fn open(path: &Path, position: u64) -> Result<Self> {
+        Self::reporting(path, position, Arc::default())
+    }
+
+    /// As [`open`](Self::open), and counts in `report` the bytes that are read.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be opened.
+    pub fn reporting(path: &Path, position: u64, report: Arc<Report>) -> Result<Self> {
         let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
-        let end = file.metadata().map_err(|source| Error::io("stat", path, source))?.len();
+        let metadata = file.metadata().map_err(|source| Error::io("stat", path, source))?;
+        let (end, file_id) = (metadata.len(), metadata.ino());
         Ok(Self {
             file,
+            file_id,
             path: path.to_owned(),
             end,
             buffer: Buffer::from_vec(Vec::<u8>::new()),
             start: position,
             index: 0,
+            read_ahead: CHUNK_SIZE,
+            peek_ahead: CHUNK_SIZE,
+            report,
         })
     }
 
@@ -70,6 +113,16 @@ impl Chunks {
         self.end
     }
 
+    /// Which file of its file system it is, whatever its name is by now.
+    pub(super) fn file_id(&self) -> u64 {
+        self.file_id
+    }
+
+    /// Looks at no byte from `position` on.
+    pub(super) fn end_at(&mut self, position: u64) {
+        self.end = self.end.min(position);
+    }
+
     /// The next whole batch, or None at the end or before a truncated one.
     ///
     /// # Errors
@@ -88,6 +141,50 @@ impl Chunks {
                     }
                 }
                 Err(error) => return Err(self.locate(error)),
+            }
+        }
+    }
+
+    /// The header of the next batch, without reading its records where they are not in the chunk already. None
+    /// when [`next_batch`](Self::next_batch) has to say what is there: an end, a defect, or another format.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn peek(&mut self) -> Result<Option<HeaderAhead>> {
+        if self.buffer.len() - self.index < HEADER_SIZE {
+            let position = self.position();
+            let left = self.end.saturating_sub(position);
+            if left < HEADER_SIZE as u64 {
+                return Ok(None);
+            }
+            self.read(position, (self.peek_ahead as u64).min(left) as usize)?;
+        }
+        let position = self.position();
+        let Some(bytes) = self.buffer.get(self.index..).and_then(<[u8]>::first_chunk) else {
+            return Ok(None);
+        };
+        let header = BatchHeader::new(bytes);
+        let plausible = header.magic() == MAGIC && header.batch_length() >= LENGTH_MIN;
+        let whole = plausible && position + header.size_bytes() as u64 <= self.end;
+        Ok(whole.then_some(HeaderAhead { position, bytes: *bytes }))
+    }
+
+    /// Steps over the batch that [`peek`](Self::peek) found.
+    pub fn skip(&mut self, ahead: &HeaderAhead) {
+        self.go_to(ahead.position + ahead.header().size_bytes() as u64);
+    }
+
+    /// Stands at byte `position`, where a batch has to start.
+    pub fn go_to(&mut self, position: u64) {
+        match position.checked_sub(self.start).and_then(|index| usize::try_from(index).ok()) {
+            Some(index) if index <= self.buffer.len() => self.index = index,
+            _ => {
+                let step = position.saturating_sub(self.position());
+                self.peek_ahead = if step >= STEP_SIZE_MIN { HEADER_SIZE } else { HEADERS_SIZE };
+                self.read_ahead = 0;
+                self.start = position;
+                self.index = 0;
+                self.buffer = Buffer::from_vec(Vec::<u8>::new());
             }
         }
     }
@@ -130,18 +227,26 @@ impl Chunks {
             // Truncated: to read it into memory would change nothing.
             return Ok(false);
         }
-        let size = (needed.max(CHUNK_SIZE) as u64).min(left) as usize;
-        let bytes =
-            read_at(&self.file, position, size).map_err(|source| Error::io("read", &self.path, source))?;
-        let grew = bytes.len() > have;
-        self.buffer = bytes;
-        self.start = position;
-        self.index = 0;
+        let size = (needed.max(self.read_ahead).max(HEADER_SIZE) as u64).min(left) as usize;
+        self.read_ahead = (self.read_ahead * 2).clamp(HEADERS_SIZE, CHUNK_SIZE);
+        self.peek_ahead = self.read_ahead;
+        self.read(position, size)?;
+        let grew = self.buffer.len() > have;
         if !grew {
             // The file shrank since it was opened.
             self.end = position + self.buffer.len() as u64;
         }
         Ok(grew)
+    }
+
+    /// Makes up to `size` bytes from `position` on the chunk.
+    fn read(&mut self, position: u64, size: usize) -> Result<()> {
+        self.buffer =
+            read_at(&self.file, position, size).map_err(|source| Error::io("read", &self.path, source))?;
+        self.report.add_bytes_read(self.buffer.len() as u64);
+        self.start = position;
+        self.index = 0;
+        Ok(())
     }
 }
 

@@ -39,19 +39,20 @@ impl<const SIZE: usize> Entries<SIZE> {
 
     /// The last entry that is `before` the wanted one; entries are sorted.
     fn last_where(&self, before: impl Fn(&[u8; SIZE]) -> bool) -> Option<[u8; SIZE]> {
+        self.get(self.count_where(before).checked_sub(1)?)
+    }
+
+    /// How many entries are `before` the wanted one.
+    fn count_where(&self, before: impl Fn(&[u8; SIZE]) -> bool) -> u64 {
         let (mut low, mut high) = (0, self.count);
-        let mut found = None;
         while low < high {
             let middle = low + (high - low) / 2;
             match self.get(middle) {
-                Some(entry) if before(&entry) => {
-                    found = Some(entry);
-                    low = middle + 1;
-                }
+                Some(entry) if before(&entry) => low = middle + 1,
                 _ => high = middle,
             }
         }
-        found
+        low
     }
 }
 
@@ -74,7 +75,7 @@ pub(super) fn position_before(segment: &SegmentFile, offset: i64) -> u64 {
 }
 
 fn hinted_position(segment: &SegmentFile, offset: i64) -> Option<u64> {
-    let entries = Entries::<{ OFFSET_ENTRY_SIZE as usize }>::open(&segment.path.with_extension("index"))?;
+    let entries = Entries::<{ OFFSET_ENTRY_SIZE as usize }>::open(&segment.sidecar("index"))?;
     let relative = offset.checked_sub(segment.base_offset)?;
     let (_, position) = relative_offset_and_position(
         &entries.last_where(|entry| relative_offset_and_position(entry).0 <= relative)?,
@@ -105,27 +106,45 @@ pub(super) fn header_in(file: &File, segment: &SegmentFile, position: u64) -> Op
     let view = BatchHeader::new(&header.0);
     let size = u64::try_from(view.batch_length()).ok()? + LOG_OVERHEAD as u64;
     let whole = position + size <= segment.size_bytes;
-    (view.magic() == MAGIC && whole && view.base_offset() >= segment.base_offset).then_some(header)
+    ((0..=MAGIC).contains(&view.magic()) && whole && view.base_offset() >= segment.base_offset)
+        .then_some(header)
 }
 
-/// An offset that no record at or after `timestamp` precedes, by the time index; the base offset without one.
-///
-/// An entry says that no record up to its offset is later than its timestamp.
-pub(super) fn offset_before_timestamp(segment: &SegmentFile, timestamp: i64) -> i64 {
-    let found = || {
-        let entries =
-            Entries::<{ TIME_ENTRY_SIZE as usize }>::open(&segment.path.with_extension("timeindex"))?;
-        let entry = entries.last_where(|entry| timestamp_and_relative_offset(entry).0 < timestamp)?;
-        segment.base_offset.checked_add(timestamp_and_relative_offset(&entry).1)
-    };
-    found().unwrap_or(segment.base_offset)
+/// What the time index says of the records before a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TimeHint {
+    /// Largest timestamp of all records up to `offset`: that of the batch that has `offset`.
+    pub(super) timestamp: i64,
+    /// The record with that timestamp, or the last of its batch.
+    pub(super) offset: i64,
+}
+
+/// The last entry of the time index before `timestamp`: no record up to its offset is as late as `timestamp`.
+pub(super) fn time_hint(segment: &SegmentFile, timestamp: i64) -> Option<TimeHint> {
+    let entries = Entries::<{ TIME_ENTRY_SIZE as usize }>::open(&segment.sidecar("timeindex"))?;
+    let entry = entries.last_where(|entry| timestamp_and_relative_offset(entry).0 < timestamp)?;
+    let (timestamp, relative) = timestamp_and_relative_offset(&entry);
+    Some(TimeHint { timestamp, offset: segment.base_offset.checked_add(relative)? })
+}
+
+/// A position in `.index` behind `position` at which a batch seems to be: where to go on after damage.
+pub(super) fn indexed_position_after(segment: &SegmentFile, position: u64) -> Option<u64> {
+    let entries = Entries::<{ OFFSET_ENTRY_SIZE as usize }>::open(&segment.sidecar("index"))?;
+    let file = File::open(&segment.path).ok()?;
+    let mut index = entries.count_where(|entry| relative_offset_and_position(entry).1 <= position);
+    while let Some(entry) = entries.get(index) {
+        let (_, position) = relative_offset_and_position(&entry);
+        if header_in(&file, segment, position).is_some() {
+            return Some(position);
+        }
+        index += 1;
+    }
+    None
 }
 
 /// Positions from `.index` in order, for cutting a segment into parts; empty when there is no index.
 pub(super) fn indexed_positions(segment: &SegmentFile, gap: u64) -> Vec<u64> {
-    let Some(entries) =
-        Entries::<{ OFFSET_ENTRY_SIZE as usize }>::open(&segment.path.with_extension("index"))
-    else {
+    let Some(entries) = Entries::<{ OFFSET_ENTRY_SIZE as usize }>::open(&segment.sidecar("index")) else {
         return Vec::new();
     };
     let mut positions = Vec::new();

@@ -1,10 +1,15 @@
 //! The segment files of a partition directory.
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Digits of the base offset in the name of a segment file.
 const NAME_DIGITS: usize = 20;
+/// Marks the whole files of a clean that are about to get their names.
+const SWAP_SUFFIX: &str = ".swap";
+/// Most listings of a directory whose files are being renamed.
+const LISTINGS_MAX: usize = 8;
 
 /// One `.log` file of a partition directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +39,16 @@ impl SegmentFile {
         let metadata = fs::metadata(path).map_err(|source| Error::io("open", path, source))?;
         Ok(Self { base_offset, path: path.to_owned(), size_bytes: metadata.len() })
     }
+
+    /// The file beside it with another extension, such as `index`.
+    pub fn sidecar(&self, extension: &str) -> PathBuf {
+        match self.path.extension() {
+            Some(swap) if swap == "swap" => {
+                self.path.with_extension("").with_extension(format!("{extension}{SWAP_SUFFIX}"))
+            }
+            _ => self.path.with_extension(extension),
+        }
+    }
 }
 
 fn parse_base_offset(digits: &str) -> Option<i64> {
@@ -43,30 +58,49 @@ fn parse_base_offset(digits: &str) -> Option<i64> {
     digits.parse().ok()
 }
 
-/// The segments of a partition directory by rising base offset. Files that Kafka has marked as `.deleted`,
-/// `.cleaned` or `.swap` are none.
+/// The segments of a partition directory by rising base offset. Files that Kafka has marked as `.deleted` or
+/// `.cleaned` are none; a `.swap` file, which is whole, is one while the segment that it replaces is gone.
 ///
 /// # Errors
 /// [`Error::Io`] when the directory cannot be read.
 pub fn list_segments(directory: &Path) -> Result<Vec<SegmentFile>> {
+    let (mut segments, mut is_changing) = list_once(directory)?;
+    // While files are renamed, one listing may miss a file under both of its names.
+    for _ in 0..LISTINGS_MAX {
+        if !is_changing {
+            break;
+        }
+        let (again, changing) = list_once(directory)?;
+        is_changing = changing && again != segments;
+        segments = again;
+    }
+    Ok(segments)
+}
+
+fn list_once(directory: &Path) -> Result<(Vec<SegmentFile>, bool)> {
     let entries = fs::read_dir(directory).map_err(|source| Error::io("open", directory, source))?;
-    let mut segments = Vec::new();
+    let mut segments: BTreeMap<i64, SegmentFile> = BTreeMap::new();
+    let mut is_changing = false;
     for entry in entries {
         let entry = entry.map_err(|source| Error::io("list", directory, source))?;
         let name = entry.file_name();
-        let digits = name.to_str().and_then(|name| name.strip_suffix(".log"));
-        let Some(base_offset) = digits.and_then(parse_base_offset) else { continue };
+        let Some(name) = name.to_str() else { continue };
+        is_changing |= [SWAP_SUFFIX, ".deleted", ".cleaned"].iter().any(|suffix| name.ends_with(suffix));
+        let plain = name.strip_suffix(SWAP_SUFFIX).unwrap_or(name);
+        let Some(base_offset) = plain.strip_suffix(".log").and_then(parse_base_offset) else { continue };
         match entry.metadata() {
             Ok(metadata) => {
-                segments.push(SegmentFile { base_offset, path: entry.path(), size_bytes: metadata.len() });
+                let found = SegmentFile { base_offset, path: entry.path(), size_bytes: metadata.len() };
+                if plain == name || !segments.contains_key(&base_offset) {
+                    segments.insert(base_offset, found);
+                }
             }
             // Deleted since it was listed.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(source) => return Err(Error::io("stat", entry.path(), source)),
         }
     }
-    segments.sort_by_key(|segment| segment.base_offset);
-    Ok(segments)
+    Ok((segments.into_values().collect(), is_changing))
 }
 
 /// Topic and partition in the name of a partition directory: `orders-0`. Directories that Kafka is deleting

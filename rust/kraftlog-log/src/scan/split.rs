@@ -1,9 +1,11 @@
 //! A partition cut into parts of about equal bytes that can be scanned apart.
 use super::chunks::Chunks;
+use super::partition::Piece;
 use super::position::{header_in, indexed_positions};
 use super::segments::SegmentFile;
 use crate::{Error, Result};
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 
 /// A range of offsets and how many bytes of one segment it takes.
 ///
@@ -63,9 +65,49 @@ pub fn plan_splits(
     Ok(splits)
 }
 
+/// A part of a segment for one thread.
+#[derive(Debug)]
+pub(super) struct Cut {
+    pub(super) piece: Piece,
+    pub(super) start_offset: i64,
+    pub(super) end_offset: i64,
+}
+
+/// Cuts a segment into parts of about `size`. The first begins at the lowest offset, the last ends at the largest.
+pub(super) fn cuts_of(piece: &Piece, size: u64) -> Result<Vec<Cut>> {
+    let segment = &piece.segment;
+    let inner = if segment.size_bytes > size { inner_cuts(segment, size)? } else { Vec::new() };
+    let Ok(metadata) = std::fs::metadata(&segment.path) else {
+        // Gone: who opens it finds out what to read instead.
+        return Ok(Vec::new());
+    };
+    let mut starts = vec![(0, i64::MIN)];
+    starts.extend(inner);
+    let cut = |index: usize, &(position, start_offset): &(u64, i64)| {
+        let next = starts.get(index + 1);
+        Cut {
+            piece: Piece {
+                segment: segment.clone(),
+                position,
+                end_position: next.map_or(u64::MAX, |&(position, _)| position),
+                file_id: Some(metadata.ino()),
+                is_last: piece.is_last && next.is_none(),
+                is_cut: true,
+            },
+            start_offset,
+            end_offset: next.map_or(i64::MAX, |&(_, offset)| offset),
+        }
+    };
+    Ok(starts.iter().enumerate().map(|(index, start)| cut(index, start)).collect())
+}
+
 /// Byte positions and base offsets of batches inside the segment, about `split_bytes` apart, both rising.
 fn inner_cuts(segment: &SegmentFile, split_bytes: u64) -> Result<Vec<(u64, i64)>> {
-    let file = File::open(&segment.path).map_err(|source| Error::io("open", &segment.path, source))?;
+    let file = match File::open(&segment.path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(Error::io("open", &segment.path, source)),
+    };
     let mut cuts: Vec<(u64, i64)> = Vec::new();
     let indexed = indexed_positions(segment, split_bytes);
     for position in &indexed {
@@ -80,11 +122,21 @@ fn inner_cuts(segment: &SegmentFile, split_bytes: u64) -> Result<Vec<(u64, i64)>
     }
     let mut chunks = Chunks::open(&segment.path, 0)?;
     let mut wanted = split_bytes;
-    while let Ok(Some(found)) = chunks.next_batch() {
-        if found.position >= wanted {
-            cuts.push((found.position, Chunks::view(chunks.buffer(), found)?.base_offset()));
-            wanted = found.position.saturating_add(split_bytes);
+    loop {
+        let (position, base_offset) = match chunks.peek()? {
+            Some(ahead) => {
+                chunks.skip(&ahead);
+                (ahead.position, ahead.header().base_offset())
+            }
+            None => match chunks.next_batch() {
+                Ok(Some(found)) => (found.position, Chunks::view(chunks.buffer(), found)?.base_offset()),
+                Ok(None) | Err(_) => return Ok(cuts),
+            },
+        };
+        let last = cuts.last().map_or(segment.base_offset, |&(_, offset)| offset);
+        if position >= wanted && base_offset > last {
+            cuts.push((position, base_offset));
+            wanted = position.saturating_add(split_bytes);
         }
     }
-    Ok(cuts)
 }

@@ -1,0 +1,285 @@
+//! What a partition directory tells of its producers and transactions, without opening it for writing.
+//!
+//! The newest producer snapshot is the start; the headers and control records behind it are the rest. Aborted
+//! transactions come from the `.txnindex` files, and from the markers met on the way, since a broker writes a marker
+//! before its index entry.
+use super::chunks::Chunks;
+use super::position::position_before;
+use super::report::Report;
+use super::segments::SegmentFile;
+use crate::batch::{BatchHeader, BatchView};
+use crate::fs::RealFileSystem;
+use crate::producer_state::{read_snapshot, BatchMetadata, ProducerEntry};
+use crate::segment::{AbortedTransaction, TransactionIndex};
+use crate::{Error, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Type of a control record that ends a transaction without making it visible.
+const ABORT: i16 = 0;
+/// Type of a control record that commits a transaction.
+const COMMIT: i16 = 1;
+/// Largest snapshot that is read.
+const SNAPSHOT_SIZE_MAX: u64 = 256 << 20;
+
+/// Producers and transactions of a partition up to an offset.
+#[derive(Debug, Clone, Default)]
+pub struct Transactions {
+    /// Producers by id, as a broker would know them that forgets none.
+    pub producers: BTreeMap<i64, ProducerEntry>,
+    /// Aborted transactions that have records in the range asked for, by the offset of their markers.
+    pub aborted: Vec<AbortedTransaction>,
+    /// Offset after the last batch that was looked at.
+    pub end_offset: i64,
+    /// First offset that belongs to an open transaction, else `end_offset`: where read_committed ends.
+    pub last_stable_offset: i64,
+}
+
+impl Transactions {
+    /// Reads the state at `end_offset` (exclusive; `i64::MAX` for the end of the log), and the aborted transactions
+    /// that end at or after `start_offset`.
+    ///
+    /// The walk ends, as a log does, before the first bytes that are no batch.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Invalid`] for a `.txnindex` that is not one.
+    pub fn read(
+        directory: &Path,
+        segments: &[SegmentFile],
+        start_offset: i64,
+        end_offset: i64,
+        report: &Arc<Report>,
+    ) -> Result<Self> {
+        let mut found = Self::from_snapshot(directory, segments, end_offset)?;
+        let from = found.end_offset;
+        for (index, segment) in segments.iter().enumerate() {
+            let next_base = segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
+            if next_base <= from || segment.base_offset >= end_offset {
+                continue;
+            }
+            if !found.walk(segment, from, end_offset, report)? {
+                break;
+            }
+        }
+        let open = found.producers.values().filter_map(|entry| entry.current_txn_first_offset).min();
+        found.last_stable_offset = open.unwrap_or(found.end_offset);
+        found.read_indexes(segments, start_offset, end_offset, report)?;
+        Ok(found)
+    }
+
+    /// The newest readable snapshot at or before `end_offset`, whose offset becomes the end offset.
+    fn from_snapshot(directory: &Path, segments: &[SegmentFile], end_offset: i64) -> Result<Self> {
+        let log_start = segments.first().map_or(0, |segment| segment.base_offset);
+        let mut snapshots = list_snapshots(directory)?;
+        snapshots.retain(|(offset, _)| *offset <= end_offset && *offset >= log_start);
+        snapshots.sort_by_key(|(offset, _)| std::cmp::Reverse(*offset));
+        for (offset, path) in snapshots {
+            // One that a crash tore, or that is just being written, is no loss: an older one and the log say the same.
+            let Ok(entries) = read_small_file(&path).and_then(|bytes| read_snapshot(&bytes)) else {
+                continue;
+            };
+            let producers = entries.into_iter().map(|entry| (entry.producer_id, entry)).collect();
+            return Ok(Self { producers, end_offset: offset, ..Self::default() });
+        }
+        Ok(Self { end_offset: log_start, ..Self::default() })
+    }
+
+    /// Takes over the batches of a segment in `[from, end_offset)`; false where what follows is no batch.
+    fn walk(
+        &mut self,
+        segment: &SegmentFile,
+        from: i64,
+        end_offset: i64,
+        report: &Arc<Report>,
+    ) -> Result<bool> {
+        let mut chunks =
+            Chunks::reporting(&segment.path, position_before(segment, from), Arc::clone(report))?;
+        let mut scratch = Vec::new();
+        loop {
+            if let Some(ahead) = chunks.peek()? {
+                let header = ahead.header();
+                if header.base_offset() >= end_offset {
+                    return Ok(true);
+                }
+                if !header.is_control() || header.base_offset() < from {
+                    if header.base_offset() >= from {
+                        self.add_data(&header);
+                    }
+                    chunks.skip(&ahead);
+                    continue;
+                }
+            }
+            let Ok(Some(found)) = chunks.next_batch() else {
+                return Ok(chunks.position() >= chunks.size_bytes());
+            };
+            let batch = Chunks::view(chunks.buffer(), found)?;
+            if batch.base_offset() >= end_offset {
+                return Ok(true);
+            }
+            if batch.base_offset() >= from {
+                self.add_control(&batch, &mut scratch);
+            }
+        }
+    }
+
+    fn add_data(&mut self, batch: &BatchHeader<'_>) {
+        self.end_offset = self.end_offset.max(batch.next_offset());
+        if !batch.has_producer_id() {
+            return;
+        }
+        let entry = self.entry(batch.producer_id(), batch.producer_epoch());
+        entry.batches.push(BatchMetadata {
+            last_sequence: batch.last_sequence(),
+            last_offset: batch.last_offset(),
+            offset_delta: batch.last_offset_delta(),
+            timestamp: batch.max_timestamp(),
+        });
+        entry.last_timestamp = batch.max_timestamp();
+        if batch.is_transactional() && entry.current_txn_first_offset.is_none() {
+            entry.current_txn_first_offset = Some(batch.base_offset());
+        }
+    }
+
+    /// A control batch: its marker, if it is one that ends a transaction.
+    fn add_control(&mut self, batch: &BatchView<'_>, scratch: &mut Vec<u8>) {
+        self.end_offset = self.end_offset.max(batch.next_offset());
+        if !batch.is_control() || !batch.has_producer_id() {
+            return;
+        }
+        let Some((kind, coordinator_epoch)) = marker_of(batch, scratch) else { return };
+        let (producer_id, last_offset) = (batch.producer_id(), batch.last_offset());
+        let entry = self.entry(producer_id, batch.producer_epoch());
+        entry.coordinator_epoch = coordinator_epoch;
+        entry.last_timestamp = batch.max_timestamp();
+        let first_offset = entry.current_txn_first_offset.take();
+        if let (ABORT, Some(first_offset)) = (kind, first_offset) {
+            let open = self.producers.values().filter_map(|entry| entry.current_txn_first_offset).min();
+            self.aborted.push(AbortedTransaction {
+                producer_id,
+                first_offset,
+                last_offset,
+                last_stable_offset: open.unwrap_or(last_offset + 1),
+            });
+        }
+    }
+
+    fn entry(&mut self, producer_id: i64, epoch: i16) -> &mut ProducerEntry {
+        let entry = self.producers.entry(producer_id).or_insert_with(|| ProducerEntry::unknown(producer_id));
+        if entry.producer_epoch != epoch {
+            entry.batches.clear();
+            entry.producer_epoch = epoch;
+        }
+        entry
+    }
+
+    /// Adds what the `.txnindex` files know; where a segment has lost all of its indexes, its markers are read.
+    fn read_indexes(
+        &mut self,
+        segments: &[SegmentFile],
+        start_offset: i64,
+        end_offset: i64,
+        report: &Arc<Report>,
+    ) -> Result<()> {
+        let fs = Arc::new(RealFileSystem);
+        let mut aborted: BTreeMap<(i64, i64), AbortedTransaction> =
+            self.aborted.iter().map(|one| ((one.last_offset, one.producer_id), *one)).collect();
+        for (index, segment) in segments.iter().enumerate() {
+            let next_base = segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
+            if next_base <= start_offset {
+                continue;
+            }
+            let exists = |extension: &str| segment.sidecar(extension).exists();
+            if exists("txnindex") {
+                for one in TransactionIndex::new(fs.clone(), segment.sidecar("txnindex")).entries()? {
+                    aborted.insert((one.last_offset, one.producer_id), *one);
+                }
+            } else if next_base != i64::MAX && !exists("index") && !exists("timeindex") {
+                for one in self.markers_without_index(segments, index, report)? {
+                    aborted.insert((one.last_offset, one.producer_id), one);
+                }
+            }
+        }
+        aborted.retain(|_, one| one.last_offset >= start_offset && one.first_offset < end_offset);
+        self.aborted = aborted.into_values().collect();
+        Ok(())
+    }
+
+    /// The transactions that end in segment `index`, by walking over the log up to its end.
+    fn markers_without_index(
+        &self,
+        segments: &[SegmentFile],
+        index: usize,
+        report: &Arc<Report>,
+    ) -> Result<Vec<AbortedTransaction>> {
+        let mut walked = Self::default();
+        for segment in segments.iter().take(index + 1) {
+            walked.walk(segment, i64::MIN, i64::MAX, report)?;
+        }
+        let base_offset = segments.get(index).map_or(0, |segment| segment.base_offset);
+        walked.aborted.retain(|one| one.last_offset >= base_offset);
+        Ok(walked.aborted)
+    }
+}
+
+/// Kind and coordinator epoch of the transaction marker in a control batch.
+fn marker_of(batch: &BatchView<'_>, scratch: &mut Vec<u8>) -> Option<(i16, i32)> {
+    let record = batch.records(scratch).ok()?.next()?.ok()?;
+    let [_, _, a, b] = *record.key?.first_chunk::<4>()?;
+    let kind = i16::from_be_bytes([a, b]);
+    let [_, _, c, d, e, f] = *record.value?.first_chunk::<6>()?;
+    matches!(kind, ABORT | COMMIT).then_some((kind, i32::from_be_bytes([c, d, e, f])))
+}
+
+/// Which records a consumer with read_committed does not get because their transaction was aborted.
+#[derive(Debug, Clone, Default)]
+pub struct AbortedRanges(HashMap<i64, Vec<(i64, i64)>>);
+
+impl AbortedRanges {
+    /// Of these transactions.
+    pub fn new(aborted: &[AbortedTransaction]) -> Self {
+        let mut ranges: HashMap<i64, Vec<(i64, i64)>> = HashMap::new();
+        for one in aborted {
+            ranges.entry(one.producer_id).or_default().push((one.first_offset, one.last_offset));
+        }
+        for ranges in ranges.values_mut() {
+            ranges.sort_by_key(|&(_, last)| last);
+        }
+        Self(ranges)
+    }
+
+    /// True when the records of the batch are of an aborted transaction.
+    pub fn contain(&self, batch: &BatchHeader<'_>) -> bool {
+        if self.0.is_empty() || !batch.is_transactional() || batch.is_control() {
+            return false;
+        }
+        let offset = batch.base_offset();
+        let ranges = self.0.get(&batch.producer_id()).map(Vec::as_slice).unwrap_or_default();
+        // A producer has one transaction at a time: its ranges do not overlap.
+        let after = ranges.partition_point(|&(_, last)| last < offset);
+        ranges.get(after).is_some_and(|&(first, _)| first <= offset)
+    }
+}
+
+fn list_snapshots(directory: &Path) -> Result<Vec<(i64, PathBuf)>> {
+    let entries = fs::read_dir(directory).map_err(|source| Error::io("open", directory, source))?;
+    let mut snapshots = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|source| Error::io("list", directory, source))?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let offset = name.and_then(|name| name.strip_suffix(".snapshot")).and_then(|name| name.parse().ok());
+        if let Some(offset) = offset {
+            snapshots.push((offset, path));
+        }
+    }
+    Ok(snapshots)
+}
+
+fn read_small_file(path: &Path) -> Result<Vec<u8>> {
+    let size = fs::metadata(path).map_err(|source| Error::io("stat", path, source))?.len();
+    if size > SNAPSHOT_SIZE_MAX {
+        return Err(Error::Invalid(format!("{} has {size} bytes", path.display())));
+    }
+    fs::read(path).map_err(|source| Error::io("read", path, source))
+}

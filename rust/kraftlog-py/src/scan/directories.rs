@@ -1,0 +1,188 @@
+//! Log directories as streams of Arrow batches, and what they tell of themselves.
+use crate::arrow::{ArrowStream, BatchSource};
+use crate::errors::PyLogError;
+use arrow_array::RecordBatch;
+use kraftlog_log::producer_state::ProducerEntry;
+use kraftlog_log::scan::{
+    self, AbortedRanges, IsolationLevel, OnCorrupt, Report, Scan, ScanOptions, ScanSource, Transactions,
+};
+use kraftlog_log::segment::AbortedTransaction;
+use kraftlog_log::Result;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::PyDict;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+struct RunningScan(Scan);
+
+impl BatchSource for RunningScan {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        self.0.next_batch()
+    }
+
+    fn report(&self) -> Arc<Report> {
+        Arc::clone(self.0.report())
+    }
+}
+
+/// Base offset of the segment, first offset, exclusive end offset, byte position, bytes.
+type SplitTuple = (i64, i64, i64, u64, u64);
+/// Producer id, first offset, offset of the marker.
+type AbortedTuple = (i64, i64, i64);
+/// Directory, topic, partition, first offset, exclusive end offset, aborted transactions when they are known.
+type SourceTuple =
+    (PathBuf, Option<String>, Option<i32>, Option<i64>, Option<i64>, Option<Vec<AbortedTuple>>);
+/// Producer id, epoch, coordinator epoch, last sequence, last offset, last timestamp, start of its transaction.
+type ProducerTuple = (i64, i16, i32, i32, i64, i64, Option<i64>);
+
+fn source((directory, topic, partition, start_offset, end_offset, aborted): SourceTuple) -> ScanSource {
+    let aborted = aborted.map(|aborted| {
+        let entry = |(producer_id, first_offset, last_offset)| AbortedTransaction {
+            producer_id,
+            first_offset,
+            last_offset,
+            last_stable_offset: last_offset,
+        };
+        Arc::new(AbortedRanges::new(&aborted.into_iter().map(entry).collect::<Vec<_>>()))
+    });
+    ScanSource {
+        directory,
+        topic: topic.map(Arc::from),
+        partition,
+        start_offset: start_offset.unwrap_or(i64::MIN),
+        end_offset: end_offset.unwrap_or(i64::MAX),
+        aborted,
+    }
+}
+
+/// The options of a scan; what is not its own is an option of its columns.
+fn scan_options(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<ScanOptions> {
+    let mut options = ScanOptions::default();
+    let Some(kwargs) = kwargs else { return Ok(options) };
+    let columns = kwargs.copy()?;
+    for (name, value) in kwargs {
+        match &*name.extract::<PyBackedStr>()? {
+            "isolation_level" => {
+                options.isolation = match &*value.extract::<PyBackedStr>()? {
+                    "read_uncommitted" => IsolationLevel::ReadUncommitted,
+                    "read_committed" => IsolationLevel::ReadCommitted,
+                    other => {
+                        return Err(PyValueError::new_err(format!(
+                            "isolation_level is read_uncommitted or read_committed, not {other:?}"
+                        )))
+                    }
+                }
+            }
+            "on_corrupt" => {
+                options.on_corrupt = match &*value.extract::<PyBackedStr>()? {
+                    "raise" => OnCorrupt::Raise,
+                    "skip" => OnCorrupt::Skip,
+                    other => {
+                        return Err(PyValueError::new_err(format!(
+                            "on_corrupt is raise or skip, not {other:?}"
+                        )))
+                    }
+                }
+            }
+            "trust_headers" => options.trust_headers = value.extract()?,
+            "memory_map" => options.memory_map = value.extract()?,
+            "threads" => options.threads = super::positive("threads", &value)?,
+            _ => continue,
+        }
+        columns.del_item(name)?;
+    }
+    options.columns = Arc::new(super::column_options(Some(&columns))?);
+    Ok(options)
+}
+
+#[pyfunction]
+#[pyo3(signature = (sources, **options))]
+fn scan_stream(sources: Vec<SourceTuple>, options: Option<&Bound<'_, PyDict>>) -> PyResult<ArrowStream> {
+    let options = Arc::new(scan_options(options)?);
+    let sources: Vec<ScanSource> = sources.into_iter().map(source).collect();
+    Ok(ArrowStream::new(options.columns.schema(), move || {
+        Box::new(RunningScan(Scan::new(sources.clone(), Arc::clone(&options))))
+    }))
+}
+
+#[pyfunction]
+fn list_segments(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<(i64, PathBuf, u64)>> {
+    let segments = py.detach(|| scan::list_segments(&directory)).map_err(PyLogError)?;
+    Ok(segments.into_iter().map(|segment| (segment.base_offset, segment.path, segment.size_bytes)).collect())
+}
+
+#[pyfunction]
+fn log_end_offset(py: Python<'_>, directory: PathBuf) -> PyResult<i64> {
+    let end = py.detach(|| scan::log_end_offset(&scan::list_segments(&directory)?));
+    Ok(end.map_err(PyLogError)?)
+}
+
+#[pyfunction]
+#[pyo3(signature = (directory, *, split_bytes, start_offset=None, end_offset=None))]
+fn plan_splits(
+    py: Python<'_>,
+    directory: PathBuf,
+    split_bytes: u64,
+    start_offset: Option<i64>,
+    end_offset: Option<i64>,
+) -> PyResult<Vec<SplitTuple>> {
+    let (start, end) = (start_offset.unwrap_or(i64::MIN), end_offset.unwrap_or(i64::MAX));
+    let splits = py
+        .detach(|| scan::plan_splits(&scan::list_segments(&directory)?, split_bytes, start, end))
+        .map_err(PyLogError)?;
+    Ok(splits
+        .into_iter()
+        .map(|split| {
+            (
+                split.segment_base_offset,
+                split.start_offset,
+                split.end_offset,
+                split.position,
+                split.size_bytes,
+            )
+        })
+        .collect())
+}
+
+/// First offset of what is not decided yet, offset after the last batch, aborted transactions, producers.
+type TransactionsTuple = (i64, i64, Vec<AbortedTuple>, Vec<ProducerTuple>);
+
+#[pyfunction]
+#[pyo3(signature = (directory, *, start_offset=None, end_offset=None))]
+fn read_transactions(
+    py: Python<'_>,
+    directory: PathBuf,
+    start_offset: Option<i64>,
+    end_offset: Option<i64>,
+) -> PyResult<TransactionsTuple> {
+    let (start, end) = (start_offset.unwrap_or(i64::MIN), end_offset.unwrap_or(i64::MAX));
+    let found = py.detach(|| {
+        Transactions::read(&directory, &scan::list_segments(&directory)?, start, end, &Arc::default())
+    });
+    let found = found.map_err(PyLogError)?;
+    let aborted = found.aborted.iter().map(|one| (one.producer_id, one.first_offset, one.last_offset));
+    let producer = |entry: &ProducerEntry| {
+        (
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.coordinator_epoch,
+            entry.last_sequence(),
+            entry.last_offset(),
+            entry.last_timestamp,
+            entry.current_txn_first_offset,
+        )
+    };
+    let producers = found.producers.values().map(producer).collect();
+    Ok((found.last_stable_offset, found.end_offset, aborted.collect(), producers))
+}
+
+pub(super) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(scan_stream, m)?)?;
+    m.add_function(wrap_pyfunction!(list_segments, m)?)?;
+    m.add_function(wrap_pyfunction!(log_end_offset, m)?)?;
+    m.add_function(wrap_pyfunction!(plan_splits, m)?)?;
+    m.add_function(wrap_pyfunction!(read_transactions, m)?)?;
+    Ok(())
+}
