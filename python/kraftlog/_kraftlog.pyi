@@ -25,14 +25,16 @@ def crc32c(data: Buffer, crc: int = 0) -> int:
     """
 
 def read_batches(data: Buffer, *, check_crc: bool = True) -> list[RecordBatch]:
-    """The v2 record batches that lie back to back in ``data``; a truncated one at the end is left out.
+    """The record batches that lie back to back in ``data``; a truncated one at the end is left out.
+
+    An outermost message of formats v0 and v1 is a batch too, of one record or of as many as are compressed in it.
 
     Args:
         data: Bytes of a segment or of a records field. They stay exported while a batch lives.
         check_crc: Compare every batch's checksum.
 
     Raises:
-        CorruptRecordError: A length, a magic other than 2 or a checksum that no batch has; the text names the position.
+        CorruptRecordError: A length, an unknown magic or a checksum that no batch has; the text names the position.
     """
 
 def encode_batch(
@@ -157,11 +159,11 @@ class RecordBatch:
 
     @property
     def magic(self) -> int:
-        """Format version, 2."""
+        """Format version: 2, or 0 or 1 in logs of Kafka before 0.11."""
 
     @property
     def crc(self) -> int:
-        """CRC-32C as stored."""
+        """CRC-32C as stored; a CRC-32 before format v2."""
 
     @property
     def attributes(self) -> int:
@@ -173,7 +175,7 @@ class RecordBatch:
 
     @property
     def timestamp_type(self) -> str:
-        """CreateTime or LogAppendTime."""
+        """CreateTime, LogAppendTime, or NoTimestampType for a message of format v0."""
 
     @property
     def base_timestamp(self) -> int:

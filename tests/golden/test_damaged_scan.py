@@ -14,22 +14,22 @@ DAMAGED = GOLDEN / "damaged"
 ROWS = list(read_rows(DAMAGED / "expected.jsonl"))
 
 LENGTH = "less than a v2 header: refused when it is found, where Kafka hands out a batch that fails its first check"
-LEGACY = "formats 0 and 1 are not supported; Kafka reads a v2 batch as one of theirs and ends in one of four errors"
 MAGIC = "outside the checksum: Kafka's file scan passes it, its MemoryRecords refuse it as we do"
 
 # Case -> why we raise CorruptRecordError at the damaged batch although Kafka's scan of the file goes on.
 STRICTER_IN_FILE = {
     "length-14": LENGTH,
     "length-48": LENGTH,
-    "magic-0": LEGACY,
-    "magic-1": LEGACY,
-    "magic--1": LEGACY,
-    "magic--128": LEGACY,
+    "magic--1": MAGIC,
+    "magic--128": MAGIC,
     "magic-3": MAGIC,
     "magic-127": MAGIC,
 }
 # The same for Kafka's scan of the bytes in memory.
-STRICTER_IN_MEMORY = {"length-14": LENGTH, "length-48": LENGTH, "magic-0": LEGACY, "magic-1": LEGACY}
+STRICTER_IN_MEMORY = {"length-14": LENGTH, "length-48": LENGTH}
+# A v2 batch read as a message of format 0 or 1 is one of an odd key. Kafka's iterator hands it out unless its codec
+# is odd too, and fails when the key is read; our records have their key and value read.
+LEGACY = ("magic-0", "magic-1")
 
 
 def scan(data: bytes) -> tuple[list[RecordBatch], int | None]:
@@ -69,13 +69,19 @@ def test_damaged_file_gives_batches_and_records_as_kafka(row: dict[str, Any]) ->
     if row["case"] in STRICTER_IN_FILE:
         assert failed_at == expected[len(batches)]["position"]
         expected = expected[: len(batches)]
+    if expected and "baseOffset" not in expected[-1]:  # Kafka throws at the first question about this batch
+        assert row["case"] in LEGACY
+        batches = batches[: len(expected)]
     assert len(batches) == len(expected)
     for batch, kafka in zip(batches, expected, strict=True):
         assert (batch.position, batch.size_bytes) == (kafka["position"], kafka["size"])
-        assert (batch.base_offset, batch.last_offset) == (kafka["baseOffset"], kafka["lastOffset"])
-        assert batch.magic == kafka["magic"]
-        assert batch.is_crc_valid() == kafka["valid"]
-        if "recordsError" in kafka:
+        is_legacy = batch.magic < 2
+        assert not is_legacy or row["case"] == f"magic-{batch.magic}"
+        if "baseOffset" in kafka:
+            assert (batch.base_offset, batch.last_offset) == (kafka["baseOffset"], kafka["lastOffset"])
+            assert batch.magic == kafka["magic"]
+        assert batch.is_crc_valid() == kafka.get("valid", False)
+        if "recordsError" in kafka or is_legacy:
             with pytest.raises(CorruptRecordError, match=rf"buffer position {batch.position}: .*base_offset"):
                 batch.records()
         else:

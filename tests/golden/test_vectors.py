@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from batch_rows import GOLDEN, comparable, describe_batch, read_rows
-from kraftlog._kraftlog import crc32c, encode_batch, read_batches
+from kraftlog._kraftlog import crc32c, decode_batches, encode_batch, read_batches
 
 VECTORS = GOLDEN / "vectors"
 BATCHES = list(read_rows(VECTORS / "batches.jsonl.gz"))
@@ -119,11 +119,44 @@ def test_batch_without_records_encodes_to_the_bytes_of_kafka(row: dict[str, Any]
     assert encoded.hex() == row["hex"]
 
 
-def test_legacy_batches_are_refused_by_the_name_of_their_magic() -> None:
-    for magic in (0, 1):
-        for row in read_rows(VECTORS / f"batches-magic{magic}.jsonl.gz"):
-            with pytest.raises(Exception, match=f"magic {magic}: the message format before record batches"):
-                read_batches(bytes.fromhex(row["hex"]))
+LEGACY = [row for magic in (0, 1) for row in read_rows(VECTORS / f"batches-magic{magic}.jsonl.gz")]
+
+
+@pytest.mark.parametrize("row", LEGACY, ids=lambda row: f"v{row['magic']}-{row['hex'][:40]}")
+def test_message_set_before_v2_decodes_to_expected_rows(row: dict[str, Any]) -> None:
+    batches = read_batches(bytes.fromhex(row["hex"]))
+    assert len(batches) == len(row["decoded"])
+    for batch, kafka in zip(batches, row["decoded"], strict=True):
+        found = describe_batch(batch)
+        for record in found["records"]:
+            assert record.pop("headers") == []
+        assert found == {**found, **kafka}
+        assert found["count"] == len(kafka["records"])
+        assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.partition_leader_epoch) == (-1,) * 4
+
+
+@pytest.mark.parametrize("binary_type", ["binary", "large_binary", "binary_view"])
+def test_message_sets_before_v2_become_columns(binary_type: str) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    timestamp_types = {"CreateTime": 0, "LogAppendTime": 1, "NoTimestampType": -1}
+    for row in LEGACY:
+        expected = [
+            (record["offset"], record["timestamp"], timestamp_types[batch["timestampType"]], -1, -1)
+            for batch in row["decoded"]
+            for record in batch["records"]
+        ]
+        columns = ["offset", "timestamp", "timestamp_type", "leader_epoch", "producer_id", "key", "value"]
+        found = decode_batches(bytes.fromhex(row["hex"]), columns=columns, binary_type=binary_type)
+        table = pyarrow.table(found)
+        numbers = [table.column(index).cast(pyarrow.int64()).to_pylist() for index in range(5)]
+        assert list(zip(*numbers, strict=True)) == expected
+        for name in ("key", "value"):
+            wanted = [decode(record[name]) for record in row["input"]["records"]]
+            assert table.column(name).to_pylist() == wanted
+        [offsets, *_] = numbers
+        start, end = offsets[len(offsets) // 3], offsets[-1]
+        cut = decode_batches(bytes.fromhex(row["hex"]), columns=["offset"], start_offset=start, end_offset=end)
+        assert pyarrow.table(cut).column(0).to_pylist() == [offset for offset in offsets if start <= offset < end]
 
 
 def test_crc32c_equals_kafkas_in_one_piece_and_in_two() -> None:

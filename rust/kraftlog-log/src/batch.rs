@@ -1,4 +1,5 @@
-//! Record batch v2: a header view over borrowed bytes, iteration over a buffer, in-place edits.
+//! Record batch v2: a header view over borrowed bytes, iteration over a buffer, in-place edits. Entries of the
+//! formats before it are batches too: see `legacy`.
 //!
 //! Layout (big endian), <https://kafka.apache.org/documentation/#recordbatch>:
 //!
@@ -13,11 +14,16 @@
 //! | 23..27 | last offset delta | | 61.. | records, compressed as one block |
 use crate::compression::{self, Bound, Codec};
 use crate::crc::{crc32c, crc32c_append};
+use crate::legacy::{self, is_legacy};
 use crate::record::RecordIter;
 use crate::{Error, Result};
+use std::marker::PhantomData;
 use std::ops::Deref;
 
+mod find;
 mod validate;
+pub(crate) use find::LENGTH_MIN;
+pub use find::{next_batch, next_batch_from, next_batch_shallow, Batches, Source};
 pub use validate::{single_batch, validate_produce_batch, ProduceCheck, ProduceRules, RecordOrigin};
 
 /// Bytes of a v2 batch header.
@@ -28,10 +34,6 @@ pub const LOG_OVERHEAD: usize = 12;
 pub const HEADER_SIZE_UP_TO_MAGIC: usize = 17;
 /// The magic byte of the only format written since Kafka 3.0.
 pub const MAGIC: i8 = 2;
-/// Value of the length field of the smallest legacy batch; less is corrupt in every format.
-const LENGTH_MIN_LEGACY: i32 = 14;
-/// Value of the length field of a batch without records.
-pub(crate) const LENGTH_MIN: i32 = (HEADER_SIZE - LOG_OVERHEAD) as i32;
 /// First byte that the checksum covers.
 const CRC_START: usize = 21;
 
@@ -64,6 +66,8 @@ pub enum TimestampType {
     CreateTime,
     /// All records have the time the leader appended them, in `max_timestamp`.
     LogAppendTime,
+    /// Messages of format v0 have no time. No topic is configured so.
+    NoTimestamp,
 }
 
 impl TimestampType {
@@ -72,10 +76,20 @@ impl TimestampType {
         match self {
             Self::CreateTime => "CreateTime",
             Self::LogAppendTime => "LogAppendTime",
+            Self::NoTimestamp => "NoTimestampType",
         }
     }
 
-    /// The type with Kafka's name.
+    /// Kafka's number: 0 CreateTime, 1 LogAppendTime, -1 none.
+    pub const fn id(self) -> i32 {
+        match self {
+            Self::CreateTime => 0,
+            Self::LogAppendTime => 1,
+            Self::NoTimestamp => -1,
+        }
+    }
+
+    /// The type with a name that `message.timestamp.type` takes.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "CreateTime" => Some(Self::CreateTime),
@@ -85,16 +99,20 @@ impl TimestampType {
     }
 }
 
-/// The 61 header bytes of a v2 batch, read in place.
+/// The 61 header bytes of a v2 batch, or those that say the same of an entry of an older format.
 #[derive(Debug, Clone, Copy)]
-pub struct BatchHeader<'a>(&'a [u8; HEADER_SIZE]);
+pub struct BatchHeader<'a> {
+    /// A copy, since an older header has no such bytes to refer to; the compiler sees through it.
+    bytes: [u8; HEADER_SIZE],
+    source: PhantomData<&'a [u8]>,
+}
 
 macro_rules! field {
     ($(#[$doc:meta])* $name:ident, $type:ty, $($index:literal),+) => {
         $(#[$doc])*
         #[inline]
         pub const fn $name(&self) -> $type {
-            <$type>::from_be_bytes([$(self.0[$index]),+])
+            <$type>::from_be_bytes([$(self.bytes[$index]),+])
         }
     };
 }
@@ -103,13 +121,13 @@ impl<'a> BatchHeader<'a> {
     /// A view of header bytes; nothing is checked.
     #[inline]
     pub const fn new(bytes: &'a [u8; HEADER_SIZE]) -> Self {
-        Self(bytes)
+        Self { bytes: *bytes, source: PhantomData }
     }
 
-    /// The header bytes.
+    /// The header bytes in the layout of v2.
     #[inline]
-    pub const fn as_bytes(&self) -> &'a [u8; HEADER_SIZE] {
-        self.0
+    pub const fn as_bytes(&self) -> &[u8; HEADER_SIZE] {
+        &self.bytes
     }
 
     field!(
@@ -125,11 +143,11 @@ impl<'a> BatchHeader<'a> {
         partition_leader_epoch, i32, 12, 13, 14, 15
     );
     field!(
-        /// Format version, 2.
+        /// Format version: 2; 0 and 1 for the formats before record batches.
         magic, i8, 16
     );
     field!(
-        /// CRC-32C of all from the attributes on, as stored.
+        /// CRC-32C of all from the attributes on, as stored; a CRC-32 before v2.
         crc, u32, 17, 18, 19, 20
     );
     field!(
@@ -164,6 +182,11 @@ impl<'a> BatchHeader<'a> {
         /// Records in the batch; 0 after compaction removed all.
         record_count, i32, 57, 58, 59, 60
     );
+
+    /// The same header, bound to no bytes.
+    const fn outlive<'b>(self) -> BatchHeader<'b> {
+        BatchHeader { bytes: self.bytes, source: PhantomData }
+    }
 
     /// Bytes of the whole batch, header included.
     #[inline]
@@ -204,6 +227,8 @@ impl<'a> BatchHeader<'a> {
     pub const fn timestamp_type(&self) -> TimestampType {
         if self.attributes() & attributes::TIMESTAMP_TYPE != 0 {
             TimestampType::LogAppendTime
+        } else if self.magic() == 0 {
+            TimestampType::NoTimestamp
         } else {
             TimestampType::CreateTime
         }
@@ -247,7 +272,9 @@ pub const fn increment_sequence(sequence: i32, increment: i32) -> i32 {
     ((sequence as i64 + increment as i64) & 0x7fff_ffff) as i32
 }
 
-/// A whole v2 batch in a buffer. Its length and magic are checked, its checksum and records are not.
+/// A whole batch in a buffer. Its length and magic are checked, its checksum and records are not.
+///
+/// An outermost entry of the formats before v2 is a batch of one record, or of as many as are compressed in it.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchView<'a> {
     header: BatchHeader<'a>,
@@ -291,9 +318,12 @@ impl<'a> BatchView<'a> {
         self.bytes
     }
 
-    /// The records as stored, compressed or not.
+    /// The records as stored, compressed or not. Before v2, the compressed message set, or the whole entry.
     #[inline]
     pub fn body(&self) -> &'a [u8] {
+        if is_legacy(self.magic()) {
+            return legacy::body(self.bytes);
+        }
         self.bytes.get(HEADER_SIZE..).unwrap_or_default()
     }
 
@@ -312,6 +342,9 @@ impl<'a> BatchView<'a> {
     /// The checksum that the bytes have, which should equal [`crc`](BatchHeader::crc).
     #[inline]
     pub fn computed_crc(&self) -> u32 {
+        if is_legacy(self.magic()) {
+            return legacy::computed_crc(self.bytes);
+        }
         crc32c(self.bytes.get(CRC_START..).unwrap_or_default())
     }
 
@@ -327,7 +360,8 @@ impl<'a> BatchView<'a> {
     }
 
     /// The records uncompressed: the body itself, or `scratch` after decompressing into it.
-    /// `scratch` is overwritten and may be used again for the next batch.
+    /// `scratch` is overwritten and may be used again for the next batch. Messages of the formats before v2 come
+    /// as v2 records.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for an unknown codec, bytes that do not decompress, or more than `bound`.
@@ -336,6 +370,10 @@ impl<'a> BatchView<'a> {
     where
         'a: 's,
     {
+        if is_legacy(self.magic()) {
+            legacy::transcode(self, bound, false, scratch)?;
+            return Ok(scratch);
+        }
         match self.codec() {
             Ok(Codec::None) => Ok(self.body()),
             // As in Kafka, a batch that compaction emptied is not looked into.
@@ -359,7 +397,7 @@ impl<'a> BatchView<'a> {
         'a: 's,
     {
         if self.magic() != MAGIC {
-            return Err(self.corrupt(format!("magic {} where records need 2", self.magic())));
+            return self.records_of_other_format(scratch);
         }
         RecordIter::new(
             self,
@@ -367,151 +405,26 @@ impl<'a> BatchView<'a> {
         )
     }
 
+    #[cold]
+    fn records_of_other_format<'s>(&self, scratch: &'s mut Vec<u8>) -> Result<RecordIter<'s>> {
+        if is_legacy(self.magic()) {
+            return legacy::records(self, scratch);
+        }
+        Err(self.corrupt(format!("magic {} is unknown", self.magic())))
+    }
+
+    /// The batch with the base offset, base timestamp and record count that only the messages of an older format tell;
+    /// a v2 batch as it is. Needed after [`next_batch_shallow`] only.
+    #[must_use]
+    pub fn resolved(&self) -> Self {
+        let resolved = if is_legacy(self.magic()) { legacy::resolve_header(self.bytes) } else { None };
+        Self { header: resolved.map_or(self.header, |bytes| BatchHeader::new(&bytes).outlive()), ..*self }
+    }
+
     /// An [`Error::Corrupt`] at this batch.
     #[cold]
     pub fn corrupt(&self, reason: impl Into<String>) -> Error {
         Error::corrupt(self.position, self.base_offset(), reason)
-    }
-}
-
-/// Whom a length of bytes is read for, since Kafka's two readers stop at different things.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// Bytes of a request, response or message: `MemoryRecords`. Magic above 2 is corrupt.
-    Memory,
-    /// Bytes of a segment file: `FileRecords`. Magic above 2 is left to whoever reads the records.
-    File,
-}
-
-/// The batch at `position` of `buffer`, or None when what remains is not a whole batch.
-///
-/// # Errors
-/// [`Error::Corrupt`] for a length that no batch has, or a magic other than 2; the error names legacy
-/// formats 0 and 1. Kafka finds some of these later, when it validates or reads the batch.
-#[inline]
-pub fn next_batch(buffer: &[u8], position: usize) -> Result<Option<BatchView<'_>>> {
-    next_batch_from(Source::Memory, buffer, position)
-}
-
-/// [`next_batch`] with the rules of `source`.
-///
-/// # Errors
-/// As [`next_batch`], but magic 3 to 127 passes in a file, as the magic byte is outside the checksum and
-/// Kafka's recovery keeps such batches.
-#[inline]
-pub fn next_batch_from(source: Source, buffer: &[u8], position: usize) -> Result<Option<BatchView<'_>>> {
-    let rest = buffer.get(position..).unwrap_or_default();
-    let Some(header) = rest.first_chunk::<HEADER_SIZE>() else {
-        return short_batch(source, rest, position);
-    };
-    let header = BatchHeader(header);
-    let length = header.batch_length();
-    let whole = rest.get(..header.size_bytes());
-    if length < LENGTH_MIN || header.magic() != MAGIC {
-        let frame = Frame { position, base_offset: header.base_offset(), length, is_whole: whole.is_some() };
-        frame.check(source, Some(header.magic()))?;
-    }
-    Ok(whole.map(|bytes| BatchView { header, bytes, position: position as u64 }))
-}
-
-/// Fewer bytes than a header: no batch, but a bad length or magic is still worth an error.
-#[cold]
-fn short_batch(source: Source, rest: &[u8], position: usize) -> Result<Option<BatchView<'_>>> {
-    let readable = match source {
-        Source::Memory => LOG_OVERHEAD,
-        // FileLogInputStream wants one byte more than the header up to magic before it looks.
-        Source::File => HEADER_SIZE_UP_TO_MAGIC + 1,
-    };
-    let (Some(base_offset), Some(length)) =
-        (rest.first_chunk(), rest.get(8..LOG_OVERHEAD).and_then(<[u8]>::first_chunk))
-    else {
-        return Ok(None);
-    };
-    if rest.len() < readable {
-        return Ok(None);
-    }
-    let length = i32::from_be_bytes(*length);
-    let frame = Frame {
-        position,
-        base_offset: i64::from_be_bytes(*base_offset),
-        length,
-        is_whole: usize::try_from(length).is_ok_and(|length| LOG_OVERHEAD + length <= rest.len()),
-    };
-    frame.check(source, rest.get(HEADER_SIZE_UP_TO_MAGIC - 1).map(|&byte| byte as i8))?;
-    Ok(None)
-}
-
-/// A batch to refuse, if what its first bytes say is wrong enough.
-struct Frame {
-    position: usize,
-    base_offset: i64,
-    length: i32,
-    is_whole: bool,
-}
-
-impl Frame {
-    /// The order of the checks is that of Kafka's two readers; those after `is_whole` are ours.
-    #[cold]
-    fn check(&self, source: Source, magic: Option<i8>) -> Result<()> {
-        let length = self.length;
-        let reason = match magic {
-            _ if length < LENGTH_MIN_LEGACY => format!("batch length {length}, the least is {LENGTH_MIN}"),
-            Some(magic) if source == Source::Memory && !(0..=MAGIC).contains(&magic) => {
-                format!("magic {magic} is unknown")
-            }
-            _ if !self.is_whole => return Ok(()),
-            Some(magic) if magic < 0 => format!("magic {magic} is unknown"),
-            Some(magic @ (0 | 1)) => {
-                format!("magic {magic}: the message format before record batches is not supported")
-            }
-            _ if length < LENGTH_MIN => format!("batch length {length}, the least is {LENGTH_MIN}"),
-            _ => return Ok(()),
-        };
-        Err(Error::corrupt(self.position as u64, self.base_offset, reason))
-    }
-}
-
-/// The batches of a buffer one after the other; ends before a truncated one, or after an error.
-#[derive(Debug, Clone)]
-pub struct Batches<'a> {
-    source: Source,
-    buffer: &'a [u8],
-    position: usize,
-    failed: bool,
-}
-
-impl<'a> Batches<'a> {
-    /// Batches of bytes in memory, from their start.
-    pub fn new(buffer: &'a [u8]) -> Self {
-        Self::with_source(Source::Memory, buffer)
-    }
-
-    /// Batches with the rules of `source`.
-    pub fn with_source(source: Source, buffer: &'a [u8]) -> Self {
-        Self { source, buffer, position: 0, failed: false }
-    }
-
-    /// Where the next batch starts: the end of the last one.
-    pub fn position(&self) -> usize {
-        self.position
-    }
-}
-
-impl<'a> Iterator for Batches<'a> {
-    type Item = Result<BatchView<'a>>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
-        }
-        let found = next_batch_from(self.source, self.buffer, self.position);
-        match &found {
-            Ok(Some(batch)) => self.position += batch.bytes.len(),
-            Ok(None) => {}
-            Err(_) => self.failed = true,
-        }
-        found.transpose()
     }
 }
 
@@ -541,12 +454,14 @@ pub fn set_max_timestamp(
     timestamp_type: TimestampType,
     max_timestamp: i64,
 ) {
-    let view = BatchHeader(header);
+    let view = BatchHeader::new(header);
     if view.timestamp_type() == timestamp_type && view.max_timestamp() == max_timestamp {
         return;
     }
     let attributes = match timestamp_type {
-        TimestampType::CreateTime => view.attributes() & !attributes::TIMESTAMP_TYPE,
+        TimestampType::CreateTime | TimestampType::NoTimestamp => {
+            view.attributes() & !attributes::TIMESTAMP_TYPE
+        }
         TimestampType::LogAppendTime => view.attributes() | attributes::TIMESTAMP_TYPE,
     };
     put(header, 21, attributes.to_be_bytes());

@@ -283,7 +283,7 @@ impl BatchBuilder {
             self.out.extend_from_slice(&self.compressed);
         }
         let max_timestamp = match options.timestamp_type {
-            TimestampType::CreateTime => self.max_timestamp,
+            TimestampType::CreateTime | TimestampType::NoTimestamp => self.max_timestamp,
             TimestampType::LogAppendTime => options.log_append_time_ms,
         };
         let summary = Summary {

@@ -10,6 +10,7 @@ mod bytes;
 mod decode;
 mod fast;
 mod headers;
+mod legacy;
 mod lengths;
 pub(crate) mod memory;
 mod options;

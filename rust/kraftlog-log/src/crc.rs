@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli), the checksum of record batches.
+//! CRC-32C (Castagnoli), the checksum of record batches, and CRC-32, that of the formats before them.
 //!
 //! `crc-fast` folds with VPCLMULQDQ, PCLMULQDQ or the NEON forms where the processor has them;
 //! elsewhere the `crc32c` crate does the work. The tests hold the two against each other, and
@@ -29,6 +29,16 @@ pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
     }
 }
 
+/// The CRC-32 of zlib, which message formats v0 and v1 have.
+pub fn crc32(data: &[u8]) -> u32 {
+    if has_fast_path() {
+        return crc_fast::crc32_iso_hdlc(data);
+    }
+    let mut crc = flate2::Crc::new();
+    crc.update(data);
+    crc.sum()
+}
+
 #[inline]
 fn has_fast_path() -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -54,6 +64,8 @@ mod tests {
     fn check_value_of_the_catalogue() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(b""), 0);
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(crc32(b""), 0);
     }
 
     proptest! {
@@ -64,6 +76,9 @@ mod tests {
             let (left, right) = data.split_at(cut.index(data.len() + 1));
             prop_assert_eq!(crc32c_append(crc32c(left), right), expected);
             prop_assert_eq!(crc32c_append(0, &data), expected);
+            let mut zlib = flate2::Crc::new();
+            zlib.update(&data);
+            prop_assert_eq!(crc32(&data), zlib.sum());
         }
     }
 }

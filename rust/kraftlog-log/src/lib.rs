@@ -12,6 +12,7 @@ pub mod crc;
 pub mod epoch_checkpoint;
 pub mod fs;
 pub mod index;
+mod legacy;
 pub mod lock;
 pub mod log;
 pub mod partition_metadata;

@@ -307,16 +307,19 @@ impl Segment {
 
     /// Drop all batches that end at or after `offset`. Returns the first offset dropped, or `offset`.
     pub fn truncate_to(&self, offset: i64, now_ms: i64) -> Result<i64> {
-        let found = self.find_batch(offset)?;
+        let found = match self.find_batch(offset)? {
+            Some(batch) => Some((self.first_offset(&batch)?, batch)),
+            None => None,
+        };
         let mut state = self.state();
         state.offset_index.truncate_to(offset)?;
         state.time_index.truncate_to(offset)?;
         state.transactions.truncate_to(offset)?;
         let mut end_offset = offset;
-        if let Some(batch) = found {
+        if let Some((first_offset, batch)) = found {
             self.log.truncate(batch.position)?;
             self.size_bytes.store(batch.position, Ordering::Release);
-            end_offset = end_offset.min(batch.header().base_offset());
+            end_offset = end_offset.min(first_offset);
         }
         if self.size_bytes() == 0 {
             state.created_ms = now_ms;

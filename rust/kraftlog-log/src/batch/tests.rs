@@ -154,10 +154,21 @@ fn offset_deltas_that_skip_are_refused() {
 fn produce_request_has_one_batch() {
     let batch = build(BatchOptions::default(), &[NOW]);
     assert_eq!(single_batch(&batch).unwrap().bytes(), batch);
-    let mut legacy = batch.clone();
-    legacy[16] = 1;
-    let cases =
-        [(Vec::new(), 87), (batch[..70].to_vec(), 87), (batch.repeat(2), 87), (legacy, 2), (vec![0; 80], 2)];
+    let with_magic = |magic: i8| {
+        let mut bytes = batch.clone();
+        bytes[16] = magic as u8;
+        bytes
+    };
+    let cases = [
+        (Vec::new(), 87),
+        (batch[..70].to_vec(), 87),
+        (batch.repeat(2), 87),
+        (with_magic(0), 87),
+        (with_magic(1), 87),
+        (with_magic(3), 2),
+        (with_magic(-1), 2),
+        (vec![0; 80], 2),
+    ];
     for (bytes, expected) in cases {
         assert!(
             matches!(single_batch(&bytes), Err(Error::Rejected { code, .. }) if code == expected),
@@ -187,7 +198,9 @@ fn assigned_header_keeps_a_right_checksum() {
             let timestamps: Vec<i64> =
                 view.records(&mut scratch).unwrap().map(|record| record.unwrap().timestamp).collect();
             match timestamp_type {
-                TimestampType::CreateTime => assert_eq!(timestamps, [NOW - 9, NOW]),
+                TimestampType::CreateTime | TimestampType::NoTimestamp => {
+                    assert_eq!(timestamps, [NOW - 9, NOW])
+                }
                 TimestampType::LogAppendTime => assert_eq!(timestamps, [NOW + 5, NOW + 5]),
             }
         }

@@ -5,8 +5,8 @@
 //! where they are not, for clients older than 0.11, and lets uncompressed ones pass). A body that does
 //! not decompress, and an unknown codec, are refused with a code of their own (Kafka: UNKNOWN_SERVER_ERROR).
 use super::{
-    next_batch, set_base_offset, set_max_timestamp, set_partition_leader_epoch, BatchView, TimestampType,
-    HEADER_SIZE, MAGIC, NO_TIMESTAMP,
+    next_batch_shallow, set_base_offset, set_max_timestamp, set_partition_leader_epoch, BatchView, Source,
+    TimestampType, HEADER_SIZE, MAGIC, NO_TIMESTAMP,
 };
 use crate::compression::Bound;
 use crate::record::RecordIter;
@@ -103,10 +103,10 @@ impl ProduceCheck {
 /// The one batch that a produce request has for a partition (version 3 and later).
 ///
 /// # Errors
-/// [`Error::Rejected`] with INVALID_RECORD for no batch or several, INVALID_RECORD or CORRUPT_MESSAGE for
-/// bytes that are none.
+/// [`Error::Rejected`] with INVALID_RECORD for no batch, several, or a message of format v0 or v1; with
+/// CORRUPT_MESSAGE for an unknown magic or a length that no batch has.
 pub fn single_batch(records: &[u8]) -> Result<BatchView<'_>> {
-    let batch = match next_batch(records, 0) {
+    let batch = match next_batch_shallow(Source::Memory, records, 0) {
         Ok(Some(batch)) => batch,
         Ok(None) => {
             return Err(Error::rejected(
@@ -117,6 +117,12 @@ pub fn single_batch(records: &[u8]) -> Result<BatchView<'_>> {
         Err(Error::Corrupt { reason, .. }) => return Err(Error::rejected(CORRUPT_MESSAGE, reason)),
         Err(other) => return Err(other),
     };
+    if batch.magic() != MAGIC {
+        return Err(Error::rejected(
+            INVALID_RECORD,
+            format!("magic {} where a produce request needs {MAGIC}", batch.magic()),
+        ));
+    }
     if batch.bytes().len() != records.len() {
         return Err(Error::rejected(
             INVALID_RECORD,

@@ -33,7 +33,7 @@ pub struct BatchCursor {
 
 /// Where the uncompressed records of a batch are.
 #[derive(Debug)]
-enum Place {
+pub(super) enum Place {
     /// In the source buffer, from this byte on.
     Source(usize),
     /// In the decoder's scratch memory, until the next batch.
@@ -66,7 +66,7 @@ macro_rules! either {
 /// Turns record batches into Arrow batches; see the [module](super).
 #[derive(Debug)]
 pub struct ColumnsDecoder {
-    options: Arc<ColumnOptions>,
+    pub(super) options: Arc<ColumnOptions>,
     schema: SchemaRef,
     needs_records: bool,
     /// As `needs_records`, for a batch whose records all have the time that is in its header.
@@ -74,7 +74,7 @@ pub struct ColumnsDecoder {
     /// Byte position in the file of the buffers that batches come from.
     origin: u64,
     kind: Kind,
-    scratch: Vec<u8>,
+    pub(super) scratch: Vec<u8>,
 }
 
 impl ColumnsDecoder {
@@ -198,12 +198,12 @@ impl ColumnsDecoder {
     }
 
     /// True when some records of the batch may have to be left out.
-    fn needs_filter(&self, batch: &BatchHeader<'_>) -> bool {
+    pub(super) fn needs_filter(&self, batch: &BatchHeader<'_>) -> bool {
         let options = &self.options;
         let by_offset =
             batch.base_offset() < options.start_offset || batch.last_offset() >= options.end_offset;
         let by_time = options.from_timestamp != i64::MIN || options.to_timestamp != i64::MAX;
-        by_offset || (by_time && batch.timestamp_type() == TimestampType::CreateTime)
+        by_offset || (by_time && batch.timestamp_type() != TimestampType::LogAppendTime)
     }
 
     /// True when rows can be made without the records: offsets have no gaps and nothing else is asked for.
@@ -211,7 +211,7 @@ impl ColumnsDecoder {
         let contiguous = i64::from(batch.last_offset_delta()) + 1 == count as i64;
         let needs_records = match batch.timestamp_type() {
             TimestampType::LogAppendTime => self.needs_records_beside_time,
-            TimestampType::CreateTime => self.needs_records,
+            TimestampType::CreateTime | TimestampType::NoTimestamp => self.needs_records,
         };
         count == 0 || (contiguous && !filter && !needs_records)
     }
@@ -219,7 +219,7 @@ impl ColumnsDecoder {
     fn start(&mut self, batch: &BatchView<'_>, source: &Buffer, cursor: &mut BatchCursor) -> Result<Place> {
         let options = &self.options;
         if batch.magic() != MAGIC {
-            return Err(batch.corrupt(format!("magic {} where records need 2", batch.magic())));
+            return self.start_other_format(batch, cursor);
         }
         if options.check_crc {
             batch.validate_crc()?;
@@ -245,12 +245,16 @@ impl ColumnsDecoder {
             });
         }
         batch.uncompressed_body(Bound::default(), &mut self.scratch)?;
+        Ok(self.place_of_scratch())
+    }
+
+    /// Where the records are that `scratch` holds.
+    pub(super) fn place_of_scratch(&mut self) -> Place {
         let size = self.scratch.len();
         self.scratch.extend_from_slice(&PADDING);
-        Ok(if views {
-            Place::Owned(Buffer::from_vec(std::mem::take(&mut self.scratch)), size)
-        } else {
-            Place::Scratch
-        })
+        match self.kind {
+            Kind::View(_) => Place::Owned(Buffer::from_vec(std::mem::take(&mut self.scratch)), size),
+            Kind::Copy(_) => Place::Scratch,
+        }
     }
 }

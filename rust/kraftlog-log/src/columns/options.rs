@@ -18,7 +18,7 @@ pub enum Column {
     Offset,
     /// Time of the record, UTC.
     Timestamp,
-    /// 0 CreateTime, 1 LogAppendTime.
+    /// 0 CreateTime, 1 LogAppendTime, -1 none (message format v0).
     TimestampType,
     /// List of key and value.
     Headers,

@@ -29,6 +29,7 @@ pub(super) struct BatchFacts {
     pub(super) base_offset: i64,
     pub(super) base_timestamp: i64,
     pub(super) log_append_time: Option<i64>,
+    timestamp_type: i32,
     leader_epoch: i32,
     producer_id: i64,
     producer_epoch: i16,
@@ -48,6 +49,7 @@ impl BatchFacts {
             base_timestamp: batch.base_timestamp(),
             log_append_time: (batch.timestamp_type() == TimestampType::LogAppendTime)
                 .then(|| batch.max_timestamp()),
+            timestamp_type: batch.timestamp_type().id(),
             leader_epoch: batch.partition_leader_epoch(),
             producer_id: batch.producer_id(),
             producer_epoch: batch.producer_epoch(),
@@ -350,7 +352,7 @@ impl<B: ByteColumn> Rows<B> {
             }
         }
         if let Some(types) = &mut self.timestamp_types {
-            types.fill_to(self.rows, i32::from(facts.log_append_time.is_some()));
+            types.fill_to(self.rows, facts.timestamp_type);
         }
         to(&mut self.leader_epochs, self.rows, facts.leader_epoch);
         to(&mut self.producer_ids, self.rows, facts.producer_id);

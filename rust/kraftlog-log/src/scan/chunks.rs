@@ -1,7 +1,8 @@
 //! A segment file batch by batch, read in chunks of bounded size.
 use super::report::Report;
 use crate::batch::{
-    next_batch_from, BatchHeader, BatchView, Source, HEADER_SIZE, LENGTH_MIN, LOG_OVERHEAD, MAGIC,
+    next_batch_from, next_batch_shallow, BatchHeader, BatchView, Source, HEADER_SIZE, LENGTH_MIN,
+    LOG_OVERHEAD, MAGIC,
 };
 use crate::columns::memory::Column;
 use crate::{Error, Result};
@@ -129,7 +130,7 @@ impl Chunks {
     /// [`Error::Corrupt`] naming file and position for a length or magic that no batch has; [`Error::Io`].
     pub fn next_batch(&mut self) -> Result<Option<FoundBatch>> {
         loop {
-            match next_batch_from(Source::File, &self.buffer, self.index) {
+            match next_batch_shallow(Source::File, &self.buffer, self.index) {
                 Ok(Some(batch)) => {
                     let found = FoundBatch { index: self.index, position: self.position() };
                     self.index += batch.bytes().len();

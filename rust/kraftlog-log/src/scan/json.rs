@@ -3,7 +3,7 @@
 //! Bytes are written as text where they are UTF-8, and as base64 under a name that ends in `Base64` where
 //! they are not, so that a reader never has to guess.
 use super::chunks::Chunks;
-use crate::batch::{BatchView, TimestampType};
+use crate::batch::BatchView;
 use crate::record::RecordRef;
 use crate::Result;
 use std::io::Write;
@@ -133,10 +133,9 @@ fn write_record(out: &mut Vec<u8>, batch: &BatchView<'_>, record: &RecordRef<'_>
     write_name(out, "offset");
     write_integer(out, record.offset);
     write_number(out, "timestamp", record.timestamp);
-    out.extend_from_slice(match batch.timestamp_type() {
-        TimestampType::CreateTime => b",\"timestampType\":\"CreateTime\"",
-        TimestampType::LogAppendTime => b",\"timestampType\":\"LogAppendTime\"",
-    });
+    out.extend_from_slice(b",\"timestampType\":\"");
+    out.extend_from_slice(batch.timestamp_type().name().as_bytes());
+    out.push(b'"');
     write_number(out, "partitionLeaderEpoch", i64::from(batch.partition_leader_epoch()));
     write_number(
         out,

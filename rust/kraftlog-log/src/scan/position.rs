@@ -4,7 +4,8 @@
 //! shape or that points to something else than a batch costs time, never records: the scan begins earlier.
 use super::chunks::read_at;
 use super::segments::SegmentFile;
-use crate::batch::{BatchHeader, HEADER_SIZE, LOG_OVERHEAD, MAGIC};
+use crate::batch::{BatchHeader, HEADER_SIZE, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MAGIC};
+use crate::legacy::{is_legacy, translate_header};
 use std::fs::File;
 use std::path::Path;
 
@@ -102,12 +103,15 @@ impl OwnedHeader {
 
 pub(super) fn header_in(file: &File, segment: &SegmentFile, position: u64) -> Option<OwnedHeader> {
     let bytes = read_at(file, position, HEADER_SIZE).ok()?;
-    let header = OwnedHeader(*bytes.first_chunk::<HEADER_SIZE>()?);
+    let magic = *bytes.get(HEADER_SIZE_UP_TO_MAGIC - 1)? as i8;
+    let header = OwnedHeader(match is_legacy(magic) {
+        true => translate_header(bytes.first_chunk()?),
+        false => *bytes.first_chunk()?,
+    });
     let view = BatchHeader::new(&header.0);
     let size = u64::try_from(view.batch_length()).ok()? + LOG_OVERHEAD as u64;
     let whole = position + size <= segment.size_bytes;
-    ((0..=MAGIC).contains(&view.magic()) && whole && view.base_offset() >= segment.base_offset)
-        .then_some(header)
+    ((0..=MAGIC).contains(&magic) && whole && view.base_offset() >= segment.base_offset).then_some(header)
 }
 
 /// What the time index says of the records before a time.

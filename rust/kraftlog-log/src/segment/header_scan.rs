@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::batch::{BatchHeader, HEADER_SIZE, LOG_OVERHEAD};
 use crate::fs::FileHandle;
+use crate::legacy::{self, is_legacy};
 use crate::{Error, Result};
 
 /// Bytes read at once: many small batches, little waste before a large one.
@@ -11,6 +12,7 @@ const CHUNK_BYTES: usize = 4096;
 /// Kafka's `FileLogInputStream` stops when no more than this remains.
 const TAIL_BYTES: u64 = 17;
 const LENGTH_MIN: i32 = (HEADER_SIZE - LOG_OVERHEAD) as i32;
+const LENGTH_MIN_LEGACY: i32 = (legacy::ENTRY_SIZE_MIN - LOG_OVERHEAD) as i32;
 
 /// A batch by its place in the file.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +25,7 @@ pub struct FoundBatch {
 }
 
 impl FoundBatch {
-    /// Its header.
+    /// Its header. That of a compressed set of the formats before v2 has the last offset as its base offset.
     pub fn header(&self) -> BatchHeader<'_> {
         BatchHeader::new(&self.bytes)
     }
@@ -59,7 +61,7 @@ impl HeaderScan {
     /// The next batch; `None` when what remains is not a whole one.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a length no batch has, or the formats before record batches.
+    /// [`Error::Corrupt`] for a length no batch has, or a negative magic.
     pub fn next_batch(&mut self) -> Result<Option<FoundBatch>> {
         let remaining = self.end_position.saturating_sub(self.position);
         if remaining <= TAIL_BYTES {
@@ -69,12 +71,13 @@ impl HeaderScan {
         let wanted = HEADER_SIZE.min(usize::try_from(remaining).unwrap_or(HEADER_SIZE));
         self.fill(bytes.get_mut(..wanted).unwrap_or_default())?;
         let header = BatchHeader::new(&bytes);
-        let length = header.batch_length();
-        if length < LENGTH_MIN || header.magic() < 2 {
-            let reason = if length < LENGTH_MIN {
-                format!("batch length {length}, the least is {LENGTH_MIN}")
+        let (length, magic) = (header.batch_length(), header.magic());
+        let length_min = if is_legacy(magic) { LENGTH_MIN_LEGACY } else { LENGTH_MIN };
+        if length < length_min || magic < 0 {
+            let reason = if length < length_min {
+                format!("batch length {length}, the least is {length_min}")
             } else {
-                format!("magic {} is not a record batch", header.magic())
+                format!("magic {magic} is unknown")
             };
             return Err(Error::corrupt(self.position, header.base_offset(), reason)
                 .located(self.path.display().to_string(), 0));
@@ -82,6 +85,9 @@ impl HeaderScan {
         let size_bytes = header.size_bytes() as u64;
         if size_bytes > remaining {
             return Ok(None);
+        }
+        if let (true, Some(start)) = (is_legacy(magic), bytes.first_chunk()) {
+            bytes = legacy::translate_header(start);
         }
         let found = FoundBatch { position: self.position, size_bytes, bytes };
         self.position += size_bytes;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use super::{AppendedBatch, Segment, SegmentConfig};
-use crate::batch::{next_batch_from, BatchHeader, BatchView, Source};
+use crate::batch::{next_batch_shallow, BatchHeader, BatchView, Source, LOG_OVERHEAD};
 use crate::compression::Bound;
 use crate::epoch_checkpoint::{EpochCheckpoint, EpochEntry};
 use crate::fs::{FileHandle, FileSystem, RealFileSystem};
@@ -38,7 +38,7 @@ impl BatchReader {
             let start = usize::try_from(self.position - self.buffer_position).unwrap_or(usize::MAX);
             let held = self.buffer.len().saturating_sub(start);
             let at_end = self.position + held as u64 >= self.end_position;
-            let is_whole = match next_batch_from(Source::File, &self.buffer, start) {
+            let is_whole = match next_batch_shallow(Source::File, &self.buffer, start) {
                 Ok(Some(_)) => true,
                 Ok(None) => false,
                 // A length or magic that is wrong stays wrong, however much more is read.
@@ -61,7 +61,7 @@ impl BatchReader {
             self.buffer_position = self.position;
         }
         let start = usize::try_from(self.position - self.buffer_position).unwrap_or(usize::MAX);
-        let batch = next_batch_from(Source::File, &self.buffer, start)?;
+        let batch = next_batch_shallow(Source::File, &self.buffer, start)?;
         if let Some(batch) = &batch {
             self.position += batch.bytes().len() as u64;
         }
@@ -69,7 +69,8 @@ impl BatchReader {
     }
 
     fn announced_size(&self, start: usize) -> Option<usize> {
-        Some(BatchHeader::new(self.buffer.get(start..)?.first_chunk()?).size_bytes())
+        let length = self.buffer.get(start..)?.get(8..LOG_OVERHEAD)?.first_chunk::<4>()?;
+        Some(LOG_OVERHEAD + usize::try_from(i32::from_be_bytes(*length)).ok()?)
     }
 }
 
@@ -141,11 +142,7 @@ impl Segment {
         loop {
             let batch = match reader.next_batch() {
                 Ok(Some(batch)) if batch.validate_crc().is_ok() => batch,
-                Ok(_) => break,
-                Err(Error::Corrupt { .. }) => {
-                    self.refuse_legacy_batch(valid)?;
-                    break;
-                }
+                Ok(_) | Err(Error::Corrupt { .. }) => break,
                 Err(error) => return Err(error),
             };
             let fail = |error: Error| {
@@ -186,40 +183,6 @@ impl Segment {
         self.finish()?;
         Ok(size - valid)
     }
-
-    /// A whole message of the formats before record batches is data, not damage: cutting there would lose it.
-    fn refuse_legacy_batch(&self, position: u64) -> Result<()> {
-        let mut start = [0; 17];
-        if self.size_bytes() - position <= start.len() as u64 {
-            return Ok(());
-        }
-        self.log.read_exact_at(&mut start, position)?;
-        let [_, _, _, _, _, _, _, _, l0, l1, l2, l3, c0, c1, c2, c3, magic] = start;
-        let length = u64::from(u32::from_be_bytes([l0, l1, l2, l3]));
-        if magic > 1 || length < 14 || length > self.size_bytes() - position - 12 {
-            return Ok(());
-        }
-        let mut body = vec![0; usize::try_from(length - 4).unwrap_or_default()];
-        self.log.read_exact_at(&mut body, position + 16)?;
-        if crc32(&body) != u32::from_be_bytes([c0, c1, c2, c3]) {
-            return Ok(());
-        }
-        Err(Error::Invalid(format!(
-            "{} position {position}: a message of format {magic}; only record batches (format 2) are supported",
-            self.path().display()
-        )))
-    }
-}
-
-/// CRC-32 of the old message formats.
-fn crc32(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, byte: &u8| {
-        (0..8).fold(
-            crc ^ u32::from(*byte),
-            |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 },
-        )
-    };
-    !bytes.iter().fold(!0, step)
 }
 
 fn reason(error: Error) -> String {

@@ -1,6 +1,6 @@
 //! Finding batches and records of a segment by offset and by timestamp.
 use super::{FoundBatch, Segment};
-use crate::batch::BatchView;
+use crate::batch::{BatchView, MAGIC};
 use crate::{Error, Result};
 
 /// A record found by its timestamp.
@@ -99,6 +99,16 @@ impl Segment {
             }
         }
         Ok(None)
+    }
+
+    /// The first offset of a batch. Of a compressed set of the formats before v2 only its messages tell.
+    pub(super) fn first_offset(&self, batch: &FoundBatch) -> Result<i64> {
+        let header = batch.header();
+        if header.record_count() >= 0 || header.magic() >= MAGIC {
+            return Ok(header.base_offset());
+        }
+        let bytes = self.read_batch(batch)?;
+        Ok(BatchView::parse(&bytes).map_err(|error| self.locate(error, batch))?.base_offset())
     }
 
     /// All bytes of a batch.
