@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kraftlog.broker import AsyncBroker, Broker
-    from kraftlog.reading import Log, open_log, scan
+    from kraftlog.reading import Log, LogDir, open_log, scan
 
-__all__ = ["AsyncBroker", "Broker", "Log", "open_log", "scan"]
+__all__ = ["AsyncBroker", "Broker", "Log", "LogDir", "open_log", "scan"]
 
 # Imported when first used, so that `import kraftlog` costs next to nothing.
 _MODULE_OF = {
     "AsyncBroker": "kraftlog.broker",
     "Broker": "kraftlog.broker",
     "Log": "kraftlog.reading",
+    "LogDir": "kraftlog.reading",
     "open_log": "kraftlog.reading",
     "scan": "kraftlog.reading",
 }

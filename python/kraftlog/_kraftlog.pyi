@@ -828,6 +828,11 @@ def list_segments(directory: str | PathLike[str]) -> list[tuple[int, Any, int]]:
 def log_end_offset(directory: str | PathLike[str]) -> int:
     """The offset after the last whole batch in a partition directory, 0 without segments."""
 
+def offset_for_timestamp(
+    directory: str | PathLike[str], start_offset: int, timestamp: int
+) -> tuple[int, int] | None:
+    """Offset and timestamp (ms) of the first record from ``start_offset`` on that is as late as ``timestamp``."""
+
 def plan_splits(
     directory: str | PathLike[str],
     *,

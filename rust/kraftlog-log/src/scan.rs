@@ -5,6 +5,7 @@
 //! memory of a scan is one chunk, or one record batch where that is larger, and the Arrow batch in the making.
 mod chunks;
 mod json;
+mod lookup;
 mod options;
 mod parallel;
 mod partition;
@@ -17,6 +18,7 @@ mod transactions;
 
 pub use chunks::{Chunks, FoundBatch, HeaderAhead, CHUNK_SIZE};
 pub use json::JsonDump;
+pub use lookup::offset_for_timestamp;
 pub use options::{IsolationLevel, OnCorrupt, ScanOptions, ScanSource};
 pub use partition::{log_end_offset, PartitionScan};
 pub use report::{Report, ReportValues, SkippedRange};

@@ -178,11 +178,23 @@ fn read_transactions(
     Ok((found.last_stable_offset, found.end_offset, aborted.collect(), producers))
 }
 
+#[pyfunction]
+fn offset_for_timestamp(
+    py: Python<'_>,
+    directory: PathBuf,
+    start_offset: i64,
+    timestamp: i64,
+) -> PyResult<Option<(i64, i64)>> {
+    let found = py.detach(|| scan::offset_for_timestamp(&directory, start_offset, timestamp));
+    Ok(found.map_err(PyLogError)?)
+}
+
 pub(super) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(scan_stream, m)?)?;
     m.add_function(wrap_pyfunction!(list_segments, m)?)?;
     m.add_function(wrap_pyfunction!(log_end_offset, m)?)?;
     m.add_function(wrap_pyfunction!(plan_splits, m)?)?;
     m.add_function(wrap_pyfunction!(read_transactions, m)?)?;
+    m.add_function(wrap_pyfunction!(offset_for_timestamp, m)?)?;
     Ok(())
 }

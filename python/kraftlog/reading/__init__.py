@@ -1,0 +1,60 @@
+"""Kafka log directories read as Arrow, without a broker.
+
+    log = kraftlog.open_log("kafka-logs/orders-0")
+    for batch in log.scan(start_offset=100):
+        ...                                                    # each one an Arrow record batch
+
+    polars.from_arrow(kraftlog.scan("kafka-logs", topics=["orders"]))
+
+    kraftlog.LogDir("kafka-logs").topics                       # what is there, without reading any record
+
+Everything here reads by position and takes no lock, so that it works beside a running node, Kafka's or ours. What a
+running node has not yet replicated, or may still truncate, is read too, unless ``end="high_watermark"`` says otherwise.
+"""
+
+from __future__ import annotations
+
+from kraftlog._kraftlog import ArrowBatch, ArrowStream
+from kraftlog.reading.directory import INTERNAL_TOPICS, partition_of
+from kraftlog.reading.facts import (
+    AbortedTransaction,
+    Checkpoints,
+    IndexFile,
+    LeaderEpoch,
+    MarkedDirectory,
+    OffsetAndTimestamp,
+    Producer,
+    ScanReport,
+    Segment,
+    SkippedRange,
+    Topic,
+)
+from kraftlog.reading.log import Log, open_log
+from kraftlog.reading.log_dir import LogDir, partition_directories, scan
+from kraftlog.reading.scanning import Scan, ScanOptions, ScanSource
+
+__all__ = [
+    "INTERNAL_TOPICS",
+    "AbortedTransaction",
+    "ArrowBatch",
+    "ArrowStream",
+    "Checkpoints",
+    "IndexFile",
+    "LeaderEpoch",
+    "Log",
+    "LogDir",
+    "MarkedDirectory",
+    "OffsetAndTimestamp",
+    "Producer",
+    "Scan",
+    "ScanOptions",
+    "ScanReport",
+    "ScanSource",
+    "Segment",
+    "SkippedRange",
+    "Topic",
+    "open_log",
+    "partition_directories",
+    "partition_of",
+    "scan",
+]

@@ -1,0 +1,320 @@
+"""One partition's directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kraftlog._kraftlog import list_segments, log_end_offset, offset_for_timestamp, read_transactions
+from kraftlog.errors import LogError, OffsetOutOfRangeError
+from kraftlog.reading.directory import (
+    INTERNAL_TOPICS,
+    StrPath,
+    partition_of,
+    read_checkpoint,
+    read_leader_epochs,
+)
+from kraftlog.reading.facts import (
+    AbortedTransaction,
+    IndexFile,
+    IndexKind,
+    LeaderEpoch,
+    OffsetAndTimestamp,
+    Producer,
+    Segment,
+)
+from kraftlog.reading.scanning import (
+    DEFAULT_COLUMNS,
+    BinaryType,
+    End,
+    IsolationLevel,
+    OnCorrupt,
+    Scan,
+    ScanOptions,
+    ScanSource,
+    Timestamp,
+    TimestampUnit,
+    milliseconds,
+)
+from kraftlog.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
+from kraftlog.types import TopicPartition, Uuid
+
+__all__ = ["Log", "open_log"]
+
+_INDEX_KINDS: tuple[IndexKind, ...] = ("index", "timeindex", "txnindex", "snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The directory of one partition, read only. Each property looks at the files anew.
+
+    Args:
+        path: The directory, such as ``kafka-logs/orders-0``.
+        topic: Name of the topic.
+        partition: Number of the partition.
+    """
+
+    path: Path
+    topic: str
+    partition: int
+
+    @property
+    def is_internal(self) -> bool:
+        """One of Kafka's own topics, ``__cluster_metadata`` among them."""
+        return self.topic in INTERNAL_TOPICS
+
+    @property
+    def topic_id(self) -> Uuid | None:
+        """The id in ``partition.metadata``; None without the file.
+
+        Raises:
+            LogError: The file holds no id.
+        """
+        path = self.path / "partition.metadata"
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            fields = dict(line.split(":", 1) for line in lines if line)
+            return Uuid.parse(fields["topic_id"].strip())
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError) as error:
+            message = f"{path}: no topic id: {error}"
+            raise LogError(message) from error
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments by rising base offset, with the files beside them."""
+        return tuple(segment for found in list_segments(self.path) if (segment := _segment(*found)) is not None)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the ``.log`` files, which is what Kafka calls the size of a partition."""
+        return sum(size for _, _, size in list_segments(self.path))
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first readable offset: of the first segment, or what a DeleteRecords request left."""
+        segments = list_segments(self.path)
+        first = segments[0][0] if segments else 0
+        checkpoint = read_checkpoint(self.path.parent / LOG_START_OFFSET_CHECKPOINT)
+        return max(first, checkpoint.get(self._topic_partition, 0))
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last whole batch."""
+        return log_end_offset(self.path)
+
+    @property
+    def high_watermark(self) -> int | None:
+        """The offset up to which (exclusive) all in-sync replicas have the log, by the broker's checkpoint.
+
+        Kafka writes it every 5 s and when it stops: the true one of a running broker is the same or later. None
+        without a checkpoint; the log start offset when the checkpoint does not name the partition.
+        """
+        path = self.path.parent / REPLICATION_OFFSET_CHECKPOINT
+        if not path.is_file():
+            return None
+        start_offset = self.log_start_offset
+        return max(read_checkpoint(path).get(self._topic_partition, start_offset), start_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed ends: the first offset of an open transaction, else the log end offset."""
+        return min(read_transactions(self.path)[0], self.log_end_offset)
+
+    @property
+    def leader_epochs(self) -> tuple[LeaderEpoch, ...]:
+        """Each leader epoch with its first offset; empty without a checkpoint of them."""
+        return read_leader_epochs(self.path)
+
+    def producers(self) -> tuple[Producer, ...]:
+        """Idempotent and transactional producers by id: those of the newest snapshot, and what the log says since.
+
+        None is left out for being idle, as a broker does after ``producer.id.expiration.ms``.
+        """
+        _, _, _, producers = read_transactions(self.path)
+        return tuple(
+            Producer(
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                last_sequence=last_sequence,
+                last_offset=last_offset,
+                last_timestamp=last_timestamp,
+                coordinator_epoch=coordinator_epoch,
+                current_transaction_start_offset=start,
+            )
+            for producer_id, epoch, coordinator_epoch, last_sequence, last_offset, last_timestamp, start in producers
+        )
+
+    def aborted_transactions(
+        self, start_offset: int | None = None, end_offset: int | None = None
+    ) -> tuple[AbortedTransaction, ...]:
+        """Aborted transactions with offsets in a range, by the offset of their markers.
+
+        Args:
+            start_offset: Inclusive; the start of the log when None.
+            end_offset: Exclusive; the end of the log when None.
+        """
+        _, _, aborted, _ = read_transactions(self.path, start_offset=start_offset, end_offset=end_offset)
+        return tuple(AbortedTransaction(*one) for one in aborted)
+
+    def offset_for_timestamp(self, timestamp: Timestamp) -> OffsetAndTimestamp | None:
+        """The first record, by offset, that is as late as ``timestamp`` or later; None when there is none.
+
+        Args:
+            timestamp: Milliseconds, or a datetime with a time zone.
+        """
+        since = milliseconds(timestamp)
+        if since is None:
+            raise ValueError("a timestamp is wanted")
+        found = offset_for_timestamp(self.path, self.log_start_offset, since)
+        return None if found is None else OffsetAndTimestamp(*found)
+
+    def scan(
+        self,
+        *,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        end: End = "log_end",
+        from_timestamp: Timestamp | None = None,
+        to_timestamp: Timestamp | None = None,
+        columns: Sequence[str] | None = None,
+        headers: bool = True,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        binary_type: BinaryType = "binary",
+        timestamp_unit: TimestampUnit = "ms",
+        topic_dictionary: bool = False,
+        batch_rows: int = 16384,
+        batch_bytes: int = 8 << 20,
+        threads: int = 1,
+        memory_map: bool = False,
+        check_crc: bool | None = None,
+        include_control: bool = False,
+        on_corrupt: OnCorrupt = "raise",
+    ) -> Scan:
+        """The records as a stream of Arrow batches: iterate it, or hand it to an Arrow library, as often as you like.
+
+        Args:
+            start_offset: First offset, inclusive; the log start offset when None.
+            end_offset: Exclusive end; all that is there when None.
+            end: ``high_watermark`` ends the scan at the checkpointed high watermark, beyond which a running broker may
+                still take records back.
+            from_timestamp: Least record timestamp, inclusive: milliseconds, or a datetime with a time zone.
+            to_timestamp: Records with this timestamp or a later one are left out.
+            columns: Of key, value, topic, partition, offset, timestamp, timestamp_type and headers, which are given
+                when None, and leader_epoch, producer_id, producer_epoch, is_transactional, is_control, key_length,
+                value_length, sequence, compression, batch_base_offset and batch_position. With no column at all the
+                batches still have their number of rows.
+            headers: False leaves the headers out of the columns when ``columns`` is None.
+            isolation_level: ``read_committed`` gives what a Kafka consumer with that level gets: nothing of aborted
+                transactions, and nothing from the first open one on.
+            binary_type: Arrow type of key and value; ``binary_view`` refers to the bytes instead of copying them.
+            timestamp_unit: ``ms`` as Kafka has them, ``us`` for those who read nothing else.
+            topic_dictionary: Give the topic as a dictionary of one value.
+            batch_rows: Most rows of a batch, at least 1.
+            batch_bytes: Most bytes of keys, values and headers in a batch; a larger record gets a batch of its own.
+            threads: How many decode at once, at least 1; rows come in order all the same. Memory is bounded by
+                ``threads + 1`` pieces of 4 MiB of log with at most 4 batches waiting in each.
+            memory_map: Map segments that are no longer written to instead of reading them.
+            check_crc: Compare the CRC-32C of each record batch whose records are read; True of all, which reads also
+                those whose header alone would do; False of none.
+            include_control: Give the records of control batches, such as transaction markers, too.
+            on_corrupt: ``skip`` leaves damaged batches out and counts them in :meth:`Scan.report`.
+
+        Raises:
+            OffsetOutOfRangeError: ``start_offset`` is before the log start offset.
+            FileNotFoundError: The directory is gone, or ``end`` needs a checkpoint that is not there.
+            ValueError: A column that does not exist, or a bound below 1.
+
+        Iterating raises :class:`~kraftlog.errors.CorruptRecordError` where a batch is not sound, after the rows before.
+        """
+        options = ScanOptions(
+            columns=columns_of(columns, headers=headers),
+            from_timestamp=milliseconds(from_timestamp),
+            to_timestamp=milliseconds(to_timestamp),
+            isolation_level=isolation_level,
+            binary_type=binary_type,
+            timestamp_unit=timestamp_unit,
+            topic_dictionary=topic_dictionary,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+            threads=threads,
+            memory_map=memory_map,
+            check_crc=check_crc,
+            include_control=include_control,
+            on_corrupt=on_corrupt,
+        )
+        return Scan([self.source(start_offset, end_offset, end)], options)
+
+    def source(self, start_offset: int | None, end_offset: int | None, end: End) -> ScanSource:
+        """What a scan of these offsets reads.
+
+        Raises:
+            OffsetOutOfRangeError: ``start_offset`` is before the log start offset.
+            FileNotFoundError: There is no checkpoint of high watermarks, and ``end`` asks for it.
+            ValueError: ``end`` is neither.
+        """
+        log_start_offset = self.log_start_offset
+        if start_offset is not None and start_offset < log_start_offset:
+            message = f"offset {start_offset} is before the log start offset {log_start_offset} of {self.path}"
+            raise OffsetOutOfRangeError(message)
+        if end not in {"log_end", "high_watermark"}:
+            message = f"end is log_end or high_watermark, not {end!r}"
+            raise ValueError(message)
+        if end == "high_watermark":
+            high_watermark = self.high_watermark
+            if high_watermark is None:
+                message = f"no {REPLICATION_OFFSET_CHECKPOINT} in {self.path.parent}"
+                raise FileNotFoundError(message)
+            end_offset = high_watermark if end_offset is None else min(end_offset, high_watermark)
+        first = log_start_offset if start_offset is None else start_offset
+        return ScanSource(str(self.path), self.topic, self.partition, first, end_offset)
+
+    @property
+    def _topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+def open_log(path: StrPath) -> Log:
+    """A partition's directory, Kafka's or ours, for reading.
+
+    Args:
+        path: The directory; its name ends in the partition's number, as in ``orders-0``.
+
+    Raises:
+        FileNotFoundError: There is no such directory.
+        ValueError: The name is not that of a partition's directory.
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        message = f"no partition directory {directory}"
+        raise FileNotFoundError(message)
+    name = partition_of(directory.resolve().name)
+    if name is None:
+        message = f"{directory} is not named as a partition's directory, such as orders-0"
+        raise ValueError(message)
+    return Log(directory, *name)
+
+
+def columns_of(columns: Sequence[str] | None, *, headers: bool) -> tuple[str, ...]:
+    """The columns asked for, or all that a scan gives by itself."""
+    if columns is not None:
+        return (columns,) if isinstance(columns, str) else tuple(columns)
+    return DEFAULT_COLUMNS if headers else DEFAULT_COLUMNS[:-1]
+
+
+def _segment(base_offset: int, path: Path, size_bytes: int) -> Segment | None:
+    try:
+        modified_ms = path.stat().st_mtime_ns // 1_000_000
+    except FileNotFoundError:  # deleted since it was listed
+        return None
+    indexes = []
+    for kind in _INDEX_KINDS:
+        # A segment that compaction is about to put in place has sidecars with its suffix.
+        name = path.name.replace(".log", f".{kind}") if kind != "snapshot" else f"{base_offset:020}.snapshot"
+        try:
+            indexes.append(IndexFile(kind, path.with_name(name), path.with_name(name).stat().st_size))
+        except FileNotFoundError:
+            continue
+    return Segment(base_offset, path, size_bytes, modified_ms, tuple(indexes))

@@ -1,0 +1,334 @@
+"""A log directory: its partitions, what the broker has noted about them, and scans over many of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias, cast
+
+from kraftlog.errors import LogError
+from kraftlog.reading.directory import (
+    CLEANER_OFFSET_CHECKPOINT,
+    INTERNAL_TOPICS,
+    MARKED_DIRECTORY,
+    StrPath,
+    directory_bytes,
+    partition_of,
+    read_checkpoint,
+)
+from kraftlog.reading.facts import Checkpoints, MarkedDirectory, Topic
+from kraftlog.reading.log import Log, columns_of
+from kraftlog.reading.scanning import (
+    BinaryType,
+    End,
+    IsolationLevel,
+    OnCorrupt,
+    Scan,
+    ScanOptions,
+    ScanSource,
+    Timestamp,
+    TimestampUnit,
+    milliseconds,
+)
+from kraftlog.storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+from kraftlog.storage.log_dir import CLEAN_SHUTDOWN_NAME
+from kraftlog.storage.meta_properties import MetaProperties, read_meta_properties
+from kraftlog.types import Uuid
+
+__all__ = ["LogDir", "partition_directories", "scan"]
+
+Offsets: TypeAlias = int | Mapping[int, int] | Mapping[tuple[str, int], int]
+
+
+class LogDir:
+    """One of the ``log.dirs`` of a broker, Kafka's or ours, read only. Each property looks at the files anew.
+
+    Nothing is locked and nothing is written: it works beside a running node, and on a copy.
+
+    Args:
+        path: The directory.
+
+    Raises:
+        FileNotFoundError: There is no such directory.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: StrPath) -> None:
+        self.path = Path(path)
+        if not self.path.is_dir():
+            message = f"no directory {self.path}"
+            raise FileNotFoundError(message)
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """Topics by name, internal ones too; of each the partitions that are here."""
+        by_name: dict[str, list[Log]] = {}
+        for log in self.partitions():
+            by_name.setdefault(log.topic, []).append(log)
+        return tuple(
+            Topic(
+                name=name,
+                topic_id=next((log.topic_id for log in logs if log.topic_id is not None), None),
+                partitions=tuple(log.partition for log in logs),
+                size_bytes=sum(log.size_bytes for log in logs),
+                is_internal=name in INTERNAL_TOPICS,
+            )
+            for name, logs in sorted(by_name.items())
+        )
+
+    def partitions(self, topic: str | None = None) -> tuple[Log, ...]:
+        """Partitions by topic and number, of internal topics too; those of one topic when it is named."""
+        logs = (Log(path, *name) for path, name in _partitions_in(self.path))
+        return tuple(
+            sorted(
+                (log for log in logs if topic is None or log.topic == topic), key=lambda log: (log.topic, log.partition)
+            )
+        )
+
+    def partition(self, topic: str, partition: int) -> Log:
+        """One partition.
+
+        Raises:
+            FileNotFoundError: It is not here.
+        """
+        path = self.path / f"{topic}-{partition}"
+        if not path.is_dir():
+            message = f"no partition {partition} of topic {topic} in {self.path}"
+            raise FileNotFoundError(message)
+        return Log(path, topic, partition)
+
+    @property
+    def marked_directories(self) -> tuple[MarkedDirectory, ...]:
+        """Directories of partitions that Kafka is deleting, moving here or has found astray, by name."""
+        return tuple(
+            MarkedDirectory(
+                path=path,
+                topic=match["topic"],
+                partition=int(match["partition"]),
+                mark=cast("Literal['delete', 'future', 'stray']", match["mark"]),
+                size_bytes=directory_bytes(path),
+            )
+            for path in sorted(self.path.iterdir())
+            if (match := MARKED_DIRECTORY.match(path.name)) and path.is_dir()
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the ``.log`` files of all partitions that are not marked."""
+        return sum(log.size_bytes for log in self.partitions())
+
+    @property
+    def meta_properties(self) -> MetaProperties | None:
+        """``meta.properties``: cluster id, node id, directory id; None without the file.
+
+        Raises:
+            LogError: The file is not of version 0 or 1.
+        """
+        try:
+            return read_meta_properties(self.path)
+        except ValueError as error:
+            message = f"{self.path}: meta.properties: {error}"
+            raise LogError(message) from error
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Id of the cluster, by ``meta.properties``."""
+        properties = self.meta_properties
+        return None if properties is None else properties.cluster_id
+
+    @property
+    def node_id(self) -> int | None:
+        """Id of the node, by ``meta.properties``."""
+        properties = self.meta_properties
+        return None if properties is None else properties.node_id
+
+    @property
+    def directory_id(self) -> Uuid | None:
+        """Id of this directory, by ``meta.properties``; None before Kafka 3.7."""
+        properties = self.meta_properties
+        return None if properties is None else properties.directory_id
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The four checkpoint files of the broker.
+
+        Raises:
+            LogError: One of them is not a checkpoint.
+        """
+        return Checkpoints(
+            recovery_points=read_checkpoint(self.path / RECOVERY_POINT_CHECKPOINT),
+            high_watermarks=read_checkpoint(self.path / REPLICATION_OFFSET_CHECKPOINT),
+            log_start_offsets=read_checkpoint(self.path / LOG_START_OFFSET_CHECKPOINT),
+            cleaner_offsets=read_checkpoint(self.path / CLEANER_OFFSET_CHECKPOINT),
+        )
+
+    @property
+    def was_clean_shutdown(self) -> bool:
+        """The node that used the directory last has stopped, and flushed all logs before."""
+        return (self.path / CLEAN_SHUTDOWN_NAME).exists()
+
+    def __repr__(self) -> str:
+        return f"LogDir({str(self.path)!r})"
+
+
+def scan(
+    paths: StrPath | Sequence[StrPath],
+    *,
+    topics: str | Sequence[str] | None = None,
+    partitions: Sequence[int | tuple[str, int]] | None = None,
+    start_offsets: Offsets | None = None,
+    end_offsets: Offsets | None = None,
+    end: End = "log_end",
+    from_timestamp: Timestamp | None = None,
+    to_timestamp: Timestamp | None = None,
+    columns: Sequence[str] | None = None,
+    headers: bool = True,
+    isolation_level: IsolationLevel = "read_uncommitted",
+    binary_type: BinaryType = "binary",
+    timestamp_unit: TimestampUnit = "ms",
+    topic_dictionary: bool = False,
+    batch_rows: int = 16384,
+    batch_bytes: int = 8 << 20,
+    threads: int = 1,
+    memory_map: bool = False,
+    check_crc: bool | None = None,
+    include_control: bool = False,
+    on_corrupt: OnCorrupt = "raise",
+) -> Scan:
+    """The records of many partitions as one stream of Arrow batches, partition after partition.
+
+    Args:
+        paths: Log directories (``log.dirs``) or directories of partitions, or a list of them.
+        topics: Only these topics; all but the internal ones when None.
+        partitions: Only these: numbers, which hold for each topic, or pairs of topic and number.
+        start_offsets: First offset, inclusive: one for all partitions, where one that starts later is read from its
+            start; or a mapping from number, or pair of topic and number, to an offset that has to be there.
+        end_offsets: Exclusive ends, one or a mapping alike.
+        end: As in :meth:`Log.scan`, like all that follow.
+        from_timestamp: Least timestamp, inclusive.
+        to_timestamp: Exclusive.
+        columns: Which columns, in order.
+        headers: False leaves the headers out when ``columns`` is None.
+        isolation_level: ``read_committed`` for what a consumer of that level gets.
+        binary_type: Arrow type of key and value.
+        timestamp_unit: Unit of timestamps.
+        topic_dictionary: Give the topic as a dictionary; each partition's batches have their own.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Most bytes of a batch.
+        threads: How many decode at once.
+        memory_map: Map segments instead of reading them.
+        check_crc: Compare checksums: of batches whose records are read, of all, or of none.
+        include_control: Give control records too.
+        on_corrupt: Raise, or skip and report.
+
+    Raises:
+        FileNotFoundError: A path does not exist, or has no partition of one of ``topics``, or not one of
+            ``partitions``.
+        OffsetOutOfRangeError: A mapping names an offset before the log start offset.
+        ValueError: A mapping names a partition that is not scanned.
+    """
+    options = ScanOptions(
+        columns=columns_of(columns, headers=headers),
+        from_timestamp=milliseconds(from_timestamp),
+        to_timestamp=milliseconds(to_timestamp),
+        isolation_level=isolation_level,
+        binary_type=binary_type,
+        timestamp_unit=timestamp_unit,
+        topic_dictionary=topic_dictionary,
+        batch_rows=batch_rows,
+        batch_bytes=batch_bytes,
+        threads=threads,
+        memory_map=memory_map,
+        check_crc=check_crc,
+        include_control=include_control,
+        on_corrupt=on_corrupt,
+    )
+    logs = _chosen(partition_directories(paths, topics=topics), partitions)
+    for offsets in (start_offsets, end_offsets):
+        _check_names(offsets, logs)
+    return Scan([_source(log, start_offsets, end_offsets, end) for log in logs], options)
+
+
+def partition_directories(
+    paths: StrPath | Sequence[StrPath], *, topics: str | Sequence[str] | None = None
+) -> tuple[Log, ...]:
+    """The partitions in log directories, by topic and number; a path may itself be a partition's directory.
+
+    Raises:
+        FileNotFoundError: A path does not exist, or none has a partition of one of ``topics``.
+    """
+    if isinstance(topics, str):
+        topics = (topics,)
+    found: dict[Path, Log] = {}
+    for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
+        directory = Path(path)
+        if not directory.is_dir():
+            message = f"no directory {directory}"
+            raise FileNotFoundError(message)
+        found.update((log.path, log) for log in _logs_in(directory, topics))
+    missing = sorted(set(topics or ()) - {log.topic for log in found.values()})
+    if missing:
+        message = f"no partition of topic {', '.join(missing)} in {paths}"
+        raise FileNotFoundError(message)
+    return tuple(sorted(found.values(), key=lambda log: (log.topic, log.partition, log.path)))
+
+
+def _logs_in(directory: Path, topics: Sequence[str] | None) -> Iterator[Log]:
+    own_name = partition_of(directory.resolve().name)
+    if own_name is not None and any(entry.suffix == ".log" for entry in directory.iterdir()):
+        if topics is None or own_name[0] in topics:
+            yield Log(directory, *own_name)
+        return
+    for path, name in _partitions_in(directory):
+        if name[0] in topics if topics is not None else name[0] not in INTERNAL_TOPICS:
+            yield Log(path, *name)
+
+
+def _partitions_in(directory: Path) -> Iterator[tuple[Path, tuple[str, int]]]:
+    for entry in directory.iterdir():
+        name = partition_of(entry.name)
+        if name is not None and entry.is_dir():
+            yield entry, name
+
+
+def _chosen(logs: tuple[Log, ...], partitions: Sequence[int | tuple[str, int]] | None) -> tuple[Log, ...]:
+    if partitions is None:
+        return logs
+    wanted = set(partitions)
+    chosen = tuple(log for log in logs if log.partition in wanted or (log.topic, log.partition) in wanted)
+    missing = wanted - {log.partition for log in chosen} - {(log.topic, log.partition) for log in chosen}
+    if missing:
+        message = f"no partition {', '.join(sorted(map(str, missing)))} among those of the topics"
+        raise FileNotFoundError(message)
+    return chosen
+
+
+def _check_names(offsets: Offsets | None, logs: tuple[Log, ...]) -> None:
+    if not isinstance(offsets, Mapping):
+        return
+    known: set[int | tuple[str, int]] = {log.partition for log in logs}
+    known |= {(log.topic, log.partition) for log in logs}
+    unknown = set(offsets) - known
+    if unknown:
+        message = f"offsets are given for {', '.join(sorted(map(str, unknown)))}, which is not scanned"
+        raise ValueError(message)
+
+
+def _source(log: Log, start_offsets: Offsets | None, end_offsets: Offsets | None, end: End) -> ScanSource:
+    start_offset = _offset_of(start_offsets, log)
+    if start_offset is not None and not isinstance(start_offsets, Mapping):
+        start_offset = max(start_offset, log.log_start_offset)
+    return log.source(start_offset, _offset_of(end_offsets, log), end)
+
+
+def _offset_of(offsets: Offsets | None, log: Log) -> int | None:
+    if not isinstance(offsets, Mapping):
+        return offsets
+    by_name = cast("Mapping[int | tuple[str, int], int]", offsets)
+    return by_name.get((log.topic, log.partition), by_name.get(log.partition))

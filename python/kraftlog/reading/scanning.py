@@ -1,0 +1,239 @@
+"""A scan: what is read, how, and the streams of Arrow batches that come of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from kraftlog._kraftlog import (
+    ArrowBatch,
+    ArrowStream,
+    list_segments,
+    log_end_offset,
+    plan_splits,
+    read_transactions,
+    scan_stream,
+)
+from kraftlog.reading.facts import ScanReport, SkippedRange
+
+__all__ = ["Scan", "ScanOptions", "ScanSource", "milliseconds"]
+
+Timestamp: TypeAlias = int | dt.datetime
+BinaryType: TypeAlias = Literal["binary", "large_binary", "binary_view"]
+TimestampUnit: TypeAlias = Literal["ms", "us"]
+IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
+OnCorrupt: TypeAlias = Literal["raise", "skip"]
+End: TypeAlias = Literal["log_end", "high_watermark"]
+
+SPLIT_BYTES = 64 << 20
+DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSource:
+    """Offsets of one partition's directory, from ``start_offset`` up to, without, ``end_offset``.
+
+    Args:
+        path: The directory.
+        topic: Value of the topic column.
+        partition: Value of the partition column.
+        start_offset: First offset, inclusive.
+        end_offset: Exclusive; None for what is there when a pass begins.
+        aborted: Aborted transactions of the range as (producer id, first offset, offset of the marker) where a split
+            of a read_committed scan knows them; ``end_offset`` is no later than the last stable offset then.
+        size_bytes: About how many bytes of the segment the range takes; 0 when nothing was planned.
+    """
+
+    path: str
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int | None = None
+    aborted: tuple[tuple[int, int, int], ...] | None = None
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanOptions:
+    """How to scan; :meth:`kraftlog.Log.scan` explains each."""
+
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    from_timestamp: int | None = None
+    to_timestamp: int | None = None
+    isolation_level: IsolationLevel = "read_uncommitted"
+    binary_type: BinaryType = "binary"
+    timestamp_unit: TimestampUnit = "ms"
+    topic_dictionary: bool = False
+    empty_headers_null: bool = False
+    batch_rows: int = 16384
+    batch_bytes: int = 8 << 20
+    threads: int = 1
+    memory_map: bool = False
+    check_crc: bool | None = None
+    include_control: bool = False
+    on_corrupt: OnCorrupt = "raise"
+
+
+class Scan:
+    """Records of partitions as Arrow batches: iterate it, or hand it to an Arrow library, as often as you like.
+
+    Each consumer gets a pass of its own, which sees what the files hold when it begins. A scan can be pickled; its
+    schema is known without reading anything.
+
+    Args:
+        sources: Which offsets of which directories, read one after the other.
+        options: How.
+
+    Raises:
+        ValueError: A column that does not exist, or a bound below 1.
+    """
+
+    __slots__ = ("_stream", "options", "sources")
+
+    def __init__(self, sources: Sequence[ScanSource], options: ScanOptions) -> None:
+        self.sources = tuple(sources)
+        self.options = options
+        self._stream = _open_stream(self.sources, options)
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns in order."""
+        return self._stream.column_names
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes of segments a split reads; 0 for a scan that is no split."""
+        return sum(source.size_bytes for source in self.sources)
+
+    def report(self) -> ScanReport:
+        """Counters of the pass that was begun last, also while it runs."""
+        bytes_read, segments, batches, batches_skipped, rows, skipped_count, skipped = self._stream.report()
+        return ScanReport(
+            bytes_read=bytes_read,
+            segments=segments,
+            batches=batches,
+            batches_skipped=batches_skipped,
+            rows=rows,
+            skipped_count=skipped_count,
+            skipped=tuple(SkippedRange(*one) for one in skipped),
+        )
+
+    def splits(self, count: int | None = None, *, split_bytes: int = SPLIT_BYTES) -> tuple[Scan, ...]:
+        """Scans that together give each row of this one once, in order: for the workers of a cluster.
+
+        Cuts lie at the batches that ``.index`` names, or at batches found by their headers where there is no index. A
+        split holds offsets, so that it stays right when compaction replaces a file before it is read; its end is the
+        end of the log now, or the last stable offset now with read_committed.
+
+        Args:
+            count: At most so many, of about equal bytes.
+            split_bytes: About how many bytes each reads when ``count`` is None; smaller ranges are put together.
+
+        Raises:
+            ValueError: ``count`` or ``split_bytes`` is below 1.
+        """
+        if split_bytes < 1 or (count is not None and count < 1):
+            raise ValueError("count and split_bytes are at least 1")
+        if count is not None:
+            total = sum(size for source in self.sources for _, _, size in list_segments(source.path))
+            # Twice as fine as wanted, so that the groups come out about equal.
+            split_bytes = max(total // (2 * count), 1)
+        ranges = [part for source in self.sources for part in self._parts(source, split_bytes)]
+        groups = _even_groups(ranges, count) if count is not None else _full_groups(ranges, split_bytes)
+        return tuple(Scan(group, self.options) for group in groups)
+
+    def _parts(self, source: ScanSource, split_bytes: int) -> Iterator[ScanSource]:
+        log_end = log_end_offset(source.path)
+        end_offset = log_end if source.end_offset is None else min(source.end_offset, log_end)
+        aborted = source.aborted
+        if self.options.isolation_level == "read_committed" and aborted is None:
+            last_stable_offset, _, transactions, _ = read_transactions(
+                source.path, start_offset=source.start_offset, end_offset=end_offset
+            )
+            end_offset, aborted = min(end_offset, last_stable_offset), tuple(transactions)
+        for _, first, end, _, size_bytes in plan_splits(
+            source.path, split_bytes=split_bytes, start_offset=source.start_offset, end_offset=end_offset
+        ):
+            own = None if aborted is None else tuple(one for one in aborted if one[2] >= first and one[1] < end)
+            yield replace(source, start_offset=first, end_offset=end, aborted=own, size_bytes=size_bytes)
+
+    def __iter__(self) -> Iterator[ArrowBatch]:
+        return iter(self._stream)
+
+    def __arrow_c_schema__(self) -> Any:
+        return self._stream.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._stream.__arrow_c_stream__(requested_schema)
+
+    def __reduce__(self) -> tuple[type[Scan], tuple[tuple[ScanSource, ...], ScanOptions]]:
+        return type(self), (self.sources, self.options)
+
+    def __repr__(self) -> str:
+        return f"<Scan of {len(self.sources)} ranges: {', '.join(self.column_names)}>"
+
+
+def milliseconds(timestamp: Timestamp | None) -> int | None:
+    """Milliseconds since 1970.
+
+    Raises:
+        ValueError: A datetime without a time zone.
+    """
+    if not isinstance(timestamp, dt.datetime):
+        return timestamp
+    if timestamp.tzinfo is None:
+        message = "a datetime has to have a time zone"
+        raise ValueError(message)
+    since_epoch = timestamp - dt.datetime.fromtimestamp(0, dt.UTC)
+    return since_epoch // dt.timedelta(milliseconds=1)
+
+
+def _open_stream(sources: Sequence[ScanSource], options: ScanOptions) -> ArrowStream:
+    return scan_stream(
+        [
+            (source.path, source.topic, source.partition, source.start_offset, source.end_offset, source.aborted)
+            for source in sources
+        ],
+        columns=options.columns,
+        from_timestamp=options.from_timestamp,
+        to_timestamp=options.to_timestamp,
+        isolation_level=options.isolation_level,
+        binary_type=options.binary_type,
+        timestamp_unit=options.timestamp_unit,
+        topic_dictionary=options.topic_dictionary,
+        empty_headers_null=options.empty_headers_null,
+        batch_rows=options.batch_rows,
+        batch_bytes=options.batch_bytes,
+        threads=options.threads,
+        memory_map=options.memory_map,
+        check_crc=options.check_crc is not False,
+        trust_headers=options.check_crc is not True,
+        include_control=options.include_control,
+        on_corrupt=options.on_corrupt,
+    )
+
+
+def _full_groups(ranges: Sequence[ScanSource], split_bytes: int) -> list[list[ScanSource]]:
+    groups: list[list[ScanSource]] = []
+    size = 0
+    for part in ranges:
+        if not groups or size + part.size_bytes > split_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(part)
+        size += part.size_bytes
+    return groups
+
+
+def _even_groups(ranges: Sequence[ScanSource], count: int) -> list[list[ScanSource]]:
+    total = max(sum(part.size_bytes for part in ranges), 1)
+    groups: list[list[ScanSource]] = [[] for _ in range(count)]
+    before = 0
+    for part in ranges:
+        # A range goes where its middle lies.
+        middle = before + part.size_bytes // 2
+        groups[min(middle * count // total, count - 1)].append(part)
+        before += part.size_bytes
+    return [group for group in groups if group]
