@@ -392,6 +392,14 @@ impl ProducerState {
         Ok(())
     }
 
+    /// Make the newest snapshot durable, for a start that will not look at the log.
+    pub fn sync_snapshot(&self) -> Result<()> {
+        let Some(offset) = self.snapshots.last() else { return Ok(()) };
+        let path = self.snapshot_path(*offset);
+        let synced = self.fs.open(&path, fs::OpenMode::ReadWrite).and_then(|handle| handle.sync_data());
+        synced.map_err(|error| Error::io("fsync", path, error))
+    }
+
     /// Offset of the newest snapshot file.
     pub fn latest_snapshot_offset(&self) -> Option<i64> {
         self.snapshots.last().copied()

@@ -88,6 +88,7 @@ impl Log {
         let mut inner = self.lock_inner()?;
         let close = |inner: &mut Inner| {
             inner.producers.take_snapshot()?;
+            inner.producers.sync_snapshot()?;
             inner.active()?.finish()?;
             if inner.recovery_point < inner.log_end_offset {
                 inner.active()?.sync_log()?;
@@ -97,6 +98,9 @@ impl Log {
             for (_, paths) in std::mem::take(&mut inner.deleted) {
                 self.remove_files(&paths)?;
             }
+            // A clean start reads the snapshot and the transaction index instead of the log: their names have to last.
+            self.sync_directory(&self.path)?;
+            inner.is_directory_dirty = false;
             inner.segments.values().try_for_each(|segment| segment.release())
         };
         close(&mut inner).map_err(|error| self.poison_with(error))?;

@@ -99,7 +99,8 @@ impl Log {
                 topic_id,
                 deleted: Vec::new(),
                 is_directory_dirty: is_new || !had_segments || !options.clean_shutdown,
-                is_directory_new: is_new,
+                // A run that was killed may have created the directory without making its name durable.
+                is_directory_new: is_new || !options.clean_shutdown,
                 is_closed: false,
             }),
             flushing: Mutex::new(()),

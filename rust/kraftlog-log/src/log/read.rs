@@ -162,8 +162,12 @@ impl Log {
         self.retry_if_deleted(|| {
             let (segments, log_start_offset) = self.all_segments()?;
             for segment in segments {
-                if segment.largest_timestamp()? >= timestamp {
-                    return segment.find_timestamp(timestamp, log_start_offset);
+                if segment.largest_timestamp()? < timestamp {
+                    continue;
+                }
+                // Kafka ends here even when all such records of this segment lie before the log start offset.
+                if let Some(found) = segment.find_timestamp(timestamp, log_start_offset)? {
+                    return Ok(Some(found));
                 }
             }
             Ok(None)

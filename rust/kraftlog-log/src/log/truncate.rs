@@ -66,6 +66,10 @@ impl Log {
         let segment = Segment::create(&self.fs, &self.path, offset, config, now_ms)?;
         inner.segments.insert(offset, Arc::new(segment));
         self.sync_directory(&self.path)?;
+        if let (true, Some(parent)) = (inner.is_directory_new, self.path.parent()) {
+            self.sync_directory(parent)?;
+            inner.is_directory_new = false;
+        }
         inner.log_start_offset = offset;
         inner.log_end_offset = offset;
         inner.recovery_point = inner.recovery_point.min(offset);
