@@ -455,6 +455,114 @@ class FileSlice:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
+class CleanCancel:
+    """Stops a ``Log.clean`` from another thread, before its next chunk of input."""
+
+    def __init__(self) -> None: ...
+    def cancel(self) -> None:
+        """Ask for the end."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether that was asked."""
+
+@final
+class CleanThrottle:
+    """A rate that all cleans which share it keep together.
+
+    Args:
+        bytes_per_second: Bytes read plus bytes written; infinity is no limit.
+    """
+
+    def __init__(self, bytes_per_second: float) -> None: ...
+    def set_rate(self, bytes_per_second: float) -> None:
+        """Use another rate from the next chunk on."""
+
+@final
+class CleanReport:
+    """What ``Log.clean`` did. Messages are records, those of aborted transactions and markers included."""
+
+    @property
+    def outcome(self) -> Literal["completed", "cancelled", "overtaken"]:
+        """``overtaken``: retention, a truncation or another clean took segments away meanwhile."""
+
+    @property
+    def next_dirty_offset(self) -> int:
+        """Exclusive end of what is clean; where the clean began unless it was completed."""
+
+    @property
+    def map_bytes_read(self) -> int:
+        """Bytes read for the map of keys."""
+
+    @property
+    def map_messages_read(self) -> int:
+        """Messages read for the map of keys."""
+
+    @property
+    def map_keys(self) -> int:
+        """Different keys in the map."""
+
+    @property
+    def map_utilization(self) -> float:
+        """Share of the buffer that was used, 0 to 1."""
+
+    @property
+    def map_is_full(self) -> bool:
+        """The dirty section did not fit: more is left to be cleaned."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read to be copied."""
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that are left of them."""
+
+    @property
+    def messages_read(self) -> int:
+        """Messages read to be copied."""
+
+    @property
+    def messages_retained(self) -> int:
+        """Messages that are left of them."""
+
+    @property
+    def invalid_messages(self) -> int:
+        """Messages without a key, which were dropped."""
+
+    @property
+    def batches_grown(self) -> int:
+        """Batches that grew beyond ``max.message.bytes``."""
+
+    @property
+    def segments_read(self) -> int:
+        """Segments that were replaced."""
+
+    @property
+    def segments_written(self) -> int:
+        """Segments that took their place."""
+
+@final
+class CleanSegment:
+    """What decides whether a segment is cleaned."""
+
+    @property
+    def base_offset(self) -> int:
+        """First offset it may hold."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the ``.log``."""
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Largest timestamp, or when the file was last written if it has none."""
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """Largest timestamp of the first batch; None for no batch, or when it was not asked for."""
+
+@final
 class Log:
     """One partition directory: segments, indexes, leader epochs, producer state.
 
@@ -638,6 +746,44 @@ class Log:
 
     def segments(self) -> list[SegmentInfo]:
         """All segments in order."""
+
+    def clean(
+        self,
+        *,
+        first_dirty_offset: int,
+        first_uncleanable_offset: int,
+        now_ms: int,
+        delete_retention_ms: int = 86_400_000,
+        dedupe_buffer_bytes: int = 134_217_728,
+        load_factor: float = 0.9,
+        io_buffer_bytes: int = 262_144,
+        cancel: CleanCancel | None = None,
+        throttle: CleanThrottle | None = None,
+    ) -> CleanReport:
+        """Compact the log: the latest record of each key stays, with its offset. Appends and reads go on meanwhile.
+
+        Args:
+            first_dirty_offset: First offset not cleaned before: ``next_dirty_offset`` of the last clean, or the log start.
+            first_uncleanable_offset: Exclusive end, at most the high watermark. The active segment and open transactions
+                are left alone in any case.
+            now_ms: Wall clock.
+            delete_retention_ms: ``delete.retention.ms``, for tombstones and for markers whose data is gone.
+            dedupe_buffer_bytes: Memory for keys, 24 bytes each.
+            load_factor: How full that may become, 0 to 1.
+            io_buffer_bytes: Bytes read at once; as much again is written at once.
+            cancel: Ends the clean when told to.
+            throttle: Slows it down.
+
+        Raises:
+            CorruptRecordError: A batch is damaged. What was not swapped yet is as it was; the log is usable, but cannot
+                be cleaned past this batch.
+            LogError: The buffer has no room for one key.
+            OSError: A segment cannot be read or copied; the log is as it was.
+            PoisonedLogError: A swap failed before.
+        """
+
+    def cleanable_segments(self, start_offset: int) -> list[CleanSegment]:
+        """All segments but the active one, with timestamps from the one that holds ``start_offset`` on."""
 
     def close(self) -> None:
         """Flush, write a producer snapshot, trim the indexes. Closing again does nothing."""

@@ -56,6 +56,12 @@ pub trait FileHandle: Send + Sync + Debug {
     /// The file descriptor for sendfile, if this is a file of the operating system.
     fn raw_fd(&self) -> Option<i32>;
 
+    /// Set the time of the last modification, milliseconds since the epoch; a hint, which may be lost.
+    fn set_modified_ms(&self, modified_ms: i64) -> io::Result<()> {
+        let _ = modified_ms;
+        Ok(())
+    }
+
     /// Fill `buffer` from `position`, or fail with `UnexpectedEof`.
     fn read_exact_at(&self, mut buffer: &mut [u8], mut position: u64) -> io::Result<()> {
         while !buffer.is_empty() {

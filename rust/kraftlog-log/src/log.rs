@@ -15,6 +15,7 @@ use crate::segment::{Segment, SegmentConfig};
 use crate::{partition_metadata, Error, Result};
 
 mod append;
+mod cleaner;
 mod config;
 mod flush;
 mod leftovers;
@@ -25,6 +26,7 @@ mod retention;
 mod truncate;
 
 pub use append::AppendInfo;
+pub use cleaner::{CancelFlag, CleanOptions, CleanOutcome, CleanReport, CleanableSegment, Throttle};
 pub use config::{CleanupPolicy, LogConfig};
 pub use open::OpenOptions;
 pub use read::FileSlice;

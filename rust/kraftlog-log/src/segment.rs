@@ -229,6 +229,20 @@ impl Segment {
         Ok(metadata.modified_ms)
     }
 
+    /// Let the `.log` look last written at this time, milliseconds since the epoch.
+    pub fn set_modified_ms(&self, modified_ms: i64) -> Result<()> {
+        self.log
+            .get()?
+            .set_modified_ms(modified_ms)
+            .map_err(|error| Error::io("set the time of", self.path(), error))
+    }
+
+    /// Number of entries in the offset index and in the time index.
+    pub fn index_entry_counts(&self) -> Result<(usize, usize)> {
+        let mut state = self.state();
+        Ok((state.offset_index.count()?, state.time_index.count()?))
+    }
+
     /// Largest timestamp so far and the last offset of the batch that has it; `(-1, base_offset)` for none.
     pub fn max_timestamp(&self) -> Result<TimestampOffset> {
         self.state().max_timestamp()
@@ -290,7 +304,8 @@ impl Segment {
         Ok(state.offset_index.count()? >= slots(8) || state.time_index.count()? + 1 >= slots(12))
     }
 
-    fn first_timestamp(&self) -> Result<Option<i64>> {
+    /// Largest timestamp of the first batch; `None` when there is no batch.
+    pub fn first_timestamp(&self) -> Result<Option<i64>> {
         if let Some(timestamp) = self.state().first_timestamp {
             return Ok(Some(timestamp));
         }

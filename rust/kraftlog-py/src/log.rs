@@ -14,6 +14,7 @@ use pyo3::types::{PyBytes, PyType};
 use crate::buffer::ByteBuffer;
 use crate::errors::PyLogError;
 
+mod cleaner;
 mod config;
 mod directory_lock;
 mod recovery;
@@ -31,6 +32,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<FileSlice>()?;
     m.add_class::<SegmentInfo>()?;
     m.add_class::<ProducerInfo>()?;
+    cleaner::register(m)?;
     recovery::register(m)?;
     directory_lock::register(m)
 }
@@ -360,6 +362,39 @@ impl Log {
                 path: segment.path,
             })
             .collect())
+    }
+
+    #[pyo3(signature = (*, first_dirty_offset, first_uncleanable_offset, now_ms, delete_retention_ms=86_400_000,
+        dedupe_buffer_bytes=134_217_728, load_factor=0.9, io_buffer_bytes=262_144, cancel=None, throttle=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn clean(
+        &self,
+        py: Python<'_>,
+        first_dirty_offset: i64,
+        first_uncleanable_offset: i64,
+        now_ms: i64,
+        delete_retention_ms: i64,
+        dedupe_buffer_bytes: u64,
+        load_factor: f64,
+        io_buffer_bytes: usize,
+        cancel: Option<&cleaner::CleanCancel>,
+        throttle: Option<&cleaner::CleanThrottle>,
+    ) -> Result<cleaner::CleanReport> {
+        let options = engine::CleanOptions {
+            first_dirty_offset,
+            first_uncleanable_offset,
+            delete_retention_ms,
+            now_ms,
+            dedupe_buffer_bytes,
+            load_factor,
+            io_buffer_bytes,
+            ..engine::CleanOptions::default()
+        };
+        cleaner::clean(py, &self.log, options, cancel, throttle)
+    }
+
+    fn cleanable_segments(&self, py: Python<'_>, start_offset: i64) -> Result<Vec<cleaner::CleanSegment>> {
+        cleaner::cleanable_segments(py, &self.log, start_offset)
     }
 
     fn close(&self, py: Python<'_>) -> Result<()> {

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::{FileHandle, FileSystem, Metadata, OpenMode};
 
@@ -36,6 +36,11 @@ impl FileHandle for File {
 
     fn raw_fd(&self) -> Option<i32> {
         Some(self.as_raw_fd())
+    }
+
+    fn set_modified_ms(&self, modified_ms: i64) -> io::Result<()> {
+        let since = Duration::from_millis(u64::try_from(modified_ms).unwrap_or(0));
+        self.set_modified(UNIX_EPOCH + since)
     }
 }
 
