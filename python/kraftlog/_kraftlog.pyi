@@ -224,6 +224,13 @@ class RecordBatch:
     def is_crc_valid(self) -> bool:
         """Whether the stored checksum is that of the bytes."""
 
+    def message_checksums(self) -> list[tuple[int, bool]] | None:
+        """CRC-32 of each message of formats v0 and v1 and whether it is right; None for v2.
+
+        Raises:
+            CorruptRecordError: As ``records``.
+        """
+
     def records(self) -> list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
         """(offset, timestamp in ms, key, value, headers) of each record.
 

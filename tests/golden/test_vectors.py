@@ -137,7 +137,7 @@ def test_message_set_before_v2_decodes_to_expected_rows(row: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("binary_type", ["binary", "large_binary", "binary_view"])
 def test_message_sets_before_v2_become_columns(binary_type: str) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
+    pa = pytest.importorskip("pyarrow")
     timestamp_types = {"CreateTime": 0, "LogAppendTime": 1, "NoTimestampType": -1}
     for row in LEGACY:
         expected = [
@@ -147,8 +147,8 @@ def test_message_sets_before_v2_become_columns(binary_type: str) -> None:
         ]
         columns = ["offset", "timestamp", "timestamp_type", "leader_epoch", "producer_id", "key", "value"]
         found = decode_batches(bytes.fromhex(row["hex"]), columns=columns, binary_type=binary_type)
-        table = pyarrow.table(found)
-        numbers = [table.column(index).cast(pyarrow.int64()).to_pylist() for index in range(5)]
+        table = pa.table(found)
+        numbers = [table.column(index).cast(pa.int64()).to_pylist() for index in range(5)]
         assert list(zip(*numbers, strict=True)) == expected
         for name in ("key", "value"):
             wanted = [decode(record[name]) for record in row["input"]["records"]]
@@ -156,7 +156,7 @@ def test_message_sets_before_v2_become_columns(binary_type: str) -> None:
         [offsets, *_] = numbers
         start, end = offsets[len(offsets) // 3], offsets[-1]
         cut = decode_batches(bytes.fromhex(row["hex"]), columns=["offset"], start_offset=start, end_offset=end)
-        assert pyarrow.table(cut).column(0).to_pylist() == [offset for offset in offsets if start <= offset < end]
+        assert pa.table(cut).column(0).to_pylist() == [offset for offset in offsets if start <= offset < end]
 
 
 def test_crc32c_equals_kafkas_in_one_piece_and_in_two() -> None:

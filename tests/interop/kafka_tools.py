@@ -25,7 +25,7 @@ def dump(java: Java, files: Iterable[Path], *flags: str, max_message_size: int =
     said = re.sub(
         r"^Non-consecutive offsets in \S*/0*(\d+)\.log\n  -1 is followed by \1\n", "", done.stderr, flags=re.MULTILINE
     )
-    complaints = [line for line in said.splitlines() if not re.search(r"\b(INFO|DEBUG)\b", line)]
+    complaints = [line for line in said.splitlines() if not re.search(r"\b(INFO|DEBUG)\b|^SLF4J: ", line)]
     assert not complaints, f"DumpLogSegments {' '.join(flags)} complains:\n" + "\n".join(complaints[:20])
     bad = [line for line in done.stdout.splitlines() if re.match(r"baseOffset: .* isvalid: false", line)]
     assert not bad, f"DumpLogSegments: {bad[:5]}"

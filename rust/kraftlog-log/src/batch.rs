@@ -421,6 +421,18 @@ impl<'a> BatchView<'a> {
         Self { header: resolved.map_or(self.header, |bytes| BatchHeader::new(&bytes).outlive()), ..*self }
     }
 
+    /// Each message of formats v0 and v1 has a checksum of its own: those of the messages inside, and whether they are
+    /// right. None for v2, whose records have none.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] as [`records`](Self::records).
+    pub fn message_checksums(&self) -> Result<Option<Vec<(u32, bool)>>> {
+        if is_legacy(self.magic()) {
+            return legacy::message_checksums(self).map(Some);
+        }
+        Ok(None)
+    }
+
     /// An [`Error::Corrupt`] at this batch.
     #[cold]
     pub fn corrupt(&self, reason: impl Into<String>) -> Error {

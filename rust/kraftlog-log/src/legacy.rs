@@ -106,11 +106,18 @@ impl<'a> Entry<'a> {
         Ok((key, value))
     }
 
+    fn stored_crc(&self) -> u32 {
+        self.message.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
+    }
+
+    fn computed_crc(&self) -> u32 {
+        crc32(self.message.get(MAGIC_AT..).unwrap_or_default())
+    }
+
     /// # Errors
     /// Both checksums, when they differ.
     fn validate_crc(&self) -> Result<(), Defect> {
-        let stored = self.message.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-        let computed = crc32(self.message.get(MAGIC_AT..).unwrap_or_default());
+        let (stored, computed) = (self.stored_crc(), self.computed_crc());
         if stored == computed {
             return Ok(());
         }
@@ -336,6 +343,25 @@ fn transcode_messages(
         rest = after;
     }
     Ok(messages.count)
+}
+
+/// The checksums of the messages of `batch`, in their order: the stored one, and whether it is right.
+///
+/// # Errors
+/// As [`transcode`].
+pub(crate) fn message_checksums(batch: &BatchView<'_>) -> Result<Vec<(u32, bool)>> {
+    let mut scratch = Vec::new();
+    let mut found = Vec::new();
+    let mut collect = || -> Result<(), Defect> {
+        let mut rest = Messages::read(batch.bytes(), Bound::DEFAULT, &mut scratch)?.set;
+        while let Some((message, after)) = Entry::split_first(rest)? {
+            found.push((message.stored_crc(), message.stored_crc() == message.computed_crc()));
+            rest = after;
+        }
+        Ok(())
+    };
+    collect().map_err(|defect| batch.corrupt(defect))?;
+    Ok(found)
 }
 
 /// A v2 record without headers.

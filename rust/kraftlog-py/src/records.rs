@@ -204,6 +204,10 @@ impl RecordBatch {
         Ok(list)
     }
 
+    fn message_checksums(&self) -> PyResult<Option<Vec<(u32, bool)>>> {
+        self.view()?.message_checksums().map_err(|error| self.locate(error).into())
+    }
+
     fn __repr__(&self) -> String {
         let header = self.header();
         format!(
