@@ -24,7 +24,7 @@ from aiokafka.record._crecords import DefaultRecordBatch as AiokafkaBatch
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 import kraftlog
-from kraftlog._kraftlog import JsonDump, build_profile, decode_batches, decompressed_size, encode_batch, read_batches
+from kraftlog._kraftlog import LogDump, build_profile, decode_batches, decompressed_size, encode_batch, read_batches
 
 RECORDS = 20_000
 BATCH_RECORDS = 150
@@ -229,6 +229,6 @@ def test_dump_million_records_to_json_lines(benchmark: Any, million: Path) -> No
     benchmark.extra_info.update(bytes=108 * records, records=records)
 
     def dump() -> int:
-        return sum(lines.count(b"\n") for lines in JsonDump(path, records=True, data=True, max_bytes=1 << 40))
+        return sum(lines.count(b"\n") for lines in LogDump(path, form="json", records=True, data=True))
 
     assert benchmark(dump) == records

@@ -1,6 +1,6 @@
 """Typed face of the Rust extension ``kraftlog._kraftlog`` (checked by stubtest)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, final
@@ -1008,16 +1008,56 @@ def decompressed_size(data: Buffer) -> int:
     """
 
 @final
-class JsonDump:
-    """Batches or records of a log or checkpoint file as JSON lines, some at a time.
+class LogDump:
+    """Batches or records of a log or checkpoint file as lines, some at a time.
 
     Args:
         path: The file.
-        records: A line for each record, not for each batch.
-        data: Records with key, value and headers: text where they are UTF-8, else base64 as ``valueBase64``.
-        max_bytes: How much of the file to look at.
+        form: ``text`` for the lines of Kafka's DumpLogSegments (bytes that are not UTF-8 become U+FFFD as in Java),
+            ``json`` for one object a line (such bytes are base64 under a name like ``valueBase64``).
+        records: A line for each record too; with ``json`` instead of those for batches.
+        data: Records with key and value, and with ``json`` headers in full.
+        record_metadata: Offset, timestamp, sizes and header keys of records (``text`` only).
+        max_bytes: How much of the file to look at; all when None.
+        start_offset: First offset of records, inclusive. The file's offset index says where to begin.
+        end_offset: Exclusive.
+        from_timestamp: Least record timestamp (ms), inclusive.
+        to_timestamp: Exclusive (ms).
+        first_members: Members that each JSON object starts with, each followed by a comma.
+        describe: Called with offset, key, value, whether it is a control record, and the text that goes before the
+            first part; gives what stands for key and value, or None for the plain form. Not asked about markers that
+            end transactions.
+        describes_data: ``describe`` is asked about every record, not only about control records.
+
+    Iterating raises CorruptRecordError naming file and position after the lines before the defect, and what
+    ``describe`` raises.
     """
 
-    def __new__(cls, path: str | PathLike[str], *, records: bool, data: bool, max_bytes: int) -> JsonDump: ...
-    def __iter__(self) -> JsonDump: ...
+    def __new__(
+        cls,
+        path: str | PathLike[str],
+        *,
+        form: Literal["text", "json"],
+        records: bool = False,
+        data: bool = False,
+        record_metadata: bool = True,
+        max_bytes: int | None = None,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        from_timestamp: int | None = None,
+        to_timestamp: int | None = None,
+        first_members: str = "",
+        describe: Callable[[int, bytes | None, bytes | None, bool, str], str | None] | None = None,
+        describes_data: bool = False,
+    ) -> LogDump: ...
+    @property
+    def position(self) -> int:
+        """Byte position behind the last batch that was looked at."""
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the file when it was opened, at most ``max_bytes``."""
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """Offsets of records that follow each other without being consecutive; the first is compared with -1."""
+    def __iter__(self) -> LogDump: ...
     def __next__(self) -> bytes: ...

@@ -112,7 +112,7 @@ def test_index_checks(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path)
     assert b"Mismatches in :" in capfdbinary.readouterr().err
     index.write_bytes(damaged[:-1])
     assert main(["dump-log", "--files", str(index), "--index-sanity-check"]) == 1
-    index.write_bytes(bytes(800))
+    index.write_bytes(b"")
     assert main(["dump-log", "--files", str(index)]) == 0
     assert f"{index} is empty." in capfdbinary.readouterr().out.decode()
 
@@ -121,10 +121,10 @@ def test_damage_is_named_and_ends_with_status_one(capfdbinary: pytest.CaptureFix
     data = bytearray((TOPICS / "g-none-0" / f"{0:020}.log").read_bytes())
     log = tmp_path / f"{0:020}.log"
     log.write_bytes(data + bytes(100))
-    assert main(["dump-log", "--files", str(log)]) == 0
-    assert (
-        capfdbinary.readouterr().out.splitlines()[-1] == b"Found 100 invalid bytes at the end of " + log.name.encode()
-    )
+    # Kafka's tool ends at zeros too, after the batches; JSON takes them for space that was allocated in advance.
+    assert main(["dump-log", "--files", str(log)]) == 1
+    assert f"position {len(data)}".encode() in capfdbinary.readouterr().err
+    assert len(dump_json(capfdbinary, log)) == 21
     log.write_bytes(data[:-1])
     assert main(["dump-log", "--files", str(log)]) == 0
     assert b"invalid bytes at the end" in capfdbinary.readouterr().out
@@ -133,5 +133,5 @@ def test_damage_is_named_and_ends_with_status_one(capfdbinary: pytest.CaptureFix
     for json_flag in ([], ["--json"]):
         assert main(["dump-log", "--files", str(log), *json_flag]) == 1
         assert b"position 0" in capfdbinary.readouterr().err
-    assert main(["dump-log", "--files", str(tmp_path / "nothing.log")]) == 1
+    assert main(["dump-log", "--files", str(tmp_path / f"{7:020}.log")]) == 1
     assert b"no such file" in capfdbinary.readouterr().err

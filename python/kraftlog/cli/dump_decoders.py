@@ -1,13 +1,16 @@
-"""Keys and values of records as text: plain, or those of Kafka's own topics as JSON."""
+"""Keys and values of records in words: control records, and those of Kafka's own topics as JSON."""
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from kraftlog.cli.dump_remote import remote_log_metadata_text
 from kraftlog.errors import ProtocolError
 from kraftlog.wire.json import message_to_json
 from kraftlog.wire.messages.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -19,10 +22,12 @@ from kraftlog.wire.records import (
     decode_metadata_record,
 )
 
-__all__ = ["Decoder", "control_json", "control_text", "decoder_of", "plain_decoder"]
+__all__ = ["Decoder", "Describe", "control_json", "control_text", "decoder_named", "describe_json", "describe_text"]
 
 # Offset, key and value to what stands for key and payload; None leaves it out.
 Decoder: TypeAlias = Callable[[int, bytes | None, bytes | None], tuple[Any, Any]]
+# What LogDump asks: offset, key, value, whether a control record, what goes before the first part.
+Describe: TypeAlias = Callable[[int, "bytes | None", "bytes | None", bool, str], "str | None"]
 
 _CONTROL_NAMES = {
     "LeaderChangeMessage": "LeaderChange",
@@ -31,38 +36,93 @@ _CONTROL_NAMES = {
     "KRaftVersionRecord": "KRaftVersion",
     "VotersRecord": "KRaftVoters",
 }
-_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-_REPLACEMENT = "\ufffd".encode()
 _END_TXN_TYPES = {0: "ABORT", 1: "COMMIT"}
+_INTERNAL_TOPICS = {
+    "__cluster_metadata": "cluster_metadata",
+    "__consumer_offsets": "offsets",
+    "__transaction_state": "transaction_log",
+    "__share_group_state": "share_group_state",
+    "__remote_log_metadata": "remote_log_metadata",
+}
 
 
-def decoder_of(args: argparse.Namespace) -> Decoder | None:
-    """The decoder that the arguments ask for."""
-    if args.cluster_metadata_decoder:
-        return metadata_decoder
-    for coordinator, asked in (
-        ("group", args.offsets_decoder),
-        ("transaction", args.transaction_log_decoder),
-        ("share", args.share_group_state_decoder),
-    ):
-        if asked:
-            return coordinator_decoder(coordinator)
-    return None
+def decoder_named(args: argparse.Namespace, topic: str | None) -> Decoder | None:
+    """The decoder that the arguments ask for; without one, that of the topic whose directory is dumped.
+
+    As in Kafka's tool the first of several wins.
+    """
+    asked = {
+        "offsets": args.offsets_decoder,
+        "transaction_log": args.transaction_log_decoder,
+        "cluster_metadata": args.cluster_metadata_decoder,
+        "remote_log_metadata": args.remote_log_metadata_decoder,
+        "share_group_state": args.share_group_state_decoder,
+    }
+    name = next((name for name, wanted in asked.items() if wanted), _INTERNAL_TOPICS.get(topic or ""))
+    return None if name is None else _DECODERS[name]
 
 
-def plain_decoder(_offset: int, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
-    """Key and value as text; bytes that are not UTF-8 become U+FFFD."""
-    return _java_text(key), _java_text(value)
+def describe_text(decoder: Decoder | None) -> Describe:
+    """Words for the text form."""
+
+    def describe(offset: int, key: bytes | None, value: bytes | None, is_control: bool, before: str) -> str | None:
+        if is_control:
+            return f" {control_text(key or b'', value or b'')}"
+        if decoder is None:
+            return None
+        decoded_key, payload = decoder(offset, key, value)
+        text = ""
+        if decoded_key is not None:
+            text = f"{before}key: {_kafka_json(decoded_key)}"
+            before = " "
+        if payload is not None:
+            text += f"{before}payload: {_kafka_json(payload)}"
+        return text
+
+    return describe
 
 
-def _java_text(data: bytes | None) -> str | None:
-    """Text as Java's String reads it: a surrogate, whole or cut short, becomes one U+FFFD and not one for each byte."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return _SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")
+def describe_json(decoder: Decoder | None) -> Describe:
+    """Members for the JSON form."""
+
+    def describe(offset: int, key: bytes | None, value: bytes | None, is_control: bool, before: str) -> str | None:
+        if is_control:
+            return f",{_json(control_json(key or b'', value or b''))[1:-1]}"
+        if decoder is None:
+            return None
+        decoded_key, payload = decoder(offset, key, value)
+        return f'{before}"key":{_json(decoded_key)},"value":{_json(payload)}'
+
+    return describe
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _kafka_json(value: Any) -> str:
+    """Compact JSON as Kafka prints it; text stays as it is."""
+    if isinstance(value, str):
+        return value
+    text = _json(value)
+    if value.get("type") == "CLIENT_QUOTA_RECORD":
+        number = value["data"]["value"]
+        text = text.replace(f'"value":{_json(number)}', f'"value":{java_double(number)}', 1)
+    return text
+
+
+def java_double(number: float) -> str:
+    """A number as Jackson and Java's Double.toString have it: with an exponent from 10 million on and below 0.001."""
+    if math.isnan(number):
+        return '"NaN"'
+    if math.isinf(number):
+        return '"Infinity"' if number > 0 else '"-Infinity"'
+    if number == 0 or 1e-3 <= abs(number) < 1e7:
+        return repr(float(number))
+    # The fewest digits that read back as the same number.
+    short = next(text for text in (f"{number:.{digits}e}" for digits in range(1, 18)) if float(text) == number)
+    mantissa, _, exponent = short.partition("e")
+    return f"{mantissa}E{int(exponent)}"
 
 
 def metadata_decoder(offset: int, _key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
@@ -75,12 +135,21 @@ def metadata_decoder(offset: int, _key: bytes | None, value: bytes | None) -> tu
     return None, {"type": words.upper(), "version": version, "data": message_to_json(record, version)}
 
 
+def remote_decoder(offset: int, _key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
+    """A record of __remote_log_metadata, whose key says nothing."""
+    try:
+        return None, remote_log_metadata_text(value or b"")
+    except ProtocolError as error:
+        return None, f"Error at offset {offset}, skipping. {error}"
+
+
 def coordinator_decoder(coordinator: str) -> Decoder:
     """Records of a coordinator's topic: group, transaction or share."""
 
     def decode(offset: int, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
         if key is None:
-            return None, f"Error at offset {offset}, skipping. The record has no key."
+            # Kafka's tool ends here, with the records after it unseen.
+            return f"Error at offset {offset}, skipping. The record has no key.", None
         try:
             kind, decoded_key = decode_coordinator_key(coordinator, key)
             if decoded_key is None:
@@ -102,6 +171,15 @@ def coordinator_decoder(coordinator: str) -> Decoder:
     return decode
 
 
+_DECODERS: dict[str, Decoder] = {
+    "offsets": coordinator_decoder("group"),
+    "transaction_log": coordinator_decoder("transaction"),
+    "cluster_metadata": metadata_decoder,
+    "remote_log_metadata": remote_decoder,
+    "share_group_state": coordinator_decoder("share"),
+}
+
+
 def _open_consumer_members(data: dict[str, Any], group: GroupMetadataValue) -> None:
     """Puts what consumers keep inside a member's bytes in their place, where it decodes."""
     for described, member in zip(data["members"], group.members, strict=True):
@@ -117,7 +195,7 @@ def _open_consumer_members(data: dict[str, Any], group: GroupMetadataValue) -> N
 
 
 def control_text(key: bytes, value: bytes) -> str:
-    """A control record as Kafka's dump has it."""
+    """A control record as Kafka's dump has it; one that does not decode, which ends Kafka's tool, with the reason."""
     described = control_json(key, value)
     if "endTxnMarker" in described:
         return f"endTxnMarker: {described['endTxnMarker']} coordinatorEpoch: {described['coordinatorEpoch']}"
@@ -125,9 +203,7 @@ def control_text(key: bytes, value: bytes) -> str:
     if data is None:
         return f"controlType: {described['controlType']}"
     name = described["controlType"]
-    return (
-        f"{name}{':' if name == 'LeaderChange' else ''} {json.dumps(data, separators=(',', ':'), ensure_ascii=False)}"
-    )
+    return f"{name}{':' if name == 'LeaderChange' else ''} {_json(data)}"
 
 
 def control_json(key: bytes, value: bytes) -> dict[str, Any]:
@@ -135,9 +211,10 @@ def control_json(key: bytes, value: bytes) -> dict[str, Any]:
     try:
         kind, message = decode_control_record(key, value)
     except ProtocolError as error:
-        return {"controlType": f"UNKNOWN(-1): {error}"}
+        kind = int.from_bytes(key[2:4], "big", signed=True)
+        return {"controlType": f"UNREADABLE({kind}): {error}", "valueBase64": base64.b64encode(value).decode()}
     if message is None:
-        return {"controlType": f"UNKNOWN({kind})"}
+        return {"controlType": f"UNKNOWN({kind})", "valueBase64": base64.b64encode(value).decode()}
     name = type(message).__name__
     if name == "EndTxnMarker":
         data: Any = message

@@ -1,234 +1,174 @@
 """``kraftlog dump-log``: print batches and records of log files and the entries of their indexes.
 
 The text is that of Kafka's ``DumpLogSegments``, line for line. With ``--json`` each batch, or each record where records
-are asked for, is one JSON object a line: bytes are text where they are UTF-8, and base64 under a name that says so
-(``valueBase64``) where they are not.
+are asked for, is one JSON object a line; ``--arrow`` and ``--parquet`` write the records as a table.
 """
 
 from __future__ import annotations
 
 import argparse
-import errno
-import os
-import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
-from kraftlog._kraftlog import JsonDump, RecordBatch, read_batches
-from kraftlog.cli.dump_decoders import Decoder, control_text, decoder_of, plain_decoder
 from kraftlog.cli.dump_indexes import dump_offset_index, dump_producer_snapshot, dump_time_index, dump_txn_index
-from kraftlog.cli.dump_records import batch_json, record_json, to_json
+from kraftlog.cli.dump_report import Report
+from kraftlog.cli.dump_sources import Selection, Source, find_sources, milliseconds, selection_of
+from kraftlog.cli.dump_text import MAX_BYTES, dump_log_json, dump_log_text
+from kraftlog.cli.progress import Progress
 from kraftlog.errors import CorruptRecordError, LogError
 
 __all__ = ["add_arguments", "run"]
 
-MAX_BYTES = 2**31 - 1
-WINDOW_BYTES = 16 << 20
-
-Record = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+_JAVA_DECODERS = ("key_decoder_class", "value_decoder_class")
+_STRING_DECODER = "org.apache.kafka.tools.api.StringDecoder"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of Kafka's tool, and ``--json``."""
-    parser.add_argument("--files", required=True, help="the files to dump, separated by commas")
-    parser.add_argument("--print-data-log", action="store_true", help="print keys and values too")
-    parser.add_argument("--deep-iteration", action="store_true", help="print each record, not only batches")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
-    parser.add_argument(
-        "--index-sanity-check", action="store_true", help="only check that index files have a sound shape"
-    )
-    parser.add_argument(
-        "--verify-index-only", action="store_true", help="check index files against the log, print nothing"
-    )
-    parser.add_argument("--max-bytes", type=int, default=MAX_BYTES, help="how much of each log file to read")
-    parser.add_argument("--max-message-size", type=int, default=5 << 20, help=argparse.SUPPRESS)
-    parser.add_argument("--skip-record-metadata", action="store_true", help="print keys and values of records only")
-    decoders = parser.add_mutually_exclusive_group()
-    decoders.add_argument(
-        "--cluster-metadata-decoder", action="store_true", help="decode records of __cluster_metadata"
-    )
-    decoders.add_argument("--offsets-decoder", action="store_true", help="decode records of __consumer_offsets")
-    decoders.add_argument(
-        "--transaction-log-decoder", action="store_true", help="decode records of __transaction_state"
-    )
-    decoders.add_argument(
-        "--share-group-state-decoder", action="store_true", help="decode records of __share_group_state"
-    )
+    """The options of Kafka's tool, and ours."""
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="files, partition directories or log directories")
+    kafka = parser.add_argument_group("as in Kafka's tool")
+    kafka.add_argument("--files", help="files or directories to dump, separated by commas")
+    kafka.add_argument("--print-data-log", action="store_true", help="print keys and values too")
+    kafka.add_argument("--deep-iteration", action="store_true", help="print each record, not only batches")
+    kafka.add_argument("--index-sanity-check", action="store_true", help="only check that indexes have a sound shape")
+    kafka.add_argument("--verify-index-only", action="store_true", help="check indexes against the log, print nothing")
+    kafka.add_argument("--max-bytes", type=int, default=MAX_BYTES, help="how much of each log file to read")
+    kafka.add_argument("--max-message-size", type=int, default=5 << 20, help="largest batch that an index may name")
+    kafka.add_argument("--skip-record-metadata", action="store_true", help="print keys and values of records only")
+    for name, topic in (
+        ("offsets", "__consumer_offsets"),
+        ("transaction-log", "__transaction_state"),
+        ("cluster-metadata", "__cluster_metadata"),
+        ("remote-log-metadata", "__remote_log_metadata"),
+        ("share-group-state", "__share_group_state"),
+    ):
+        kafka.add_argument(f"--{name}-decoder", action="store_true", help=f"decode records of {topic}")
+    for name in ("key", "value"):
+        kafka.add_argument(f"--{name}-decoder-class", nargs="?", const=_STRING_DECODER, help=argparse.SUPPRESS)
+    kafka.add_argument("--version", action="store_true", help="print the version and end")
+    select = parser.add_argument_group("which records")
+    select.add_argument("--topics", type=_names, metavar="A,B", help="of directories: only these topics")
+    select.add_argument("--partitions", type=_numbers, metavar="0,1", help="of directories: only these partitions")
+    select.add_argument("--start-offset", type=int, metavar="N", help="first offset, inclusive")
+    select.add_argument("--end-offset", type=int, metavar="N", help="end, exclusive")
+    select.add_argument("--from-time", type=milliseconds, metavar="TIME", help="milliseconds or ISO 8601, inclusive")
+    select.add_argument("--to-time", type=milliseconds, metavar="TIME", help="exclusive")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Dumps every file; 1 when one of them is not sound."""
+    """Dumps every file.
+
+    Returns:
+        0; 1 when a file is missing or not sound. The text form then ends there, as Kafka's tool does; the other forms
+        go on with the next file.
+    """
+    if args.version:
+        import kraftlog
+
+        print(f"{kraftlog.__version__} (text form of Kafka 4.3.1)")
+        return 0
+    for name in _JAVA_DECODERS:
+        if getattr(args, name) not in {None, _STRING_DECODER}:
+            flag = name.replace("_", "-")
+            return _fail(
+                f"--{flag} names a Java class, which only a JVM can run; use --json or --arrow and decode there"
+            )
+    args.print_data_log = args.print_data_log or any(getattr(args, name) is not None for name in _JAVA_DECODERS)
+    names = [name for name in (args.files or "").split(",") if name] + args.paths
+    if not names:
+        return _fail('Missing required argument "[files]"')
+    try:
+        sources = find_sources(
+            names,
+            topics=args.topics,
+            partitions=args.partitions,
+            indexes=args.index_sanity_check or args.verify_index_only,
+        )
+    except FileNotFoundError as error:
+        return _fail(str(error))
+    selection = selection_of(args)
+    return _run_files(sources, args, selection)
+
+
+def _run_files(sources: Sequence[Source], args: argparse.Namespace, selection: Selection) -> int:
+    report = Report()
     status = 0
-    for name in args.files.split(","):
-        path = Path(name)
-        if not args.json:
-            print(f"Dumping {name}")
-        try:
-            status |= _dump(path, args)
-        except FileNotFoundError as error:
-            print(f"kraftlog dump-log: no such file: {error.filename or path}", file=sys.stderr)
-            status = 1
-        except LogError as error:
-            sys.stdout.flush()
-            print(f"kraftlog dump-log: {error}", file=sys.stderr)
-            status = 1
+    total = sum(_size(source.path) for source in sources)
+    # A person who reads the lines on a terminal sees the progress in them.
+    with Progress("dumping", total, enabled=False if sys.stdout.isatty() else None) as bar:
+        for source in sources:
+            if not args.json:
+                print(f"Dumping {source.path}")
+            failure = _dump(source, args, selection, report, bar)
+            if failure is not None:
+                sys.stdout.flush()
+                bar.hide()
+                status = _fail(failure)
+                if not args.json:
+                    # Kafka's tool ends at the first exception, without telling what it found before.
+                    return status
+    sys.stdout.flush()
+    report.print()
     return status
 
 
-def _dump(path: Path, args: argparse.Namespace) -> int:
-    match path.suffix:
-        case ".log" | ".checkpoint":
-            return _dump_log(path, args)
-        case ".index":
-            return dump_offset_index(path, args)
-        case ".timeindex":
-            return dump_time_index(path, args)
-        case ".snapshot":
-            return dump_producer_snapshot(path, args)
-        case ".txnindex":
-            return dump_txn_index(path, args)
-        case _:
-            print(f"Ignoring unknown file {path}", file=sys.stderr)
-            return 0
+def _dump(source: Source, args: argparse.Namespace, selection: Selection, report: Report, bar: Progress) -> str | None:
+    """Dumps a file; gives what is wrong with it."""
+    path = source.path
+    try:
+        match path.suffix:
+            case ".log" | ".checkpoint":
+                if args.json:
+                    dump_log_json(source, args, selection, bar)
+                else:
+                    dump_log_text(source, args, selection, report, bar)
+            case ".index":
+                dump_offset_index(path, args, report)
+            case ".timeindex":
+                dump_time_index(path, args, report)
+            case ".snapshot":
+                _dump_snapshot(path, args)
+            case ".txnindex":
+                dump_txn_index(path, args)
+            case _:
+                print(f"Ignoring unknown file {path}", file=sys.stderr)
+    except FileNotFoundError as error:
+        return f"no such file: {error.filename or path}"
+    except (LogError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        return str(error)
+    return None
 
 
-def _dump_log(path: Path, args: argparse.Namespace) -> int:
-    if not path.exists():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    decoder = decoder_of(args)
-    print_data = args.print_data_log or decoder is not None
-    deep = args.deep_iteration or print_data
-    if args.json and decoder is None:
-        size = path.stat().st_size
-        for chunk in JsonDump(path, records=deep, data=print_data, max_bytes=min(size, args.max_bytes)):
-            sys.stdout.buffer.write(chunk)
-        sys.stdout.flush()
+def _dump_snapshot(path: Path, args: argparse.Namespace) -> None:
+    try:
+        dump_producer_snapshot(path, args)
+    except CorruptRecordError as error:
+        if args.json:
+            raise
+        # The one defect after which Kafka's tool goes on, and ends with status 0.
+        print(error, file=sys.stderr)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.suffix in {".log", ".checkpoint"} else 0
+    except OSError:
         return 0
-    if not args.json:
-        _print_start(path)
-    gaps: list[tuple[int, int]] = []
-    last_offset = -1
-    for position, batch in _batches(path, args):
-        if args.json and not deep:
-            print(to_json(batch_json(batch, position)))
-        elif not args.json:
-            print(_batch_text(batch, position))
-        if not deep:
-            continue
-        for record in batch.records():
-            offset = record[0]
-            if last_offset not in {-1, offset - 1}:
-                gaps.append((last_offset, offset))
-            last_offset = offset
-            if args.json:
-                print(to_json(record_json(batch, record, decoder or plain_decoder)))
-            else:
-                _print_record(batch, record, decoder or plain_decoder, print_data=print_data, args=args)
-    if gaps and not args.json:
-        print(f"Non-consecutive offsets in {path.absolute()}", file=sys.stderr)
-        for before, after in gaps:
-            print(f"  {before} is followed by {after}", file=sys.stderr)
-    return 0
 
 
-def _batches(path: Path, args: argparse.Namespace) -> Iterator[tuple[int, RecordBatch]]:
-    """The batches with their positions in the file, read a window at a time."""
-    size = min(path.stat().st_size, args.max_bytes)
-    position, window = 0, WINDOW_BYTES
-    with path.open("rb") as file:
-        while position < size:
-            file.seek(position)
-            data = file.read(min(window, size - position))
-            try:
-                batches = read_batches(data, check_crc=False)
-            except CorruptRecordError as error:
-                batches = _sound_batches(data)
-                if not batches:
-                    if any(data):
-                        message = f"{path} after position {position}: {error}"
-                        raise CorruptRecordError(message) from None
-                    break
-            for batch in batches:
-                yield position + batch.position, batch
-            if batches:
-                position += batches[-1].position + batches[-1].size_bytes
-                window = WINDOW_BYTES
-            elif position + len(data) >= size:
-                break
-            else:
-                window *= 2
-    rest = size - position
-    if rest > 0 and args.max_bytes == MAX_BYTES and not args.json:
-        print(f"Found {rest} invalid bytes at the end of {path.name}")
+def _fail(message: str) -> int:
+    print(f"kraftlog dump-log: {message}", file=sys.stderr)
+    return 1
 
 
-def _sound_batches(data: bytes) -> list[RecordBatch]:
-    """The batches before one that is not sound."""
-    end = 0
-    batches: list[RecordBatch] = []
-    while end + 12 <= len(data):
-        size = 12 + int.from_bytes(data[end + 8 : end + 12], "big", signed=True)
-        try:
-            found = read_batches(memoryview(data)[: end + size], check_crc=False) if size > 12 else []
-        except CorruptRecordError:
-            break
-        if len(found) <= len(batches):
-            break
-        batches, end = found, end + size
-    return batches
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
 
 
-def _print_start(path: Path) -> None:
-    if path.name == "bootstrap.checkpoint":
-        print("KRaft bootstrap snapshot")
-        return
-    pattern = r"(\d+)\.log" if path.suffix == ".log" else r"(\d+)-(\d+)\.checkpoint"
-    name = re.fullmatch(pattern, path.name)
-    if name is None:
-        message = f"{path} is not named by its offset, as files of a log are"
-        raise LogError(message)
-    if path.suffix == ".log":
-        print(f"Log starting offset: {int(name[1])}")
-    else:
-        print(f"Snapshot end offset: {int(name[1])}, epoch: {int(name[2])}")
-
-
-def _batch_text(batch: RecordBatch, position: int) -> str:
-    horizon = "OptionalLong.empty" if batch.delete_horizon_ms is None else f"OptionalLong[{batch.delete_horizon_ms}]"
-    return (
-        f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.record_count}"
-        f" baseSequence: {batch.base_sequence} lastSequence: {batch.last_sequence} producerId: {batch.producer_id}"
-        f" producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.partition_leader_epoch}"
-        f" isTransactional: {_java(batch.is_transactional)} isControl: {_java(batch.is_control)}"
-        f" deleteHorizonMs: {horizon} position: {position} {batch.timestamp_type}: {batch.max_timestamp}"
-        f" size: {batch.size_bytes} magic: {batch.magic} compresscodec: {batch.compression} crc: {batch.crc}"
-        f" isvalid: {_java(batch.is_crc_valid())}"
-    )
-
-
-def _java(flag: bool) -> str:
-    return "true" if flag else "false"
-
-
-def _print_record(
-    batch: RecordBatch, record: Record, decoder: Decoder, *, print_data: bool, args: argparse.Namespace
-) -> None:
-    offset, timestamp, key, value, headers = record
-    parts = ["|"]
-    if not args.skip_record_metadata:
-        sequence = -1 if batch.base_sequence < 0 else (batch.base_sequence + offset - batch.base_offset) & 0x7FFFFFFF
-        parts.append(
-            f"offset: {offset} {batch.timestamp_type}: {timestamp}"
-            f" keySize: {-1 if key is None else len(key)} valueSize: {-1 if value is None else len(value)}"
-            f" sequence: {sequence} headerKeys: [{','.join(name for name, _ in headers)}]"
-        )
-        if batch.is_control:
-            parts.append(control_text(key or b"", value or b""))
-    if print_data and not batch.is_control:
-        decoded_key, payload = decoder(offset, key, value)
-        if decoded_key is not None:
-            parts.append(f"key: {to_json(decoded_key)}")
-        if payload is not None:
-            parts.append(f"payload: {to_json(payload)}")
-    print(" ".join(parts))
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",") if number]

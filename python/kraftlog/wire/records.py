@@ -30,6 +30,7 @@ __all__ = [
     "encode_coordinator_key",
     "encode_coordinator_value",
     "encode_metadata_record",
+    "read_frame",
 ]
 
 _INT16 = struct.Struct(">h")
@@ -87,11 +88,11 @@ def encode_metadata_record(record: Message, version: int) -> bytes:
     return _uvarint(_FRAME_VERSION) + _uvarint(record.API_KEY) + _uvarint(version) + record.encode(version)
 
 
-def decode_metadata_record(value: Buffer) -> tuple[Message, int]:
-    """The record and its version.
+def read_frame(value: Buffer) -> tuple[int, int, memoryview]:
+    """Type, version and body of a record of the metadata log or of the remote log metadata.
 
     Raises:
-        RemoteProtocolError: Unknown frame version, type or version, or a body that does not decode.
+        RemoteProtocolError: The frame is cut short or has another version than 1.
     """
     view = memoryview(value)
     frame_version, position = _read_uvarint(view, 0)
@@ -99,13 +100,23 @@ def decode_metadata_record(value: Buffer) -> tuple[Message, int]:
         raise RemoteProtocolError(f"frame version {frame_version} of a metadata record is not {_FRAME_VERSION}")
     kind, position = _read_uvarint(view, position)
     version, position = _read_uvarint(view, position)
+    return kind, version, view[position:]
+
+
+def decode_metadata_record(value: Buffer) -> tuple[Message, int]:
+    """The record and its version.
+
+    Raises:
+        RemoteProtocolError: Unknown frame version, type or version, or a body that does not decode.
+    """
+    kind, version, body = read_frame(value)
     known = METADATA_RECORDS.get(kind)
     if known is None:
         raise RemoteProtocolError(f"metadata record type {kind} is not known")
     name, low, high = known
     if not low <= version <= high:
         raise RemoteProtocolError(f"{name} has versions {low} to {high}, not {version}")
-    message: Message = decode_message(_message_class("metadata_records", name), view[position:], version)
+    message: Message = decode_message(_message_class("metadata_records", name), body, version)
     return message, version
 
 

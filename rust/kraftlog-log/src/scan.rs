@@ -4,6 +4,7 @@
 //! file that a running node truncates or deletes can end a scan with an error, never with a signal. The
 //! memory of a scan is one chunk, or one record batch where that is larger, and the Arrow batch in the making.
 mod chunks;
+mod dump;
 mod json;
 mod lookup;
 mod options;
@@ -14,10 +15,11 @@ mod report;
 mod segments;
 mod split;
 mod stream;
+mod text;
 mod transactions;
 
 pub use chunks::{Chunks, FoundBatch, HeaderAhead, CHUNK_SIZE};
-pub use json::JsonDump;
+pub use dump::{Describe, DumpFormat, DumpOptions, FileDump, Plain};
 pub use lookup::offset_for_timestamp;
 pub use options::{IsolationLevel, OnCorrupt, ScanOptions, ScanSource};
 pub use partition::{log_end_offset, PartitionScan};

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 mod arrow;
 mod arrow_import;
 mod buffer;
+mod dump;
 mod errors;
 mod log;
 mod records;
@@ -24,6 +25,7 @@ fn _kraftlog(m: &Bound<'_, PyModule>) -> PyResult<()> {
     records::register(m)?;
     log::register(m)?;
     scan::register(m)?;
+    dump::register(m)?;
     wire::register(m)?;
     Ok(())
 }

@@ -9,16 +9,14 @@ use kraftlog_log::columns::{
     BatchCursor, BinaryType, ColumnOptions, ColumnsDecoder, Progress, TimestampUnit,
 };
 
-use kraftlog_log::scan;
 use kraftlog_log::{Error, Result};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyBytes, PyDict, PyList};
-use std::path::PathBuf;
+use pyo3::types::{PyDict, PyList};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 mod directories;
 
@@ -211,54 +209,11 @@ fn decompressed_size(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize>
     Ok(size.map_err(PyLogError)?)
 }
 
-/// The lines of a file, some at a time.
-#[pyclass(frozen, module = "kraftlog._kraftlog")]
-struct JsonDump(Mutex<JsonState>);
-
-struct JsonState {
-    dump: scan::JsonDump,
-    failure: Option<Error>,
-}
-
-#[pymethods]
-impl JsonDump {
-    #[new]
-    #[pyo3(signature = (path, *, records, data, max_bytes))]
-    fn new(path: PathBuf, records: bool, data: bool, max_bytes: u64) -> PyResult<Self> {
-        let dump = scan::JsonDump::open(&path, records, data, max_bytes).map_err(PyLogError)?;
-        Ok(Self(Mutex::new(JsonState { dump, failure: None })))
-    }
-
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let lines = py.detach(|| {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(error) = state.failure.take() {
-                return Err(error);
-            }
-            let mut lines = Vec::new();
-            match state.dump.next_lines(&mut lines) {
-                // The lines before come first.
-                Err(error) if !lines.is_empty() => state.failure = Some(error),
-                Err(error) => return Err(error),
-                Ok(_) => {}
-            }
-            Ok(lines)
-        });
-        let lines = lines.map_err(PyLogError)?;
-        Ok(if lines.is_empty() { None } else { Some(PyBytes::new(py, &lines)) })
-    }
-}
-
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     crate::arrow::register(m)?;
     m.add_function(wrap_pyfunction!(decode_batches, m)?)?;
     m.add_function(wrap_pyfunction!(decode_batches_nested, m)?)?;
     directories::register(m)?;
     m.add_function(wrap_pyfunction!(decompressed_size, m)?)?;
-    m.add_class::<JsonDump>()?;
     Ok(())
 }

@@ -204,6 +204,11 @@ impl Chunks {
         error.located(self.path.display().to_string(), self.start)
     }
 
+    /// The bytes of the current chunk from the next batch on.
+    pub fn rest(&self) -> &[u8] {
+        self.buffer.get(self.index..).unwrap_or_default()
+    }
+
     /// True when what follows is a header of zeros: the unwritten part of a file that was given its size
     /// in advance.
     pub fn is_at_zeros(&self) -> bool {

@@ -2,67 +2,12 @@
 //!
 //! Bytes are written as text where they are UTF-8, and as base64 under a name that ends in `Base64` where
 //! they are not, so that a reader never has to guess.
-use super::chunks::Chunks;
-use crate::batch::BatchView;
+use super::dump::Describe;
+use super::text::coordinator_epoch;
+use crate::batch::{increment_sequence, BatchView};
 use crate::record::RecordRef;
 use crate::Result;
 use std::io::Write;
-use std::path::Path;
-
-/// Bytes of lines that are gathered before they are handed out.
-const OUTPUT_SIZE: usize = 256 << 10;
-
-/// Dumps a log or checkpoint file.
-#[derive(Debug)]
-pub struct JsonDump {
-    chunks: Chunks,
-    max_bytes: u64,
-    records: bool,
-    data: bool,
-    scratch: Vec<u8>,
-}
-
-impl JsonDump {
-    /// A dump of the first `max_bytes` of a file: a line for each record if `records` is set, with keys,
-    /// values and header values if `data` is too; else a line for each batch.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when the file cannot be opened.
-    pub fn open(path: &Path, records: bool, data: bool, max_bytes: u64) -> Result<Self> {
-        Ok(Self { chunks: Chunks::open(path, 0)?, max_bytes, records, data, scratch: Vec::new() })
-    }
-
-    /// Some more lines, appended to `out`; false when there are none.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) naming file and position; the lines before are in `out`.
-    pub fn next_lines(&mut self, out: &mut Vec<u8>) -> Result<bool> {
-        let start = out.len();
-        while out.len() - start < OUTPUT_SIZE {
-            let found = match self.chunks.next_batch() {
-                Ok(Some(found)) => found,
-                Ok(None) => break,
-                Err(_) if self.chunks.is_at_zeros() => break,
-                Err(error) => return Err(error),
-            };
-            let batch = Chunks::view(self.chunks.buffer(), found)?;
-            if found.position + batch.bytes().len() as u64 > self.max_bytes {
-                self.max_bytes = 0;
-                break;
-            }
-            if !self.records {
-                write_batch(out, &batch, found.position);
-                continue;
-            }
-            let records = batch.records(&mut self.scratch).map_err(|error| self.chunks.locate(error))?;
-            for record in records {
-                let record = record.map_err(|error| self.chunks.locate(error))?;
-                write_record(out, &batch, &record, self.data);
-            }
-        }
-        Ok(out.len() > start)
-    }
-}
 
 /// `,"name":number`
 fn write_number(out: &mut Vec<u8>, name: &str, number: i64) {
@@ -78,7 +23,7 @@ fn write_name(out: &mut Vec<u8>, name: &str) {
     out.extend_from_slice(b"\":");
 }
 
-fn write_integer(out: &mut Vec<u8>, number: i64) {
+pub(super) fn write_integer(out: &mut Vec<u8>, number: i64) {
     let mut digits = [0u8; 20];
     let mut left = number.unsigned_abs();
     let mut used = 0;
@@ -96,7 +41,8 @@ fn write_integer(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(digits.get(20 - used..).unwrap_or_default());
 }
 
-fn write_batch(out: &mut Vec<u8>, batch: &BatchView<'_>, position: u64) {
+/// The line of a batch.
+pub(super) fn write_batch_json(out: &mut Vec<u8>, first_members: &str, batch: &BatchView<'_>, position: u64) {
     let codec = match batch.codec() {
         Ok(codec) => codec.name().to_owned(),
         Err(id) => format!("unknown({id})"),
@@ -105,7 +51,7 @@ fn write_batch(out: &mut Vec<u8>, batch: &BatchView<'_>, position: u64) {
     // Writing to a vector does not fail.
     let _ = writeln!(
         out,
-        "{{\"baseOffset\":{},\"lastOffset\":{},\"count\":{},\"baseSequence\":{},\"lastSequence\":{},\
+        "{{{first_members}\"baseOffset\":{},\"lastOffset\":{},\"count\":{},\"baseSequence\":{},\"lastSequence\":{},\
          \"producerId\":{},\"producerEpoch\":{},\"partitionLeaderEpoch\":{},\"isTransactional\":{},\
          \"isControl\":{},\"deleteHorizonMs\":{horizon},\"position\":{position},\"timestampType\":\"{}\",\
          \"maxTimestamp\":{},\"size\":{},\"magic\":{},\"compressCodec\":\"{codec}\",\"crc\":{},\"isValid\":{}}}",
@@ -128,8 +74,20 @@ fn write_batch(out: &mut Vec<u8>, batch: &BatchView<'_>, position: u64) {
     );
 }
 
-fn write_record(out: &mut Vec<u8>, batch: &BatchView<'_>, record: &RecordRef<'_>, data: bool) {
+/// The line of a record.
+///
+/// # Errors
+/// What `describe` gives.
+pub(super) fn write_record(
+    out: &mut Vec<u8>,
+    first_members: &str,
+    data: bool,
+    batch: &BatchView<'_>,
+    record: &RecordRef<'_>,
+    describe: &mut dyn Describe,
+) -> Result<()> {
     out.push(b'{');
+    out.extend_from_slice(first_members.as_bytes());
     write_name(out, "offset");
     write_integer(out, record.offset);
     write_number(out, "timestamp", record.timestamp);
@@ -137,11 +95,7 @@ fn write_record(out: &mut Vec<u8>, batch: &BatchView<'_>, record: &RecordRef<'_>
     out.extend_from_slice(batch.timestamp_type().name().as_bytes());
     out.push(b'"');
     write_number(out, "partitionLeaderEpoch", i64::from(batch.partition_leader_epoch()));
-    write_number(
-        out,
-        "sequence",
-        i64::from(crate::batch::increment_sequence(batch.base_sequence(), record.offset_delta)),
-    );
+    write_number(out, "sequence", i64::from(increment_sequence(batch.base_sequence(), record.offset_delta)));
     write_number(out, "keySize", size_of_field(record.key));
     write_number(out, "valueSize", size_of_field(record.value));
     if data {
@@ -150,14 +104,15 @@ fn write_record(out: &mut Vec<u8>, batch: &BatchView<'_>, record: &RecordRef<'_>
         write_header_keys(out, record);
     }
     if batch.is_control() {
-        write_control(out, record);
-    } else if data {
+        write_control(out, record, describe)?;
+    } else if data && !describe.contents(out, record, ",")? {
         out.push(b',');
         write_bytes(out, "key", record.key);
         out.push(b',');
         write_bytes(out, "value", record.value);
     }
     out.extend_from_slice(b"}\n");
+    Ok(())
 }
 
 fn size_of_field(bytes: Option<&[u8]>) -> i64 {
@@ -187,19 +142,21 @@ fn write_headers(out: &mut Vec<u8>, record: &RecordRef<'_>) {
     out.push(b']');
 }
 
-/// What a control record says: transaction markers in words, others with their value as it is.
-fn write_control(out: &mut Vec<u8>, record: &RecordRef<'_>) {
+/// What a control record says: transaction markers in words, others as described, or with their value as it is.
+fn write_control(out: &mut Vec<u8>, record: &RecordRef<'_>, describe: &mut dyn Describe) -> Result<()> {
     let kind = record.key.and_then(|key| key.get(2..)).and_then(|key| key.first_chunk::<2>());
     let kind = kind.map_or(-1, |kind| i16::from_be_bytes(*kind));
-    let epoch = record.value.and_then(|value| value.get(2..)).and_then(|value| value.first_chunk::<4>());
-    if let (0 | 1, Some(epoch)) = (kind, epoch) {
+    if let Some(epoch) = coordinator_epoch(kind, record.value) {
         out.extend_from_slice(if kind == 0 {
             b",\"endTxnMarker\":\"ABORT\""
         } else {
             b",\"endTxnMarker\":\"COMMIT\""
         });
-        write_number(out, "coordinatorEpoch", i64::from(i32::from_be_bytes(*epoch)));
-        return;
+        write_number(out, "coordinatorEpoch", i64::from(epoch));
+        return Ok(());
+    }
+    if describe.control(out, record)? {
+        return Ok(());
     }
     let name = match kind {
         2 => "LeaderChange",
@@ -213,6 +170,7 @@ fn write_control(out: &mut Vec<u8>, record: &RecordRef<'_>) {
     write_text(out, name);
     out.push(b',');
     write_base64(out, "value", record.value.unwrap_or_default());
+    Ok(())
 }
 
 /// `"name":"text"`, `"name":null` or `"nameBase64":"..."`.

@@ -1,0 +1,166 @@
+"""``kraftlog dump-log`` beside Kafka's DumpLogSegments: the same bytes on stdout, the same findings on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from batch_rows import GOLDEN
+from interop.harness import HERE, Java
+from kraftlog.cli.__main__ import main
+
+TOPICS = GOLDEN / "topics"
+KRAFT = GOLDEN / "kraft" / "logs"
+DAMAGED = GOLDEN / "damaged"
+DECODERS = {
+    "__consumer_offsets": "--offsets-decoder",
+    "__transaction_state": "--transaction-log-decoder",
+    "__cluster_metadata": "--cluster-metadata-decoder",
+}
+# The reason of a record that does not decode is in the words of each.
+REASON = re.compile(rb"(Error at (?:offset )?\d+, skipping\.)[^\n]*")
+
+
+def kafka_dumps(java: Java, folder: Path, commands: Sequence[Sequence[str]]) -> list[tuple[bytes, bytes, str]]:
+    """What the real tool prints on stdout and stderr, and "0" or the exception that ended it."""
+    lines = "".join("\t".join(command) + "\n" for command in commands)
+    java.run(str(HERE / "java" / "DumpMany.java"), str(folder), text_input=lines, timeout=280)
+    return [
+        (
+            (folder / f"{number}.out").read_bytes(),
+            (folder / f"{number}.err").read_bytes(),
+            (folder / f"{number}.end").read_text(),
+        )
+        for number in range(len(commands))
+    ]
+
+
+def our_dump(command: Sequence[str]) -> tuple[bytes, bytes, int]:
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(["dump-log", *command])
+    out.flush()
+    return out.buffer.getvalue(), err.getvalue().encode(), status
+
+
+def compare(java: Java, folder: Path, commands: Sequence[Sequence[str]]) -> None:
+    different = differences(java, folder, commands)
+    assert not different, f"{len(different)} of {len(commands)} differ:\n" + "\n".join(different[:20])
+
+
+def differences(java: Java, folder: Path, commands: Sequence[Sequence[str]]) -> list[str]:
+    """The commands whose output differs, each with the first line that does."""
+    different = []
+    for command, (out, err, end) in zip(commands, kafka_dumps(java, folder, commands), strict=True):
+        found_out, found_err, status = our_dump(command)
+        where = " ".join(command).replace(f"{GOLDEN}/", "")
+        kafka_lines = REASON.sub(rb"\1", out).split(b"\n")
+        our_lines = REASON.sub(rb"\1", found_out).split(b"\n")
+        if kafka_lines != our_lines:
+            pairs = zip(kafka_lines, our_lines, strict=False)
+            first = next((pair for pair in pairs if pair[0] != pair[1]), (b"<end>", b"<end>"))
+            counts = f"{len(kafka_lines)} and {len(our_lines)} lines"
+            different.append(f"{where}: Kafka {first[0][:300]!r}, ours {first[1][:300]!r}; {counts}; Kafka ended {end}")
+        if (end == "0") != (status == 0):
+            different.append(f"{where}: Kafka ended with {end}, ours with {status}: {found_err[:300]!r}")
+        said = re.sub(rb"^SLF4J: .*\n", b"", err, flags=re.MULTILINE)
+        if end == "0" and "snapshot" not in command[1] and said != found_err:
+            different.append(f"{where}: Kafka says {said[:400]!r}, ours {found_err[:400]!r}")
+    return different
+
+
+def golden_commands(root: Path) -> list[list[str]]:
+    commands = []
+    for path in sorted(root.rglob("*")):
+        if path.suffix in {".index", ".timeindex", ".txnindex", ".snapshot"}:
+            commands += [["--files", str(path)], ["--files", str(path), "--verify-index-only"]]
+        elif path.suffix in {".log", ".checkpoint"}:
+            topic = path.parent.name.rpartition("-")[0] or "__cluster_metadata"
+            decoder = DECODERS.get(topic)
+            commands.append(["--files", str(path), "--print-data-log"])
+            if decoder is not None:
+                commands.append(["--files", str(path), decoder])
+    return commands
+
+
+def test_every_file_of_a_node(java: Java, tmp_path: Path) -> None:
+    commands = golden_commands(TOPICS / "node-1")
+    assert len(commands) > 100
+    compare(java, tmp_path, commands)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("node", ["node-2", "node-3", "killed-node-2"])
+def test_every_file_of_other_nodes(java: Java, tmp_path: Path, node: str) -> None:
+    compare(java, tmp_path, golden_commands(TOPICS / node))
+
+
+def test_every_metadata_log_and_snapshot(java: Java, tmp_path: Path) -> None:
+    commands = golden_commands(KRAFT)
+    assert len(commands) > 200
+    compare(java, tmp_path, commands)
+
+
+def test_flags(java: Java, tmp_path: Path) -> None:
+    log = str(TOPICS / "node-1" / "g-txn-0" / f"{5:020}.log")
+    none = str(TOPICS / "node-1" / "g-none-0" / f"{0:020}.log")
+    index = none.replace(".log", ".index")
+    commands = [
+        ["--files", log],
+        ["--files", log, "--deep-iteration"],
+        ["--files", log, "--deep-iteration", "--skip-record-metadata"],
+        ["--files", log, "--print-data-log", "--skip-record-metadata"],
+        ["--files", log, "--print-data-log", "--max-bytes", "2000"],
+        ["--files", log, "--max-bytes", "0"],
+        ["--files", f"{none},{log}", "--deep-iteration"],
+        ["--files", none, "--value-decoder-class"],
+        ["--files", index, "--max-message-size", "100"],
+        ["--files", f"{index},{none.replace('.log', '.timeindex')}", "--index-sanity-check"],
+        ["--files", str(tmp_path / "odd.file")],
+        ["--files", str(tmp_path / f"{3:020}.log")],
+        ["--files", str(tmp_path / "odd.log")],
+        ["--files", str(tmp_path / f"{3:020}.txnindex")],
+    ]
+    compare(java, tmp_path, commands)
+
+
+def test_indexes_that_do_not_fit_their_log(java: Java, tmp_path: Path) -> None:
+    commands = []
+    for number in range(12):
+        folder = tmp_path / f"part-{number}"
+        folder.mkdir()
+        for suffix in (".log", ".index", ".timeindex"):
+            source = TOPICS / "node-1" / "g-none-0" / f"{0:020}{suffix}"
+            data = bytearray(source.read_bytes())
+            if suffix == ".index":
+                data[3 + 8 * (number % 5)] ^= 1 + number
+            elif suffix == ".timeindex":
+                data[7 + 12 * (number % 4)] ^= 1 + number
+                data[11 + 12 * ((number + 1) % 4)] ^= number
+            (folder / source.name).write_bytes(data)
+        commands.append([str(folder / f"{0:020}{suffix}") for suffix in (".index", ".timeindex")])
+    for suffix, zeros in ((".index", 96), (".timeindex", 120)):
+        folder = tmp_path / f"zeros{suffix}"
+        folder.mkdir()
+        for name in (".log", ".index"):
+            (folder / f"{0:020}{name}").write_bytes((TOPICS / "node-1" / "g-none-0" / f"{0:020}{name}").read_bytes())
+        (folder / f"{0:020}{suffix}").write_bytes(bytes(zeros))
+        commands.append([str(folder / f"{0:020}{suffix}")])
+    together = [name for names in commands for name in names]
+    runs = [["--files", ",".join(names)] for names in [*commands, together]]
+    runs += [[*run, flag] for run in runs[:3] for flag in ("--verify-index-only", "--index-sanity-check")]
+    compare(java, tmp_path, runs)
+
+
+def test_damaged_segments(java: Java, tmp_path: Path) -> None:
+    paths = sorted(DAMAGED.rglob("*.log"))
+    assert len(paths) == 680
+    commands = [
+        ["--files", str(path), "--print-data-log"] for path in paths if path.parent.name not in {"magic-0", "magic-1"}
+    ]
+    compare(java, tmp_path, commands)
