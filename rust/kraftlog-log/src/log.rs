@@ -25,7 +25,7 @@ mod replace;
 mod retention;
 mod truncate;
 
-pub use append::AppendInfo;
+pub use append::{AppendInfo, AppendOptions};
 pub use cleaner::{CancelFlag, CleanOptions, CleanOutcome, CleanReport, CleanableSegment, Throttle};
 pub use config::{CleanupPolicy, LogConfig};
 pub use open::OpenOptions;

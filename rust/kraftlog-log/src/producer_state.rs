@@ -12,7 +12,7 @@ mod snapshot;
 mod update;
 
 pub use snapshot::{read_snapshot, write_snapshot};
-pub use update::{EndMarker, Origin, ProducerUpdate};
+pub use update::{EndMarker, Origin, ProducerUpdate, Verification};
 
 /// Batches remembered per producer, to tell a repeated request from a gap.
 pub const BATCHES_KEPT: usize = 5;

@@ -9,7 +9,7 @@ use crate::batch::{
 };
 use crate::builder::{BatchBuilder, BatchOptions};
 use crate::compression::{Bound, Codec};
-use crate::producer_state::{CompletedTransaction, EndMarker, Origin, ProducerUpdate};
+use crate::producer_state::{CompletedTransaction, EndMarker, Origin, ProducerUpdate, Verification};
 use crate::segment::{end_marker, AbortedTransaction, AppendedBatch, RollParameters};
 use crate::{Error, Result};
 
@@ -43,6 +43,28 @@ pub struct AppendInfo {
     pub size_bytes: u64,
     /// A new segment was begun.
     pub is_rolled: bool,
+}
+
+/// How a leader appends.
+#[derive(Clone, Copy, Debug)]
+pub struct AppendOptions {
+    /// Written into every batch.
+    pub leader_epoch: i32,
+    /// Wall clock, milliseconds since the epoch.
+    pub now_ms: i64,
+    /// Who appends.
+    pub origin: Origin,
+    /// Of the coordinator that writes a marker: from 2 on its epoch has to be above that of the transaction.
+    pub transaction_version: i16,
+    /// Of the transaction whose first batch this is.
+    pub verification: Option<Verification>,
+}
+
+impl AppendOptions {
+    /// Without a word on transactions.
+    pub fn new(leader_epoch: i32, now_ms: i64, origin: Origin) -> Self {
+        Self { leader_epoch, now_ms, origin, transaction_version: 0, verification: None }
+    }
 }
 
 /// A batch that passed its checks: what is written and what is known of it.
@@ -161,6 +183,12 @@ impl Log {
         now_ms: i64,
         origin: Origin,
     ) -> Result<AppendInfo> {
+        self.append_as_leader_with(records, AppendOptions::new(leader_epoch, now_ms, origin))
+    }
+
+    /// Like [`Self::append_as_leader`], with what only transactions need to say.
+    pub fn append_as_leader_with(&self, records: &[u8], options: AppendOptions) -> Result<AppendInfo> {
+        let AppendOptions { leader_epoch, now_ms, origin, .. } = options;
         self.check()?;
         let config = self.config();
         let rules = rules(&config, origin, now_ms);
@@ -191,7 +219,7 @@ impl Log {
         }
         let log_append_time_ms =
             if config.timestamp_type == TimestampType::LogAppendTime { now_ms } else { -1 };
-        let changes = match self.check_producers(&inner, &prepared, origin)? {
+        let changes = match self.check_producers(&inner, &prepared, &options)? {
             ProducerCheck::Duplicate(first_offset, last_offset, timestamp) => {
                 return Ok(AppendInfo {
                     first_offset,
@@ -230,7 +258,7 @@ impl Log {
         &self,
         inner: &Inner,
         prepared: &[Prepared<'_>],
-        origin: Origin,
+        options: &AppendOptions,
     ) -> Result<ProducerCheck> {
         let mut changes = ProducerChanges::default();
         for batch in prepared {
@@ -238,7 +266,7 @@ impl Log {
             if !header.has_producer_id() {
                 continue;
             }
-            if origin == Origin::Client {
+            if options.origin == Origin::Client {
                 let entry = inner.producers.entry(header.producer_id());
                 let duplicate = entry.and_then(|entry| {
                     entry.find_duplicate(
@@ -255,7 +283,7 @@ impl Log {
                     ));
                 }
             }
-            changes.add(inner, &header, batch.marker, origin)?;
+            changes.add(inner, &header, batch.marker, options)?;
         }
         Ok(ProducerCheck::Accepted(changes))
     }
@@ -308,6 +336,7 @@ impl Log {
         let mut is_rolled = false;
         let mut record_count = 0;
         let mut size_bytes = 0;
+        let options = AppendOptions::new(leader_epoch, now_ms, Origin::Replication);
         for group in groups(&batches, config.segment_bytes) {
             let mut changes = ProducerChanges::default();
             let mut parts = Vec::with_capacity(group.len());
@@ -316,7 +345,7 @@ impl Log {
                 let marker =
                     if batch.is_control() && batch.has_producer_id() { end_marker(batch)? } else { None };
                 if batch.has_producer_id() {
-                    changes.add(&inner, batch, marker, Origin::Replication)?;
+                    changes.add(&inner, batch, marker, &options)?;
                 }
                 parts.push(batch.bytes());
                 appended.push(Appended::of(batch));
@@ -432,21 +461,27 @@ impl ProducerChanges {
         inner: &Inner,
         header: &BatchHeader<'_>,
         marker: Option<EndMarker>,
-        origin: Origin,
+        options: &AppendOptions,
     ) -> Result<()> {
         let id = header.producer_id();
         let index = match self.updates.iter().position(|update| update.producer_id() == id) {
             Some(index) => index,
             None => {
-                self.updates.push(inner.producers.prepare(id, origin));
+                let mut update = inner.producers.prepare(id, options.origin);
+                update.set_verification(options.verification);
+                self.updates.push(update);
                 self.updates.len() - 1
             }
         };
         let Some(update) = self.updates.get_mut(index) else { return Ok(()) };
         match marker {
             Some(marker) => {
-                let completed =
-                    update.append_marker(header.producer_epoch(), header.base_offset(), marker)?;
+                let completed = update.append_marker(
+                    header.producer_epoch(),
+                    header.base_offset(),
+                    marker,
+                    options.transaction_version,
+                )?;
                 self.completed.extend(completed);
                 Ok(())
             }

@@ -92,7 +92,7 @@ fn transactions_hold_the_stable_offset_until_replicated() {
     assert_eq!(bench.state.first_unstable_offset(), Some(10));
     let mut update = bench.state.prepare(7, Origin::Coordinator);
     let marker = EndMarker::parse(Some(&[0, 0, 0, 0]), Some(&[0, 0, 0, 0, 0, 9]), 77).unwrap();
-    let completed = update.append_marker(0, 12, marker).unwrap().unwrap();
+    let completed = update.append_marker(0, 12, marker, 0).unwrap().unwrap();
     bench.state.apply(&update);
     assert!(completed.is_aborted);
     assert_eq!(bench.state.last_stable_offset(&completed), 13);
@@ -125,4 +125,101 @@ fn snapshots_round_trip_and_torn_ones_are_skipped() {
     let state = reload(&bench.fs, 100, 1);
     assert_eq!((state.end_offset(), state.entry(7).unwrap().last_sequence()), (3, 2));
     assert!(!bench.fs.exists(newest).unwrap());
+}
+
+fn marker(bench: &mut Bench, epoch: i16, coordinator_epoch: i32, transaction_version: i16) -> Result<bool> {
+    let mut update = bench.state.prepare(7, Origin::Coordinator);
+    let marker = EndMarker { is_abort: false, coordinator_epoch, timestamp: 0 };
+    let completed = update.append_marker(epoch, 50, marker, transaction_version)?;
+    bench.state.apply(&update);
+    if let Some(completed) = &completed {
+        bench.state.complete(completed)?;
+    }
+    Ok(completed.is_some())
+}
+
+fn begin(bench: &mut Bench, epoch: i16, offset: i64) {
+    let bytes = header(epoch, 0, 1, true);
+    let mut update = bench.state.prepare(7, Origin::Client);
+    update.append_data(&BatchHeader::new(&bytes), offset).unwrap();
+    bench.state.apply(&update);
+}
+
+#[test]
+fn markers_of_transaction_version_2_need_a_larger_epoch() {
+    for (version, same, larger) in [(0, Ok(true), Ok(true)), (2, Err(47), Ok(true))] {
+        for (epoch, expected) in [(3, same), (4, larger)] {
+            let mut bench = Bench::new();
+            begin(&mut bench, 3, 10);
+            let found = marker(&mut bench, epoch, 1, version).map_err(|error| code(Err(error)));
+            assert_eq!(found, expected, "version {version} epoch {epoch}");
+        }
+    }
+    let mut bench = Bench::new();
+    begin(&mut bench, 3, 10);
+    assert!(marker(&mut bench, 4, 1, 2).unwrap());
+    assert!(!marker(&mut bench, 4, 1, 2).unwrap(), "the same marker again ends nothing");
+    assert_eq!(code(marker(&mut bench, 3, 1, 2).map(drop)), 47);
+    assert_eq!(code(marker(&mut bench, 5, 0, 2).map(drop)), 52);
+    assert_eq!(bench.state.entry(7).unwrap().last_sequence(), -1);
+    // There is no epoch above the largest.
+    begin(&mut bench, i16::MAX, 60);
+    assert!(marker(&mut bench, i16::MAX, 1, 2).unwrap());
+}
+
+#[test]
+fn sequences_wrap_around() {
+    let mut bench = Bench::new();
+    bench.append(0, 0, i32::MAX - 1, 1).unwrap();
+    assert_eq!(code(bench.append(1, 0, 0, 1)), 45);
+    bench.append(1, 0, i32::MAX, 3).unwrap();
+    let entry = *bench.state.entry(7).unwrap();
+    assert_eq!((entry.last_sequence(), entry.batches.last().unwrap().first_sequence()), (1, i32::MAX));
+    assert!(entry.find_duplicate(0, i32::MAX, 1).is_some());
+    bench.append(4, 0, 2, 1).unwrap();
+    let mut at_end = Bench::new();
+    at_end.append(0, 0, i32::MAX, 1).unwrap();
+    at_end.append(1, 0, 0, 1).unwrap();
+}
+
+#[test]
+fn a_duplicate_is_known_for_five_batches() {
+    let mut bench = Bench::new();
+    for sequence in 0..8 {
+        bench.append(i64::from(sequence), 0, sequence, 1).unwrap();
+    }
+    let entry = bench.state.entry(7).unwrap();
+    let known: Vec<_> = (0..8).filter(|one| entry.find_duplicate(0, *one, *one).is_some()).collect();
+    assert_eq!(known, [3, 4, 5, 6, 7]);
+    // Older than that it is out of order: released Kafka 4 has DUPLICATE_SEQUENCE_NUMBER in its table only.
+    assert_eq!(code(bench.append(8, 0, 2, 1)), 45);
+}
+
+#[test]
+fn a_verified_transaction_begins_where_the_verification_saw_it() {
+    let bench = Bench::new();
+    let check = |sequence, supports_epoch_bump, lowest_sequence| {
+        let bytes = header(0, sequence, 1, true);
+        let mut update = bench.state.prepare(7, Origin::Client);
+        update.set_verification(Some(Verification { lowest_sequence, supports_epoch_bump }));
+        update.append_data(&BatchHeader::new(&bytes), 0).is_ok()
+    };
+    assert_eq!([check(0, true, 5), check(3, true, 5), check(3, false, 5), check(6, false, 5)], [true, false, true, false]);
+}
+
+#[test]
+fn idle_producers_expire_but_not_in_a_transaction() {
+    let mut bench = Bench::new();
+    bench.append(0, 0, 0, 1).unwrap();
+    bench.state.remove_expired(999);
+    assert_eq!(bench.state.count(), 1);
+    bench.state.remove_expired(1000);
+    assert_eq!(bench.state.count(), 0);
+    bench.append(1, 0, 77, 1).unwrap();
+    begin(&mut bench, 1, 5);
+    bench.state.remove_expired(i64::MAX);
+    assert_eq!(bench.state.first_unstable_offset(), Some(5));
+    marker(&mut bench, 1, 0, 0).unwrap();
+    bench.state.remove_expired(i64::MAX);
+    assert_eq!(bench.state.count(), 0);
 }

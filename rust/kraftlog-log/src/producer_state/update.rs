@@ -61,6 +61,15 @@ impl EndMarker {
     }
 }
 
+/// What is known of a transaction that was verified with its coordinator before its first batch here (KIP-890).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verification {
+    /// The lowest sequence seen since the verification was asked for.
+    pub lowest_sequence: i32,
+    /// The producer gets a new epoch with every transaction (`transaction.version` 2).
+    pub supports_epoch_bump: bool,
+}
+
 /// A producer's state with the batches of one append on top, not applied yet.
 #[derive(Clone, Copy, Debug)]
 pub struct ProducerUpdate {
@@ -68,12 +77,18 @@ pub struct ProducerUpdate {
     updated: ProducerEntry,
     origin: Origin,
     started: Option<i64>,
+    verification: Option<Verification>,
 }
 
 impl ProducerUpdate {
     pub(super) fn new(current: ProducerEntry, origin: Origin) -> Self {
         let updated = ProducerEntry { batches: RecentBatches::default(), ..current };
-        Self { current, updated, origin, started: None }
+        Self { current, updated, origin, started: None, verification: None }
+    }
+
+    /// Check the sequences against what the verification of the transaction told, too.
+    pub fn set_verification(&mut self, verification: Option<Verification>) {
+        self.verification = verification;
     }
 
     /// The producer.
@@ -95,7 +110,7 @@ impl ProducerUpdate {
     /// [`Error::Rejected`] with 45, 47 or 48; the update is then to be thrown away.
     pub fn append_data(&mut self, batch: &BatchHeader<'_>, base_offset: i64) -> Result<()> {
         let epoch = batch.producer_epoch();
-        self.check_epoch(epoch, base_offset)?;
+        self.check_epoch(epoch, base_offset, false)?;
         if self.origin == Origin::Client {
             self.check_sequence(epoch, batch.base_sequence(), base_offset)?;
         }
@@ -124,7 +139,8 @@ impl ProducerUpdate {
         }
     }
 
-    /// Check and add a marker; tells which transaction it ends, if one is open.
+    /// Check and add a marker; tells which transaction it ends, if one is open. With `transaction_version` 2 or later
+    /// the marker carries an epoch above that of the transaction's records (KIP-1228), or repeats the last marker.
     ///
     /// # Errors
     /// [`Error::Rejected`] with 47 or 52.
@@ -133,8 +149,12 @@ impl ProducerUpdate {
         producer_epoch: i16,
         offset: i64,
         marker: EndMarker,
+        transaction_version: i16,
     ) -> Result<Option<CompletedTransaction>> {
-        self.check_epoch(producer_epoch, offset)?;
+        // At the largest epoch there is none above it to bump to.
+        let is_repeated = producer_epoch == self.updated.producer_epoch
+            && (self.updated.current_txn_first_offset.is_none() || producer_epoch == i16::MAX);
+        self.check_epoch(producer_epoch, offset, transaction_version >= 2 && !is_repeated)?;
         if self.updated.coordinator_epoch > marker.coordinator_epoch && self.origin != Origin::Replication {
             return Err(Error::rejected(
                 TRANSACTION_COORDINATOR_FENCED,
@@ -157,13 +177,14 @@ impl ProducerUpdate {
         Ok(completed)
     }
 
-    fn check_epoch(&self, epoch: i16, offset: i64) -> Result<()> {
+    fn check_epoch(&self, epoch: i16, offset: i64, must_rise: bool) -> Result<()> {
         let last = self.updated.producer_epoch;
-        if epoch < last && self.origin != Origin::Replication {
+        if self.origin != Origin::Replication && (epoch < last || must_rise && epoch == last) {
+            let relation = if must_rise { "not larger" } else { "smaller" };
             return Err(Error::rejected(
                 INVALID_PRODUCER_EPOCH,
                 format!(
-                    "epoch of producer {} at offset {offset} is {epoch}, smaller than the last seen epoch {last}",
+                    "epoch of producer {} at offset {offset} is {epoch}, {relation} than the last seen epoch {last}",
                     self.current.producer_id
                 ),
             ));
@@ -174,6 +195,23 @@ impl ProducerUpdate {
     fn check_sequence(&self, epoch: i16, base_sequence: i32, offset: i64) -> Result<()> {
         let id = self.current.producer_id;
         let last_epoch = self.updated.producer_epoch;
+        if let Some(verification) = self.verification {
+            let is_unknown = self.current.batches.last().is_none();
+            let limit = if verification.supports_epoch_bump && is_unknown {
+                0
+            } else {
+                verification.lowest_sequence
+            };
+            if base_sequence > limit {
+                return Err(Error::rejected(
+                    OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    format!(
+                        "out of order sequence for producer {id} at offset {offset}: {base_sequence} (incoming), at \
+                         most {limit} (as its transaction was verified)"
+                    ),
+                ));
+            }
+        }
         if epoch != last_epoch {
             if base_sequence != 0 && last_epoch != -1 {
                 return Err(Error::rejected(
@@ -188,8 +226,10 @@ impl ProducerUpdate {
         }
         let last = if self.updated.batches.last().is_some() {
             self.updated.last_sequence()
-        } else {
+        } else if epoch == self.current.producer_epoch {
             self.current.last_sequence()
+        } else {
+            -1
         };
         let follows =
             i64::from(base_sequence) == i64::from(last) + 1 || (base_sequence == 0 && last == i32::MAX);

@@ -86,7 +86,8 @@ pub(crate) fn note_producer(
         let mut update = producers.prepare(header.producer_id(), Origin::Replication);
         if header.is_control() {
             if let Some(marker) = marker()? {
-                completed = update.append_marker(header.producer_epoch(), header.base_offset(), marker)?;
+                completed =
+                    update.append_marker(header.producer_epoch(), header.base_offset(), marker, 0)?;
                 producers.apply(&update);
             }
         } else {
