@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::fs::{self, FileSystem};
-use crate::{Error, Result};
+use crate::Result;
 
 /// File name inside a partition directory.
 pub const FILE_NAME: &str = "leader-epoch-checkpoint";
@@ -24,23 +24,34 @@ pub struct EpochCheckpoint {
     path: PathBuf,
     entries: Vec<EpochEntry>,
     dirty: bool,
+    is_unreadable: bool,
 }
 
 impl EpochCheckpoint {
-    /// Read `<directory>/leader-epoch-checkpoint`; no file means no epochs.
+    /// Read `<directory>/leader-epoch-checkpoint`. A file that is missing, empty or damaged gives no epochs: they are in
+    /// the batches as well, see [`Self::is_unreadable`].
     pub fn open(fs: Arc<dyn FileSystem>, directory: &Path) -> Result<Self> {
         let path = directory.join(FILE_NAME);
-        let entries = match fs::read_file(fs.as_ref(), &path)? {
-            Some(bytes) => parse(&bytes)
-                .ok_or_else(|| Error::Invalid(format!("{}: not an epoch checkpoint", path.display())))?,
-            None => Vec::new(),
-        };
-        Ok(Self { fs, path, entries, dirty: false })
+        let read = fs::read_file(fs.as_ref(), &path)?.and_then(|bytes| parse(&bytes));
+        let is_unreadable = read.is_none();
+        Ok(Self { fs, path, entries: read.unwrap_or_default(), dirty: false, is_unreadable })
+    }
+
+    /// There was no file with epochs to read: whoever has the batches finds the epochs there.
+    pub fn is_unreadable(&self) -> bool {
+        self.is_unreadable
+    }
+
+    /// Forget all epochs and write the file at the next [`Self::flush`] in any case.
+    pub fn restart(&mut self) {
+        self.entries.clear();
+        self.dirty = true;
+        self.is_unreadable = false;
     }
 
     /// No epochs, whatever the file says; it stays as it is until [`Self::flush`].
     pub fn detached(fs: Arc<dyn FileSystem>, directory: &Path) -> Self {
-        Self { fs, path: directory.join(FILE_NAME), entries: Vec::new(), dirty: false }
+        Self { fs, path: directory.join(FILE_NAME), entries: Vec::new(), dirty: false, is_unreadable: false }
     }
 
     /// All epochs, ascending.
@@ -149,7 +160,14 @@ fn parse(bytes: &[u8]) -> Option<Vec<EpochEntry>> {
             start_offset: start_offset.trim().parse().ok()?,
         });
     }
-    (entries.len() == count).then_some(entries)
+    // As LeaderEpochFileCache keeps them, whatever order the file has: both rise.
+    let rises = |pair: &[EpochEntry]| match pair {
+        [a, b] => a.epoch < b.epoch && a.start_offset < b.start_offset,
+        _ => true,
+    };
+    let is_sound = entries.windows(2).all(rises)
+        && entries.first().is_none_or(|first| first.epoch >= 0 && first.start_offset >= 0);
+    (entries.len() == count && is_sound).then_some(entries)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use crate::epoch_checkpoint::{EpochCheckpoint, EpochEntry};
 use crate::fs::FileSystem;
 use crate::producer_state::{ProducerEntry, ProducerState};
-use crate::segment::{Segment, SegmentConfig};
+use crate::segment::Segment;
 use crate::{partition_metadata, Error, Result};
 
 mod append;
@@ -28,7 +28,7 @@ mod truncate;
 pub use append::{AppendInfo, AppendOptions};
 pub use cleaner::{CancelFlag, CleanOptions, CleanOutcome, CleanReport, CleanableSegment, Throttle};
 pub use config::{CleanupPolicy, LogConfig};
-pub use open::OpenOptions;
+pub use open::{OpenOptions, Recovery};
 pub use read::FileSlice;
 
 pub(crate) type Segments = BTreeMap<i64, Arc<Segment>>;
@@ -239,7 +239,13 @@ impl Log {
     }
 
     /// Note that `epoch` begins at `start_offset`, durably.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when one of them is negative.
     pub fn assign_epoch_start(&self, epoch: i32, start_offset: i64) -> Result<()> {
+        if epoch < 0 || start_offset < 0 {
+            return Err(Error::Invalid(format!("epoch {epoch} cannot begin at offset {start_offset}")));
+        }
         let mut inner = self.lock_inner()?;
         inner.epochs.assign(epoch, start_offset);
         inner.epochs.flush().map_err(|error| self.poison_with(error))
@@ -264,14 +270,6 @@ impl Log {
     /// Forget producers that were idle for `producer_id_expiration_ms`.
     pub fn remove_expired_producers(&self, now_ms: i64) {
         lock(&self.inner).producers.remove_expired(now_ms);
-    }
-
-    fn segment_config(&self, config: &LogConfig, base_offset: i64) -> SegmentConfig {
-        SegmentConfig {
-            index_interval_bytes: config.index_interval_bytes,
-            segment_index_bytes: config.segment_index_bytes,
-            roll_jitter_ms: config.roll_jitter_ms(&self.path, base_offset),
-        }
     }
 
     /// Close the active segment and begin one at the log end offset. Returns its base offset.
@@ -302,7 +300,7 @@ impl Log {
             }
             active.become_inactive()?;
         }
-        let segment_config = self.segment_config(&config, base_offset);
+        let segment_config = config.segment_config(&self.path, base_offset);
         let segment = Segment::create(&self.fs, &self.path, base_offset, segment_config, now_ms)?;
         inner.segments.insert(base_offset, Arc::new(segment));
         inner.is_directory_dirty = true;

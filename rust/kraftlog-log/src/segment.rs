@@ -9,11 +9,14 @@ use crate::index::{relative_offset, OffsetIndex, OffsetPosition};
 use crate::time_index::{TimeIndex, TimestampOffset};
 use crate::{Error, Result};
 
+mod check;
 mod header_scan;
 mod recover;
 mod search;
 mod transaction_index;
 
+pub use check::RecoveryProgress;
+pub(crate) use check::{Checked, Fact};
 pub use header_scan::{FoundBatch, HeaderScan};
 pub(crate) use recover::{end_marker, note_producer};
 pub use recover::{recover_file, SegmentRecovery};
@@ -49,6 +52,8 @@ pub struct SegmentConfig {
     pub segment_index_bytes: u64,
     /// Taken off `segment.ms` for this segment.
     pub roll_jitter_ms: i64,
+    /// A new `.log` gets this length at once and is cut to what it holds when it is closed; 0 lets it grow.
+    pub preallocate_bytes: u64,
 }
 
 /// What the index needs to know of an appended batch.
@@ -132,6 +137,9 @@ impl Segment {
         let mut transactions = TransactionIndex::new(Arc::clone(fs), name(TRANSACTION_INDEX_SUFFIX));
         transactions.reset()?;
         let log = LazyFile::create_named(Arc::clone(fs), path(LOG_SUFFIX), name(LOG_SUFFIX))?;
+        if config.preallocate_bytes > 0 {
+            log.truncate(config.preallocate_bytes)?;
+        }
         Ok(Self {
             fs: Arc::clone(fs),
             directory: directory.to_owned(),
@@ -273,6 +281,14 @@ impl Segment {
         Ok(())
     }
 
+    /// Write bytes at the end that are not batches: what a torn segment ends with.
+    pub(crate) fn append_unchecked(&self, bytes: &[u8]) -> Result<()> {
+        let position = self.size_bytes();
+        self.log.write_all_at(&[bytes], position)?;
+        self.size_bytes.store(position + bytes.len() as u64, Ordering::Release);
+        Ok(())
+    }
+
     /// True when a batch has to go to a new segment (`LogSegment.shouldRoll`).
     pub fn should_roll(&self, roll: &RollParameters) -> Result<bool> {
         let size = self.size_bytes();
@@ -370,20 +386,25 @@ impl Segment {
     /// The offset after the last batch, found from the last index entry on. Fails when the tail is not made of whole
     /// batches.
     pub fn read_next_offset(&self) -> Result<i64> {
+        Ok(self.read_end()?.0)
+    }
+
+    /// The offset after the last batch, and that batch's leader epoch (-1 for none).
+    pub(crate) fn read_end(&self) -> Result<(i64, i32)> {
         let start = {
             let mut state = self.state();
             state.offset_index.last()?.map_or(0, |entry| entry.position)
         };
-        let mut next_offset = self.base_offset;
+        let mut end = (self.base_offset, -1);
         let mut scan = self.scan(start)?;
         while let Some(batch) = scan.next_batch()? {
-            next_offset = batch.header().next_offset();
+            end = (batch.header().next_offset(), batch.header().partition_leader_epoch());
         }
         if scan.position() != self.size_bytes() {
             return Err(Error::corrupt(scan.position(), -1, "bytes that are not a whole batch")
                 .located(self.path().display().to_string(), 0));
         }
-        Ok(next_offset)
+        Ok(end)
     }
 
     /// No more appends will come: complete and trim the indexes (`onBecomeInactiveSegment`).
@@ -397,6 +418,9 @@ impl Segment {
     /// Write what the indexes hold back and cut preallocated tails.
     pub fn finish(&self) -> Result<()> {
         let mut state = self.state();
+        if self.config.preallocate_bytes > 0 && self.log.size_bytes()? > self.size_bytes() {
+            self.log.truncate(self.size_bytes())?;
+        }
         if let Some(largest) = state.max_timestamp {
             state.time_index.maybe_append(largest)?;
         }
@@ -431,6 +455,15 @@ impl Segment {
         state.time_index.file().release()?;
         self.log.close();
         Ok(())
+    }
+
+    /// Whether the `.txnindex` is readable and speaks of this segment (`TransactionIndex.sanityCheck`).
+    pub(crate) fn has_sound_transactions(&self) -> Result<bool> {
+        match self.state().transactions.entries() {
+            Ok(entries) => Ok(entries.iter().all(|aborted| aborted.last_offset >= self.base_offset)),
+            Err(Error::Invalid(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Note an aborted transaction.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::batch::TimestampType;
 use crate::compression::Codec;
+use crate::segment::SegmentConfig;
 use crate::{Error, Result};
 
 /// `cleanup.policy`.
@@ -24,6 +25,10 @@ pub struct LogConfig {
     pub segment_ms: i64,
     /// `segment.jitter.ms`: at most this is taken off `segment.ms`, so that segments do not roll at once. Default 0.
     pub segment_jitter_ms: i64,
+    /// What the jitter of each segment is drawn from, together with the segment's base offset. Default 0.
+    pub segment_jitter_seed: u64,
+    /// `preallocate`: a new segment's `.log` gets `segment.bytes` at once. Default false.
+    pub preallocate: bool,
     /// `segment.index.bytes`: largest index file. Default 10 MiB.
     pub segment_index_bytes: u64,
     /// `index.interval.bytes`: bytes of log between index entries. Default 4096.
@@ -58,6 +63,8 @@ impl Default for LogConfig {
             segment_bytes: 1 << 30,
             segment_ms: 604_800_000,
             segment_jitter_ms: 0,
+            segment_jitter_seed: 0,
+            preallocate: false,
             segment_index_bytes: 10 << 20,
             index_interval_bytes: 4096,
             max_message_bytes: 1_048_588,
@@ -92,14 +99,22 @@ impl LogConfig {
         Ok(())
     }
 
-    /// Kafka draws the jitter at random; here it follows from the segment, so that runs can be repeated.
-    pub(super) fn roll_jitter_ms(&self, path: &Path, base_offset: i64) -> i64 {
+    /// What a segment of the log in `path` takes from here. The jitter is drawn once per segment, as in Kafka, but
+    /// follows from the seed, the path and the base offset, so that runs can be repeated.
+    pub(super) fn segment_config(&self, path: &Path, base_offset: i64) -> SegmentConfig {
         let limit = self.segment_jitter_ms.min(self.segment_ms);
-        if limit <= 0 {
-            return 0;
+        let roll_jitter_ms = if limit <= 0 {
+            0
+        } else {
+            let mut hasher = DefaultHasher::new();
+            (self.segment_jitter_seed, path, base_offset).hash(&mut hasher);
+            (hasher.finish() % limit as u64) as i64
+        };
+        SegmentConfig {
+            index_interval_bytes: self.index_interval_bytes,
+            segment_index_bytes: self.segment_index_bytes,
+            roll_jitter_ms,
+            preallocate_bytes: if self.preallocate { self.segment_bytes } else { 0 },
         }
-        let mut hasher = DefaultHasher::new();
-        (path, base_offset).hash(&mut hasher);
-        (hasher.finish() % limit as u64) as i64
     }
 }

@@ -1,16 +1,20 @@
 //! Opening a partition directory, with recovery after an unclean stop (Kafka's `LogLoader`).
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use super::leftovers::{base_offset_of, clean_up};
 use super::{Inner, Log, LogConfig, Segments};
 use crate::batch::BatchView;
-use crate::epoch_checkpoint::EpochCheckpoint;
+use crate::epoch_checkpoint::{EpochCheckpoint, EpochEntry};
 use crate::fs::FileSystem;
 use crate::producer_state::ProducerState;
-use crate::segment::{end_marker, note_producer, segment_path, Segment, SegmentConfig, LOG_SUFFIX};
+use crate::segment::{end_marker, note_producer, segment_path, Segment, LOG_SUFFIX};
 use crate::{partition_metadata, Error, Result};
+
+mod recover;
+
+pub use recover::Recovery;
 
 /// What a node knows of a log from its checkpoints.
 #[derive(Clone, Copy, Debug)]
@@ -31,22 +35,36 @@ struct Loader<'a> {
     path: &'a Path,
     config: &'a LogConfig,
     options: OpenOptions,
+    recovery: &'a Recovery,
     segments: Segments,
     epochs: EpochCheckpoint,
+    /// The newest epoch in the checkpoint as it was found.
+    known_epoch: Option<EpochEntry>,
 }
 
 impl Log {
+    /// [`Self::open_with`] on one thread, told to nobody.
+    pub fn open(
+        fs: Arc<dyn FileSystem>,
+        path: &Path,
+        config: LogConfig,
+        options: OpenOptions,
+    ) -> Result<Self> {
+        Self::open_with(fs, path, config, options, &Recovery::default())
+    }
+
     /// Open a directory, creating it when absent. Without a clean shutdown the segments from the recovery point on
     /// are checked batch by batch; the log ends before the first damaged one.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where Kafka would fail or drop a whole segment: offsets that overflow or do not rise, markers
     /// that cannot be read. [`Error::Invalid`] for files that are not what their names say.
-    pub fn open(
+    pub fn open_with(
         fs: Arc<dyn FileSystem>,
         path: &Path,
         config: LogConfig,
         options: OpenOptions,
+        recovery: &Recovery,
     ) -> Result<Self> {
         config.validate()?;
         let is_new = !fs.exists(path).map_err(|error| Error::io("stat", path, error))?;
@@ -55,14 +73,23 @@ impl Log {
         }
         clean_up(&fs, path)?;
         let epochs = EpochCheckpoint::open(Arc::clone(&fs), path)?;
-        let mut loader =
-            Loader { fs: &fs, path, config: &config, options, segments: Segments::new(), epochs };
+        let mut loader = Loader {
+            fs: &fs,
+            path,
+            config: &config,
+            options,
+            recovery,
+            segments: Segments::new(),
+            known_epoch: epochs.latest(),
+            epochs,
+        };
         loader.load_segments()?;
         if !options.clean_shutdown {
             loader.recover_unflushed()?;
         }
         let had_segments = !loader.segments.is_empty();
         let log_end_offset = loader.find_end()?;
+        loader.complete_epochs()?;
         let log_start_offset = loader
             .segments
             .first_key_value()
@@ -125,14 +152,6 @@ impl Log {
 }
 
 impl Loader<'_> {
-    fn segment_config(&self, base_offset: i64) -> SegmentConfig {
-        SegmentConfig {
-            index_interval_bytes: self.config.index_interval_bytes,
-            segment_index_bytes: self.config.segment_index_bytes,
-            roll_jitter_ms: self.config.roll_jitter_ms(self.path, base_offset),
-        }
-    }
-
     fn load_segments(&mut self) -> Result<()> {
         let mut names = self.fs.list(self.path).map_err(|error| Error::io("list", self.path, error))?;
         names.sort_unstable();
@@ -150,77 +169,69 @@ impl Loader<'_> {
                 self.fs,
                 self.path,
                 base_offset,
-                self.segment_config(base_offset),
+                self.config.segment_config(self.path, base_offset),
                 self.options.now_ms,
             )?;
-            let is_sane = has_indexes && segment.state().transactions.entries().is_ok();
+            let is_sane = has_indexes && segment.has_sound_transactions()?;
             let segment = Arc::new(segment);
-            if !is_sane {
+            if is_sane {
+                self.segments.insert(base_offset, segment);
+            } else {
                 self.recover(&segment)?;
             }
-            self.segments.insert(base_offset, segment);
         }
         Ok(())
-    }
-
-    /// Recover one segment with the producer state as it was at its beginning. Returns the bytes cut.
-    fn recover(&mut self, segment: &Arc<Segment>) -> Result<u64> {
-        let mut producers =
-            ProducerState::open(Arc::clone(self.fs), self.path, self.config.producer_id_expiration_ms)?;
-        let OpenOptions { log_start_offset, now_ms, .. } = self.options;
-        rebuild(&mut producers, &self.segments, log_start_offset, segment.base_offset(), false, now_ms)?;
-        let cut = segment.recover(&mut producers, &mut self.epochs)?;
-        producers.take_snapshot()?;
-        Ok(cut)
-    }
-
-    fn recover_unflushed(&mut self) -> Result<()> {
-        let point = self.options.recovery_point;
-        let mut first =
-            self.segments.range(..=point).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
-        // A checkpoint may be ahead of the log after a truncation: a torn tail further down shows it.
-        for (base_offset, segment) in self.segments.range(..first) {
-            if matches!(segment.read_next_offset(), Err(Error::Corrupt { .. })) {
-                first = *base_offset;
-                break;
-            }
-        }
-        let unflushed: Vec<_> =
-            self.segments.range(first..).map(|(_, segment)| Arc::clone(segment)).collect();
-        for segment in &unflushed {
-            let cut = self.recover(segment)?;
-            if self.misses_records(segment, cut)? {
-                self.remove_after(segment.base_offset())?;
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// True when records are missing between this segment and the next, so that what follows is not the log any more:
-    /// its end was damaged, or its last writes were lost while the next one's name was kept. Kafka keeps that second
-    /// hole, and drops what follows also where the bytes cut off held no record. Holes that compaction may have made
-    /// are judged by damage alone.
-    fn misses_records(&self, segment: &Segment, cut: u64) -> Result<bool> {
-        let Some((next_base, _)) = self.segments.range(segment.base_offset() + 1..).next() else {
-            return Ok(false);
-        };
-        let has_gap = segment.read_next_offset()? < *next_base;
-        Ok(has_gap && (cut > 0 || !self.config.cleanup_policy.compact))
     }
 
     /// What follows a damaged batch is not the log any more. The last go first, so that a crash leaves no hole.
     fn remove_after(&mut self, base_offset: i64) -> Result<()> {
-        for (base_offset, segment) in self.segments.split_off(&(base_offset + 1)).into_iter().rev() {
-            for path in segment.mark_deleted()? {
-                self.fs.remove(&path).map_err(|error| Error::io("remove", path, error))?;
-            }
+        for (base_offset, segment) in
+            self.segments.split_off(&(base_offset.saturating_add(1))).into_iter().rev()
+        {
             let snapshot = segment_path(self.path, base_offset, "snapshot");
-            match self.fs.remove(&snapshot) {
+            self.remove_files(segment.mark_deleted()?.into_iter().chain([snapshot]))?;
+        }
+        Ok(())
+    }
+
+    fn remove_files(&self, paths: impl IntoIterator<Item = PathBuf>) -> Result<()> {
+        for path in paths {
+            match self.fs.remove(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::io("remove", snapshot, error));
+                    return Err(Error::io("remove", path, error));
                 }
                 _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Find the epochs in the batches that the checkpoint does not have: it was lost or damaged, or a crash took its
+    /// last change (KAFKA-16541). One look at the last batch tells whether anything is missing.
+    fn complete_epochs(&mut self) -> Result<()> {
+        let with_batches = || self.segments.values().rev().filter(|segment| segment.size_bytes() > 0);
+        let Some(last) = with_batches().next() else { return Ok(()) };
+        let (_, last_epoch) = last.read_end()?;
+        let is_complete = last_epoch < 0 || self.known_epoch.is_some_and(|known| known.epoch >= last_epoch);
+        if is_complete && !self.epochs.is_unreadable() {
+            return Ok(());
+        }
+        // What recovery noted may not be all: begin behind what the file had.
+        match self.known_epoch {
+            Some(known) => self.epochs.truncate_from_end(known.start_offset.saturating_add(1)),
+            None => self.epochs.restart(),
+        }
+        let start = self.known_epoch.map_or(i64::MIN, |known| known.start_offset);
+        let first =
+            self.segments.range(..=start).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
+        for (_, segment) in self.segments.range(first..) {
+            let Some(begin) = segment.find_batch(start)? else { continue };
+            let mut scan = segment.scan(begin.position)?;
+            while let Some(batch) = scan.next_batch()? {
+                let epoch = batch.header().partition_leader_epoch();
+                if epoch >= 0 && self.epochs.latest().is_none_or(|latest| epoch > latest.epoch) {
+                    self.epochs.assign(epoch, batch.header().base_offset());
+                }
             }
         }
         Ok(())
@@ -233,11 +244,9 @@ impl Loader<'_> {
             let end = match last.read_next_offset() {
                 Err(Error::Corrupt { .. }) => {
                     // The node stopped cleanly, yet the tail is torn: trust the batches, not the marker.
-                    self.segments.remove(&last.base_offset());
                     self.recover(&last)?;
-                    let end = last.read_next_offset()?;
-                    self.segments.insert(last.base_offset(), last);
-                    end
+                    let last = self.segments.last_key_value().map_or(last, |(_, last)| Arc::clone(last));
+                    last.read_next_offset()?
                 }
                 other => other?,
             };
@@ -249,8 +258,13 @@ impl Loader<'_> {
             self.epochs.clear();
         }
         let start = self.options.log_start_offset;
-        let segment =
-            Segment::create(self.fs, self.path, start, self.segment_config(start), self.options.now_ms)?;
+        let segment = Segment::create(
+            self.fs,
+            self.path,
+            start,
+            self.config.segment_config(self.path, start),
+            self.options.now_ms,
+        )?;
         self.segments.insert(start, Arc::new(segment));
         Ok(start)
     }
@@ -308,3 +322,6 @@ fn replay(producers: &mut ProducerState, segment: &Segment, start: i64, end_offs
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

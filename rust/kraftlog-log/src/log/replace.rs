@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::{lock, Log, Segments};
 use crate::fs::FileSystem;
-use crate::segment::{Segment, CLEANED_SUFFIX, SWAP_SUFFIX};
+use crate::segment::{Segment, SegmentConfig, CLEANED_SUFFIX, SWAP_SUFFIX};
 use crate::{Error, Result};
 
 /// What a replacement leaves to be tidied up.
@@ -75,7 +75,8 @@ impl Log {
     /// it. Left-overs of the same name are emptied.
     pub fn create_cleaned(&self, base_offset: i64, now_ms: i64) -> Result<Segment> {
         self.check()?;
-        let config = self.segment_config(&self.config(), base_offset);
+        let config =
+            SegmentConfig { preallocate_bytes: 0, ..self.config().segment_config(&self.path, base_offset) };
         Segment::create_suffixed(&self.fs, &self.path, base_offset, config, now_ms, CLEANED_SUFFIX)
     }
 

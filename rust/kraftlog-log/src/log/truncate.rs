@@ -6,14 +6,30 @@ use crate::segment::Segment;
 use crate::{Error, Result};
 
 impl Log {
-    /// Drop all records at and after `offset`, durably; a batch that holds `offset` in its middle goes as a whole, and
-    /// the log end offset is then before `offset`. Returns false when there was nothing to drop. The caller then lowers the
-    /// recovery point in its checkpoint before the log grows beyond it again.
+    /// [`Self::truncate_to_with`] for a log whose recovery point nobody keeps.
     pub fn truncate_to(&self, offset: i64, now_ms: i64) -> Result<bool> {
+        self.truncate_to_with(offset, now_ms, &mut |_| Ok(()))
+    }
+
+    /// Drop all records at and after `offset`, durably; a batch that holds `offset` in its middle goes as a whole, and
+    /// the log end offset is then before `offset`. Returns false when there was nothing to drop.
+    ///
+    /// `keep_recovery_point` is told the recovery point to write where a restart finds it, before anything is cut and
+    /// while no flush raises it again: a crash must not leave a checkpoint that vouches for offsets whose bytes are
+    /// written anew. When it fails nothing is cut.
+    pub fn truncate_to_with(
+        &self,
+        offset: i64,
+        now_ms: i64,
+        keep_recovery_point: &mut dyn FnMut(i64) -> Result<()>,
+    ) -> Result<bool> {
         if offset < 0 {
             return Err(Error::Invalid(format!("cannot truncate to the negative offset {offset}")));
         }
         let _flushing = lock(&self.flushing);
+        if offset < self.lock_inner()?.log_end_offset {
+            self.lower_recovery_point(offset, keep_recovery_point)?;
+        }
         let mut inner = self.lock_inner()?;
         let truncate = |inner: &mut Inner| {
             if offset >= inner.log_end_offset {
@@ -26,17 +42,16 @@ impl Log {
                 self.restart_at(inner, offset, now_ms)?;
                 return Ok(true);
             }
-            // From the end on, so that a crash in between leaves no hole.
+            // From the end on, each for good before the next, so that a crash in between leaves no hole: behind a hole
+            // the dropped records would be taken for what compaction left.
             for base_offset in inner.segments.range(offset..).rev().map(|(base, _)| *base).collect::<Vec<_>>()
             {
                 if base_offset > offset {
                     self.drop_segment(inner, base_offset, now_ms)?;
+                    self.sync_directory(&self.path)?;
                     inner.producers.remove_snapshot(base_offset)?;
                 }
             }
-            // Or a crash could bring the dropped records back behind what is appended now. The later segments have to be
-            // gone for good before the one they follow is cut.
-            self.sync_directory(&self.path)?;
             let offset = inner.active()?.truncate_to(offset, now_ms)?;
             inner.active()?.sync_log()?;
             inner.log_end_offset = offset;
@@ -51,9 +66,45 @@ impl Log {
         truncate(&mut inner).map_err(|error| self.poison_with(error))
     }
 
-    /// Drop everything and begin anew at `offset`, as a follower does whose leader's log starts later.
+    /// The recovery point is at most `offset` from here on, also in the checkpoint. The caller holds off flushes.
+    fn lower_recovery_point(
+        &self,
+        offset: i64,
+        keep_recovery_point: &mut dyn FnMut(i64) -> Result<()>,
+    ) -> Result<()> {
+        let recovery_point = {
+            let mut inner = self.lock_inner()?;
+            // A batch that reaches beyond `offset` goes as a whole: trust nothing from its beginning on.
+            let mut kept = inner.recovery_point;
+            if kept > offset {
+                let segment = inner.segments.range(..=offset).next_back().map(|(_, one)| Arc::clone(one));
+                let batch = segment.map_or(Ok(None), |segment| segment.find_batch(offset))?;
+                kept = batch.map_or(offset, |batch| batch.header().base_offset().min(offset));
+            }
+            inner.recovery_point = kept;
+            kept
+        };
+        keep_recovery_point(recovery_point)
+    }
+
+    /// [`Self::truncate_fully_and_start_at_with`] for a log whose recovery point nobody keeps.
     pub fn truncate_fully_and_start_at(&self, offset: i64, now_ms: i64) -> Result<()> {
+        self.truncate_fully_and_start_at_with(offset, now_ms, &mut |_| Ok(()))
+    }
+
+    /// Drop everything and begin anew at `offset`, as a follower does whose leader's log starts later.
+    /// `keep_recovery_point` as in [`Self::truncate_to_with`]: it is told the first offset of the log, as everything is
+    /// written anew.
+    pub fn truncate_fully_and_start_at_with(
+        &self,
+        offset: i64,
+        now_ms: i64,
+        keep_recovery_point: &mut dyn FnMut(i64) -> Result<()>,
+    ) -> Result<()> {
         let _flushing = lock(&self.flushing);
+        let first =
+            self.lock_inner()?.segments.first_key_value().map_or(offset, |(base_offset, _)| *base_offset);
+        self.lower_recovery_point(first.min(offset), keep_recovery_point)?;
         let mut inner = self.lock_inner()?;
         self.restart_at(&mut inner, offset, now_ms).map_err(|error| self.poison_with(error))
     }
@@ -62,7 +113,9 @@ impl Log {
         for base_offset in inner.segments.keys().rev().copied().collect::<Vec<_>>() {
             self.drop_segment(inner, base_offset, now_ms)?;
         }
-        let config = self.segment_config(&self.config(), offset);
+        // Or a crash could leave old segments before the new one, with a hole between them.
+        self.sync_directory(&self.path)?;
+        let config = self.config().segment_config(&self.path, offset);
         let segment = Segment::create(&self.fs, &self.path, offset, config, now_ms)?;
         inner.segments.insert(offset, Arc::new(segment));
         self.sync_directory(&self.path)?;

@@ -204,7 +204,10 @@ fn a_verified_transaction_begins_where_the_verification_saw_it() {
         update.set_verification(Some(Verification { lowest_sequence, supports_epoch_bump }));
         update.append_data(&BatchHeader::new(&bytes), 0).is_ok()
     };
-    assert_eq!([check(0, true, 5), check(3, true, 5), check(3, false, 5), check(6, false, 5)], [true, false, true, false]);
+    assert_eq!(
+        [check(0, true, 5), check(3, true, 5), check(3, false, 5), check(6, false, 5)],
+        [true, false, true, false]
+    );
 }
 
 #[test]

@@ -197,11 +197,8 @@ impl ProducerUpdate {
         let last_epoch = self.updated.producer_epoch;
         if let Some(verification) = self.verification {
             let is_unknown = self.current.batches.last().is_none();
-            let limit = if verification.supports_epoch_bump && is_unknown {
-                0
-            } else {
-                verification.lowest_sequence
-            };
+            let limit =
+                if verification.supports_epoch_bump && is_unknown { 0 } else { verification.lowest_sequence };
             if base_sequence > limit {
                 return Err(Error::rejected(
                     OUT_OF_ORDER_SEQUENCE_NUMBER,

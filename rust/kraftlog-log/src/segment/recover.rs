@@ -1,14 +1,14 @@
 //! Rebuilding a segment from its `.log` alone after an unclean stop (`LogSegment.recover`).
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use super::{AppendedBatch, Segment, SegmentConfig};
+use super::check::{Checked, RecoveryProgress};
+use super::{Segment, SegmentConfig};
 use crate::batch::{next_batch_shallow, BatchHeader, BatchView, Source, LOG_OVERHEAD};
 use crate::compression::Bound;
 use crate::epoch_checkpoint::{EpochCheckpoint, EpochEntry};
 use crate::fs::{FileHandle, FileSystem, RealFileSystem};
-use crate::index::{relative_offset, OffsetPosition};
+use crate::index::OffsetPosition;
 use crate::producer_state::{EndMarker, Origin, ProducerState};
 use crate::record::RecordIter;
 use crate::segment::AbortedTransaction;
@@ -86,8 +86,7 @@ pub(crate) fn note_producer(
         let mut update = producers.prepare(header.producer_id(), Origin::Replication);
         if header.is_control() {
             if let Some(marker) = marker()? {
-                completed =
-                    update.append_marker(header.producer_epoch(), header.base_offset(), marker, 0)?;
+                completed = update.append_marker(header.producer_epoch(), header.base_offset(), marker, 0)?;
                 producers.apply(&update);
             }
         } else {
@@ -130,66 +129,21 @@ impl Segment {
     /// be read, a transaction that contradicts the state), an [`Error::Corrupt`] naming the batch; the file is as it
     /// was, its indexes are empty.
     pub fn recover(&self, producers: &mut ProducerState, epochs: &mut EpochCheckpoint) -> Result<u64> {
-        let size = self.size_bytes();
-        let mut state = self.state();
-        state.offset_index.file().reset()?;
-        state.time_index.file().reset()?;
-        state.transactions.reset()?;
-        state.max_timestamp = Some(TimestampOffset { timestamp: -1, offset: self.base_offset });
-        state.first_timestamp = None;
-        let mut reader = BatchReader::new(self.log.get()?, 0, size);
-        let mut valid = 0;
-        let mut last_indexed = 0;
-        loop {
-            let batch = match reader.next_batch() {
-                Ok(Some(batch)) if batch.validate_crc().is_ok() => batch,
-                Ok(_) | Err(Error::Corrupt { .. }) => break,
-                Err(error) => return Err(error),
-            };
-            let fail = |error: Error| {
-                Error::corrupt(valid, batch.base_offset(), reason(error))
-                    .located(self.path().display().to_string(), 0)
-            };
-            relative_offset(self.base_offset, batch.last_offset()).map_err(fail)?;
-            let appended = AppendedBatch::of(&batch);
-            state.bytes_since_index_entry = valid - last_indexed;
-            let indexed_before = state.offset_index.count()?;
-            state.note(self.config.index_interval_bytes, valid, &appended).map_err(fail)?;
-            if state.offset_index.count()? > indexed_before {
-                last_indexed = valid;
-            }
-            let epoch = batch.partition_leader_epoch();
-            if epoch >= 0 && epochs.latest().is_none_or(|latest| epoch > latest.epoch) {
-                epochs.assign(epoch, batch.base_offset());
-            }
-            let noted = note_producer(producers, &batch, || end_marker(&batch));
-            if let Err(Error::Corrupt { .. }) = noted {
-                // Kafka counts the batch as read before it looks at the marker, and cuts after it.
-                valid += appended.size_bytes as u64;
-                break;
-            }
-            if let Some(aborted) = noted.map_err(fail)? {
-                state.transactions.append(aborted)?;
-            }
-            valid += appended.size_bytes as u64;
+        let mut facts = Vec::new();
+        let checked = self.check(&RecoveryProgress::new(), &mut |fact| {
+            facts.push(fact);
+            Ok(())
+        })?;
+        let Checked::Valid { end_position, next_offset, .. } = checked else {
+            return Err(Error::corrupt(0, self.base_offset, "an offset does not fit the segment's indexes")
+                .located(self.path().display().to_string(), 0));
+        };
+        let mut aborted = Vec::new();
+        for fact in &facts {
+            aborted.extend(self.apply(fact, producers, epochs)?);
         }
-        if valid < size {
-            self.log.truncate(valid)?;
-            // What is cut must not come back behind records that a later segment holds by then.
-            self.log.sync()?;
-            self.size_bytes.store(valid, Ordering::Release);
-        }
-        state.bytes_since_index_entry = 0;
-        drop(state);
-        self.finish()?;
-        Ok(size - valid)
-    }
-}
-
-fn reason(error: Error) -> String {
-    match error {
-        Error::Corrupt { reason, .. } | Error::Rejected { reason, .. } | Error::Invalid(reason) => reason,
-        other => other.to_string(),
+        producers.set_end_offset(next_offset);
+        self.finish_recovery(end_position, &aborted)
     }
 }
 
@@ -220,7 +174,12 @@ pub fn recover_file(path: &Path, index_interval_bytes: u64) -> Result<SegmentRec
         .parse()
         .map_err(|_| Error::Invalid(format!("{}: the name is not a base offset", path.display())))?;
     let directory = path.parent().unwrap_or(Path::new("."));
-    let config = SegmentConfig { index_interval_bytes, segment_index_bytes: 10 << 20, roll_jitter_ms: 0 };
+    let config = SegmentConfig {
+        index_interval_bytes,
+        segment_index_bytes: 10 << 20,
+        roll_jitter_ms: 0,
+        preallocate_bytes: 0,
+    };
     let (segment, _) = Segment::open(&fs, directory, base_offset, config, 0)?;
     let mut producers = ProducerState::open(Arc::clone(&fs), directory, i64::MAX)?;
     let mut epochs = EpochCheckpoint::detached(Arc::clone(&fs), directory);

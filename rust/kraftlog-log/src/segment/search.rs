@@ -102,7 +102,7 @@ impl Segment {
     }
 
     /// The first offset of a batch. Of a compressed set of the formats before v2 only its messages tell.
-    pub(super) fn first_offset(&self, batch: &FoundBatch) -> Result<i64> {
+    pub(crate) fn first_offset(&self, batch: &FoundBatch) -> Result<i64> {
         let header = batch.header();
         if header.record_count() >= 0 || header.magic() >= MAGIC {
             return Ok(header.base_offset());
