@@ -341,8 +341,13 @@ class LogConfig:
         file_delete_delay_ms: int = 60000,
         preallocate: bool = False,
         producer_id_expiration_ms: int = 86400000,
+        segment_jitter_seed: int = 0,
     ) -> LogConfig:
-        """Raises ValueError for a name that is unknown or a size that makes no sense. ``preallocate`` has no effect."""
+        """Raises ValueError for a name that is unknown or a size that makes no sense.
+
+        The jitter of a segment follows from ``segment_jitter_seed``, the directory and its base offset. With
+        ``preallocate`` a new segment's file gets ``segment_bytes`` at once and is cut when the segment is closed.
+        """
 
 @final
 class AppendInfo:
@@ -587,6 +592,8 @@ class Log:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         clean_shutdown: bool = False,
+        recovery_threads: int = 1,
+        progress: RecoveryProgress | None = None,
     ) -> Log:
         """Open a partition directory, creating it when absent.
 
@@ -598,6 +605,8 @@ class Log:
             log_start_offset: From ``log-start-offset-checkpoint``.
             clean_shutdown: ``.kafka_cleanshutdown`` was there. Without it the segments from the recovery point on are
                 checked batch by batch, and the log ends before the first damaged one.
+            recovery_threads: How many segments are checked at once.
+            progress: Told how far the check is; may be read from another thread meanwhile.
 
         Raises:
             CorruptRecordError: Damage that cannot be cut off: offsets that do not rise or overflow, unreadable markers.
@@ -658,10 +667,22 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         origin: Literal["client", "coordinator", "raft"] = "client",
+        transaction_version: int = 0,
+        verification: tuple[int, bool] | None = None,
     ) -> AppendInfo:
         """Append batches; they get the next offsets, the epoch and, with LogAppendTime, the time.
 
         ``records`` is not changed. Clients send exactly one batch and no control records; the others may send several.
+
+        Args:
+            records: The batches.
+            leader_epoch: Written into them.
+            now_ms: Wall clock.
+            origin: Who appends, which decides how much is checked.
+            transaction_version: Of the coordinator that writes a marker: from 2 on its epoch has to be above that of
+                the transaction's records (KIP-1228).
+            verification: (lowest sequence seen, producer gets a new epoch with each transaction) of the transaction
+                that these records begin, as its verification told (KIP-890).
 
         Raises:
             KafkaError: 2, 10, 18, 32, 45, 47, 48, 52, 76 or 87, as the producer is to be told. Nothing was appended.
@@ -712,11 +733,31 @@ class Log:
     def assign_epoch_start(self, epoch: int, offset: int) -> None:
         """Note durably that ``epoch`` begins at ``offset``."""
 
-    def truncate_to(self, offset: int, *, now_ms: int | None = None) -> bool:
-        """Drop all records at and after ``offset``; False when there were none."""
+    def truncate_to(
+        self,
+        offset: int,
+        *,
+        now_ms: int | None = None,
+        keep_recovery_point: Callable[[int], object] | None = None,
+    ) -> bool:
+        """Drop all records at and after ``offset``, durably; False when there were none.
 
-    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int | None = None) -> None:
-        """Drop everything and begin anew at ``offset``."""
+        Args:
+            offset: A batch that holds it in its middle goes as a whole.
+            now_ms: Wall clock; now when absent.
+            keep_recovery_point: Called with the recovery point before anything is cut, to write it to
+                ``recovery-point-offset-checkpoint``: a crash must not leave a checkpoint that vouches for offsets
+                that are written anew. What it raises comes out, and nothing is cut. It must not flush or truncate.
+        """
+
+    def truncate_fully_and_start_at(
+        self,
+        offset: int,
+        *,
+        now_ms: int | None = None,
+        keep_recovery_point: Callable[[int], object] | None = None,
+    ) -> None:
+        """Drop everything and begin anew at ``offset``, durably; ``keep_recovery_point`` as in ``truncate_to``."""
 
     def advance_log_start_offset(self, offset: int) -> bool:
         """Let the log start at ``offset`` (DeleteRecords); False when it starts there or later already.
@@ -836,6 +877,27 @@ class SegmentRecovery:
 
     @property
     def producer_count(self) -> int: ...
+
+@final
+class RecoveryProgress:
+    """How far the recovery of a log is; see :meth:`Log.open`. Any thread may read it."""
+
+    def __new__(cls) -> RecoveryProgress: ...
+    @property
+    def segments_total(self) -> int:
+        """Segments to be checked, as far as that is known."""
+
+    @property
+    def segments_done(self) -> int:
+        """Segments checked."""
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of the segments to be checked."""
+
+    @property
+    def bytes_done(self) -> int:
+        """Bytes checked."""
 
 def recover_segment(path: str | PathLike[str], *, index_interval_bytes: int = 4096) -> SegmentRecovery:
     """Recover one ``.log`` as if the partition held nothing else: cut it before damage, rewrite its indexes.

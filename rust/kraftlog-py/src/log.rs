@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use kraftlog_log::fs::RealFileSystem;
 use kraftlog_log::log as engine;
-use kraftlog_log::producer_state::{Origin, ProducerEntry};
+use kraftlog_log::producer_state::{Origin, ProducerEntry, Verification};
 use kraftlog_log::segment::FoundTimestamp;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -21,6 +21,7 @@ mod recovery;
 mod slice;
 
 use config::LogConfig;
+use recovery::RecoveryProgress;
 pub(crate) use slice::FileSlice;
 
 type Result<T> = std::result::Result<T, PyLogError>;
@@ -133,6 +134,30 @@ fn parse_origin(origin: &str) -> PyResult<Origin> {
     }
 }
 
+type Keep<'a> = &'a mut dyn FnMut(i64) -> kraftlog_log::Result<()>;
+
+/// Run a truncation that tells a callable the recovery point to keep; what the callable raises comes out unchanged.
+fn with_keeper<T: Send>(
+    py: Python<'_>,
+    keeper: Option<Py<PyAny>>,
+    truncate: impl FnOnce(Keep<'_>) -> kraftlog_log::Result<T> + Send,
+) -> PyResult<T> {
+    let mut raised = None;
+    let result = py.detach(|| {
+        truncate(&mut |offset| {
+            let Some(keeper) = &keeper else { return Ok(()) };
+            Python::attach(|py| keeper.call1(py, (offset,))).map(drop).map_err(|error| {
+                raised = Some(error);
+                kraftlog_log::Error::Invalid("the recovery point was not kept".to_owned())
+            })
+        })
+    });
+    match raised {
+        Some(error) => Err(error),
+        None => result.map_err(|error| PyLogError(error).into()),
+    }
+}
+
 /// One partition directory; any thread may call.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 pub(crate) struct Log {
@@ -142,7 +167,8 @@ pub(crate) struct Log {
 #[pymethods]
 impl Log {
     #[classmethod]
-    #[pyo3(signature = (path, *, config, now_ms, recovery_point=0, log_start_offset=0, clean_shutdown=false))]
+    #[pyo3(signature = (path, *, config, now_ms, recovery_point=0, log_start_offset=0, clean_shutdown=false,
+        recovery_threads=1, progress=None))]
     #[allow(clippy::too_many_arguments)]
     fn open(
         _cls: &Bound<'_, PyType>,
@@ -153,10 +179,17 @@ impl Log {
         recovery_point: i64,
         log_start_offset: i64,
         clean_shutdown: bool,
+        recovery_threads: usize,
+        progress: Option<&RecoveryProgress>,
     ) -> Result<Self> {
         let options = engine::OpenOptions { recovery_point, log_start_offset, clean_shutdown, now_ms };
         let config = config.0.clone();
-        let log = py.detach(|| engine::Log::open(Arc::new(RealFileSystem), &path, config, options))?;
+        let mut recovery = engine::Recovery { threads: recovery_threads, ..engine::Recovery::default() };
+        if let Some(progress) = progress {
+            recovery.progress = Arc::clone(&progress.0);
+        }
+        let log = py
+            .detach(|| engine::Log::open_with(Arc::new(RealFileSystem), &path, config, options, &recovery))?;
         Ok(Self { log })
     }
 
@@ -220,7 +253,8 @@ impl Log {
         Ok(py.detach(|| self.log.write_partition_metadata(topic_id))?)
     }
 
-    #[pyo3(signature = (records, *, leader_epoch, now_ms, origin="client"))]
+    #[pyo3(signature = (records, *, leader_epoch, now_ms, origin="client", transaction_version=0, verification=None))]
+    #[allow(clippy::too_many_arguments)]
     fn append_as_leader(
         &self,
         py: Python<'_>,
@@ -228,11 +262,19 @@ impl Log {
         leader_epoch: i32,
         now_ms: i64,
         origin: &str,
+        transaction_version: i16,
+        verification: Option<(i32, bool)>,
     ) -> PyResult<AppendInfo> {
-        let origin = parse_origin(origin)?;
-        let info = py
-            .detach(|| self.log.append_as_leader(records.as_slice(), leader_epoch, now_ms, origin))
-            .map_err(PyLogError)?;
+        let options = engine::AppendOptions {
+            transaction_version,
+            verification: verification.map(|(lowest_sequence, supports_epoch_bump)| Verification {
+                lowest_sequence,
+                supports_epoch_bump,
+            }),
+            ..engine::AppendOptions::new(leader_epoch, now_ms, parse_origin(origin)?)
+        };
+        let info =
+            py.detach(|| self.log.append_as_leader_with(records.as_slice(), options)).map_err(PyLogError)?;
         Ok(info.into())
     }
 
@@ -292,16 +334,30 @@ impl Log {
         Ok(py.detach(|| self.log.assign_epoch_start(epoch, offset))?)
     }
 
-    #[pyo3(signature = (offset, *, now_ms=None))]
-    fn truncate_to(&self, py: Python<'_>, offset: i64, now_ms: Option<i64>) -> Result<bool> {
+    #[pyo3(signature = (offset, *, now_ms=None, keep_recovery_point=None))]
+    fn truncate_to(
+        &self,
+        py: Python<'_>,
+        offset: i64,
+        now_ms: Option<i64>,
+        keep_recovery_point: Option<Py<PyAny>>,
+    ) -> PyResult<bool> {
         let now_ms = clock_ms(now_ms);
-        Ok(py.detach(|| self.log.truncate_to(offset, now_ms))?)
+        with_keeper(py, keep_recovery_point, |keep| self.log.truncate_to_with(offset, now_ms, keep))
     }
 
-    #[pyo3(signature = (offset, *, now_ms=None))]
-    fn truncate_fully_and_start_at(&self, py: Python<'_>, offset: i64, now_ms: Option<i64>) -> Result<()> {
+    #[pyo3(signature = (offset, *, now_ms=None, keep_recovery_point=None))]
+    fn truncate_fully_and_start_at(
+        &self,
+        py: Python<'_>,
+        offset: i64,
+        now_ms: Option<i64>,
+        keep_recovery_point: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
         let now_ms = clock_ms(now_ms);
-        Ok(py.detach(|| self.log.truncate_fully_and_start_at(offset, now_ms))?)
+        with_keeper(py, keep_recovery_point, |keep| {
+            self.log.truncate_fully_and_start_at_with(offset, now_ms, keep)
+        })
     }
 
     fn advance_log_start_offset(&self, py: Python<'_>, offset: i64) -> Result<bool> {

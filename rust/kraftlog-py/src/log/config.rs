@@ -17,7 +17,7 @@ impl LogConfig {
         retention_ms=604_800_000, retention_bytes=-1, compression_type="producer", compression_level=None,
         timestamp_type="CreateTime", timestamp_before_max_ms=9_223_372_036_854_775_807, timestamp_after_max_ms=3_600_000,
         cleanup_policy="delete", file_delete_delay_ms=60_000, preallocate=false,
-        producer_id_expiration_ms=86_400_000))]
+        producer_id_expiration_ms=86_400_000, segment_jitter_seed=0))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         segment_bytes: u64,
@@ -37,9 +37,8 @@ impl LogConfig {
         file_delete_delay_ms: i64,
         preallocate: bool,
         producer_id_expiration_ms: i64,
+        segment_jitter_seed: u64,
     ) -> PyResult<Self> {
-        // Files grow as they are written; Kafka's preallocation only helped Windows.
-        let _ = preallocate;
         let bad = |what: &str, value: &str| PyValueError::new_err(format!("{what} {value:?} is unknown"));
         let compression = match compression_type {
             "producer" => None,
@@ -58,6 +57,8 @@ impl LogConfig {
             segment_bytes,
             segment_ms,
             segment_jitter_ms,
+            segment_jitter_seed,
+            preallocate,
             segment_index_bytes,
             index_interval_bytes,
             max_message_bytes,

@@ -1,5 +1,6 @@
 //! Recovery of a single segment file, for tools and tests.
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use kraftlog_log::segment;
 use pyo3::prelude::*;
@@ -8,7 +9,51 @@ use crate::errors::PyLogError;
 
 pub(super) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<SegmentRecovery>()?;
+    m.add_class::<RecoveryProgress>()?;
     m.add_function(wrap_pyfunction!(recover_segment, m)?)
+}
+
+/// How far the recovery of a log is.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+#[derive(Default)]
+pub(crate) struct RecoveryProgress(pub(super) Arc<segment::RecoveryProgress>);
+
+#[pymethods]
+impl RecoveryProgress {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    #[getter]
+    fn segments_total(&self) -> u64 {
+        self.0.segments_total()
+    }
+
+    #[getter]
+    fn segments_done(&self) -> u64 {
+        self.0.segments_done()
+    }
+
+    #[getter]
+    fn bytes_total(&self) -> u64 {
+        self.0.bytes_total()
+    }
+
+    #[getter]
+    fn bytes_done(&self) -> u64 {
+        self.0.bytes_done()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "RecoveryProgress(segments={}/{}, bytes={}/{})",
+            self.segments_done(),
+            self.segments_total(),
+            self.bytes_done(),
+            self.bytes_total()
+        )
+    }
 }
 
 /// What a recovery found and did.
