@@ -393,27 +393,6 @@ fn write_record(
     Ok(())
 }
 
-/// The stored checksum of each message of a batch, and whether the message has it.
-///
-/// # Errors
-/// [`Error::Corrupt`](crate::Error::Corrupt) for a set that cannot be read.
-pub(crate) fn message_checksums(batch: &BatchView<'_>) -> Result<Vec<(u32, bool)>> {
-    let mut scratch = Vec::new();
-    let mut found = Vec::new();
-    let mut read = || -> Result<(), Defect> {
-        let messages = Messages::read(batch.bytes(), Bound::DEFAULT, &mut scratch)?;
-        let mut rest = messages.set;
-        while let Some((message, after)) = Entry::split_first(rest)? {
-            let stored = message.message.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-            found.push((stored, message.validate_crc().is_ok()));
-            rest = after;
-        }
-        Ok(())
-    };
-    read().map_err(|defect| batch.corrupt(defect))?;
-    Ok(found)
-}
-
 /// The records of a batch of these formats, in `scratch`.
 ///
 /// # Errors

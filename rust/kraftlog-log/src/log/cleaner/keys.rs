@@ -65,7 +65,7 @@ fn warm(map: Option<&OffsetMap>, group: &[KeyedRecord]) {
 /// Time of a record with this delta.
 pub(super) fn record_timestamp(batch: &BatchView<'_>, delta: i64) -> i64 {
     match batch.timestamp_type() {
-        TimestampType::CreateTime => batch.base_timestamp().wrapping_add(delta),
+        TimestampType::CreateTime | TimestampType::NoTimestamp => batch.base_timestamp().wrapping_add(delta),
         TimestampType::LogAppendTime => batch.max_timestamp(),
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn rebuild(
         compression::compress(codec, None, plain, out).map_err(|error| batch.corrupt(error.to_string()))?;
     }
     let max_timestamp = match batch.timestamp_type() {
-        TimestampType::CreateTime => kept.max_timestamp,
+        TimestampType::CreateTime | TimestampType::NoTimestamp => kept.max_timestamp,
         TimestampType::LogAppendTime => batch.max_timestamp(),
     };
     let flags = attributes::COMPRESSION_MASK
