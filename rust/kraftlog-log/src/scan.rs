@@ -7,6 +7,7 @@ mod chunks;
 mod dump;
 mod json;
 mod lookup;
+mod mapped;
 mod options;
 mod parallel;
 mod partition;

@@ -152,6 +152,11 @@ impl ColumnsDecoder {
         outcome.map_err(|reason| batch.corrupt(reason))
     }
 
+    /// True when a column is asked for that headers of batches do not tell.
+    pub fn needs_records(&self) -> bool {
+        self.needs_records
+    }
+
     /// Says where in its file the buffer starts that coming batches are in, for the column of positions.
     pub fn set_origin(&mut self, position: u64) {
         self.origin = position;

@@ -1,4 +1,5 @@
 //! A segment file batch by batch, read in chunks of bounded size.
+use super::mapped::{page_size, MappedRange};
 use super::report::Report;
 use crate::batch::{
     next_batch_from, next_batch_shallow, BatchHeader, BatchView, Source, HEADER_SIZE, LENGTH_MIN,
@@ -17,7 +18,9 @@ pub const CHUNK_SIZE: usize = 512 << 10;
 /// Bytes that are read at once where only headers are wanted and batches are small.
 const HEADERS_SIZE: usize = 64 << 10;
 /// Batches of more bytes than this are stepped over by reading no more than their headers.
-const STEP_SIZE_MIN: u64 = 16 << 10;
+const STEP_SIZE_MIN: u64 = 4 << 10;
+/// Bytes that are mapped at once.
+const MAPPED_SIZE: usize = 4 << 20;
 
 /// Where a whole batch lies in the current chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +63,9 @@ pub struct Chunks {
     read_ahead: usize,
     /// Bytes to read at least when a header is wanted.
     peek_ahead: usize,
+    /// Map the file instead of reading it.
+    is_mapped: bool,
+    mapped: Option<Arc<MappedRange>>,
     report: Arc<Report>,
 }
 
@@ -90,6 +96,8 @@ impl Chunks {
             index: 0,
             read_ahead: CHUNK_SIZE,
             peek_ahead: CHUNK_SIZE,
+            is_mapped: false,
+            mapped: None,
             report,
         })
     }
@@ -117,6 +125,28 @@ impl Chunks {
     /// Which file of its file system it is, whatever its name is by now.
     pub(super) fn file_id(&self) -> u64 {
         self.file_id
+    }
+
+    /// From here on the file is mapped, where it is still that one, instead of read. Nobody may write to it, but it may
+    /// become shorter.
+    pub(super) fn map(&mut self) {
+        self.is_mapped = true;
+    }
+
+    /// Only headers are wanted, so that little is read where batches are large.
+    pub(super) fn expect_headers(&mut self) {
+        self.peek_ahead = HEADERS_SIZE;
+        self.read_ahead = 0;
+    }
+
+    /// # Errors
+    /// [`Error::Corrupt`] when bytes of the chunk were looked at that the file does not have any more.
+    pub(super) fn check_mapped(&self) -> Result<()> {
+        if !self.mapped.as_ref().is_some_and(|mapped| mapped.has_faulted()) {
+            return Ok(());
+        }
+        let reason = "the file became shorter while it was mapped";
+        Err(Error::corrupt(self.position(), -1, reason).located(self.path.display().to_string(), 0))
     }
 
     /// Looks at no byte from `position` on.
@@ -199,6 +229,14 @@ impl Chunks {
             .ok_or_else(|| Error::corrupt(found.index as u64, -1, "not a whole batch"))
     }
 
+    /// [`view`](Self::view) of the current chunk, with the file and position in the error.
+    pub(super) fn current(&self, found: FoundBatch) -> Result<BatchView<'_>> {
+        Self::view(&self.buffer, found).map_err(|error| match self.check_mapped() {
+            Ok(()) => self.locate(error),
+            Err(shrunk) => shrunk,
+        })
+    }
+
     /// The same error with file and position in it.
     pub fn locate(&self, error: Error) -> Error {
         error.located(self.path.display().to_string(), self.start)
@@ -237,21 +275,40 @@ impl Chunks {
         self.read_ahead = (self.read_ahead * 2).clamp(HEADERS_SIZE, CHUNK_SIZE);
         self.peek_ahead = self.read_ahead;
         self.read(position, size)?;
-        let grew = self.buffer.len() > have;
+        let grew = self.buffer.len() - self.index > have;
         if !grew {
             // The file shrank since it was opened.
-            self.end = position + self.buffer.len() as u64;
+            self.end = self.start + self.buffer.len() as u64;
         }
         Ok(grew)
     }
 
     /// Makes up to `size` bytes from `position` on the chunk.
     fn read(&mut self, position: u64, size: usize) -> Result<()> {
+        if self.is_mapped {
+            return self.read_mapped(position, size);
+        }
         self.buffer =
             read_at(&self.file, position, size).map_err(|source| Error::io("read", &self.path, source))?;
         self.report.add_bytes_read(self.buffer.len() as u64);
         self.start = position;
         self.index = 0;
+        Ok(())
+    }
+
+    fn read_mapped(&mut self, position: u64, size: usize) -> Result<()> {
+        let before = position % page_size();
+        let start = position - before;
+        let left = self.end.saturating_sub(start);
+        let size = ((size + before as usize).max(MAPPED_SIZE) as u64).min(left) as usize;
+        let mapped = MappedRange::open(&self.file, start, size)
+            .map_err(|source| Error::io("map", &self.path, source))?;
+        let mapped = Arc::new(mapped);
+        self.buffer = mapped.buffer();
+        self.mapped = Some(mapped);
+        self.report.add_bytes_read(size as u64);
+        self.start = start;
+        self.index = before as usize;
         Ok(())
     }
 }

@@ -85,6 +85,8 @@ pub struct PartitionScan {
     open: Option<Open>,
     unfinished: Option<Unfinished>,
     failure: Option<Error>,
+    /// How many rows of the decoder are good, when the last are not.
+    good_rows: Option<usize>,
     /// The offset after the last batch that was looked at; none before the first.
     next_offset: Option<i64>,
 }
@@ -119,6 +121,7 @@ impl PartitionScan {
             open: None,
             unfinished: None,
             failure: None,
+            good_rows: None,
             next_offset: None,
         }
     }
@@ -134,22 +137,23 @@ impl PartitionScan {
         }
         match self.fill() {
             Ok(()) if self.decoder.rows() == 0 => Ok(None),
-            Ok(()) => self.finish(),
+            Ok(()) => {
+                let rows = self.decoder.finish()?;
+                self.pass.report.add_rows(rows.num_rows());
+                Ok(Some(rows))
+            }
             Err(error) => {
                 self.stop();
-                if self.decoder.rows() == 0 {
+                let good_rows = self.good_rows.take().unwrap_or_else(|| self.decoder.rows());
+                if good_rows == 0 {
                     return Err(error);
                 }
                 self.failure = Some(error);
-                self.finish()
+                let rows = self.decoder.finish()?.slice(0, good_rows);
+                self.pass.report.add_rows(rows.num_rows());
+                Ok(Some(rows))
             }
         }
-    }
-
-    fn finish(&mut self) -> Result<Option<RecordBatch>> {
-        let rows = self.decoder.finish()?;
-        self.pass.report.add_rows(rows.num_rows());
-        Ok(Some(rows))
     }
 
     fn stop(&mut self) {
@@ -203,7 +207,7 @@ impl PartitionScan {
         let Some(open) = &mut self.open else { return Ok(Progress::Done) };
         match open.chunks.next_batch() {
             Ok(Some(found)) => {
-                let base_offset = Chunks::view(open.chunks.buffer(), found)?.base_offset();
+                let base_offset = open.chunks.current(found)?.base_offset();
                 if base_offset >= self.decoder.options().end_offset {
                     self.stop();
                     return Ok(Progress::Done);
@@ -215,7 +219,10 @@ impl PartitionScan {
                 self.stop();
                 Ok(Progress::Done)
             }
-            Err(error) => self.skip_damage(error, None).map(|()| Progress::Done),
+            Err(error) => {
+                open.chunks.check_mapped()?;
+                self.skip_damage(error, None).map(|()| Progress::Done)
+            }
         }
     }
 
@@ -238,10 +245,13 @@ impl PartitionScan {
     fn decode(&mut self, found: FoundBatch, mut cursor: BatchCursor) -> Result<Progress> {
         let Some(open) = &mut self.open else { return Ok(Progress::Done) };
         let chunks = &open.chunks;
-        let batch = Chunks::view(chunks.buffer(), found)?;
+        let batch = chunks.current(found)?;
         let (next_offset, size) = (batch.next_offset(), batch.bytes().len() as u64);
         self.decoder.set_origin(found.position.saturating_sub(found.index as u64));
-        match self.decoder.decode(&batch, chunks.buffer(), &mut cursor) {
+        let good_rows = self.decoder.rows();
+        let outcome = self.decoder.decode(&batch, chunks.buffer(), &mut cursor);
+        chunks.check_mapped().inspect_err(|_| self.good_rows = Some(good_rows))?;
+        match outcome {
             Ok(Progress::Done) => {
                 self.pass.report.add_batches(1, 0);
                 self.passed(next_offset);
@@ -293,6 +303,13 @@ impl PartitionScan {
             Err(error) => return Err(error),
         };
         report.add_segment();
+        let mut chunks = chunks;
+        if self.pass.options.trust_headers && !self.decoder.needs_records() {
+            chunks.expect_headers();
+        }
+        if self.pass.options.memory_map && !piece.is_last {
+            chunks.map();
+        }
         let resume_offset = match self.next_offset {
             Some(next_offset) if piece.segment.base_offset < next_offset => next_offset,
             _ => i64::MIN,
