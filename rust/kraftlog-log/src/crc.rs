@@ -41,15 +41,20 @@ pub fn crc32(data: &[u8]) -> u32 {
 
 #[inline]
 fn has_fast_path() -> bool {
-    #[cfg(target_arch = "x86_64")]
+    // Miri knows no instructions that the processor may or may not have.
+    #[cfg(miri)]
+    {
+        false
+    }
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         std::arch::is_x86_feature_detected!("pclmulqdq") && std::arch::is_x86_feature_detected!("sse4.1")
     }
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
     {
         std::arch::is_aarch64_feature_detected!("aes")
     }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(not(any(miri, target_arch = "x86_64", target_arch = "aarch64")))]
     {
         false
     }

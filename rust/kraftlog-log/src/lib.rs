@@ -1,6 +1,8 @@
 //! Kafka's on-disk log format in pure Rust: record batches, compression, segments, indexes,
 //! recovery and Arrow columns. No Python in it; files behind the [`fs::FileSystem`] trait.
 
+#![deny(unsafe_code)]
+
 mod error;
 pub use error::{Error, Result};
 
@@ -17,6 +19,7 @@ pub mod lock;
 pub mod log;
 pub mod partition_metadata;
 pub mod producer_state;
+mod raw;
 pub mod record;
 pub mod scan;
 pub mod segment;

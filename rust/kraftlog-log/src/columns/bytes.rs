@@ -1,59 +1,23 @@
 //! Columns of keys and values: copied with offsets, or views into the bytes they came from.
-//!
-//! The `_unchecked` functions are the inner loop's; they read and write a little more than they need
-//! instead of branching on the size, and say how much room that takes.
-#![allow(unsafe_code)]
 
 use super::memory::Column;
 use super::options::BinaryType;
-use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray, LargeBinaryArray};
+use crate::raw::{self, Span, Views};
+use arrow_array::{ArrayRef, BinaryArray, LargeBinaryArray};
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use std::sync::Arc;
 
-/// Bytes that must be readable behind a value for the `_unchecked` functions.
-pub(super) const SLACK: usize = 32;
-/// From here on the C library's copy is faster than a loop of wide moves.
-const LIBRARY_COPY_MIN: usize = 384;
-/// Longest bytes that a view holds itself.
-const INLINE_MAX: usize = 12;
-
 /// What the decode loop needs of a column of bytes.
 pub(super) trait ByteColumn: Default {
-    /// The loop's own copy of where the next row goes, which stays in registers.
-    type Writer: Copy;
-
-    /// Makes room for the fixed-size part of `rows` more rows.
-    fn reserve(&mut self, rows: usize);
-    /// A writer behind the last row.
-    fn writer(&mut self) -> Self::Writer;
-    /// Takes over the first `rows` rows that were written.
-    ///
-    /// # Safety
-    /// They were written, in order, through this writer, which came from this column and was its only user.
-    unsafe fn accept(&mut self, writer: Self::Writer, rows: usize);
-    /// Writes row number `row` behind where the writer began: `len` bytes from `source`, which lies
-    /// `offset` bytes into the current view source.
-    ///
-    /// # Safety
-    /// As for [`accept`](Self::accept); `len + SLACK` bytes are readable at `source`, the first `len` lie
-    /// in the current view source, and room for the row was reserved.
-    unsafe fn write(
-        &mut self,
-        writer: &mut Self::Writer,
-        row: usize,
-        source: *const u8,
-        offset: usize,
-        len: usize,
-    );
-    /// Writes a null.
-    ///
-    /// # Safety
-    /// As for [`accept`](Self::accept), and room for the row was reserved.
-    unsafe fn write_null(&mut self, writer: &mut Self::Writer, row: usize);
+    /// Appends a row for each span; bit n of `nulls` says that row n is null, its span is empty then. False, and
+    /// nothing done, when they do not fit.
+    #[must_use]
+    fn extend(&mut self, spans: &[Span<'_>], nulls: u64) -> bool;
     /// Appends a null.
     fn push_null(&mut self);
-    /// Appends bytes that lie `offset` bytes into the current view source; false if they do not fit.
-    fn push_at(&mut self, bytes: &[u8], offset: usize) -> bool;
+    /// Appends bytes that lie in the current view source; false if they do not fit.
+    #[must_use]
+    fn push(&mut self, bytes: &[u8]) -> bool;
     /// Says about how many rows and bytes will come.
     fn expect(&mut self, rows: usize, bytes: usize);
     /// Names the buffer that coming rows lie in.
@@ -62,6 +26,15 @@ pub(super) trait ByteColumn: Default {
     fn truncate(&mut self, rows: usize);
     /// The rows so far as an array; the column is empty afterwards.
     fn take(&mut self, binary_type: BinaryType) -> ArrayRef;
+}
+
+/// Notes the rows from `first` on whose bit is set.
+#[inline]
+pub(super) fn note_nulls(null_rows: &mut Vec<u32>, first: usize, mut nulls: u64) {
+    while nulls != 0 {
+        null_rows.push(first as u32 + nulls.trailing_zeros());
+        nulls &= nulls - 1;
+    }
 }
 
 pub(super) fn null_buffer(rows: usize, null_rows: &mut Vec<u32>) -> Option<NullBuffer> {
@@ -99,18 +72,18 @@ impl CopyColumn {
 
     /// Appends bytes or a null; false when 32-bit offsets do not reach.
     #[must_use]
-    pub(super) fn push(&mut self, bytes: Option<&[u8]>) -> bool {
+    #[inline]
+    pub(super) fn push_nullable(&mut self, bytes: Option<&[u8]>) -> bool {
         match bytes {
-            Some(bytes) if self.data.len() + bytes.len() > i32::MAX as usize => return false,
-            Some(bytes) => {
-                self.data.extend_from_slice(bytes);
-                self.push_end();
+            Some(bytes) => self.push(bytes),
+            None => {
+                self.push_null();
+                true
             }
-            None => self.push_null(),
         }
-        true
     }
 
+    #[inline]
     fn push_end(&mut self) {
         if self.offsets.len() == 0 {
             self.offsets.push(0);
@@ -126,107 +99,33 @@ impl CopyColumn {
             self.offsets.push(0);
         }
         let offsets = ScalarBuffer::new(self.offsets.take(), 0, rows + 1);
-        // SAFETY: the first offset is 0 and each one is the length of `data` at a later time.
-        let offsets = unsafe { OffsetBuffer::new_unchecked(offsets) };
+        // Each offset is the length of `data` at a later time, so they are sorted.
+        let offsets = raw::sorted_offsets(offsets).unwrap_or_else(|| OffsetBuffer::new_zeroed(rows));
         (offsets, self.data.take(), nulls)
     }
 }
 
-/// Where the bytes and offsets of a [`CopyColumn`] go.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CopyWriter {
-    data: *mut u8,
-    /// Bytes that there is room for at `data`.
-    capacity: usize,
-    /// Bytes that are there.
-    size: usize,
-    /// Of row 0.
-    offsets: *mut i32,
-}
-
-impl CopyColumn {
-    /// Makes room for `more` bytes.
-    ///
-    /// # Safety
-    /// As for [`ByteColumn::accept`].
-    #[cold]
-    #[inline(never)]
-    unsafe fn grow(&mut self, writer: &mut CopyWriter, more: usize) {
-        // SAFETY: these bytes were written (the caller).
-        unsafe { self.data.advance(writer.size - self.data.len()) };
-        self.data.reserve(more);
-        writer.data = self.data.start();
-        writer.capacity = self.data.capacity();
-    }
-}
-
 impl ByteColumn for CopyColumn {
-    type Writer = CopyWriter;
-
-    fn reserve(&mut self, rows: usize) {
+    #[inline(always)]
+    fn extend(&mut self, spans: &[Span<'_>], nulls: u64) -> bool {
+        let (base, size) = (self.data.len(), raw::total_size(spans));
+        if base + size > i32::MAX as usize {
+            return false;
+        }
+        if nulls != 0 {
+            let rows = self.len();
+            note_nulls(&mut self.null_rows, rows, nulls);
+        }
         if self.offsets.len() == 0 {
             self.offsets.push(0);
         }
-        self.offsets.reserve(rows);
-    }
-
-    fn writer(&mut self) -> CopyWriter {
-        CopyWriter {
-            data: self.data.start(),
-            capacity: self.data.capacity(),
-            size: self.data.len(),
-            offsets: self.offsets.spare(),
+        let ends = self.offsets.spare_mut(spans.len());
+        if !raw::copy_spans(spans, base as i32, self.data.spare_mut(size + raw::SLACK), ends) {
+            return false;
         }
-    }
-
-    unsafe fn accept(&mut self, writer: CopyWriter, rows: usize) {
-        // SAFETY: the writer wrote them (the caller).
-        unsafe {
-            self.data.advance(writer.size - self.data.len());
-            self.offsets.advance(rows);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn write(
-        &mut self,
-        writer: &mut CopyWriter,
-        row: usize,
-        source: *const u8,
-        _offset: usize,
-        len: usize,
-    ) {
-        if writer.capacity - writer.size < len + SLACK {
-            // SAFETY: the caller.
-            unsafe { self.grow(writer, len + SLACK) };
-        }
-        // SAFETY: `len + SLACK` bytes are readable at `source` (the caller) and writable at `target` (just
-        // seen to); the loop touches less than that. Room for an offset is reserved (the caller).
-        unsafe {
-            let target = writer.data.add(writer.size);
-            if len < LIBRARY_COPY_MIN {
-                let mut copied = 0;
-                loop {
-                    let bytes = source.add(copied).cast::<[u8; SLACK]>().read_unaligned();
-                    target.add(copied).cast::<[u8; SLACK]>().write_unaligned(bytes);
-                    copied += SLACK;
-                    if copied >= len {
-                        break;
-                    }
-                }
-            } else {
-                source.copy_to_nonoverlapping(target, len);
-            }
-            writer.size += len;
-            writer.offsets.add(row).write(writer.size as i32);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn write_null(&mut self, writer: &mut CopyWriter, row: usize) {
-        self.null_rows.push((self.len() + row) as u32);
-        // SAFETY: room is reserved (the caller).
-        unsafe { writer.offsets.add(row).write(writer.size as i32) };
+        self.data.advance(size);
+        self.offsets.advance(spans.len());
+        true
     }
 
     #[inline]
@@ -235,13 +134,19 @@ impl ByteColumn for CopyColumn {
         self.push_end();
     }
 
-    fn push_at(&mut self, bytes: &[u8], _offset: usize) -> bool {
-        self.push(Some(bytes))
+    #[inline]
+    fn push(&mut self, bytes: &[u8]) -> bool {
+        if self.data.len() + bytes.len() > i32::MAX as usize {
+            return false;
+        }
+        self.data.extend_from_slice(bytes);
+        self.push_end();
+        true
     }
 
     fn expect(&mut self, rows: usize, bytes: usize) {
         self.offsets.expect(rows + 1);
-        self.data.expect(bytes);
+        self.data.expect(bytes + raw::SLACK);
     }
 
     fn set_source(&mut self, _source: &Buffer) {}
@@ -256,9 +161,7 @@ impl ByteColumn for CopyColumn {
         let (offsets, data, nulls) = self.take_parts();
         if binary_type == BinaryType::LargeBinary {
             let wide: Vec<i64> = offsets.iter().map(|&offset| i64::from(offset)).collect();
-            // SAFETY: as the narrow offsets, which are sorted and start with 0.
-            let wide = unsafe { OffsetBuffer::new_unchecked(ScalarBuffer::from(wide)) };
-            return Arc::new(LargeBinaryArray::new(wide, data, nulls));
+            return Arc::new(LargeBinaryArray::new(OffsetBuffer::new(wide.into()), data, nulls));
         }
         Arc::new(BinaryArray::new(offsets, data, nulls))
     }
@@ -267,102 +170,27 @@ impl ByteColumn for CopyColumn {
 /// Views of 16 bytes: short bytes inside, others as position in one of the buffers.
 #[derive(Debug, Default)]
 pub(super) struct ViewColumn {
-    views: Column<u128>,
-    buffers: Vec<Buffer>,
+    views: Views,
     null_rows: Vec<u32>,
 }
 
-impl ViewColumn {
-    fn buffer_index(&self) -> usize {
-        self.buffers.len().saturating_sub(1)
-    }
-}
-
-/// Where views go.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ViewWriter {
-    /// Of row 0.
-    views: *mut u128,
-    buffer_index: u64,
-}
-
-/// Which bits of the first four and of the next eight bytes belong to bytes of this length.
-const INLINE_MASKS: [(u32, u64); INLINE_MAX + 1] = {
-    let mut masks = [(u32::MAX, u64::MAX); INLINE_MAX + 1];
-    let mut len = 0;
-    while len < INLINE_MAX {
-        let all = (1u128 << (8 * len)) - 1;
-        masks[len] = (all as u32, (all >> 32) as u64);
-        len += 1;
-    }
-    masks
-};
-
-/// The view of `len` bytes that begin with these four and eight, and lie at `offset` of a buffer.
-#[inline(always)]
-fn view(first: u32, second: u64, buffer_index: u64, offset: usize, len: usize) -> u128 {
-    let (low, high) = match INLINE_MASKS.get(len) {
-        Some(&(first_mask, second_mask)) => (first & first_mask, second & second_mask),
-        None => (first, (offset as u64) << 32 | buffer_index),
-    };
-    u128::from(high) << 64 | u128::from(u64::from(low) << 32 | len as u64)
-}
-
 impl ByteColumn for ViewColumn {
-    type Writer = ViewWriter;
-
-    fn reserve(&mut self, rows: usize) {
-        self.views.reserve(rows);
-    }
-
-    fn writer(&mut self) -> ViewWriter {
-        ViewWriter { views: self.views.spare(), buffer_index: self.buffer_index() as u64 }
-    }
-
-    unsafe fn accept(&mut self, _writer: ViewWriter, rows: usize) {
-        // SAFETY: the writer wrote them (the caller).
-        unsafe { self.views.advance(rows) };
-    }
-
     #[inline(always)]
-    unsafe fn write(
-        &mut self,
-        writer: &mut ViewWriter,
-        row: usize,
-        source: *const u8,
-        offset: usize,
-        len: usize,
-    ) {
-        // SAFETY: 12 bytes are readable at `source`, as SLACK is more; room for the row is reserved.
-        unsafe {
-            let first = u32::from_le(source.cast::<u32>().read_unaligned());
-            let second = u64::from_le(source.add(4).cast::<u64>().read_unaligned());
-            writer.views.add(row).write(view(first, second, writer.buffer_index, offset, len));
+    fn extend(&mut self, spans: &[Span<'_>], nulls: u64) -> bool {
+        if nulls != 0 {
+            note_nulls(&mut self.null_rows, self.views.len(), nulls);
         }
-    }
-
-    #[inline(always)]
-    unsafe fn write_null(&mut self, writer: &mut ViewWriter, row: usize) {
-        self.null_rows.push((self.views.len() + row) as u32);
-        // SAFETY: room is reserved (the caller).
-        unsafe { writer.views.add(row).write(0) };
+        self.views.extend(spans)
     }
 
     #[inline]
     fn push_null(&mut self) {
         self.null_rows.push(self.views.len() as u32);
-        self.views.push(0);
+        self.views.push_empty();
     }
 
-    fn push_at(&mut self, bytes: &[u8], offset: usize) -> bool {
-        let mut head = [0u8; 16];
-        for (target, byte) in head.iter_mut().zip(bytes.iter().take(INLINE_MAX)) {
-            *target = *byte;
-        }
-        let head = u128::from_le_bytes(head);
-        let buffer_index = self.buffer_index() as u64;
-        self.views.push(view(head as u32, (head >> 32) as u64, buffer_index, offset, bytes.len()));
-        true
+    fn push(&mut self, bytes: &[u8]) -> bool {
+        self.views.push(bytes)
     }
 
     fn expect(&mut self, rows: usize, _bytes: usize) {
@@ -370,13 +198,7 @@ impl ByteColumn for ViewColumn {
     }
 
     fn set_source(&mut self, source: &Buffer) {
-        let same = self
-            .buffers
-            .last()
-            .is_some_and(|last| last.as_ptr() == source.as_ptr() && last.len() == source.len());
-        if !same {
-            self.buffers.push(source.clone());
-        }
+        self.views.set_source(source);
     }
 
     fn truncate(&mut self, rows: usize) {
@@ -385,11 +207,7 @@ impl ByteColumn for ViewColumn {
     }
 
     fn take(&mut self, _binary_type: BinaryType) -> ArrayRef {
-        let rows = self.views.len();
-        let nulls = null_buffer(rows, &mut self.null_rows);
-        let views = ScalarBuffer::new(self.views.take(), 0, rows);
-        let buffers = std::mem::take(&mut self.buffers);
-        // SAFETY: each view was made from bytes inside the buffer it names, and buffers are pushed only.
-        Arc::new(unsafe { BinaryViewArray::new_unchecked(views, buffers.into(), nulls) })
+        let nulls = null_buffer(self.views.len(), &mut self.null_rows);
+        self.views.take(nulls)
     }
 }

@@ -1,275 +1,261 @@
-//! The fast loop over records, where nothing is called and nothing is allocated for each of them.
-#![allow(unsafe_code)]
-
-use super::bytes::{ByteColumn, SLACK};
+//! The fast loop over records, where nothing is allocated and little is called for each of them.
+//!
+//! It works in blocks. First the integers of some records are read, which gives the places of keys and values; then
+//! each column takes its part of the block at once. Each of these loops has few values to keep and stays in registers.
+use super::bytes::ByteColumn;
 use super::decode::BatchCursor;
+use super::headers::{for_each_stored, HeadersColumn};
 use super::memory;
-use super::options::TimestampUnit;
 use super::rows::{BatchFacts, Body, Rows, Stop};
+use crate::raw::{self, CommonRecord, Readable, Shape, Span, AHEAD};
 
-/// Bytes of the smallest record: six one-byte integers and the attributes.
-const RECORD_SIZE_MIN: usize = 7;
-/// Bytes that must be readable behind a record for the fast loop: an odd record lets it read up to 26
-/// bytes of integers past its end before that shows, and copying reads `SLACK` more.
-const READABLE_BEHIND: usize = 32 + SLACK;
+/// Records of a block: one for each bit of the masks of nulls.
+const BLOCK: usize = 64;
+
+/// What the first loop finds. Deltas are in zigzag form, which many at a time are freed of faster.
+struct Block<'a> {
+    keys: [Span<'a>; BLOCK],
+    values: [Span<'a>; BLOCK],
+    null_keys: u64,
+    null_values: u64,
+    offset_deltas: [u32; BLOCK],
+    timestamp_deltas: [u64; BLOCK],
+}
+
+/// The record at `position` that is not of the last one's shape, and its headers as stored where it has any; None unless
+/// its fields fill it exactly. Headers may still be odd.
+#[cold]
+#[inline(never)]
+fn read_uncommon<'a>(
+    readable: &Readable<'a>,
+    position: usize,
+    shape: &mut Shape,
+) -> Option<(CommonRecord<'a>, Option<Span<'a>>)> {
+    if let Some(found) = readable.shape(position) {
+        *shape = found;
+        if let Some(record) = readable.common_record(position, shape) {
+            return Some((record, None));
+        }
+    }
+    let (stored, place) = readable.at(position)?.uvarint::<{ AHEAD - 5 }>()?;
+    let start = readable.position(place);
+    let (timestamp_delta, place) = place.skip::<1, { AHEAD - 6 }>().uvarlong::<{ AHEAD - 16 }>()?;
+    let (offset_delta, place) = place.uvarint::<{ AHEAD - 21 }>()?;
+    let (key_size, place) = place.uvarint::<{ AHEAD - 26 }>()?;
+    // The lowest bit says that a size is negative: null for a key or value, nonsense for a record.
+    let is_key_null = key_size & 1 != 0;
+    let (key, place) = readable.take(place, if is_key_null { 0 } else { key_size >> 1 })?;
+    let (value_size, place) = place.uvarint::<{ AHEAD - 5 }>()?;
+    let is_value_null = value_size & 1 != 0;
+    let (value, place) = readable.take(place, if is_value_null { 0 } else { value_size >> 1 })?;
+    // What is left of the record is the zero that says that there are no headers, or headers.
+    let left = ((stored >> 1) as usize).checked_sub(readable.position(place) - start)?;
+    if stored & 1 != 0 || left == 0 {
+        return None;
+    }
+    let (headers, end) = readable.take(place, u32::try_from(left).ok()?)?;
+    let headers = (headers.bytes() != [0]).then_some(headers);
+    let end = readable.position(end);
+    let record = CommonRecord { timestamp_delta, offset_delta, key, is_key_null, value, is_value_null, end };
+    Some((record, headers))
+}
+
+/// Takes a record's headers; false when they are not sound.
+#[cold]
+#[inline(never)]
+fn take_headers(column: Option<&mut HeadersColumn>, row: usize, stored: &[u8]) -> bool {
+    match column {
+        Some(column) => column.push_stored(row, stored),
+        None => for_each_stored(stored, |_, _| true),
+    }
+}
 
 impl<B: ByteColumn> Rows<B> {
     /// The fast loop, in the instructions that this processor has.
     pub(super) fn run(&mut self, facts: &BatchFacts, body: &Body<'_>, cursor: &mut BatchCursor) -> Stop {
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
-            // SAFETY: the processor has them.
-            return unsafe { self.run_avx2(facts, body, cursor) };
-        }
-        self.run_any(facts, body, cursor)
+        let Some(readable) = Readable::new(body.readable, body.size) else { return Stop::Other };
+        raw::with_wide_registers(
+            #[inline(always)]
+            || {
+                if cursor.filter {
+                    self.run_blocks::<true>(facts, &readable, cursor)
+                } else {
+                    self.run_blocks::<false>(facts, &readable, cursor)
+                }
+            },
+        )
     }
 
-    /// # Safety
-    /// The processor has these instructions.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2")]
-    unsafe fn run_avx2(&mut self, facts: &BatchFacts, body: &Body<'_>, cursor: &mut BatchCursor) -> Stop {
-        self.run_any(facts, body, cursor)
-    }
-
-    #[inline(always)]
-    fn run_any(&mut self, facts: &BatchFacts, body: &Body<'_>, cursor: &mut BatchCursor) -> Stop {
-        let main = self.keys.is_some()
-            && self.values.is_some()
-            && self.offsets.is_some()
-            && self.timestamps.is_some()
-            && self.key_lengths.is_none()
-            && self.value_lengths.is_none()
-            && self.options.timestamp_unit == TimestampUnit::Millisecond;
-        match (main, cursor.filter) {
-            (true, false) => self.run_loop::<true, false>(facts, body, cursor),
-            (true, true) => self.run_loop::<true, true>(facts, body, cursor),
-            (false, false) => self.run_loop::<false, false>(facts, body, cursor),
-            (false, true) => self.run_loop::<false, true>(facts, body, cursor),
-        }
-    }
-
-    /// Records without headers, with enough readable bytes behind them. `MAIN`: key, value, offset and
-    /// timestamp in milliseconds are all wanted. `FILTER`: not every record has to be a row.
+    /// Records with enough readable bytes behind them. `FILTER`: not every record has to be a row.
     ///
-    /// Nothing is written for a record before all of its fields are known to lie inside it, so whatever
-    /// is odd can be left to [`add_one`](Self::add_one), which says what is wrong.
+    /// No column is touched for a record before all of its fields are known to lie inside it, so whatever is odd can
+    /// be left to [`add_one`](Self::add_one), which says what is wrong.
     #[inline(always)]
-    fn run_loop<const MAIN: bool, const FILTER: bool>(
+    fn run_blocks<const FILTER: bool>(
         &mut self,
         facts: &BatchFacts,
-        body: &Body<'_>,
+        readable: &Readable<'_>,
         cursor: &mut BatchCursor,
     ) -> Stop {
-        let Some(limit) = body.readable.len().checked_sub(READABLE_BEHIND).map(|limit| limit.min(body.size))
-        else {
-            return Stop::Other;
+        let mut block = Block {
+            keys: [Span::EMPTY; BLOCK],
+            values: [Span::EMPTY; BLOCK],
+            null_keys: 0,
+            null_values: 0,
+            offset_deltas: [0; BLOCK],
+            timestamp_deltas: [0; BLOCK],
         };
+        let mut shape = Shape::NONE;
+        loop {
+            let before = cursor.position;
+            let (read, rows, stop) =
+                self.read_block::<FILTER>(facts, readable, cursor, &mut block, &mut shape);
+            if rows > 0 && !self.take_block(facts, &block, rows) {
+                cursor.position = before;
+                self.truncate(self.rows);
+                return Stop::Other;
+            }
+            cursor.read += read;
+            if let Some(stop) = stop {
+                return stop;
+            }
+        }
+    }
+
+    /// Reads records into the block: how many, how many of them are rows, and why to stop if there is a reason.
+    #[inline(always)]
+    fn read_block<'a, const FILTER: bool>(
+        &mut self,
+        facts: &BatchFacts,
+        readable: &Readable<'a>,
+        cursor: &mut BatchCursor,
+        block: &mut Block<'a>,
+        shape: &mut Shape,
+    ) -> (usize, usize, Option<Stop>) {
         let rows_left = self.rows_max().saturating_sub(self.rows);
-        let most =
-            (facts.count - cursor.read).min(body.size.saturating_sub(cursor.position) / RECORD_SIZE_MIN);
-        self.reserve(most.min(rows_left));
-        let micros = self.options.timestamp_unit == TimestampUnit::Microsecond;
-        let (base_timestamp, timestamp_mask) = match facts.log_append_time {
-            None => (facts.base_timestamp, -1),
-            Some(time) => (time, 0),
-        };
-        let mut used_bytes = self.used_bytes;
-        let bytes_max = used_bytes + self.bytes_left();
-        let base = body.readable.as_ptr();
-        let body_start = body.start();
-        let (has_keys, has_values) = (MAIN || self.keys.is_some(), MAIN || self.values.is_some());
-        let (has_offsets, has_timestamps) =
-            (MAIN || self.offsets.is_some(), MAIN || self.timestamps.is_some());
-        // Columns and where they continue become locals: what is behind `self` has to be read again after
-        // every write through a pointer.
-        let (mut keys, mut values) =
-            (self.keys.take().unwrap_or_default(), self.values.take().unwrap_or_default());
-        let (mut key_writer, mut value_writer) = (keys.writer(), values.writer());
-        let offsets = self.offsets.as_mut().map_or(std::ptr::null_mut(), memory::Column::spare);
-        let timestamps = self.timestamps.as_mut().map_or(std::ptr::null_mut(), memory::Column::spare);
-        // Without a filter each record read is a row, and one count does for both.
-        let read_end = if FILTER { most } else { most.min(rows_left) };
-        let (mut key_lengths, mut value_lengths) = (self.key_lengths.take(), self.value_lengths.take());
-        let mut added = 0;
-        let mut read = 0;
+        let records_left = facts.count.saturating_sub(cursor.read);
+        let room = rows_left.min(BLOCK);
+        let (base_timestamp, timestamp_mask) = facts.timestamps();
         let mut position = cursor.position;
-        let mut stop = Stop::Other;
-        while read < read_end && position < limit {
-            if FILTER && added == rows_left {
-                stop = Stop::Full;
-                break;
+        // More than the columns get, as it counts whole records, but no key or value can be larger.
+        let mut full_at = cursor.position.saturating_add(self.bytes_left());
+        let (mut null_keys, mut null_values) = (0u64, 0u64);
+        let (mut read, mut rows) = (0, 0);
+        let stop = loop {
+            if rows >= room {
+                break (rows_left <= BLOCK).then_some(Stop::Full);
             }
-            // SAFETY: `position < limit`, so READABLE_BEHIND bytes are readable from it on. From there to
-            // `end <= limit` and READABLE_BEHIND beyond `end` too: integers are read at most 26 bytes past
-            // `end`, and only fields that end at or before `end` are handed to a column, whose SLACK is
-            // counted in. Room for `most` rows, but no more than `rows_left`, was reserved.
-            unsafe {
-                let Some((stored, at)) = read_uvarint(base, position) else { break };
-                let end = at + (stored >> 1) as usize;
-                // The lowest bit says that the size is negative.
-                if end > limit || stored & 1 != 0 {
-                    break;
+            if read >= records_left {
+                break Some(Stop::Other);
+            }
+            let (record, headers) = match readable.common_record(position, shape) {
+                Some(record) => (record, None),
+                None => match read_uncommon(readable, position, shape) {
+                    Some(found) => found,
+                    None => break Some(Stop::Other),
+                },
+            };
+            if FILTER {
+                let offset = facts.base_offset.wrapping_add(unzigzag(record.offset_delta.into()));
+                let timestamp =
+                    base_timestamp.wrapping_add(unzigzag(record.timestamp_delta) & timestamp_mask);
+                if !self.is_row(offset, timestamp) {
+                    let sound = headers.is_none_or(|headers| take_headers(None, 0, headers.bytes()));
+                    if !sound {
+                        break Some(Stop::Other);
+                    }
+                    full_at = full_at.saturating_add(record.end - position);
+                    position = record.end;
+                    read += 1;
+                    continue;
                 }
-                let Some((timestamp_delta, at)) = read_varlong(base, at + 1) else { break };
-                let Some((offset_delta, at)) = read_uvarint(base, at) else { break };
-                let Some((key_size, key_start)) = read_uvarint(base, at) else { break };
-                let is_key_null = key_size & 1 != 0;
-                let key_size = if is_key_null { 0 } else { (key_size >> 1) as usize };
-                let key_end = key_start + key_size;
-                if key_end > end {
-                    break;
+            }
+            // One row always fits.
+            if record.end > full_at && self.rows + rows > 0 {
+                break Some(Stop::Full);
+            }
+            if let Some(headers) = headers {
+                if !take_headers(self.headers.as_mut(), self.rows + rows, headers.bytes()) {
+                    if let Some(column) = &mut self.headers {
+                        column.truncate(self.rows + rows);
+                    }
+                    break Some(Stop::Other);
                 }
-                let Some((value_size, value_start)) = read_uvarint(base, key_end) else { break };
-                let is_value_null = value_size & 1 != 0;
-                let value_size = if is_value_null { 0 } else { (value_size >> 1) as usize };
-                let value_end = value_start + value_size;
-                // What is left has to be the zero that says: no headers.
-                if value_end + 1 != end || *base.add(value_end) != 0 {
-                    break;
+                if self.headers.is_some() {
+                    self.used_bytes += headers.bytes().len();
                 }
-                let offset_delta = (offset_delta >> 1) as i32 ^ -((offset_delta & 1) as i32);
-                let offset = facts.base_offset.wrapping_add(i64::from(offset_delta));
-                let timestamp = base_timestamp.wrapping_add(timestamp_delta & timestamp_mask);
-                if !FILTER || self.is_row(offset, timestamp) {
-                    let row = if FILTER { added } else { read };
-                    // Some more than the columns get, but no key or value can be larger. One row always fits.
-                    if used_bytes + (end - position) > bytes_max && self.rows + row > 0 {
-                        stop = Stop::Full;
-                        break;
-                    }
-                    if has_keys {
-                        if is_key_null {
-                            keys.write_null(&mut key_writer, row);
-                        } else {
-                            let place = body_start + key_start;
-                            keys.write(&mut key_writer, row, base.add(key_start), place, key_size);
-                        }
-                        used_bytes += key_size;
-                    }
-                    if has_values {
-                        if is_value_null {
-                            values.write_null(&mut value_writer, row);
-                        } else {
-                            let place = body_start + value_start;
-                            values.write(&mut value_writer, row, base.add(value_start), place, value_size);
-                        }
-                        used_bytes += value_size;
-                    }
-                    if !MAIN {
-                        if let Some(lengths) = &mut key_lengths {
-                            lengths.push((!is_key_null).then_some(key_size));
-                        }
-                        if let Some(lengths) = &mut value_lengths {
-                            lengths.push((!is_value_null).then_some(value_size));
-                        }
-                    }
-                    if has_offsets {
-                        offsets.add(row).write(offset);
-                    }
-                    if has_timestamps {
-                        let micros = !MAIN && micros;
-                        timestamps.add(row).write(if micros {
-                            timestamp.saturating_mul(1000)
-                        } else {
-                            timestamp
-                        });
-                    }
-                    if FILTER {
-                        added += 1;
-                    }
-                }
-                position = end;
-                read += 1;
             }
-        }
-        if !FILTER {
-            added = read;
-            if read == rows_left && read < most {
-                stop = Stop::Full;
+            if let (Some(key), Some(value), Some(offset_delta), Some(timestamp_delta)) = (
+                block.keys.get_mut(rows),
+                block.values.get_mut(rows),
+                block.offset_deltas.get_mut(rows),
+                block.timestamp_deltas.get_mut(rows),
+            ) {
+                *key = record.key;
+                *value = record.value;
+                *offset_delta = record.offset_delta;
+                *timestamp_delta = record.timestamp_delta;
             }
-        }
-        // SAFETY: the writers are those of these columns; `added` offsets and timestamps were written.
-        unsafe {
-            keys.accept(key_writer, if has_keys { added } else { 0 });
-            values.accept(value_writer, if has_values { added } else { 0 });
-            for column in [&mut self.offsets, &mut self.timestamps].into_iter().flatten() {
-                column.advance(added);
-            }
-        }
-        self.keys = has_keys.then_some(keys);
-        self.values = has_values.then_some(values);
-        (self.key_lengths, self.value_lengths) = (key_lengths, value_lengths);
-        self.rows += added;
-        self.used_bytes = used_bytes;
-        if let Some(headers) = &mut self.headers {
-            headers.fill_to(self.rows);
-        }
-        cursor.position = position;
-        cursor.read += read;
-        stop
-    }
-}
-
-/// Reads an unsigned varint of up to five bytes and says where it ends; None when it is longer.
-///
-/// # Safety
-/// Five bytes are readable at `base + at`.
-#[inline(always)]
-unsafe fn read_uvarint(base: *const u8, at: usize) -> Option<(u32, usize)> {
-    // SAFETY: the caller.
-    unsafe {
-        let first = u32::from(*base.add(at));
-        if first < 0x80 {
-            return Some((first, at + 1));
-        }
-        let second = u32::from(*base.add(at + 1));
-        if second < 0x80 {
-            return Some(((first & 0x7f) | second << 7, at + 2));
-        }
-        let (raw, end) = read_rest(base, at, 5)?;
-        Some((raw as u32, end))
-    }
-}
-
-/// Reads a zigzag varlong of up to ten bytes and says where it ends; None when it is longer.
-///
-/// # Safety
-/// Ten bytes are readable at `base + at`.
-#[inline(always)]
-unsafe fn read_varlong(base: *const u8, at: usize) -> Option<(i64, usize)> {
-    // SAFETY: the caller.
-    unsafe {
-        let first = u64::from(*base.add(at));
-        let (raw, end) = if first < 0x80 {
-            (first, at + 1)
-        } else {
-            let second = u64::from(*base.add(at + 1));
-            if second < 0x80 {
-                ((first & 0x7f) | second << 7, at + 2)
-            } else {
-                read_rest(base, at, 10)?
-            }
+            null_keys |= u64::from(record.is_key_null) << rows;
+            null_values |= u64::from(record.is_value_null) << rows;
+            rows += 1;
+            read += 1;
+            position = record.end;
         };
-        Some(((raw >> 1) as i64 ^ -((raw & 1) as i64), end))
+        cursor.position = position;
+        (block.null_keys, block.null_values) = (null_keys, null_values);
+        (read, rows, stop)
+    }
+
+    /// Gives the first `rows` records of the block to the columns; false when one cannot take them.
+    #[inline(always)]
+    fn take_block(&mut self, facts: &BatchFacts, block: &Block<'_>, rows: usize) -> bool {
+        let parts = [
+            (&mut self.keys, &mut self.key_lengths, &block.keys, block.null_keys),
+            (&mut self.values, &mut self.value_lengths, &block.values, block.null_values),
+        ];
+        for (column, lengths, spans, nulls) in parts {
+            let spans = spans.get(..rows).unwrap_or_default();
+            if let Some(column) = column {
+                if !column.extend(spans, nulls) {
+                    return false;
+                }
+                self.used_bytes += raw::total_size(spans);
+            }
+            if let Some(lengths) = lengths {
+                lengths.extend(spans, nulls);
+            }
+        }
+        if let Some(column) = &mut self.offsets {
+            let deltas = block.offset_deltas.get(..rows).unwrap_or_default();
+            extend(column, deltas, |delta: u32| facts.base_offset.wrapping_add(unzigzag(delta.into())));
+        }
+        let factor = self.timestamp_factor();
+        if let Some(column) = &mut self.timestamps {
+            let deltas = block.timestamp_deltas.get(..rows).unwrap_or_default();
+            let (base, mask) = facts.timestamps();
+            if factor == 1 {
+                extend(column, deltas, |delta| base.wrapping_add(unzigzag(delta) & mask));
+            } else {
+                extend(column, deltas, |delta| {
+                    base.wrapping_add(unzigzag(delta) & mask).saturating_mul(factor)
+                });
+            }
+        }
+        self.rows += rows;
+        true
     }
 }
 
-/// An integer of three bytes or more, up to `size_max`. By value in and out: a position behind a pointer
-/// would have to live in memory through the whole loop.
-///
-/// # Safety
-/// `size_max` bytes are readable at `base + at`.
-#[inline(never)]
-unsafe fn read_rest(base: *const u8, at: usize, size_max: usize) -> Option<(u64, usize)> {
-    let mut raw = 0;
-    for index in 0..size_max {
-        // SAFETY: the caller.
-        let byte = u64::from(unsafe { *base.add(at + index) });
-        raw |= (byte & 0x7f) << (7 * index);
-        if byte < 0x80 {
-            return Some((raw, at + index + 1));
-        }
+#[inline(always)]
+fn unzigzag(raw: u64) -> i64 {
+    (raw >> 1) as i64 ^ -((raw & 1) as i64)
+}
+
+#[inline(always)]
+fn extend<T: Copy>(column: &mut memory::Column<i64>, deltas: &[T], value: impl Fn(T) -> i64) {
+    for (place, delta) in column.spare_mut(deltas.len()).iter_mut().zip(deltas) {
+        *place = value(*delta);
     }
-    None
+    column.advance(deltas.len());
 }

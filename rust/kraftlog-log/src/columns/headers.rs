@@ -2,6 +2,7 @@
 use super::bytes::{ByteColumn, CopyColumn};
 use super::memory::Column;
 use crate::record::Headers;
+use crate::varint::read_varint;
 use arrow_array::{ArrayRef, BinaryArray, ListArray, StringArray, StructArray};
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, FieldRef, Fields};
@@ -59,17 +60,38 @@ impl HeadersColumn {
     #[must_use]
     pub(super) fn push(&mut self, headers: Headers<'_>) -> bool {
         for (key, value) in headers {
-            let pushed = match std::str::from_utf8(key) {
-                Ok(_) => self.keys.push(Some(key)),
-                Err(_) => self.keys.push(Some(String::from_utf8_lossy(key).as_bytes())),
-            };
-            if !(pushed && self.values.push(value)) {
+            if !self.push_header(key, value) {
                 return false;
             }
         }
+        self.end_row();
+        true
+    }
+
+    #[inline]
+    fn push_header(&mut self, key: &[u8], value: Option<&[u8]>) -> bool {
+        let pushed = match std::str::from_utf8(key) {
+            Ok(_) => self.keys.push(key),
+            Err(_) => self.keys.push(String::from_utf8_lossy(key).as_bytes()),
+        };
+        pushed && self.values.push_nullable(value)
+    }
+
+    #[inline]
+    fn end_row(&mut self) {
         self.reserve(1);
         self.offsets.push(self.keys.len() as i32);
-        true
+    }
+
+    /// Row number `row` with the headers of a record as stored, count first; rows before it that have none yet get
+    /// no headers. False for stored bytes that are not sound, and where they do not fit; what is appended then is
+    /// for [`truncate`](Self::truncate).
+    #[must_use]
+    pub(super) fn push_stored(&mut self, row: usize, stored: &[u8]) -> bool {
+        self.fill_to(row);
+        let sound = for_each_stored(stored, |key, value| self.push_header(key, value));
+        self.end_row();
+        sound
     }
 
     pub(super) fn truncate(&mut self, rows: usize) {
@@ -101,4 +123,30 @@ impl HeadersColumn {
         let offsets = OffsetBuffer::new(ScalarBuffer::new(self.offsets.take(), 0, rows + 1));
         Arc::new(ListArray::new(item_field(), offsets, Arc::new(items), nulls))
     }
+}
+
+/// Calls `take` with each header of a record as stored, count first, while it says true. True when all were taken and
+/// the bytes are sound.
+pub(super) fn for_each_stored<'a>(
+    stored: &'a [u8],
+    mut take: impl FnMut(&'a [u8], Option<&'a [u8]>) -> bool,
+) -> bool {
+    let Ok((count, size)) = read_varint(stored) else { return false };
+    let mut rest = stored.get(size..).unwrap_or_default();
+    for _ in 0..count {
+        match (nullable_bytes(&mut rest), nullable_bytes(&mut rest)) {
+            (Some(Some(key)), Some(value)) if take(key, value) => {}
+            _ => return false,
+        }
+    }
+    count >= 0 && rest.is_empty()
+}
+
+/// Takes bytes behind their length off the front: None within for a null, None when they are not sound.
+#[inline(always)]
+fn nullable_bytes<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
+    let (length, size) = read_varint(rest).ok()?;
+    let (taken, behind) = rest.get(size..)?.split_at_checked(usize::try_from(length).unwrap_or(0))?;
+    *rest = behind;
+    Some((length >= 0).then_some(taken))
 }

@@ -1,6 +1,7 @@
 //! Lengths of keys or values, for those who want to know sizes without moving bytes.
-use super::bytes::null_buffer;
+use super::bytes::{note_nulls, null_buffer};
 use super::memory::Column;
+use crate::raw::Span;
 use arrow_array::{ArrayRef, Int32Array};
 use arrow_buffer::ScalarBuffer;
 use std::sync::Arc;
@@ -13,8 +14,13 @@ pub(super) struct LengthColumn {
 }
 
 impl LengthColumn {
-    pub(super) fn reserve(&mut self, rows: usize) {
-        self.lengths.reserve(rows);
+    /// Appends the length of each span; bit n of `nulls` says that row n is null.
+    pub(super) fn extend(&mut self, spans: &[Span<'_>], nulls: u64) {
+        note_nulls(&mut self.null_rows, self.lengths.len(), nulls);
+        for (place, span) in self.lengths.spare_mut(spans.len()).iter_mut().zip(spans) {
+            *place = span.bytes().len() as i32;
+        }
+        self.lengths.advance(spans.len());
     }
 
     /// Appends a length; lengths of fields of a record fit into 31 bits.

@@ -2,16 +2,12 @@
 //!
 //! Fresh memory costs a page fault for each 4 KiB, which on a virtual machine takes longer than to fill
 //! the page; a scan whose consumer drops each batch before the next one is read runs in the same pages.
-#![allow(unsafe_code)]
-
+//! New memory is zeroed, by the system where the block is large; used memory holds what it held before.
+use crate::raw::{self, Plain, Unit};
 use arrow_buffer::Buffer;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
-use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-/// Blocks are made of these, so that they are aligned for every column type.
-type Unit = u128;
 const UNIT_SIZE: usize = size_of::<Unit>();
 /// Smaller blocks are left to the allocator.
 const POOLED_SIZE_MIN: usize = 16 << 10;
@@ -51,8 +47,8 @@ impl Pool {
     }
 }
 
-fn block_size(block: &Vec<Unit>) -> usize {
-    block.capacity() * UNIT_SIZE
+fn block_size(block: &[Unit]) -> usize {
+    block.len() * UNIT_SIZE
 }
 
 fn take_block(size: usize) -> Vec<Unit> {
@@ -61,12 +57,20 @@ fn take_block(size: usize) -> Vec<Unit> {
             return block;
         }
     }
-    Vec::with_capacity(size.div_ceil(UNIT_SIZE))
+    vec![0; size.div_ceil(UNIT_SIZE)]
 }
 
-/// A block of memory without values; dropping it gives it to the pool.
+/// A block of memory; dropping it gives it to the pool.
 #[derive(Debug, Default)]
-struct Block(Vec<Unit>);
+pub(crate) struct Block(Vec<Unit>);
+
+impl Block {
+    /// All of it.
+    #[inline(always)]
+    pub(crate) fn units(&self) -> &[Unit] {
+        &self.0
+    }
+}
 
 impl Drop for Block {
     fn drop(&mut self) {
@@ -78,29 +82,6 @@ impl Drop for Block {
         }
     }
 }
-
-impl Column<u8> {
-    /// Lets `write` fill up to `size` bytes behind the last; it says how many it wrote.
-    pub(crate) fn fill_spare<E>(
-        &mut self,
-        size: usize,
-        write: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<usize, E>,
-    ) -> Result<usize, E> {
-        self.reserve(size);
-        // SAFETY: `size` bytes behind the last were reserved and belong to this column alone.
-        let written = write(unsafe { std::slice::from_raw_parts_mut(self.spare().cast(), size) })?;
-        // SAFETY: `write` says that it wrote them.
-        unsafe { self.advance(written.min(size)) };
-        Ok(written)
-    }
-}
-
-/// Plain numbers of at most 16 bytes and their alignment.
-pub(crate) trait Plain: Copy {}
-impl Plain for u8 {}
-impl Plain for i32 {}
-impl Plain for i64 {}
-impl Plain for u128 {}
 
 /// A vector of numbers in pooled memory.
 #[derive(Debug)]
@@ -127,18 +108,16 @@ impl<T: Plain> Column<T> {
     /// Values that there is room for.
     #[inline(always)]
     pub(crate) fn capacity(&self) -> usize {
-        self.block.0.capacity() * UNIT_SIZE / size_of::<T>()
-    }
-
-    /// Where the first value is or will be.
-    #[inline(always)]
-    pub(crate) fn start(&self) -> *mut T {
-        self.block.0.as_ptr().cast_mut().cast()
+        size_of_val(self.block.units()) / size_of::<T>()
     }
 
     pub(crate) fn as_slice(&self) -> &[T] {
-        // SAFETY: the first `len` values were written; the block is aligned for any `Plain`.
-        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
+        raw::numbers(self.block.units()).get(..self.len).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn all_mut(&mut self) -> &mut [T] {
+        raw::numbers_mut(&mut self.block.0)
     }
 
     pub(crate) fn last(&self) -> Option<T> {
@@ -163,64 +142,50 @@ impl<T: Plain> Column<T> {
     fn grow(&mut self, more: usize) {
         let needed = self.len.saturating_add(more);
         let wanted = needed.max(self.capacity().saturating_mul(2)).max(self.expected);
-        let block = Block(take_block(wanted.saturating_mul(size_of::<T>())));
-        // SAFETY: `len` values are in the old block and fit into the new one, which is another.
-        unsafe { self.start().copy_to_nonoverlapping(block.0.as_ptr().cast_mut().cast(), self.len) };
+        let mut block = Block(take_block(wanted.saturating_mul(size_of::<T>())));
+        let old = self.as_slice();
+        if let Some(target) = raw::numbers_mut(&mut block.0).get_mut(..old.len()) {
+            target.copy_from_slice(old);
+        }
         self.block = block;
     }
 
-    /// Where the next value goes.
+    /// Room for `more` values behind the last, to be counted by [`advance`](Self::advance). They have values already,
+    /// though not useful ones.
     #[inline(always)]
-    pub(crate) fn spare(&mut self) -> *mut T {
-        self.start().wrapping_add(self.len)
+    pub(crate) fn spare_mut(&mut self, more: usize) -> &mut [T] {
+        self.reserve(more);
+        let len = self.len;
+        self.all_mut().get_mut(len..).and_then(|spare| spare.get_mut(..more)).unwrap_or_default()
     }
 
-    /// Counts `count` values that were written at [`spare`](Self::spare).
-    ///
-    /// # Safety
-    /// They were written, and room for them was reserved.
+    /// Counts `count` values that were written into the room behind the last, at most those that there is room for.
     #[inline(always)]
-    pub(crate) unsafe fn advance(&mut self, count: usize) {
-        self.len += count;
-    }
-
-    /// Appends a value.
-    ///
-    /// # Safety
-    /// Room for it was reserved.
-    #[inline(always)]
-    pub(crate) unsafe fn push_unchecked(&mut self, value: T) {
-        // SAFETY: the caller.
-        unsafe {
-            self.spare().write(value);
-            self.advance(1);
-        }
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.len = self.len.saturating_add(count).min(self.capacity());
     }
 
     #[inline]
     pub(crate) fn push(&mut self, value: T) {
         self.reserve(1);
-        // SAFETY: room was reserved.
-        unsafe { self.push_unchecked(value) };
+        let len = self.len;
+        if let Some(place) = self.all_mut().get_mut(len) {
+            *place = value;
+            self.len = len + 1;
+        }
     }
 
+    #[inline]
     pub(crate) fn extend_from_slice(&mut self, values: &[T]) {
-        self.reserve(values.len());
-        // SAFETY: room was reserved; `values` is borrowed and cannot lie in this block.
-        unsafe {
-            values.as_ptr().copy_to_nonoverlapping(self.spare(), values.len());
-            self.advance(values.len());
-        }
+        self.spare_mut(values.len()).copy_from_slice(values);
+        self.advance(values.len());
     }
 
     /// Appends `value` until there are `len`.
     pub(crate) fn fill_to(&mut self, len: usize, value: T) {
         let more = len.saturating_sub(self.len);
-        self.reserve(more);
-        for _ in 0..more {
-            // SAFETY: room for all was reserved.
-            unsafe { self.push_unchecked(value) };
-        }
+        self.spare_mut(more).fill(value);
+        self.advance(more);
     }
 
     pub(crate) fn truncate(&mut self, len: usize) {
@@ -232,10 +197,7 @@ impl<T: Plain> Column<T> {
         let len = std::mem::take(&mut self.len);
         let block = std::mem::take(&mut self.block);
         self.expected = len + len / 16;
-        let start = NonNull::from(block.0.as_slice()).cast::<u8>();
-        // SAFETY: the first `len` values of the block were written; the block stays where it is until the
-        // buffer drops it.
-        unsafe { Buffer::from_custom_allocation(start, len * size_of::<T>(), Arc::new(block)) }
+        raw::shared(block, len * size_of::<T>())
     }
 }
 
@@ -263,14 +225,14 @@ mod tests {
     fn the_pool_gives_back_the_smallest_block_that_fits_and_keeps_its_bound() {
         let mut pool = Pool { blocks: Vec::new(), size: 0 };
         for units in [4096, 1024, 2048] {
-            assert!(pool.give(Vec::with_capacity(units)).is_none());
+            assert!(pool.give(vec![0; units]).is_none());
         }
-        assert_eq!(pool.take(1500 * UNIT_SIZE).map(|block| block.capacity()), Some(2048));
+        assert_eq!(pool.take(1500 * UNIT_SIZE).map(|block| block.len()), Some(2048));
         assert!(pool.take(64 << 20).is_none());
         assert!(pool.take(16).is_none(), "a large block is not wasted on a few bytes");
         let mut refused = 0;
         for _ in 0..200 {
-            refused += usize::from(pool.give(Vec::with_capacity(1 << 16)).is_some());
+            refused += usize::from(pool.give(vec![0; 1 << 16]).is_some());
         }
         assert!(refused > 0 && pool.size <= POOL_SIZE_MAX && pool.blocks.len() <= POOL_COUNT_MAX);
     }

@@ -2,8 +2,6 @@
 //!
 //! A record whose bytes, and some behind them, are readable goes through the [fast loop](super::fast); the
 //! last of a buffer, those with headers and those that are not sound go through `record::read_record`.
-#![allow(unsafe_code)]
-
 use super::bytes::ByteColumn;
 use super::decode::{BatchCursor, Progress};
 use super::headers::HeadersColumn;
@@ -12,11 +10,12 @@ use super::memory;
 use super::options::{Column, ColumnOptions, TimestampUnit};
 use crate::batch::{increment_sequence, BatchHeader, TimestampType};
 use crate::compression::Codec;
+use crate::raw::{self, Plain};
 use crate::record::{read_record, RawRecord};
 use crate::{Error, Result};
 use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, Int16Array, Int32Array, Int64Array, RecordBatch,
-    RecordBatchOptions, StringArray, TimestampMicrosecondArray, TimestampMillisecondArray,
+    ArrayRef, BooleanArray, Int16Array, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray,
+    TimestampMicrosecondArray, TimestampMillisecondArray,
 };
 use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer};
 use arrow_schema::SchemaRef;
@@ -62,6 +61,17 @@ impl BatchFacts {
     }
 }
 
+impl BatchFacts {
+    /// What to add to a timestamp delta, and which of its bits to take: none when the batch's own time counts.
+    #[inline(always)]
+    pub(super) fn timestamps(&self) -> (i64, i64) {
+        match self.log_append_time {
+            None => (self.base_timestamp, -1),
+            Some(time) => (time, 0),
+        }
+    }
+}
+
 /// The uncompressed records of a batch.
 #[derive(Debug)]
 pub(super) struct Body<'a> {
@@ -81,10 +91,6 @@ impl<'a> Body<'a> {
 
     pub(super) fn without_views(bytes: &'a [u8], size: usize) -> Self {
         Self { readable: bytes, size: size.min(bytes.len()), views: None }
-    }
-
-    pub(super) fn start(&self) -> usize {
-        self.views.map_or(0, |(_, start)| start)
     }
 }
 
@@ -179,7 +185,7 @@ impl<B: ByteColumn> Rows<B> {
         self.options.batch_bytes.min(ColumnOptions::BATCH_BYTES_MAX).saturating_sub(self.used_bytes)
     }
 
-    fn timestamp_factor(&self) -> i64 {
+    pub(super) fn timestamp_factor(&self) -> i64 {
         match self.options.timestamp_unit {
             TimestampUnit::Millisecond => 1,
             TimestampUnit::Microsecond => 1000,
@@ -242,6 +248,9 @@ impl<B: ByteColumn> Rows<B> {
     ) -> Result<Progress, String> {
         while cursor.read < facts.count {
             let stop = self.run(facts, body, cursor);
+            if let Some(headers) = &mut self.headers {
+                headers.fill_to(self.rows);
+            }
             if cursor.read >= facts.count {
                 break;
             }
@@ -286,7 +295,7 @@ impl<B: ByteColumn> Rows<B> {
             if self.rows > 0 && (self.rows >= self.rows_max() || size > self.bytes_left()) {
                 return Ok(false);
             }
-            if !self.push_record(&record, body, offset, timestamp) {
+            if !self.push_record(&record, offset, timestamp) {
                 return Err(format!("record {}: {size} bytes do not fit into an Arrow column", cursor.read));
             }
         }
@@ -295,15 +304,14 @@ impl<B: ByteColumn> Rows<B> {
         Ok(true)
     }
 
-    fn push_record(&mut self, record: &RawRecord<'_>, body: &Body<'_>, offset: i64, timestamp: i64) -> bool {
+    fn push_record(&mut self, record: &RawRecord<'_>, offset: i64, timestamp: i64) -> bool {
         let factor = self.timestamp_factor();
-        let start = (body.readable.as_ptr() as usize).wrapping_sub(body.start());
         let mut fits = true;
         for (column, bytes) in [(&mut self.keys, record.key), (&mut self.values, record.value)] {
             match (column, bytes) {
                 (Some(column), Some(bytes)) => {
                     self.used_bytes += bytes.len();
-                    fits &= column.push_at(bytes, (bytes.as_ptr() as usize).wrapping_sub(start));
+                    fits &= column.push(bytes);
                 }
                 (Some(column), None) => column.push_null(),
                 (None, _) => {}
@@ -327,21 +335,6 @@ impl<B: ByteColumn> Rows<B> {
         }
         self.rows += 1;
         fits
-    }
-
-    pub(super) fn reserve(&mut self, rows: usize) {
-        for column in [&mut self.keys, &mut self.values].into_iter().flatten() {
-            column.reserve(rows);
-        }
-        for column in [&mut self.offsets, &mut self.timestamps].into_iter().flatten() {
-            column.reserve(rows);
-        }
-        for column in [&mut self.key_lengths, &mut self.value_lengths].into_iter().flatten() {
-            column.reserve(rows);
-        }
-        if let Some(headers) = &mut self.headers {
-            headers.reserve(rows);
-        }
     }
 
     /// Gives the rows since the last call what their batch has in common.
@@ -371,7 +364,7 @@ impl<B: ByteColumn> Rows<B> {
     }
 
     /// Drops all rows after the first `rows`, whose common parts are filled already.
-    fn truncate(&mut self, rows: usize) {
+    pub(super) fn truncate(&mut self, rows: usize) {
         for column in [&mut self.keys, &mut self.values].into_iter().flatten() {
             column.truncate(rows);
         }
@@ -405,7 +398,7 @@ impl<B: ByteColumn> Rows<B> {
         fn scalars<T>(column: &mut Option<Vec<T>>) -> Vec<T> {
             column.as_mut().map(std::mem::take).unwrap_or_default()
         }
-        fn pooled<T: memory::Plain + ArrowNativeType>(
+        fn pooled<T: Plain + ArrowNativeType>(
             column: &mut Option<memory::Column<T>>,
             rows: usize,
         ) -> ScalarBuffer<T> {
@@ -466,13 +459,7 @@ impl<B: ByteColumn> Rows<B> {
     fn topics(&self, count: usize) -> ArrayRef {
         let topic = self.options.topic.as_deref();
         if self.options.topic_dictionary {
-            let keys = match topic {
-                Some(_) => Int32Array::from_value(0, count),
-                None => Int32Array::new_null(count),
-            };
-            let names: ArrayRef = Arc::new(StringArray::from_iter_values(topic));
-            // SAFETY: each key is 0 and there is a name, or null.
-            return Arc::new(unsafe { DictionaryArray::new_unchecked(keys, names) });
+            return raw::one_name(topic, count);
         }
         match topic {
             Some(topic) => Arc::new(StringArray::new_repeated(topic, count)),

@@ -1,15 +1,12 @@
 //! The LZ4 frame format through the C library's LZ4F, with one context a thread for each direction.
 //!
 //! Trailing bytes after the end mark are ignored, as Kafka's `Lz4BlockInputStream` does.
-#![allow(unsafe_code)]
 use super::{with_context, Failure};
+use crate::raw::{Lz4Decoder, Lz4Encoder};
 use lz4_sys::{
-    BlockChecksum, BlockMode, BlockSize, ContentChecksum, FrameType, LZ4FCompressionContext,
-    LZ4FDecompressOptions, LZ4FDecompressionContext, LZ4FFrameInfo, LZ4FPreferences, LZ4F_VERSION,
+    BlockChecksum, BlockMode, BlockSize, ContentChecksum, FrameType, LZ4FFrameInfo, LZ4FPreferences,
 };
 use std::cell::RefCell;
-use std::ffi::CStr;
-use std::ptr;
 
 const MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 /// Kafka's level 9 means the fast compressor (`Lz4BlockOutputStream`), any other the high compression one.
@@ -19,130 +16,8 @@ const HIGH_COMPRESSION_MIN: u32 = 2;
 const RATIO_MAX: usize = 255;
 
 thread_local! {
-    static DECODER: RefCell<Option<Decoder>> = const { RefCell::new(None) };
-    static ENCODER: RefCell<Option<Encoder>> = const { RefCell::new(None) };
-}
-
-struct Decoder(LZ4FDecompressionContext);
-
-impl Decoder {
-    fn new() -> Option<Self> {
-        let mut context = LZ4FDecompressionContext(ptr::null_mut());
-        // SAFETY: `context` outlives the call, which fills it or returns an error code.
-        let code = unsafe { lz4_sys::LZ4F_createDecompressionContext(&mut context, LZ4F_VERSION) };
-        check(code).ok().map(|_| Self(context))
-    }
-
-    /// Decodes one frame of `data` into the spare capacity of `out`, which is not moved meanwhile.
-    /// True when the frame ended, false when the space did.
-    fn frame(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<bool, String> {
-        // SAFETY: the context came from LZ4F_createDecompressionContext.
-        unsafe { lz4_sys::LZ4F_resetDecompressionContext(self.0) };
-        let options = LZ4FDecompressOptions { stable_dst: 1, reserved: [0; 3] };
-        let mut taken = 0;
-        loop {
-            let input = data.get(taken..).unwrap_or_default();
-            let space = out.spare_capacity_mut();
-            let (mut input_size, mut space_size) = (input.len(), space.len());
-            let start = space.as_mut_ptr().cast::<u8>();
-            // SAFETY: both pointers are valid for the sizes given with them; LZ4F writes at most
-            // `space_size` bytes and sets it to what it wrote. The output stays in place for the
-            // whole frame, since nothing here grows `out`, which is what stable_dst promises.
-            let hint = unsafe {
-                lz4_sys::LZ4F_decompress(
-                    self.0,
-                    start,
-                    &mut space_size,
-                    input.as_ptr(),
-                    &mut input_size,
-                    &options,
-                )
-            };
-            let hint = check(hint)?;
-            // SAFETY: LZ4F initialised `space_size` bytes of the spare capacity.
-            unsafe { out.set_len(out.len() + space_size) };
-            taken += input_size;
-            if hint == 0 {
-                return Ok(true);
-            }
-            if out.len() == out.capacity() {
-                return Ok(false);
-            }
-            if input_size == 0 && space_size == 0 {
-                return Err("the frame ends before its end mark".to_owned());
-            }
-        }
-    }
-}
-
-impl Drop for Decoder {
-    fn drop(&mut self) {
-        // SAFETY: the context came from LZ4F_createDecompressionContext and is freed once.
-        unsafe { lz4_sys::LZ4F_freeDecompressionContext(self.0) };
-    }
-}
-
-struct Encoder(LZ4FCompressionContext);
-
-impl Encoder {
-    fn new() -> Option<Self> {
-        let mut context = LZ4FCompressionContext(ptr::null_mut());
-        // SAFETY: `context` outlives the call, which fills it or returns an error code.
-        let code = unsafe { lz4_sys::LZ4F_createCompressionContext(&mut context, LZ4F_VERSION) };
-        check(code).ok().map(|_| Self(context))
-    }
-
-    /// Appends one frame holding `data` to `out`.
-    fn frame(&mut self, preferences: &LZ4FPreferences, data: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-        const FRAME_OVERHEAD: usize = 64;
-        // SAFETY: `preferences` is only read.
-        let bound = unsafe { lz4_sys::LZ4F_compressBound(data.len(), preferences) };
-        out.reserve(bound.saturating_add(FRAME_OVERHEAD));
-        self.step(out, |context, target, space| {
-            // SAFETY: `target` is valid for `space` bytes.
-            unsafe { lz4_sys::LZ4F_compressBegin(context, target, space, preferences) }
-        })?;
-        self.step(out, |context, target, space| {
-            // SAFETY: `target` is valid for `space` bytes and `data` for its length; null options are allowed.
-            unsafe {
-                lz4_sys::LZ4F_compressUpdate(context, target, space, data.as_ptr(), data.len(), ptr::null())
-            }
-        })?;
-        self.step(out, |context, target, space| {
-            // SAFETY: `target` is valid for `space` bytes; null options are allowed.
-            unsafe { lz4_sys::LZ4F_compressEnd(context, target, space, ptr::null()) }
-        })
-    }
-
-    fn step(
-        &mut self,
-        out: &mut Vec<u8>,
-        call: impl FnOnce(LZ4FCompressionContext, *mut u8, usize) -> usize,
-    ) -> Result<(), String> {
-        let space = out.spare_capacity_mut();
-        let written = check(call(self.0, space.as_mut_ptr().cast::<u8>(), space.len()))?;
-        // SAFETY: LZ4F initialised `written` bytes of the spare capacity it was given.
-        unsafe { out.set_len(out.len() + written) };
-        Ok(())
-    }
-}
-
-impl Drop for Encoder {
-    fn drop(&mut self) {
-        // SAFETY: the context came from LZ4F_createCompressionContext and is freed once.
-        unsafe { lz4_sys::LZ4F_freeCompressionContext(self.0) };
-    }
-}
-
-/// The result of an LZ4F call, or the name of its error.
-fn check(code: usize) -> Result<usize, String> {
-    // SAFETY: a pure function of its argument.
-    if unsafe { lz4_sys::LZ4F_isError(code) } == 0 {
-        return Ok(code);
-    }
-    // SAFETY: LZ4F_getErrorName returns a static string that ends in zero for any code.
-    let name = unsafe { CStr::from_ptr(lz4_sys::LZ4F_getErrorName(code)) };
-    Err(name.to_string_lossy().into_owned())
+    static DECODER: RefCell<Option<Lz4Decoder>> = const { RefCell::new(None) };
+    static ENCODER: RefCell<Option<Lz4Encoder>> = const { RefCell::new(None) };
 }
 
 pub(super) fn decompress(data: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), Failure> {
@@ -150,7 +25,7 @@ pub(super) fn decompress(data: &[u8], limit: usize, out: &mut Vec<u8>) -> Result
         output_size_max(data).ok_or_else(|| Failure::malformed("the frame is damaged or cut short"))?;
     // One byte more than the output, so that a full buffer always means an output over the bound.
     out.reserve(most.min(limit).saturating_add(1));
-    let ended = with_context(&DECODER, Decoder::new, |decoder| decoder.frame(data, out));
+    let ended = with_context(&DECODER, Lz4Decoder::new, |decoder| decoder.frame(data, out));
     match ended {
         Some(Ok(_)) if out.len() > limit => Err(Failure::OverBound),
         Some(Ok(true)) => Ok(()),
@@ -204,6 +79,6 @@ pub(super) fn compress(level: i32, data: &[u8], out: &mut Vec<u8>) -> Result<(),
         favor_dec_speed: 0,
         reserved: [0; 3],
     };
-    with_context(&ENCODER, Encoder::new, |encoder| encoder.frame(&preferences, data, out))
+    with_context(&ENCODER, Lz4Encoder::new, |encoder| encoder.frame(&preferences, data, out))
         .unwrap_or_else(|| Err("no memory for a context".to_owned()))
 }

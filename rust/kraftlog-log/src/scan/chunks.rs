@@ -319,11 +319,10 @@ pub(super) fn read_at(file: &File, position: u64, size: usize) -> std::io::Resul
     bytes.reserve(size);
     while bytes.len() < size {
         let wanted = size - bytes.len();
-        match bytes.fill_spare(wanted, |spare| {
-            rustix::io::pread(file, spare, position + (size - wanted) as u64).map(|(read, _)| read.len())
-        }) {
+        let spare = bytes.spare_mut(wanted);
+        match rustix::io::pread(file, spare, position + (size - wanted) as u64) {
             Ok(0) => break,
-            Ok(_) => {}
+            Ok(read) => bytes.advance(read),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

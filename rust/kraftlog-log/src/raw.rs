@@ -1,0 +1,687 @@
+//! All `unsafe` of this crate, behind functions that are safe to call: whatever their arguments, nothing is read or
+//! written outside the memory that they were given.
+//!
+//! Three means carry the proofs. What is large is checked once a block ([`copy_spans`], [`make_views`]). What is
+//! read byte by byte has the number of readable bytes in its type ([`Ahead`]), so that reading past them does not
+//! compile. And memory for columns is zeroed when it is new, so that no value is ever uninitialised.
+#![allow(unsafe_code)]
+
+use crate::columns::memory::Block;
+use arrow_array::{ArrayRef, BinaryViewArray, DictionaryArray, Int32Array, StringArray};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use lz4_sys::{
+    LZ4FCompressionContext, LZ4FDecompressOptions, LZ4FDecompressionContext, LZ4FPreferences, LZ4F_VERSION,
+};
+use std::ffi::CStr;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+// --- numbers in blocks of memory ---
+
+/// Blocks of memory are made of these, so that they are aligned for every column type.
+pub(crate) type Unit = u128;
+
+/// Plain numbers.
+///
+/// # Safety
+/// Every bit pattern is a value, there is no padding, and size and alignment divide those of [`Unit`].
+pub(crate) unsafe trait Plain: Copy {}
+// SAFETY: an integer of 1 byte.
+unsafe impl Plain for u8 {}
+// SAFETY: an integer of 4 bytes.
+unsafe impl Plain for i32 {}
+// SAFETY: an integer of 8 bytes.
+unsafe impl Plain for i64 {}
+// SAFETY: an integer of 16 bytes, the unit itself.
+unsafe impl Plain for u128 {}
+
+/// The same memory as other numbers.
+#[inline(always)]
+pub(crate) fn numbers<T: Plain>(units: &[Unit]) -> &[T] {
+    // SAFETY: `Plain` allows any bits and no stricter alignment, and sizes divide, so the count is exact.
+    unsafe { std::slice::from_raw_parts(units.as_ptr().cast(), size_of_val(units) / size_of::<T>()) }
+}
+
+/// The same memory as other numbers, to write them.
+#[inline(always)]
+pub(crate) fn numbers_mut<T: Plain>(units: &mut [Unit]) -> &mut [T] {
+    let count = size_of_val(units) / size_of::<T>();
+    // SAFETY: as for `numbers`; the borrow is exclusive, and any `T` leaves valid units behind.
+    unsafe { std::slice::from_raw_parts_mut(units.as_mut_ptr().cast(), count) }
+}
+
+/// The first `size` bytes of a block as an Arrow buffer, at most all; the block goes with the last reference.
+pub(crate) fn shared(block: Block, size: usize) -> Buffer {
+    let block = Arc::new(block);
+    let bytes = numbers::<u8>(block.units());
+    let (start, size) = (NonNull::from(bytes).cast(), size.min(bytes.len()));
+    // SAFETY: the units are initialised, lie on the heap where moving the block does not move them, and are neither
+    // changed nor freed while the buffer holds the only reference to the block.
+    unsafe { Buffer::from_custom_allocation(start, size, block) }
+}
+
+/// Offsets of an Arrow array, if the first is not negative and none is below the one before.
+pub(crate) fn sorted_offsets(offsets: ScalarBuffer<i32>) -> Option<OffsetBuffer<i32>> {
+    let first = *offsets.first()?;
+    let behind = offsets.get(1..).unwrap_or_default();
+    // No early end, so that eight are compared at a time.
+    let is_sorted = offsets.iter().zip(behind).fold(true, |sorted, (left, right)| sorted & (left <= right));
+    // SAFETY: just compared; the buffer cannot change.
+    (is_sorted && first >= 0).then(|| unsafe { OffsetBuffer::new_unchecked(offsets) })
+}
+
+/// A dictionary column of `count` rows with the one name, or of nulls without.
+pub(crate) fn one_name(name: Option<&str>, count: usize) -> ArrayRef {
+    let keys = match name {
+        Some(_) => Int32Array::from_value(0, count),
+        None => Int32Array::new_null(count),
+    };
+    let names: ArrayRef = Arc::new(StringArray::from_iter_values(name));
+    // SAFETY: a key is 0 where there is a name, and null where there is none.
+    Arc::new(unsafe { DictionaryArray::new_unchecked(keys, names) })
+}
+
+/// Calls `work` compiled for AVX2 and BMI where the processor has them.
+#[inline(always)]
+pub(crate) fn with_wide_registers<R>(work: impl FnOnce() -> R) -> R {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+        fn wide<R>(work: impl FnOnce() -> R) -> R {
+            work()
+        }
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
+            // SAFETY: the processor has AVX2 and BMI2; every one with them has BMI1, LZCNT and POPCNT.
+            return unsafe { wide(work) };
+        }
+    }
+    work()
+}
+
+// --- reading records ---
+
+/// Bytes that are readable behind every span, so that copying may go on to the end of a wide register.
+pub(crate) const SLACK: usize = 64;
+/// Bytes that are readable at and behind every place that [`Readable`] gives.
+pub(crate) const AHEAD: usize = SLACK + 32;
+
+/// Bytes with [`AHEAD`] more readable behind them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Readable<'a> {
+    start: *const u8,
+    size: usize,
+    bytes: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Readable<'a> {
+    /// The first `size` bytes, or as many as have [`AHEAD`] more behind them; None if there are not so many bytes.
+    pub(crate) fn new(bytes: &'a [u8], size: usize) -> Option<Self> {
+        let size = bytes.len().checked_sub(AHEAD)?.min(size);
+        Some(Self { start: bytes.as_ptr(), size, bytes: PhantomData })
+    }
+
+    /// The place `position` bytes from the start; None beyond the end.
+    #[inline(always)]
+    pub(crate) fn at(&self, position: usize) -> Option<Ahead<'a, AHEAD>> {
+        // SAFETY: with `position <= size`, AHEAD bytes are readable from there.
+        (position <= self.size).then(|| Ahead(unsafe { self.start.add(position) }, PhantomData))
+    }
+
+    /// The position of a place, as [`at`](Self::at) takes it.
+    #[inline(always)]
+    pub(crate) fn position<const LEFT: usize>(&self, place: Ahead<'a, LEFT>) -> usize {
+        (place.0 as usize).wrapping_sub(self.start as usize)
+    }
+
+    /// The `len` bytes from `place` on and the place behind them; None if that is beyond the end.
+    #[inline(always)]
+    pub(crate) fn take<const LEFT: usize>(
+        &self,
+        place: Ahead<'a, LEFT>,
+        len: u32,
+    ) -> Option<(Span<'a>, Ahead<'a, AHEAD>)> {
+        // `place` may be of other bytes, or a little behind the end: the difference is then not in 0..=size.
+        let position = self.position(place);
+        if position > self.size || self.size - position < len as usize {
+            return None;
+        }
+        // SAFETY: `position + len <= size`, so these bytes and AHEAD more are readable.
+        let (start, behind) = unsafe { (self.start.add(position), self.start.add(position + len as usize)) };
+        Some((Span { start, len, bytes: PhantomData }, Ahead(behind, PhantomData)))
+    }
+}
+
+/// How the integers in front of a key lie in the first eight bytes of a record. Records of a batch are mostly alike, so
+/// this is found out once and then only compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// The highest bit of each byte before the key, and which of them are set.
+    ends: u64,
+    pattern: u64,
+    /// Bytes of the size, and of all before the key.
+    size_bytes: usize,
+    front_bytes: usize,
+    size: Place,
+    timestamp_delta: Place,
+    offset_delta: Place,
+    key_size: Place,
+}
+
+/// Where an integer of one or two bytes lies in a word.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    shift: u32,
+    /// Which bits of the second byte belong to it, once it is shifted by one less than the first: all seven or none.
+    second: u64,
+}
+
+impl Place {
+    const NONE: Self = Self { shift: 0, second: 0 };
+
+    #[inline(always)]
+    fn get(self, word: u64) -> u64 {
+        let word = word >> self.shift;
+        word & 0x7f | word >> 1 & self.second
+    }
+}
+
+impl Shape {
+    /// Of no record.
+    pub(crate) const NONE: Self = Self {
+        ends: 0,
+        pattern: 1,
+        size_bytes: 0,
+        front_bytes: 0,
+        size: Place::NONE,
+        timestamp_delta: Place::NONE,
+        offset_delta: Place::NONE,
+        key_size: Place::NONE,
+    };
+
+    /// Of a record with this front, unless it has larger integers than eight bytes can hold or one of them has three.
+    fn of(word: u64) -> Option<Self> {
+        let mut at = 0;
+        let mut place = || {
+            let len = if word.checked_shr(at + 7)? & 1 == 0 { 1 } else { 2 };
+            let place = Place { shift: at, second: if len == 2 { 0x3f80 } else { 0 } };
+            at += 8 * len;
+            Some((place, at))
+        };
+        let (size, size_bits) = place()?;
+        let (_, _) = place()?;
+        let ((timestamp_delta, _), (offset_delta, _), (key_size, bits)) = (place()?, place()?, place()?);
+        let ends = 0x8080_8080_8080_8080 & (u64::MAX >> 64u32.checked_sub(bits)?);
+        let shape = Self {
+            ends,
+            pattern: word & ends,
+            size_bytes: size_bits as usize / 8,
+            front_bytes: bits as usize / 8,
+            size,
+            timestamp_delta,
+            offset_delta,
+            key_size,
+        };
+        // A third byte would show as two highest bits in a row.
+        (shape.pattern & shape.pattern >> 8 == 0).then_some(shape)
+    }
+}
+
+/// What a record of a common shape holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CommonRecord<'a> {
+    /// In zigzag form.
+    pub(crate) timestamp_delta: u64,
+    /// In zigzag form.
+    pub(crate) offset_delta: u32,
+    /// Empty when null.
+    pub(crate) key: Span<'a>,
+    pub(crate) is_key_null: bool,
+    /// Empty when null.
+    pub(crate) value: Span<'a>,
+    pub(crate) is_value_null: bool,
+    /// Position of what follows the record.
+    pub(crate) end: usize,
+}
+
+impl<'a> Readable<'a> {
+    /// The record at `position`, if it has this shape, no headers, and its fields fill it exactly.
+    #[inline(always)]
+    pub(crate) fn common_record(&self, position: usize, shape: &Shape) -> Option<CommonRecord<'a>> {
+        if position > self.size {
+            return None;
+        }
+        // SAFETY: from any position up to `size` AHEAD bytes are readable. `position` is just compared, `key_end` and
+        // `end` before anything is read there, and `value_end` is one less than `end`. At most `front_bytes`, which is
+        // 8 or less, and 2 bytes are added to compared positions without comparing again; spans end at positions of
+        // at most `size` and so have SLACK bytes behind them. Nothing overflows: lengths have 14 bits at most.
+        unsafe {
+            let word = u64::from_le(self.start.add(position).cast::<u64>().read_unaligned());
+            if word & shape.ends != shape.pattern {
+                return None;
+            }
+            let size = shape.size.get(word) as usize;
+            // The lowest bit says that a size is negative: null for a key or value, nonsense for a record.
+            let end = position + shape.size_bytes + (size >> 1);
+            let raw_key_size = shape.key_size.get(word) as usize;
+            let is_key_null = raw_key_size & 1 != 0;
+            let key_size = if is_key_null { 0 } else { raw_key_size >> 1 };
+            let key_start = position + shape.front_bytes;
+            let key_end = key_start + key_size;
+            if size & 1 != 0 || end > self.size || key_end >= end {
+                return None;
+            }
+            let word_behind = u32::from_le(self.start.add(key_end).cast::<u32>().read_unaligned());
+            let (raw_value_size, value_start) = if word_behind & 0x80 == 0 {
+                (word_behind & 0x7f, key_end + 1)
+            } else if word_behind & 0x8000 == 0 {
+                (word_behind & 0x7f | word_behind >> 1 & 0x3f80, key_end + 2)
+            } else {
+                return None;
+            };
+            let is_value_null = raw_value_size & 1 != 0;
+            let value_size = if is_value_null { 0 } else { raw_value_size >> 1 };
+            let value_end = value_start + value_size as usize;
+            // What is left has to be the zero that says: no headers.
+            if value_end + 1 != end || *self.start.add(value_end) != 0 {
+                return None;
+            }
+            Some(CommonRecord {
+                timestamp_delta: shape.timestamp_delta.get(word),
+                offset_delta: shape.offset_delta.get(word) as u32,
+                key: Span { start: self.start.add(key_start), len: key_size as u32, bytes: PhantomData },
+                is_key_null,
+                value: Span { start: self.start.add(value_start), len: value_size, bytes: PhantomData },
+                is_value_null,
+                end,
+            })
+        }
+    }
+
+    /// The shape of the record at `position`, if it is a common one.
+    pub(crate) fn shape(&self, position: usize) -> Option<Shape> {
+        let place = self.at(position)?;
+        // SAFETY: AHEAD bytes are readable there, which is more than 8.
+        Shape::of(u64::from_le(unsafe { place.0.cast::<u64>().read_unaligned() }))
+    }
+}
+
+/// A place from which `LEFT` bytes are readable.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ahead<'a, const LEFT: usize>(*const u8, PhantomData<&'a [u8]>);
+
+impl<'a, const LEFT: usize> Ahead<'a, LEFT> {
+    /// The place `COUNT` bytes on.
+    #[inline(always)]
+    pub(crate) fn skip<const COUNT: usize, const NEXT: usize>(self) -> Ahead<'a, NEXT> {
+        const { assert!(COUNT + NEXT <= LEFT) };
+        // SAFETY: of LEFT readable bytes, NEXT are left behind COUNT.
+        Ahead(unsafe { self.0.add(COUNT) }, PhantomData)
+    }
+
+    /// An unsigned varint and the place behind it; None when it has more than five bytes.
+    #[inline(always)]
+    pub(crate) fn uvarint<const NEXT: usize>(self) -> Option<(u32, Ahead<'a, NEXT>)> {
+        const { assert!(NEXT + 5 <= LEFT) };
+        let (raw, size) = self.long::<5>()?;
+        // SAFETY: `size` is at most 5.
+        Some((raw as u32, Ahead(unsafe { self.0.add(size) }, PhantomData)))
+    }
+
+    /// An unsigned varlong and the place behind it; None when it has more than ten bytes.
+    #[inline(always)]
+    pub(crate) fn uvarlong<const NEXT: usize>(self) -> Option<(u64, Ahead<'a, NEXT>)> {
+        const { assert!(NEXT + 10 <= LEFT) };
+        let (raw, size) = self.long::<10>()?;
+        // SAFETY: `size` is at most 10.
+        Some((raw, Ahead(unsafe { self.0.add(size) }, PhantomData)))
+    }
+
+    /// An integer of up to `MOST` bytes and how many it has.
+    #[inline]
+    fn long<const MOST: usize>(self) -> Option<(u64, usize)> {
+        const { assert!(MOST <= LEFT) };
+        let mut raw = 0;
+        for index in 0..MOST {
+            // SAFETY: `index` is below MOST, which is at most LEFT.
+            let byte = u64::from(unsafe { *self.0.add(index) });
+            raw |= (byte & 0x7f) << (7 * index);
+            if byte < 0x80 {
+                return Some((raw, index + 1));
+            }
+        }
+        None
+    }
+}
+
+/// Bytes with [`SLACK`] more readable behind them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span<'a> {
+    start: *const u8,
+    len: u32,
+    bytes: PhantomData<&'a [u8]>,
+}
+
+static NOTHING: [u8; SLACK] = [0; SLACK];
+
+impl<'a> Span<'a> {
+    /// No bytes.
+    pub(crate) const EMPTY: Span<'static> = Span { start: NOTHING.as_ptr(), len: 0, bytes: PhantomData };
+
+    /// The bytes.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        // SAFETY: `len` bytes are readable at `start` for that lifetime.
+        unsafe { std::slice::from_raw_parts(self.start, self.len as usize) }
+    }
+}
+
+/// Bytes of all spans together.
+#[inline(always)]
+pub(crate) fn total_size(spans: &[Span<'_>]) -> usize {
+    spans.iter().map(|span| span.len as usize).sum()
+}
+
+/// From here on the C library's copy is faster than a loop of wide moves.
+const LIBRARY_COPY_MIN: usize = 384;
+
+/// Copies all spans, one behind the other, to the start of `target`, and writes to `ends` where each of them ends
+/// there, counted from `base`. False, and nothing done, when `target` has not [`SLACK`] bytes more than the spans,
+/// or `ends` not the length of `spans`.
+#[inline(always)]
+pub(crate) fn copy_spans(spans: &[Span<'_>], base: i32, target: &mut [u8], ends: &mut [i32]) -> bool {
+    if target.len() < total_size(spans).saturating_add(SLACK) || ends.len() != spans.len() {
+        return false;
+    }
+    let start = target.as_mut_ptr();
+    let mut size = 0;
+    for (span, end) in spans.iter().zip(ends) {
+        let len = span.len as usize;
+        // SAFETY: `size + len` is at most the sum of all lengths, and SLACK bytes more are readable behind the span and
+        // writable in `target`; the loop of wide moves ends at most SLACK bytes behind `len`. A shared and an
+        // exclusive borrow do not overlap.
+        unsafe {
+            let (from, to) = (span.start, start.add(size));
+            if len < LIBRARY_COPY_MIN {
+                let mut copied = 0;
+                loop {
+                    wide_move::<32>(from.add(copied), to.add(copied));
+                    copied += 32;
+                    if copied >= len {
+                        break;
+                    }
+                }
+            } else {
+                from.copy_to_nonoverlapping(to, len);
+            }
+        }
+        size += len;
+        *end = base.wrapping_add(size as i32);
+    }
+    true
+}
+
+/// # Safety
+/// `SIZE` bytes are readable at `from` and writable at `to`, which do not overlap.
+#[inline(always)]
+unsafe fn wide_move<const SIZE: usize>(from: *const u8, to: *mut u8) {
+    // SAFETY: the caller.
+    unsafe { to.cast::<[u8; SIZE]>().write_unaligned(from.cast::<[u8; SIZE]>().read_unaligned()) };
+}
+
+// --- views ---
+
+/// Longest bytes that a view holds itself.
+const INLINE_MAX: usize = 12;
+
+/// Which bits of the first four and of the next eight bytes belong to bytes of this length.
+const INLINE_MASKS: [(u32, u64); INLINE_MAX + 1] = {
+    let mut masks = [(u32::MAX, u64::MAX); INLINE_MAX + 1];
+    let mut len = 0;
+    while len < INLINE_MAX {
+        let all = (1u128 << (8 * len)) - 1;
+        masks[len] = (all as u32, (all >> 32) as u64);
+        len += 1;
+    }
+    masks
+};
+
+/// Rows of a BinaryView column: each was made from bytes inside a buffer that is kept beside it.
+#[derive(Debug, Default)]
+pub(crate) struct Views {
+    rows: crate::columns::memory::Column<u128>,
+    buffers: Vec<Buffer>,
+}
+
+impl Views {
+    /// Rows so far.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Says about how many rows will come.
+    pub(crate) fn expect(&mut self, rows: usize) {
+        self.rows.expect(rows);
+    }
+
+    /// Names the buffer that coming rows lie in.
+    pub(crate) fn set_source(&mut self, source: &Buffer) {
+        let same = self
+            .buffers
+            .last()
+            .is_some_and(|last| last.as_ptr() == source.as_ptr() && last.len() == source.len());
+        if !same {
+            self.buffers.push(source.clone());
+        }
+    }
+
+    /// Appends a row of no bytes.
+    pub(crate) fn push_empty(&mut self) {
+        self.rows.push(0);
+    }
+
+    /// Appends a row of bytes of the current source. False, and nothing done, if they do not lie in it.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
+        let mut head = [0u8; 16];
+        for (target, byte) in head.iter_mut().zip(bytes.iter().take(INLINE_MAX)) {
+            *target = *byte;
+        }
+        let head = u128::from_le_bytes(head);
+        let view = if bytes.len() <= INLINE_MAX {
+            head << 32 | bytes.len() as u128
+        } else {
+            let Some(source) = self.buffers.last() else { return false };
+            let offset = (bytes.as_ptr() as usize).wrapping_sub(source.as_ptr() as usize);
+            if offset > source.len()
+                || source.len() - offset < bytes.len()
+                || source.len() > i32::MAX as usize
+            {
+                return false;
+            }
+            let place = (offset as u128) << 32 | (self.buffers.len() - 1) as u128;
+            place << 64 | (head as u32 as u128) << 32 | bytes.len() as u128
+        };
+        self.rows.push(view);
+        true
+    }
+
+    /// Appends a row for each span. False, and nothing done, unless all lie in the current source.
+    #[inline(always)]
+    pub(crate) fn extend(&mut self, spans: &[Span<'_>]) -> bool {
+        let Some(source) = self.buffers.last() else { return false };
+        let (start, size) = (source.as_ptr() as usize, source.len());
+        let buffer_index = (self.buffers.len() - 1) as u64;
+        let mut are_inside = size <= i32::MAX as usize;
+        let views = self.rows.spare_mut(spans.len());
+        for (span, target) in spans.iter().zip(views) {
+            let len = span.len as usize;
+            // SAFETY: SLACK bytes are readable at every span, which is more than 12.
+            let (first, second) = unsafe {
+                let first = span.start.cast::<u32>().read_unaligned();
+                (u32::from_le(first), u64::from_le(span.start.add(4).cast::<u64>().read_unaligned()))
+            };
+            let (low, high) = match INLINE_MASKS.get(len) {
+                Some(&(first_mask, second_mask)) => (first & first_mask, second & second_mask),
+                None => {
+                    let offset = (span.start as usize).wrapping_sub(start);
+                    are_inside &= offset <= size && offset.wrapping_add(len) <= size;
+                    (first, (offset as u64) << 32 | buffer_index)
+                }
+            };
+            *target = u128::from(high) << 64 | u128::from(u64::from(low) << 32 | len as u64);
+        }
+        if are_inside {
+            self.rows.advance(spans.len());
+        }
+        are_inside
+    }
+
+    /// Drops all rows after the first `rows`.
+    pub(crate) fn truncate(&mut self, rows: usize) {
+        self.rows.truncate(rows);
+    }
+
+    /// The rows as an array; there are none afterwards.
+    pub(crate) fn take(&mut self, nulls: Option<NullBuffer>) -> ArrayRef {
+        let rows = self.rows.len();
+        let nulls = nulls.filter(|nulls| nulls.len() == rows);
+        let views = ScalarBuffer::new(self.rows.take(), 0, rows);
+        let buffers = std::mem::take(&mut self.buffers);
+        // SAFETY: every row holds its bytes with zeros behind them, or names bytes inside one of the buffers together
+        // with their first four; rows and buffers are only taken away together.
+        Arc::new(unsafe { BinaryViewArray::new_unchecked(views, buffers.into(), nulls) })
+    }
+}
+
+// --- the LZ4 frame format of the C library ---
+
+/// A decompression context of LZ4F.
+pub(crate) struct Lz4Decoder(LZ4FDecompressionContext);
+
+impl Lz4Decoder {
+    /// None when there is no memory for it.
+    pub(crate) fn new() -> Option<Self> {
+        let mut context = LZ4FDecompressionContext(ptr::null_mut());
+        // SAFETY: `context` outlives the call, which fills it or returns an error code.
+        let code = unsafe { lz4_sys::LZ4F_createDecompressionContext(&mut context, LZ4F_VERSION) };
+        check(code).ok().map(|_| Self(context))
+    }
+
+    /// Decodes one frame of `data` into the spare capacity of `out`, which is not moved meanwhile.
+    /// True when the frame ended, false when the space did.
+    pub(crate) fn frame(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<bool, String> {
+        // SAFETY: the context came from LZ4F_createDecompressionContext.
+        unsafe { lz4_sys::LZ4F_resetDecompressionContext(self.0) };
+        let options = LZ4FDecompressOptions { stable_dst: 1, reserved: [0; 3] };
+        let mut taken = 0;
+        loop {
+            let input = data.get(taken..).unwrap_or_default();
+            let space = out.spare_capacity_mut();
+            let (mut input_size, mut space_size) = (input.len(), space.len());
+            let start = space.as_mut_ptr().cast::<u8>();
+            // SAFETY: both pointers are valid for the sizes given with them; LZ4F writes at most
+            // `space_size` bytes and sets it to what it wrote. The output stays in place for the
+            // whole frame, since nothing here grows `out`, which is what stable_dst promises.
+            let hint = unsafe {
+                lz4_sys::LZ4F_decompress(
+                    self.0,
+                    start,
+                    &mut space_size,
+                    input.as_ptr(),
+                    &mut input_size,
+                    &options,
+                )
+            };
+            let hint = check(hint)?;
+            // SAFETY: LZ4F initialised `space_size` bytes of the spare capacity.
+            unsafe { out.set_len(out.len() + space_size) };
+            taken += input_size;
+            if hint == 0 {
+                return Ok(true);
+            }
+            if out.len() == out.capacity() {
+                return Ok(false);
+            }
+            if input_size == 0 && space_size == 0 {
+                return Err("the frame ends before its end mark".to_owned());
+            }
+        }
+    }
+}
+
+impl Drop for Lz4Decoder {
+    fn drop(&mut self) {
+        // SAFETY: the context came from LZ4F_createDecompressionContext and is freed once.
+        unsafe { lz4_sys::LZ4F_freeDecompressionContext(self.0) };
+    }
+}
+
+/// A compression context of LZ4F.
+pub(crate) struct Lz4Encoder(LZ4FCompressionContext);
+
+impl Lz4Encoder {
+    /// None when there is no memory for it.
+    pub(crate) fn new() -> Option<Self> {
+        let mut context = LZ4FCompressionContext(ptr::null_mut());
+        // SAFETY: `context` outlives the call, which fills it or returns an error code.
+        let code = unsafe { lz4_sys::LZ4F_createCompressionContext(&mut context, LZ4F_VERSION) };
+        check(code).ok().map(|_| Self(context))
+    }
+
+    /// Appends one frame holding `data` to `out`.
+    pub(crate) fn frame(
+        &mut self,
+        preferences: &LZ4FPreferences,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        const FRAME_OVERHEAD: usize = 64;
+        // SAFETY: `preferences` is only read.
+        let bound = unsafe { lz4_sys::LZ4F_compressBound(data.len(), preferences) };
+        out.reserve(bound.saturating_add(FRAME_OVERHEAD));
+        self.step(out, |context, target, space| {
+            // SAFETY: `target` is valid for `space` bytes.
+            unsafe { lz4_sys::LZ4F_compressBegin(context, target, space, preferences) }
+        })?;
+        self.step(out, |context, target, space| {
+            // SAFETY: `target` is valid for `space` bytes and `data` for its length; null options are allowed.
+            unsafe {
+                lz4_sys::LZ4F_compressUpdate(context, target, space, data.as_ptr(), data.len(), ptr::null())
+            }
+        })?;
+        self.step(out, |context, target, space| {
+            // SAFETY: `target` is valid for `space` bytes; null options are allowed.
+            unsafe { lz4_sys::LZ4F_compressEnd(context, target, space, ptr::null()) }
+        })
+    }
+
+    fn step(
+        &mut self,
+        out: &mut Vec<u8>,
+        call: impl FnOnce(LZ4FCompressionContext, *mut u8, usize) -> usize,
+    ) -> Result<(), String> {
+        let space = out.spare_capacity_mut();
+        let written = check(call(self.0, space.as_mut_ptr().cast::<u8>(), space.len()))?;
+        // SAFETY: LZ4F initialised `written` bytes of the spare capacity it was given.
+        unsafe { out.set_len(out.len() + written) };
+        Ok(())
+    }
+}
+
+impl Drop for Lz4Encoder {
+    fn drop(&mut self) {
+        // SAFETY: the context came from LZ4F_createCompressionContext and is freed once.
+        unsafe { lz4_sys::LZ4F_freeCompressionContext(self.0) };
+    }
+}
+
+/// The result of an LZ4F call, or the name of its error.
+fn check(code: usize) -> Result<usize, String> {
+    // SAFETY: a pure function of its argument.
+    if unsafe { lz4_sys::LZ4F_isError(code) } == 0 {
+        return Ok(code);
+    }
+    // SAFETY: LZ4F_getErrorName returns a static string that ends in zero for any code.
+    let name = unsafe { CStr::from_ptr(lz4_sys::LZ4F_getErrorName(code)) };
+    Err(name.to_string_lossy().into_owned())
+}
