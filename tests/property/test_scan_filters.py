@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import struct
 import tempfile
@@ -65,6 +66,10 @@ def random_log(rnd: random.Random, directory: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def milliseconds(moment: dt.datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
 def bounds(rnd: random.Random, low: int, high: int) -> tuple[int | None, int | None]:
     first, last = sorted((rnd.randrange(low, high + 2), rnd.randrange(low, high + 2)))
     return rnd.choice([None, first]), rnd.choice([None, last])
@@ -100,8 +105,8 @@ def test_a_scan_is_a_filter_over_everything(seed: int) -> None:
                 for row in rows
                 if (start is None or row["offset"] >= start)
                 and (end is None or row["offset"] < end)
-                and (since is None or row["timestamp"].timestamp() * 1000 >= since)
-                and (until is None or row["timestamp"].timestamp() * 1000 < until)
+                and (since is None or milliseconds(row["timestamp"]) >= since)
+                and (until is None or milliseconds(row["timestamp"]) < until)
             ]
             table = pa.table(scan)
             table.validate(full=True)
