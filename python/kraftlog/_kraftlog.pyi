@@ -1043,9 +1043,7 @@ def list_segments(directory: str | PathLike[str]) -> list[tuple[int, Any, int]]:
 def log_end_offset(directory: str | PathLike[str]) -> int:
     """The offset after the last whole batch in a partition directory, 0 without segments."""
 
-def offset_for_timestamp(
-    directory: str | PathLike[str], start_offset: int, timestamp: int
-) -> tuple[int, int] | None:
+def offset_for_timestamp(directory: str | PathLike[str], start_offset: int, timestamp: int) -> tuple[int, int] | None:
     """Offset and timestamp (ms) of the first record from ``start_offset`` on that is as late as ``timestamp``."""
 
 def plan_splits(
@@ -1070,6 +1068,28 @@ def decompressed_size(data: Buffer) -> int:
     """
 
 @final
+class ArrowFileWriter:
+    """Arrow batches to a file in the IPC format, which every Arrow library reads.
+
+    Args:
+        path: The file, which is replaced; stdout when None.
+        schema: A stream of the batches that will be written.
+        stream: The streaming format, for pipes, and not the file format, which ends with a table of contents.
+    """
+
+    def __new__(
+        cls, path: str | PathLike[str] | None, schema: ArrowStream, *, stream: bool = False
+    ) -> ArrowFileWriter: ...
+    def write(self, batch: ArrowBatch) -> None:
+        """Append a batch.
+
+        Raises:
+            OSError: The file cannot be written; BrokenPipeError when nobody reads it.
+        """
+    def close(self) -> None:
+        """Write the end and close; again does nothing."""
+
+@final
 class LogDump:
     """Batches or records of a log or checkpoint file as lines, some at a time.
 
@@ -1085,6 +1105,7 @@ class LogDump:
         end_offset: Exclusive.
         from_timestamp: Least record timestamp (ms), inclusive.
         to_timestamp: Exclusive (ms).
+        aborted: Transactions whose records are left out, as producer id, first offset and offset of the marker.
         first_members: Members that each JSON object starts with, each followed by a comma.
         describe: Called with offset, key, value, whether it is a control record, and the text that goes before the
             first part; gives what stands for key and value, or None for the plain form. Not asked about markers that
@@ -1108,6 +1129,7 @@ class LogDump:
         end_offset: int | None = None,
         from_timestamp: int | None = None,
         to_timestamp: int | None = None,
+        aborted: Sequence[tuple[int, int, int]] | None = None,
         first_members: str = "",
         describe: Callable[[int, bytes | None, bytes | None, bool, str], str | None] | None = None,
         describes_data: bool = False,

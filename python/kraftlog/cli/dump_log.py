@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from kraftlog.cli.dump_indexes import dump_offset_index, dump_producer_snapshot, dump_time_index, dump_txn_index
 from kraftlog.cli.dump_report import Report
 from kraftlog.cli.dump_sources import Selection, Source, find_sources, milliseconds, selection_of
+from kraftlog.cli.dump_tables import dump_table
 from kraftlog.cli.dump_text import MAX_BYTES, dump_log_json, dump_log_text
 from kraftlog.cli.progress import Progress
 from kraftlog.errors import CorruptRecordError, LogError
@@ -54,8 +56,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     select.add_argument("--end-offset", type=int, metavar="N", help="end, exclusive")
     select.add_argument("--from-time", type=milliseconds, metavar="TIME", help="milliseconds or ISO 8601, inclusive")
     select.add_argument("--to-time", type=milliseconds, metavar="TIME", help="exclusive")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON object a line")
+    select.add_argument(
+        "--isolation-level",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_uncommitted",
+        help="read_committed leaves out what its consumers do not get",
+    )
+    output = parser.add_argument_group("what is written")
+    form = output.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object a line, to stdout")
+    form.add_argument(
+        "--arrow", metavar="FILE", help="records as an Arrow IPC file; a stream to stdout (-) or *.arrows"
+    )
+    form.add_argument("--parquet", metavar="FILE", help="records as a Parquet file (needs pyarrow)")
+    output.add_argument("--columns", type=_names, metavar="A,B", help="of tables: which columns")
+    output.add_argument("--compression", default="zstd", metavar="CODEC", help="of Parquet: zstd, snappy, lz4 or none")
+    output.add_argument("--threads", type=int, default=1, metavar="N", help="of tables: how many decode at once")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,9 +82,7 @@ def run(args: argparse.Namespace) -> int:
         go on with the next file.
     """
     if args.version:
-        import kraftlog
-
-        print(f"{kraftlog.__version__} (text form of Kafka 4.3.1)")
+        print(f"kraftlog {version('kraftlog')} (text form of Kafka 4.3.1)")
         return 0
     for name in _JAVA_DECODERS:
         if getattr(args, name) not in {None, _STRING_DECODER}:
@@ -90,7 +104,21 @@ def run(args: argparse.Namespace) -> int:
     except FileNotFoundError as error:
         return _fail(str(error))
     selection = selection_of(args)
+    if args.arrow or args.parquet:
+        return _run_table(sources, args, selection)
     return _run_files(sources, args, selection)
+
+
+def _run_table(sources: Sequence[Source], args: argparse.Namespace, selection: Selection) -> int:
+    try:
+        dump_table(sources, args, selection)
+    except FileNotFoundError as error:
+        return _fail(f"no such file: {error.filename or error}")
+    except (LogError, OSError, ValueError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        return _fail(str(error))
+    return 0
 
 
 def _run_files(sources: Sequence[Source], args: argparse.Namespace, selection: Selection) -> int:

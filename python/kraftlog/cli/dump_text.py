@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-from kraftlog._kraftlog import LogDump
+from kraftlog._kraftlog import LogDump, read_transactions
 from kraftlog.cli.dump_decoders import decoder_named, describe_json, describe_text
 from kraftlog.cli.dump_indexes import base_offset_in
 from kraftlog.cli.dump_report import Report
@@ -32,6 +32,7 @@ def dump_log_text(
     """
     path = source.path
     decoder = decoder_named(args, source.topic)
+    end_offset, aborted = _committed(path, args, selection)
     data = prints_data(args) or (decoder is not None and source.topic is not None)
     print(_first_line(path))
     dump = LogDump(
@@ -42,7 +43,8 @@ def dump_log_text(
         record_metadata=not args.skip_record_metadata,
         max_bytes=None if args.max_bytes == MAX_BYTES else args.max_bytes,
         start_offset=selection.start_offset,
-        end_offset=selection.end_offset,
+        end_offset=end_offset,
+        aborted=aborted,
         from_timestamp=selection.from_timestamp,
         to_timestamp=selection.to_timestamp,
         describe=describe_text(decoder),
@@ -54,7 +56,7 @@ def dump_log_text(
         if selection.is_whole:
             report.add_gaps(path, dump.gaps)
     rest = dump.size_bytes - dump.position
-    if rest > 0 and args.max_bytes == MAX_BYTES and selection.end_offset is None:
+    if rest > 0 and args.max_bytes == MAX_BYTES and end_offset is None:
         print(f"Found {rest} invalid bytes at the end of {path.name}")
 
 
@@ -65,6 +67,7 @@ def dump_log_json(source: Source, args: argparse.Namespace, selection: Selection
         CorruptRecordError: Bytes that are no batch or no record, after the lines before them.
     """
     decoder = decoder_named(args, source.topic)
+    end_offset, aborted = _committed(source.path, args, selection)
     data = prints_data(args)
     members = ""
     if source.topic is not None:
@@ -76,7 +79,8 @@ def dump_log_json(source: Source, args: argparse.Namespace, selection: Selection
         data=data,
         max_bytes=None if args.max_bytes == MAX_BYTES else args.max_bytes,
         start_offset=selection.start_offset,
-        end_offset=selection.end_offset,
+        end_offset=end_offset,
+        aborted=aborted,
         from_timestamp=selection.from_timestamp,
         to_timestamp=selection.to_timestamp,
         first_members=members,
@@ -84,6 +88,19 @@ def dump_log_json(source: Source, args: argparse.Namespace, selection: Selection
         describes_data=decoder is not None,
     )
     _write(dump, bar)
+
+
+def _committed(
+    path: Path, args: argparse.Namespace, selection: Selection
+) -> tuple[int | None, list[tuple[int, int, int]] | None]:
+    """Where to end, and which transactions to leave out, when only committed records are wanted."""
+    if args.isolation_level == "read_uncommitted" or path.suffix != ".log":
+        return selection.end_offset, None
+    last_stable_offset, _, aborted, _ = read_transactions(
+        path.parent, start_offset=selection.start_offset, end_offset=selection.end_offset
+    )
+    end_offset = selection.end_offset
+    return last_stable_offset if end_offset is None else min(end_offset, last_stable_offset), aborted
 
 
 def prints_data(args: argparse.Namespace) -> bool:

@@ -98,6 +98,11 @@ class Scan:
         self._stream = _open_stream(self.sources, options)
 
     @property
+    def stream(self) -> ArrowStream:
+        """The stream of the extension that it iterates."""
+        return self._stream
+
+    @property
     def column_names(self) -> list[str]:
         """Names of the columns in order."""
         return self._stream.column_names

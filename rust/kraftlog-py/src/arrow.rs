@@ -151,6 +151,10 @@ impl ArrowStream {
         Self { schema, open: Box::new(open), report: Mutex::default() }
     }
 
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
     fn begin(&self) -> Box<dyn BatchSource> {
         let source = (self.open)();
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = source.report();

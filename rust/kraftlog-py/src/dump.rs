@@ -1,7 +1,8 @@
 //! Log files as lines of text or JSON.
 use crate::errors::PyLogError;
 use kraftlog_log::record::RecordRef;
-use kraftlog_log::scan::{Describe, DumpFormat, DumpOptions, FileDump};
+use kraftlog_log::scan::{AbortedRanges, Describe, DumpFormat, DumpOptions, FileDump};
+use kraftlog_log::segment::AbortedTransaction;
 use kraftlog_log::{Error, Result};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -78,7 +79,7 @@ impl LogDump {
     #[new]
     #[pyo3(signature = (path, *, form, records=false, data=false, record_metadata=true, max_bytes=None,
                         start_offset=None, end_offset=None, from_timestamp=None, to_timestamp=None,
-                        first_members="", describe=None, describes_data=false))]
+                        aborted=None, first_members="", describe=None, describes_data=false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         path: PathBuf,
@@ -91,6 +92,7 @@ impl LogDump {
         end_offset: Option<i64>,
         from_timestamp: Option<i64>,
         to_timestamp: Option<i64>,
+        aborted: Option<Vec<(i64, i64, i64)>>,
         first_members: &str,
         describe: Option<Py<PyAny>>,
         describes_data: bool,
@@ -110,6 +112,9 @@ impl LogDump {
             end_offset: end_offset.unwrap_or(i64::MAX),
             from_timestamp: from_timestamp.unwrap_or(i64::MIN),
             to_timestamp: to_timestamp.unwrap_or(i64::MAX),
+            aborted: AbortedRanges::new(
+                &aborted.unwrap_or_default().into_iter().map(aborted_transaction).collect::<Vec<_>>(),
+            ),
         };
         let dump = FileDump::open(&path, options).map_err(PyLogError)?;
         Ok(Self { state: Mutex::new(State { dump, failure: None }), describe, describes_data })
@@ -155,6 +160,11 @@ impl LogDump {
         })?;
         Ok(if lines.is_empty() { None } else { Some(PyBytes::new(py, &lines)) })
     }
+}
+
+/// Producer id, first offset and offset of the marker.
+fn aborted_transaction((producer_id, first_offset, last_offset): (i64, i64, i64)) -> AbortedTransaction {
+    AbortedTransaction { producer_id, first_offset, last_offset, last_stable_offset: first_offset }
 }
 
 impl LogDump {

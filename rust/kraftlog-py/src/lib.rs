@@ -2,6 +2,7 @@
 use pyo3::prelude::*;
 
 mod arrow;
+mod arrow_file;
 mod arrow_import;
 mod buffer;
 mod dump;
@@ -26,6 +27,7 @@ fn _kraftlog(m: &Bound<'_, PyModule>) -> PyResult<()> {
     log::register(m)?;
     scan::register(m)?;
     dump::register(m)?;
+    arrow_file::register(m)?;
     wire::register(m)?;
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::json::write_batch_json;
 use super::position::position_before;
 use super::segments::SegmentFile;
 use super::text::{write_batch_text, write_refused_batch};
+use super::transactions::AbortedRanges;
 use super::{json, text};
 use crate::batch::{BatchView, MAGIC};
 use crate::compression::{Bound, Codec};
@@ -49,6 +50,8 @@ pub struct DumpOptions {
     pub from_timestamp: i64,
     /// Exclusive end of record timestamps in ms.
     pub to_timestamp: i64,
+    /// Transactions whose records are left out, as for a consumer with read_committed.
+    pub aborted: AbortedRanges,
 }
 
 impl Default for DumpOptions {
@@ -63,6 +66,7 @@ impl Default for DumpOptions {
             end_offset: i64::MAX,
             from_timestamp: i64::MIN,
             to_timestamp: i64::MAX,
+            aborted: AbortedRanges::default(),
         }
     }
 }
@@ -71,6 +75,7 @@ impl DumpOptions {
     fn wants_batch(&self, batch: &BatchView<'_>) -> bool {
         batch.last_offset() >= self.start_offset
             && batch.base_offset() < self.end_offset
+            && !self.aborted.contain(&batch.header())
             // The largest timestamp of a batch without records says nothing.
             && (batch.max_timestamp() >= self.from_timestamp || batch.max_timestamp() < 0)
     }
