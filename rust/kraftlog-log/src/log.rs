@@ -316,6 +316,8 @@ impl Log {
 }
 
 #[cfg(test)]
+mod behaviour;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use crate::batch::{
 };
 use crate::builder::{BatchBuilder, BatchOptions};
 use crate::compression::{Bound, Codec};
+use crate::legacy::is_legacy;
 use crate::producer_state::{CompletedTransaction, EndMarker, Origin, ProducerUpdate, Verification};
 use crate::segment::{end_marker, AbortedTransaction, AppendedBatch, RollParameters};
 use crate::{Error, Result};
@@ -324,7 +325,9 @@ impl Log {
                 is_rolled: false,
             });
         };
-        if first.base_offset() < inner.log_end_offset {
+        // The offset a batch of the old formats is stored under is its last; Kafka looks at that.
+        let stored_offset = if is_legacy(first.magic()) { first.last_offset() } else { first.base_offset() };
+        if stored_offset < inner.log_end_offset {
             return Err(Error::OffsetOutOfRange {
                 origin: self.origin(),
                 offset: first.base_offset(),
@@ -387,7 +390,12 @@ impl Log {
         let (Some(first), Some(last)) = (appended.first(), appended.last()) else { return Ok(false) };
         let write = |inner: &mut Inner| {
             for batch in appended {
-                inner.epochs.assign(batch.leader_epoch, batch.base_offset);
+                if batch.is_legacy {
+                    // Without an epoch in the batches nothing that is known of epochs holds any more.
+                    inner.epochs.clear();
+                } else {
+                    inner.epochs.assign(batch.leader_epoch, batch.base_offset);
+                }
             }
             inner.epochs.flush()?;
             let roll = RollParameters {
@@ -497,6 +505,7 @@ impl ProducerChanges {
 struct Appended {
     base_offset: i64,
     leader_epoch: i32,
+    is_legacy: bool,
     facts: AppendedBatch,
 }
 
@@ -505,6 +514,7 @@ impl Appended {
         Self {
             base_offset: header.base_offset(),
             leader_epoch: header.partition_leader_epoch(),
+            is_legacy: is_legacy(header.magic()),
             facts: AppendedBatch::of(header),
         }
     }
