@@ -18,7 +18,7 @@ __all__ = ["Flusher"]
 
 logger = logging.getLogger(__name__)
 
-FlushResult = tuple["Partition", int, KraftlogError | None]
+FlushResult = tuple["Partition", int, KraftlogError | OSError | None]
 
 
 class Flusher:
@@ -69,7 +69,7 @@ class Flusher:
             for partition in partitions:
                 try:
                     results.append((partition, partition.log.flush(), None))
-                except KraftlogError as error:
+                except (KraftlogError, OSError) as error:
                     results.append((partition, -1, error))
             try:
                 self._loop.call_soon_threadsafe(self._finish_round, results)

@@ -53,9 +53,6 @@ class Housekeeping:
         ):
             interval_ms = config.get_int(key)
             self._every(name, interval_ms, write, interval_ms)
-        flush_interval_ms = config.get_optional_int("log.flush.interval.ms")
-        if flush_interval_ms is not None:
-            self._every("flush", flush_interval_ms, self._flush, flush_interval_ms)
         for log_dir in self._node.log_dirs:
             for path in log_dir.deleted_directories():
                 self._node.run_in_background(remove_directory, path)
@@ -83,17 +80,34 @@ class Housekeeping:
     def _retain(self) -> None:
         now_ms = self._node.now_ms()
         for partition in self._node.partitions:
-            self._node.run_in_background(_delete_old_segments, partition, now_ms, partition.high_watermark)
+            self._node.run_in_background(self._delete_old_segments, partition, now_ms, partition.high_watermark)
+
+    def _delete_old_segments(self, partition: Partition, now_ms: int, high_watermark: int) -> None:
+        try:
+            deleted = partition.log.delete_old_segments(now_ms, high_watermark)
+        except (LogError, OSError) as error:
+            self._failed(partition, error)
+            return
+        if deleted:
+            logger.info(
+                "deleted segments %s of %s; the log starts at %d", deleted, partition, partition.log.log_start_offset
+            )
 
     def _remove_deleted(self) -> None:
         now_ms = self._node.now_ms()
         for partition in self._node.partitions:
-            partition.log.remove_deleted(now_ms)
+            self._node.run_in_background(self._remove_deleted_of, partition, now_ms)
 
-    def _flush(self) -> None:
-        for partition in self._node.partitions:
-            if partition.log.recovery_point < partition.replica.log_end_offset:
-                partition.request_flush()
+    def _remove_deleted_of(self, partition: Partition, now_ms: int) -> None:
+        try:
+            partition.log.remove_deleted(now_ms)
+        except (LogError, OSError) as error:
+            self._failed(partition, error)
+
+    def _failed(self, partition: Partition, error: Exception) -> None:
+        """On the background thread; a log that is merely closed by now has not failed."""
+        if partition.log.poisoned is not None:
+            self._node.loop.call_soon_threadsafe(partition.storage_failed, error)
 
     def _checkpoint_high_watermarks(self) -> None:
         self._node.run_in_background(self._write, self._high_watermarks())
@@ -116,11 +130,13 @@ class Housekeeping:
 
     def _collect(self, name: str, offset_of: Callable[[Partition], int | None]) -> Checkpoints:
         offsets: Checkpoints = {
-            log_dir.path / name: {} for log_dir in self._node.log_dirs if log_dir.path in self._node.config.log_dirs
+            log_dir.path / name: {}
+            for log_dir in self._node.log_dirs
+            if log_dir.path in self._node.config.log_dirs and log_dir.is_online
         }
         for partition in self._node.partitions:
             offset = offset_of(partition)
-            if offset is not None:
+            if offset is not None and partition.log_dir.is_online:
                 offsets[partition.log_dir.path / name][partition.topic_partition] = offset
         return offsets
 
@@ -128,7 +144,13 @@ class Housekeeping:
         for path, offsets in collected.items():
             if self._written.get(path) == offsets:
                 continue
-            write_offset_checkpoint(path, offsets)
+            try:
+                write_offset_checkpoint(path, offsets)
+            except OSError as error:
+                log_dirs = [one for one in self._node.log_dirs if one.path == path.parent]
+                for log_dir in log_dirs:
+                    self._node.loop.call_soon_threadsafe(self._node.partitions.fail_log_dir, log_dir, error)
+                continue
             self._written[path] = offsets
 
 
@@ -137,15 +159,3 @@ def _explicit_log_start(partition: Partition) -> int | None:
     if log_start_offset == 0 or log_start_offset == partition.log.segments()[0].base_offset:
         return None
     return log_start_offset
-
-
-def _delete_old_segments(partition: Partition, now_ms: int, high_watermark: int) -> None:
-    try:
-        deleted = partition.log.delete_old_segments(now_ms, high_watermark)
-    except LogError as error:
-        logger.error("retention of %s failed: %s", partition, error)
-        return
-    if deleted:
-        logger.info(
-            "deleted segments %s of %s; the log starts at %d", deleted, partition, partition.log.log_start_offset
-        )

@@ -226,7 +226,7 @@ class MetadataQuorum:
             )
         self.image = replayed.image
         self._snapshots = MetadataSnapshots(
-            self._log, self._executor, replayed.bytes_since_snapshot, on_failure=self._fail
+            self._log, self._executor, replayed.bytes_since_snapshot, on_failure=self.fail
         )
         self._snapshots.max_bytes = config.get_int("metadata.log.max.record.bytes.between.snapshots")
         self._snapshots.max_interval_ms = config.get_int("metadata.log.max.snapshot.interval.ms")
@@ -338,7 +338,7 @@ class MetadataQuorum:
             try:
                 await self._loop.run_in_executor(self._executor, self._log.close)
             except (OSError, LogError) as error:
-                self._fail(error)
+                self.fail(error)
         self._executor.shutdown(wait=True)
 
     # Operations
@@ -366,7 +366,7 @@ class MetadataQuorum:
                 self._carry_out()
             self._start_flush()
         except (OSError, KraftlogError) as error:
-            self._fail(error)
+            self.fail(error)
         self._arm_timer()
 
     def _run(self, operation: Operation[Any], future: asyncio.Future[Any]) -> None:
@@ -505,7 +505,7 @@ class MetadataQuorum:
         try:
             self._raft.on_flushed(task.result())
         except (OSError, KraftlogError) as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._turn()
 
@@ -528,7 +528,7 @@ class MetadataQuorum:
                 pending.future.set_result(pending.response)
         self._snapshots.maybe_begin(self.image, self._raft, high_watermark)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """The log or its directory failed: nothing is retried, everything that waits is told."""
         if self.failure is None:
             self.failure = error

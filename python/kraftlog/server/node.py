@@ -227,7 +227,7 @@ class Node:
             self._background.shutdown(wait=True)
         broker_epoch = self._registration.broker_epoch if self._registration is not None else -1
         for log_dir in self.log_dirs:
-            if is_clean:
+            if is_clean and log_dir.is_online:
                 log_dir.write_clean_shutdown(broker_epoch)
             log_dir.release()
         self.log_dirs.clear()

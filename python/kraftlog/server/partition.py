@@ -72,8 +72,10 @@ class Partition:
 
     __slots__ = (
         "_append_queue",
+        "_flush_timer",
         "_flusher",
         "_is_closed",
+        "_on_storage_failed",
         "config",
         "index",
         "log",
@@ -97,6 +99,7 @@ class Partition:
         log_dir: LogDir,
         flusher: Flusher,
         loop: asyncio.AbstractEventLoop,
+        on_storage_failed: Callable[[Partition, BaseException], None],
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -109,6 +112,8 @@ class Partition:
         self.waiters: set[PartitionWaiter] = set()
         self._append_queue: deque[_QueuedAppend] = deque()
         self._flusher = flusher
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._on_storage_failed = on_storage_failed
         self._is_closed = False
 
     def __str__(self) -> str:
@@ -192,6 +197,7 @@ class Partition:
         try:
             info = self._append_to_log(records, origin)
         except (PoisonedLogError, OSError) as error:
+            self.storage_failed(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._on_appended(info)
         return info
@@ -208,6 +214,14 @@ class Partition:
             self._carry_out()
             if end_offset - self.log.recovery_point >= self.config.flush_messages:
                 self._flusher.request(self)
+            elif self._flush_timer is None and self.config.flush_ms is not None:
+                self._flush_timer = self.loop.call_later(self.config.flush_ms / 1000, self._flush_in_time)
+
+    def _flush_in_time(self) -> None:
+        """``flush.ms`` is over since the first record that was not flushed."""
+        self._flush_timer = None
+        if not self._is_closed and self.log.recovery_point < self.replica.log_end_offset:
+            self._flusher.request(self)
 
     def _append_queued(self) -> None:
         """Append what is queued, in order, until something takes long again."""
@@ -239,7 +253,7 @@ class Partition:
         elif isinstance(error, KraftlogError) and not isinstance(error, PoisonedLogError):
             first.completed(None, error)
         else:
-            logger.error("append to %s failed: %s", self, error)
+            self.storage_failed(error)
             first.completed(None, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         self._append_queued()
 
@@ -312,17 +326,26 @@ class Partition:
         self.replica.on_flushed(flushed_offset)
         self._carry_out()
 
-    def on_flush_failed(self, error: KraftlogError) -> None:
+    def on_flush_failed(self, error: KraftlogError | OSError) -> None:
         """An fsync failed: the log is poisoned, nothing that waits can be promised any more."""
+        self.storage_failed(error)
+
+    def storage_failed(self, error: BaseException) -> None:
+        """The log takes no more writes; its whole directory goes offline, as in Kafka."""
         if self._is_closed:
             return
         logger.error("partition %s is offline: %s", self, error)
         self.replica.on_log_failed()
         self._carry_out()
+        # Not from within: whoever walks over the partitions now finds them all.
+        self.loop.call_soon(self._on_storage_failed, self, error)
 
     def close(self) -> None:
         """Tell everyone who waits that this replica is gone; the log stays open."""
         self._is_closed = True
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
         self.replica.close()
         self._carry_out()
 

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,14 @@ from kraftlog._kraftlog import Log
 from kraftlog.errors import ErrorCode, LogError
 from kraftlog.partition.replica import Assignment, PartitionReplica
 from kraftlog.server.flusher import Flusher
+from kraftlog.server.log_recovery import LogRecovery, RecoveryJob
 from kraftlog.server.partition import Partition
 from kraftlog.server.topic_config import TopicConfig, TopicConfigs
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
+    from kraftlog._kraftlog import RecoveryProgress
     from kraftlog.controller import MetadataDelta, MetadataImage
     from kraftlog.controller.topic_image import PartitionImage, TopicImage
     from kraftlog.server.node import Node
@@ -47,6 +50,9 @@ class Partitions:
 
     Args:
         node: Whose partitions these are; its log_dirs are locked and read.
+
+    Attributes:
+        recovery: How far the recovery at start is; any thread may read it.
     """
 
     def __init__(self, node: Node) -> None:
@@ -59,6 +65,7 @@ class Partitions:
         self._flushers = {one: Flusher(node.loop, f"kraftlog-flush-{one.path.name}") for one in self._data_dirs}
         self._opened: dict[TopicPartition, tuple[Log, LogDir]] = {}
         self._offline: set[tuple[Uuid, int]] = set()
+        self.recovery = LogRecovery((), 1)
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_id.values())
@@ -117,11 +124,15 @@ class Partitions:
                     self._delete(partition)
                 continue
             if partition is None:
+                if (topic.topic_id, index) in self._offline:
+                    continue
                 try:
                     partition = self._open(topic, index, wanted, config)
-                except (LogError, OSError):
+                except (LogError, OSError) as error:
                     logger.exception("partition %s-%d cannot be opened and is offline", topic.name, index)
                     self._offline.add((topic.topic_id, index))
+                    if isinstance(error, OSError):
+                        self.fail_log_dir(self._choose_log_dir(topic.name, index, wanted), error)
                     continue
             elif partition.config is not config:
                 partition.update_config(config)
@@ -187,12 +198,21 @@ class Partitions:
             log_dir=log_dir,
             flusher=self._flushers[log_dir],
             loop=self._node.loop,
+            on_storage_failed=self._partition_failed,
         )
         self._by_id[topic.topic_id, index] = partition
         self._by_name[topic.name, index] = partition
         return partition
 
-    def _open_log(self, key: TopicPartition, topic_id: Uuid, config: TopicConfig, log_dir: LogDir) -> Log:
+    def _open_log(
+        self,
+        key: TopicPartition,
+        topic_id: Uuid,
+        config: TopicConfig,
+        log_dir: LogDir,
+        recovery_threads: int = 1,
+        progress: RecoveryProgress | None = None,
+    ) -> Log:
         # What the checkpoints say holds for the log that was there at start, not for one created later in its place.
         log = Log.open(
             log_dir.path / str(key),
@@ -201,6 +221,8 @@ class Partitions:
             log_start_offset=log_dir.log_start_offsets.pop(key, 0),
             clean_shutdown=log_dir.was_clean_shutdown,
             now_ms=self._node.now_ms(),
+            recovery_threads=recovery_threads,
+            progress=progress,
         )
         if log.topic_id is None:
             log.write_partition_metadata(bytes(topic_id))
@@ -218,17 +240,16 @@ class Partitions:
             for index, partition in topic.partitions.items():
                 key = TopicPartition(topic.name, index)
                 is_open = (topic.topic_id, index) in self._by_id or key in self._opened
+                is_open = is_open or (topic.topic_id, index) in self._offline
                 if self._node.config.node_id in partition.replicas and not is_open:
                     chosen = Counter(log_dir for *_, log_dir in wanted)
                     log_dir = self._choose_log_dir(topic.name, index, partition, chosen)
                     wanted.append((key, topic.topic_id, config, log_dir))
         if len(wanted) >= _THREADS_FROM:
-            self._open_on_threads(wanted, _THREAD_COUNT)
+            self._open_on_threads(wanted)
 
-    def _open_on_threads(
-        self, wanted: list[tuple[TopicPartition, Uuid, TopicConfig, LogDir]], thread_count: int
-    ) -> None:
-        with ThreadPoolExecutor(max_workers=thread_count, thread_name_prefix="kraftlog-open") as pool:
+    def _open_on_threads(self, wanted: list[tuple[TopicPartition, Uuid, TopicConfig, LogDir]]) -> None:
+        with ThreadPoolExecutor(max_workers=_THREAD_COUNT, thread_name_prefix="kraftlog-open") as pool:
             futures = [(pool.submit(self._open_log, *one), one) for one in wanted]
         for future, (key, *_, log_dir) in futures:
             if future.exception() is None:
@@ -236,18 +257,19 @@ class Partitions:
 
     def _recover(self, image: MetadataImage) -> None:
         """After an unclean stop: open, and so recover, the logs of each directory on several threads."""
-        thread_count = self._node.config.get_int("num.recovery.threads.per.data.dir")
+        jobs: list[RecoveryJob] = []
         for log_dir in self._data_dirs:
             if log_dir.was_clean_shutdown:
                 continue
-            wanted = [
-                (key, topic.topic_id, self._topic_configs.get(image.configs.get(TOPIC_RESOURCE, key.topic)), log_dir)
-                for key in (directory.topic_partition for directory in log_dir.partition_directories())
-                if (topic := image.topics.by_name(key.topic)) is not None
-            ]
-            if len(wanted) >= _THREADS_FROM:
-                logger.info("recovering %d logs in %s after an unclean stop", len(wanted), log_dir.path)
-                self._open_on_threads(wanted, thread_count)
+            for directory in log_dir.partition_directories():
+                key = directory.topic_partition
+                topic = image.topics.by_name(key.topic)
+                if topic is not None:
+                    config = self._topic_configs.get(image.configs.get(TOPIC_RESOURCE, key.topic))
+                    open_log = partial(self._open_log, key, topic.topic_id, config, log_dir)
+                    jobs.append(RecoveryJob(key, log_dir, open_log))
+        self.recovery = LogRecovery(jobs, self._node.config.get_int("num.recovery.threads.per.data.dir"))
+        self._opened.update(self.recovery.run())
 
     def missing_error(self, topic: TopicImage | None, index: int, *, is_by_id: bool = False) -> int:
         """Why ``get`` found nothing: the error for the client (LEPO-07)."""
@@ -263,7 +285,9 @@ class Partitions:
         self, topic: str, index: int, wanted: PartitionImage, chosen: Counter[LogDir] | None = None
     ) -> LogDir:
         """Where the partition is, or is assigned to, else the directory with the fewest partitions."""
-        log_dirs = self._data_dirs
+        log_dirs = [one for one in self._data_dirs if one.is_online]
+        if not log_dirs:
+            raise LogError("every directory of log.dirs is offline")
         if len(log_dirs) == 1:
             return log_dirs[0]
         for log_dir in log_dirs:
@@ -300,6 +324,35 @@ class Partitions:
             partition.config.file_delete_delay_ms / 1000, self._node.run_in_background, remove_directory, marked
         )
 
+    # -- failed directories --------------------------------------------------------------------------------------
+
+    def _partition_failed(self, partition: Partition, error: BaseException) -> None:
+        self.fail_log_dir(partition.log_dir, error)
+
+    def fail_log_dir(self, log_dir: LogDir, error: BaseException) -> None:
+        """A write or fsync failed: take every partition of the directory offline and never write there again.
+
+        Clients get KAFKA_STORAGE_ERROR for these partitions; other directories go on. The node ends when it was the
+        last one, or the one of the metadata log, as Kafka's broker does (KIP-112, KIP-858).
+        """
+        if not log_dir.is_online:
+            return
+        log_dir.failure = str(error)
+        lost = [partition for partition in self if partition.log_dir is log_dir]
+        names = ", ".join(sorted(map(str, lost))) or "none"
+        logger.error("stopping to serve the replicas in %s, which failed: %s; offline: %s", log_dir.path, error, names)
+        for partition in lost:
+            key = (partition.topic_id, partition.index)
+            del self._by_id[key]
+            self._by_name.pop((partition.topic, partition.index), None)
+            self._offline.add(key)
+            partition.replica.on_log_failed()
+            partition.close()
+        has_metadata = log_dir.path == self._node.config.metadata_log_dir
+        if has_metadata or not any(one.is_online for one in self._data_dirs):
+            what = "the directory of the metadata log" if has_metadata else "every directory of log.dirs"
+            self._node.metadata.fail(LogError(f"{what} is offline: {error}"))
+
     # -- stop ----------------------------------------------------------------------------------------------------
 
     def stop_flushers(self) -> None:
@@ -311,6 +364,8 @@ class Partitions:
         """Flush and close every log; False when one of them could not be."""
         for partition in self:
             partition.close()
+        if not all(one.is_online for one in self._data_dirs):
+            logger.warning("directories that failed are not closed cleanly")
         with ThreadPoolExecutor(max_workers=_THREAD_COUNT, thread_name_prefix="kraftlog-close") as pool:
             return all(list(pool.map(_close_log, self)))
 

@@ -102,6 +102,7 @@ class BrokerRegistration:
             current_metadata_offset=node.metadata.image.offset,
             want_fence=False,
             want_shut_down=want_shut_down,
+            offline_log_dirs=[one.directory_id for one in node.log_dirs if not one.is_online],
         )
         return await node.metadata.submit(lambda core, _: core.broker_heartbeat(request))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -29,12 +30,19 @@ _TOPIC_KEYS = (
     "segment.jitter.ms",
     "segment.ms",
 )
+# Kafka's default is the largest long; a year is as good as never.
+_NEVER_MS = 366 * 24 * 3600 * 1000
 _LEVEL_KEYS = {codec: f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What a partition needs to know of its topic's settings."""
+    """What a partition needs to know of its topic's settings.
+
+    Attributes:
+        flush_messages: Unflushed records that make a flush due at once.
+        flush_ms: Age of the oldest unflushed record that makes a flush due; None leaves it to the operating system.
+    """
 
     log_config: LogConfig
     min_insync_replicas: int
@@ -42,6 +50,7 @@ class TopicConfig:
     file_delete_delay_ms: int
     recompresses: bool
     flush_messages: int
+    flush_ms: int | None
 
 
 class TopicConfigs:
@@ -53,6 +62,8 @@ class TopicConfigs:
 
     def __init__(self, node_config: NodeConfig) -> None:
         self._node_config = node_config
+        # Kafka draws the jitter of each segment at random.
+        self._jitter_seed = random.getrandbits(64)
         self._broker_overrides: dict[str, str] = {}
         self._built: dict[frozenset[tuple[str, str]], TopicConfig] = {}
 
@@ -112,7 +123,9 @@ class TopicConfigs:
             file_delete_delay_ms=integer("file.delete.delay.ms"),
             preallocate=bool(values["preallocate"]),
             producer_id_expiration_ms=self._node_config.get_int("producer.id.expiration.ms"),
+            segment_jitter_seed=self._jitter_seed,
         )
+        flush_ms = integer("flush.ms")
         return TopicConfig(
             log_config=log_config,
             min_insync_replicas=integer("min.insync.replicas"),
@@ -120,4 +133,5 @@ class TopicConfigs:
             file_delete_delay_ms=integer("file.delete.delay.ms"),
             recompresses=compression_type != "producer",
             flush_messages=integer("flush.messages"),
+            flush_ms=flush_ms if flush_ms < _NEVER_MS else None,
         )

@@ -14,6 +14,7 @@ from kraftlog.storage.atomic_file import replace_file
 from kraftlog.types import TopicPartition
 
 __all__ = [
+    "CLEANER_OFFSET_CHECKPOINT",
     "LOG_START_OFFSET_CHECKPOINT",
     "RECOVERY_POINT_CHECKPOINT",
     "REPLICATION_OFFSET_CHECKPOINT",
@@ -26,6 +27,7 @@ __all__ = [
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 
 
 def parse_offset_checkpoint(text: str, *, origin: str) -> dict[TopicPartition, int]:
@@ -36,25 +38,30 @@ def parse_offset_checkpoint(text: str, *, origin: str) -> dict[TopicPartition, i
         origin: The file's path, for the error.
 
     Raises:
-        LogError: Not a checkpoint of version 0, or its count and its lines differ.
+        LogError: Not a checkpoint of version 0, or its count and its lines differ; names the line.
     """
-    lines = text.split("\n")
+    lines = text.splitlines()
+
+    def bad(line: int, reason: str) -> LogError:
+        return LogError(f"{origin} line {line}: {reason}")
+
+    version = lines[0] if lines else ""
+    if version.strip() != "0":
+        raise bad(1, f"checkpoint version {version!r} is not 0")
     try:
-        if int(lines[0]) != 0:
-            msg = f"{origin}: checkpoint version {lines[0]} is not 0"
-            raise LogError(msg)
         count = int(lines[1])
-        entries = [line for line in lines[2:] if line]
-        if count != len(entries):
-            msg = f"{origin}: {count} entries promised, {len(entries)} found"
-            raise LogError(msg)
-        offsets: dict[TopicPartition, int] = {}
-        for entry in entries:
-            topic, partition, offset = entry.split(" ")
+    except (ValueError, IndexError):
+        raise bad(2, f"{lines[1] if len(lines) > 1 else ''!r} is not a count of entries") from None
+    entries = [(number, line) for number, line in enumerate(lines[2:], start=3) if line.strip()]
+    if count != len(entries):
+        raise bad(2, f"{count} entries promised, {len(entries)} found")
+    offsets: dict[TopicPartition, int] = {}
+    for number, entry in entries:
+        try:
+            topic, partition, offset = entry.split()
             offsets[TopicPartition(topic, int(partition))] = int(offset)
-    except (ValueError, IndexError) as error:
-        msg = f"{origin}: not an offset checkpoint: {error}"
-        raise LogError(msg) from error
+        except ValueError:
+            raise bad(number, f"{entry!r} is not a topic, a partition and an offset") from None
     return offsets
 
 
@@ -75,6 +82,9 @@ def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
+    except UnicodeDecodeError as error:
+        msg = f"{path}: not an offset checkpoint: {error}"
+        raise LogError(msg) from error
     return parse_offset_checkpoint(text, origin=str(path)) if text else {}
 
 

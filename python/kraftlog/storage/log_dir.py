@@ -48,11 +48,13 @@ class LogDir:
 
     Attributes:
         directory_id: From meta.properties; set by the node once it has checked that file.
+        failure: Why nothing is written here any more, None while the directory works.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.directory_id = Uuid.ZERO
+        self.failure: str | None = None
         self._lock: DirectoryLock | None = lock_directory(str(path))
         self.recovery_points: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -82,6 +84,11 @@ class LogDir:
             self.previous_broker_epoch = -1
         marker.unlink()
         flush_directory(self.path)
+
+    @property
+    def is_online(self) -> bool:
+        """No write or fsync has failed in this directory."""
+        return self.failure is None
 
     def write_clean_shutdown(self, broker_epoch: int) -> None:
         """Say that every log here was flushed and closed."""

@@ -8,6 +8,7 @@ import pytest
 
 from kraftlog.errors import LogError
 from kraftlog.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -49,7 +50,27 @@ def test_written_file_reads_back_and_leaves_no_other(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-@pytest.mark.parametrize("text", ["1\n0\n", "0\n2\nt 0 1\n", "0\n", "x", "0\n1\nt 0\n", "0\n1\nt zero 1\n", "0\nx\n"])
-def test_damaged_text_is_refused_with_the_files_name(text):
-    with pytest.raises(LogError, match="the-file"):
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", 1),
+        ("1\n0\n", 1),
+        ("x", 1),
+        ("0\n", 2),
+        ("0\nx\n", 2),
+        ("0\n2\nt 0 1\n", 2),
+        ("0\n1\nt 0\n", 3),
+        ("0\n2\nt 0 1\nt zero 1\n", 4),
+        ("0\n1\n\n\nt 0 1 2\n", 5),
+    ],
+)
+def test_damaged_text_is_refused_with_file_and_line(text, line):
+    with pytest.raises(LogError, match=f"^the-file line {line}: "):
         parse_offset_checkpoint(text, origin="the-file")
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    path = tmp_path / CLEANER_OFFSET_CHECKPOINT
+    path.write_bytes(b"0\n1\n\xff 0 1\n")
+    with pytest.raises(LogError, match=path.name):
+        read_offset_checkpoint(path)

@@ -32,6 +32,8 @@ def handle(node: Node, context: RequestContext, request: DescribeLogDirsRequest)
 
 
 def _describe(node: Node, log_dir: LogDir, wanted: set[tuple[str, int]] | None) -> Result:
+    if not log_dir.is_online:
+        return Result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(log_dir.path.absolute()))
     topics: dict[str, list[PartitionInfo]] = {}
     for partition in node.partitions:
         if partition.log_dir is not log_dir or (

@@ -1,0 +1,174 @@
+"""Data directories that fail, and what topic settings do to the logs in them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from pathlib import Path
+
+import kraftlog
+from kraftlog._kraftlog import RecoveryProgress, encode_batch
+from kraftlog.errors import ErrorCode
+from kraftlog.server.log_recovery import LogRecovery, RecoveryJob
+from kraftlog.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offset_checkpoint
+from kraftlog.types import TopicPartition
+from kraftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
+from kraftlog.wire.messages.produce import ProduceRequest
+from raw_client import RawClient
+
+SEGMENT = "00000000000000000000.log"
+
+
+def produce_error(client: RawClient, topic: str, index: int, value: bytes = b"x") -> int:
+    records = encode_batch([(1000, None, value, [])])
+    data = ProduceRequest.PartitionProduceData(index=index, records=records)
+    topic_data = ProduceRequest.TopicProduceData(name=topic, partition_data=[data])
+    response = client.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[topic_data]), 11)
+    return response.responses[0].partition_responses[0].error_code
+
+
+def latest_offset_error(client: RawClient, topic: str, index: int) -> int:
+    partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=-1)
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])]
+    )
+    return client.call(request, 5).topics[0].partitions[0].error_code
+
+
+def partition_of(broker: kraftlog.Broker, topic: str, index: int = 0):
+    return broker._embedded.running.partitions.get_by_name(topic, index)
+
+
+def wait_until(condition, *, timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def full_disk(segment: Path):
+    """Every write to this segment fails with ENOSPC."""
+    aside = segment.with_suffix(".aside")
+    segment.rename(aside)
+    segment.symlink_to("/dev/full")
+    yield
+    segment.unlink()
+    aside.rename(segment)
+
+
+def test_failed_directory_goes_offline_and_the_others_go_on(tmp_path, caplog):
+    paths = {"log_dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}", "auto_create_topics_enable": False}
+    with kraftlog.Broker(tmp_path / "a", **paths) as broker:
+        broker.create_topic("t", partitions=4)
+        with RawClient(broker.bootstrap_servers) as client:
+            assert [produce_error(client, "t", index) for index in range(4)] == [0] * 4
+    lost = sorted(int(path.name.rpartition("-")[2]) for path in (tmp_path / "b").glob("t-*"))
+    kept = [index for index in range(4) if index not in lost]
+    assert len(lost) == len(kept) == 2
+    with full_disk(tmp_path / "b" / f"t-{lost[0]}" / SEGMENT):
+        with kraftlog.Broker(tmp_path / "a", **paths) as broker, RawClient(broker.bootstrap_servers) as client:
+            assert produce_error(client, "t", lost[0]) == ErrorCode.KAFKA_STORAGE_ERROR
+            wait_until(lambda: partition_of(broker, "t", lost[1]) is None)
+            for index in lost:
+                assert produce_error(client, "t", index) == ErrorCode.KAFKA_STORAGE_ERROR
+                assert latest_offset_error(client, "t", index) == ErrorCode.KAFKA_STORAGE_ERROR
+            for index in kept:
+                assert produce_error(client, "t", index) == 0
+            results = client.call(DescribeLogDirsRequest(topics=None), 4).results
+            found = {Path(one.log_dir).name: one.error_code for one in results}
+            assert found == {"a": 0, "b": ErrorCode.KAFKA_STORAGE_ERROR}
+            # What is new goes where it can be written; the lost ones are not made anew there.
+            broker.create_topic("new", partitions=2)
+            assert produce_error(client, "new", 0) == produce_error(client, "new", 1) == 0
+            assert not list((tmp_path / "b").glob("new-*"))
+            assert sorted(path.name for path in (tmp_path / "a").glob("t-*")) == [f"t-{index}" for index in kept]
+        assert (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+        assert not (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+    assert "stopping to serve the replicas in" in caplog.text
+    with kraftlog.Broker(tmp_path / "a", **paths) as broker, RawClient(broker.bootstrap_servers) as client:
+        for index in range(4):
+            assert partition_of(broker, "t", index).log.log_end_offset == (1 if index in lost else 2)
+            assert produce_error(client, "t", index) == 0
+
+
+def test_last_directory_that_fails_ends_the_node(tmp_path):
+    with kraftlog.Broker(tmp_path) as broker:
+        broker.create_topic("t")
+        with RawClient(broker.bootstrap_servers) as client:
+            assert produce_error(client, "t", 0) == 0
+    with full_disk(tmp_path / "t-0" / SEGMENT):
+        broker = kraftlog.Broker(tmp_path)
+        with broker, RawClient(broker.bootstrap_servers) as client:
+            node = broker._embedded.running
+            assert produce_error(client, "t", 0) == ErrorCode.KAFKA_STORAGE_ERROR
+            wait_until(lambda: node.metadata.failure is not None)
+            assert node.metadata.failed.is_set()
+        assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    with kraftlog.Broker(tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        assert partition_of(broker, "t").log.log_end_offset == 1
+        assert produce_error(client, "t", 0) == 0
+
+
+def test_flush_settings_of_a_topic_flush(tmp_path):
+    with kraftlog.Broker(tmp_path, log_flush_on_ack=False) as broker, RawClient(broker.bootstrap_servers) as client:
+        settings = {"never": {}, "in-time": {"flush.ms": 30}, "by-count": {"flush.messages": 3}}
+        for topic, setting in settings.items():
+            broker.create_topic(topic, config=setting)
+            for _ in range(2):
+                assert produce_error(client, topic, 0) == 0
+        logs = {topic: partition_of(broker, topic).log for topic in settings}
+        wait_until(lambda: logs["in-time"].recovery_point == 2)
+        assert (logs["never"].recovery_point, logs["by-count"].recovery_point) == (0, 0)
+        assert produce_error(client, "by-count", 0) == 0
+        wait_until(lambda: logs["by-count"].recovery_point == 3)
+        # The clock starts again with the next record.
+        assert produce_error(client, "in-time", 0) == 0
+        wait_until(lambda: logs["in-time"].recovery_point == 3)
+        assert logs["never"].recovery_point == 0
+
+
+def test_log_settings_of_a_topic_change_its_log(tmp_path):
+    with kraftlog.Broker(tmp_path, log_flush_on_ack=False) as broker, RawClient(broker.bootstrap_servers) as client:
+        broker.create_topic("pre", config={"preallocate": "true", "segment.bytes": 1 << 20})
+        broker.create_topic("index", config={"index.interval.bytes": 0, "segment.index.bytes": 36})
+        for _ in range(12):
+            assert produce_error(client, "pre", 0) == produce_error(client, "index", 0) == 0
+        assert (tmp_path / "pre-0" / SEGMENT).stat().st_size == 1 << 20
+        assert partition_of(broker, "index").log.segment_count > 2
+    size = (tmp_path / "pre-0" / SEGMENT).stat().st_size
+    assert size == 12 * len(encode_batch([(1000, None, b"x", [])]))
+
+
+def test_recovery_reports_logs_segments_and_bytes(tmp_path, caplog):
+    with kraftlog.Broker(tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        broker.create_topic("t", partitions=3, config={"segment.index.bytes": 36, "index.interval.bytes": 0})
+        for index in range(3):
+            for _ in range(10):
+                assert produce_error(client, "t", index) == 0
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / RECOVERY_POINT_CHECKPOINT).unlink()
+    with caplog.at_level(logging.INFO), kraftlog.Broker(tmp_path, num_recovery_threads_per_data_dir=6) as broker:
+        recovery = broker._embedded.running.partitions.recovery
+        assert recovery.remaining_logs == {str(tmp_path): 0}
+        assert recovery.remaining_segments == 0
+        assert recovery.bytes_done == recovery.bytes_total > 0
+        assert partition_of(broker, "t", 2).log.log_end_offset == 10
+    assert "recovering 3 logs from" in caplog.text
+    assert "(3/3 completed in" in caplog.text
+
+
+def test_log_that_cannot_be_opened_does_not_stop_the_recovery(tmp_path):
+    def fails(threads: int, progress: RecoveryProgress):
+        raise OSError(5, "broken")
+
+    class Directory:
+        path = tmp_path
+
+    recovery = LogRecovery([RecoveryJob(TopicPartition("t", 0), Directory(), fails)], 2)
+    assert recovery.remaining_logs == {str(tmp_path): 1}
+    assert recovery.run() == {}
+    assert recovery.remaining_logs == {str(tmp_path): 0}
+    assert read_offset_checkpoint(tmp_path / RECOVERY_POINT_CHECKPOINT) == {}
