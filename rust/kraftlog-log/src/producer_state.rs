@@ -434,6 +434,12 @@ impl ProducerState {
         }
     }
 
+    /// Delete the snapshots beyond `offset`.
+    pub fn remove_snapshots_after(&mut self, offset: i64) -> Result<()> {
+        let beyond: Vec<i64> = self.snapshots.range(offset.saturating_add(1)..).copied().collect();
+        beyond.into_iter().try_for_each(|snapshot| self.remove_snapshot(snapshot))
+    }
+
     /// Re-read the directory and delete snapshots that belong to no segment, but not the newest one when it lies
     /// beyond the last segment's base: a clean shutdown wrote it.
     pub fn remove_stray_snapshots(&mut self, segment_base_offsets: &[i64]) -> Result<()> {

@@ -84,9 +84,10 @@ impl Log {
             epochs,
         };
         loader.load_segments()?;
-        if !options.clean_shutdown {
-            loader.recover_unflushed()?;
-        }
+        let recovery_point = match options.clean_shutdown {
+            true => i64::MAX,
+            false => loader.recover_unflushed()?,
+        };
         let had_segments = !loader.segments.is_empty();
         let log_end_offset = loader.find_end()?;
         loader.complete_epochs()?;
@@ -108,8 +109,7 @@ impl Log {
             options.clean_shutdown,
             options.now_ms,
         )?;
-        let recovery_point =
-            if options.clean_shutdown { log_end_offset } else { options.recovery_point.min(log_end_offset) };
+        let recovery_point = recovery_point.min(log_end_offset);
         let topic_id = partition_metadata::read(fs.as_ref(), path)?;
         // An idle log holds no descriptors.
         segments.values().try_for_each(|segment| segment.release())?;
@@ -178,6 +178,10 @@ impl Loader<'_> {
                 self.segments.insert(base_offset, segment);
             } else {
                 self.recover(&segment)?;
+                // It may lie before the recovery point, where the next start will not look.
+                if let Some(recovered) = self.segments.get(&base_offset) {
+                    recovered.sync_indexes()?;
+                }
             }
         }
         Ok(())

@@ -49,9 +49,13 @@ impl Log {
                 if base_offset > offset {
                     self.drop_segment(inner, base_offset, now_ms)?;
                     self.sync_directory(&self.path)?;
-                    inner.producers.remove_snapshot(base_offset)?;
                 }
             }
+            // A snapshot that came back would tell of producers that the log has nothing of.
+            inner.producers.remove_snapshots_after(offset)?;
+            // Or a crash could bring the dropped records back behind what is appended now. The later segments have to be
+            // gone for good before the one they follow is cut.
+            self.sync_directory(&self.path)?;
             let offset = inner.active()?.truncate_to(offset, now_ms)?;
             inner.active()?.sync_log()?;
             inner.log_end_offset = offset;
@@ -113,6 +117,7 @@ impl Log {
         for base_offset in inner.segments.keys().rev().copied().collect::<Vec<_>>() {
             self.drop_segment(inner, base_offset, now_ms)?;
         }
+        inner.producers.truncate_fully_and_start_at(offset)?;
         // Or a crash could leave old segments before the new one, with a hole between them.
         self.sync_directory(&self.path)?;
         let config = self.config().segment_config(&self.path, offset);
@@ -128,7 +133,6 @@ impl Log {
         inner.recovery_point = inner.recovery_point.min(offset);
         inner.epochs.clear();
         inner.epochs.flush()?;
-        inner.producers.truncate_fully_and_start_at(offset)?;
         self.publish(inner);
         Ok(())
     }

@@ -53,12 +53,14 @@ pub struct TransactionIndex {
     fs: Arc<dyn FileSystem>,
     path: PathBuf,
     entries: Option<Vec<AbortedTransaction>>,
+    /// Appended to or shortened since the last sync.
+    is_dirty: bool,
 }
 
 impl TransactionIndex {
     /// The file may or may not exist.
     pub fn new(fs: Arc<dyn FileSystem>, path: PathBuf) -> Self {
-        Self { fs, path, entries: None }
+        Self { fs, path, entries: None, is_dirty: false }
     }
 
     /// Give the file the name `to`. Returns false when there is no file.
@@ -109,11 +111,13 @@ impl TransactionIndex {
             .write_all_at(&[&aborted.encode()], position as u64)
             .map_err(|error| Error::io("write", self.path.as_path(), error))?;
         self.entries()?.push(aborted);
+        self.is_dirty = true;
         Ok(())
     }
 
     fn shorten(&mut self, keep: usize) -> Result<()> {
         self.entries()?.truncate(keep);
+        self.is_dirty = true;
         let handle = self
             .fs
             .open(&self.path, OpenMode::ReadWrite)
@@ -144,15 +148,17 @@ impl TransactionIndex {
         Ok(())
     }
 
-    /// Make the file durable, if there is one.
+    /// Make the file durable, if it was touched.
     pub fn sync(&mut self) -> Result<()> {
-        if self.entries.as_ref().is_none_or(Vec::is_empty) {
+        if !self.is_dirty {
             return Ok(());
         }
         let handle = self
             .fs
             .open(&self.path, OpenMode::ReadWrite)
             .map_err(|error| Error::io("open", self.path.as_path(), error))?;
-        handle.sync_data().map_err(|error| Error::io("fsync", self.path.as_path(), error))
+        handle.sync_data().map_err(|error| Error::io("fsync", self.path.as_path(), error))?;
+        self.is_dirty = false;
+        Ok(())
     }
 }

@@ -54,18 +54,23 @@ fn abandoned() -> Error {
 }
 
 impl Loader<'_> {
-    /// Check what is not known to be durable; the log ends before the first damaged batch.
-    pub(super) fn recover_unflushed(&mut self) -> Result<()> {
+    /// Check what is not known to be durable; the log ends before the first damaged batch. Returns the offset up to
+    /// which all is durable.
+    pub(super) fn recover_unflushed(&mut self) -> Result<i64> {
         let point = self.options.recovery_point;
-        let mut first =
-            self.segments.range(..=point).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
-        // A checkpoint may be ahead of the log after a truncation: a torn tail further down shows it.
-        for (base_offset, segment) in self.segments.range(..first) {
-            if matches!(segment.read_next_offset(), Err(Error::Corrupt { .. })) {
-                first = *base_offset;
-                break;
-            }
+        let first = self.segments.range(..=point).next_back().map_or(i64::MIN, |(base, _)| *base);
+        self.recover_from(first)?;
+        let end = self.segments.last_key_value().map(|(_, last)| last.read_next_offset()).transpose()?;
+        if end.is_some_and(|end| end < point) {
+            // The checkpoint is from before a truncation. What was written since may be torn in any segment, and is
+            // to be flushed from the first one on, the indexes rebuilt here with it.
+            self.recover_from(i64::MIN)?;
+            return Ok(self.segments.first_key_value().map_or(0, |(base_offset, _)| *base_offset));
         }
+        Ok(point)
+    }
+
+    fn recover_from(&mut self, mut first: i64) -> Result<()> {
         let progress = Arc::clone(&self.recovery.progress);
         let bytes = self.segments.range(first..).map(|(_, segment)| segment.size_bytes()).sum();
         progress.expect(self.segments.range(first..).count() as u64, bytes);
