@@ -155,6 +155,7 @@ impl Loader<'_> {
     fn load_segments(&mut self) -> Result<()> {
         let mut names = self.fs.list(self.path).map_err(|error| Error::io("list", self.path, error))?;
         names.sort_unstable();
+        let first_unflushed = self.first_unflushed(&names);
         for name in &names {
             let Some(base_offset) = base_offset_of(name) else { continue };
             let is_index = [".index", ".timeindex", ".txnindex"].iter().any(|suffix| name.ends_with(suffix));
@@ -174,7 +175,7 @@ impl Loader<'_> {
             )?;
             let is_sane = has_indexes && segment.has_sound_transactions()?;
             let segment = Arc::new(segment);
-            if is_sane {
+            if is_sane || first_unflushed.is_some_and(|first| base_offset >= first) {
                 self.segments.insert(base_offset, segment);
             } else {
                 self.recover(&segment)?;
@@ -185,6 +186,17 @@ impl Loader<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The segment from which on all will be checked, those with broken indexes among them. To check one of them alone
+    /// would need the producers of segments before it that may be damaged.
+    fn first_unflushed(&self, names: &[String]) -> Option<i64> {
+        if self.options.clean_shutdown {
+            return None;
+        }
+        let logs = names.iter().filter(|name| name.ends_with(&format!(".{LOG_SUFFIX}")));
+        let bases = logs.filter_map(|name| base_offset_of(name));
+        Some(bases.filter(|base| *base <= self.options.recovery_point).max().unwrap_or(i64::MIN))
     }
 
     /// What follows a damaged batch is not the log any more. The last go first, so that a crash leaves no hole.

@@ -123,11 +123,12 @@ fn main() -> ExitCode {
     run(&mut counts, &mut failures);
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{} crashes ({} nested) at {} points of {} histories in {seconds:.1} s: {:.0} crashes a minute",
+        "{} crashes ({} nested) at {} points of {} histories, {} faults, in {seconds:.1} s: {:.0} crashes a minute",
         counts.crashes,
         counts.nested,
         counts.points,
         counts.histories,
+        counts.faults,
         counts.crashes as f64 * 60.0 / seconds
     );
     for failure in &failures {

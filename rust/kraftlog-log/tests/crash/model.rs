@@ -106,8 +106,10 @@ pub struct Model {
     pub epochs_from: i64,
     pub leader_epoch: i32,
     pub now_ms: i64,
-    /// Files of segments wait to be removed.
+    /// Value of the next record; none comes twice.
     pub next_value: u64,
+    /// How often the log began anew at some offset.
+    pub restarts: u64,
 }
 
 impl Model {
@@ -121,6 +123,7 @@ impl Model {
             leader_epoch: 0,
             now_ms: 1_000_000,
             next_value: 0,
+            restarts: 0,
         }
     }
 
@@ -152,6 +155,7 @@ impl Model {
 
     /// Drop everything and begin at `offset`.
     pub fn restart(&mut self, offset: i64) {
+        self.restarts += 1;
         self.batches = Arc::default();
         (self.start, self.end, self.flushed, self.epochs_from) = (offset, offset, offset, offset);
     }
@@ -187,8 +191,7 @@ impl Expected {
 
     /// A crash while an operation led from `before` to `after`.
     pub fn during(before: &Model, after: &Model) -> Self {
-        let is_restart =
-            after.batches.is_empty() && (!before.batches.is_empty() || before.start != after.start);
+        let is_restart = before.restarts != after.restarts;
         let restarts_at = is_restart.then_some(after.end);
         Self {
             before: before.clone(),

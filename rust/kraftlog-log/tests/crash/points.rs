@@ -27,16 +27,6 @@ pub struct Counts {
     pub faults: u64,
 }
 
-impl Counts {
-    pub fn add(&mut self, other: &Self) {
-        self.histories += other.histories;
-        self.points += other.points;
-        self.crashes += other.crashes;
-        self.nested += other.nested;
-        self.faults += other.faults;
-    }
-}
-
 /// Ways to crash that are tried at every point of a short history.
 const CRASHES: [(DataLoss, NameLoss); 8] = [
     (DataLoss::Everything, NameLoss::Everything),
