@@ -49,7 +49,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark": VOCABULARY | {"storage", "reading", "_kraftlog"},
     "metrics": {"types"},
     "broker": VOCABULARY | FACTS | MESSAGES | {"server", "storage"},
-    "cli": VOCABULARY | FACTS | {"server", "client", "admin", "storage", "reading", "broker", "wire", "_kraftlog"},
+    "cli": VOCABULARY
+    | FACTS
+    | {"controller", "server", "client", "admin", "storage", "reading", "broker", "wire", "_kraftlog"},
     "__init__": VOCABULARY | {"broker", "reading", "storage", "quorum", "_kraftlog"},
     "__main__": {"cli"},
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kraftlog.cli.dump_indexes import dump_offset_index, dump_producer_snapshot, dump_time_index, dump_txn_index
@@ -69,6 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arrow", metavar="FILE", help="records as an Arrow IPC file; a stream to stdout (-) or *.arrows"
     )
     form.add_argument("--parquet", metavar="FILE", help="records as a Parquet file (needs pyarrow)")
+    whole = output.add_mutually_exclusive_group()
+    whole.add_argument("--image", action="store_true", help="the metadata that a log or snapshot comes to, as a tree")
+    whole.add_argument("--state", action="store_true", help="groups, offsets and transactions that logs come to")
+    output.add_argument("--at-offset", type=int, metavar="N", help="of --image and --state: last offset, inclusive")
     output.add_argument("--columns", type=_names, metavar="A,B", help="of tables: which columns")
     output.add_argument("--compression", default="zstd", metavar="CODEC", help="of Parquet: zstd, snappy, lz4 or none")
     output.add_argument("--threads", type=int, default=1, metavar="N", help="of tables: how many decode at once")
@@ -82,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         go on with the next file.
     """
     if args.version:
-        print(f"kraftlog {version('kraftlog')} (text form of Kafka 4.3.1)")
+        print(f"kraftlog {_version()} (text form of Kafka 4.3.1)")
         return 0
     for name in _JAVA_DECODERS:
         if getattr(args, name) not in {None, _STRING_DECODER}:
@@ -94,6 +98,8 @@ def run(args: argparse.Namespace) -> int:
     names = [name for name in (args.files or "").split(",") if name] + args.paths
     if not names:
         return _fail('Missing required argument "[files]"')
+    if args.image or args.state:
+        return _run_document(names, args)
     try:
         sources = find_sources(
             names,
@@ -107,6 +113,18 @@ def run(args: argparse.Namespace) -> int:
     if args.arrow or args.parquet:
         return _run_table(sources, args, selection)
     return _run_files(sources, args, selection)
+
+
+def _run_document(names: Sequence[str], args: argparse.Namespace) -> int:
+    # They need most of the message classes, which nothing else here does.
+    from kraftlog.cli.dump_documents import dump_image, dump_state
+
+    try:
+        return dump_image(names, args) if args.image else dump_state(names, args)
+    except FileNotFoundError as error:
+        return _fail(f"no such file: {error.filename or error}")
+    except LogError as error:
+        return _fail(str(error))
 
 
 def _run_table(sources: Sequence[Source], args: argparse.Namespace, selection: Selection) -> int:
@@ -187,6 +205,13 @@ def _size(path: Path) -> int:
         return path.stat().st_size if path.suffix in {".log", ".checkpoint"} else 0
     except OSError:
         return 0
+
+
+def _version() -> str:
+    try:
+        return version("kraftlog")
+    except PackageNotFoundError:
+        return "of a source tree"
 
 
 def _fail(message: str) -> int:
