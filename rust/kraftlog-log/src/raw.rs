@@ -1,12 +1,12 @@
 //! All `unsafe` of this crate, behind functions that are safe to call: whatever their arguments, nothing is read or
 //! written outside the memory that they were given.
 //!
-//! Three means carry the proofs. What is large is checked once a block ([`copy_spans`], [`make_views`]). What is
+//! Three means carry the proofs. What is large is checked once for many rows ([`copy_spans`], [`Views`]). What is
 //! read byte by byte has the number of readable bytes in its type ([`Ahead`]), so that reading past them does not
 //! compile. And memory for columns is zeroed when it is new, so that no value is ever uninitialised.
 #![allow(unsafe_code)]
 
-use crate::columns::memory::Block;
+use crate::columns::memory::{Block, Column};
 use arrow_array::{ArrayRef, BinaryViewArray, DictionaryArray, Int32Array, StringArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use lz4_sys::{
@@ -156,34 +156,20 @@ impl<'a> Readable<'a> {
 /// this is found out once and then only compared.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    /// The highest bit of each byte before the key, and which of them are set.
+    /// The bits that tell it: the highest of each byte before the key, and the lowest of the sizes of record and key.
     ends: u64,
     pattern: u64,
     /// Bytes of the size, and of all before the key.
     size_bytes: usize,
     front_bytes: usize,
-    size: Place,
-    timestamp_delta: Place,
-    offset_delta: Place,
-    key_size: Place,
-}
-
-/// Where an integer of one or two bytes lies in a word.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    shift: u32,
-    /// Which bits of the second byte belong to it, once it is shifted by one less than the first: all seven or none.
-    second: u64,
-}
-
-impl Place {
-    const NONE: Self = Self { shift: 0, second: 0 };
-
-    #[inline(always)]
-    fn get(self, word: u64) -> u64 {
-        let word = word >> self.shift;
-        word & 0x7f | word >> 1 & self.second
-    }
+    /// Which bits of the second byte of the size belong to it, once the size is shifted to its place.
+    size_second: u64,
+    /// How far the size of the key is from the lowest bit, and its bits there: none for a null key.
+    key_shift: u32,
+    key_bits: u64,
+    /// Where the deltas are.
+    timestamp_at: usize,
+    offset_at: usize,
 }
 
 impl Shape {
@@ -193,106 +179,118 @@ impl Shape {
         pattern: 1,
         size_bytes: 0,
         front_bytes: 0,
-        size: Place::NONE,
-        timestamp_delta: Place::NONE,
-        offset_delta: Place::NONE,
-        key_size: Place::NONE,
+        size_second: 0,
+        key_shift: 0,
+        key_bits: 0,
+        timestamp_at: 0,
+        offset_at: 0,
     };
 
-    /// Of a record with this front, unless it has larger integers than eight bytes can hold or one of them has three.
+    /// Of a record with this front, unless it is longer than eight bytes, has an integer of three bytes or more than
+    /// one for the size of the key, or a negative size.
     fn of(word: u64) -> Option<Self> {
+        let bytes = word.to_le_bytes();
         let mut at = 0;
-        let mut place = || {
-            let len = if word.checked_shr(at + 7)? & 1 == 0 { 1 } else { 2 };
-            let place = Place { shift: at, second: if len == 2 { 0x3f80 } else { 0 } };
-            at += 8 * len;
-            Some((place, at))
+        let mut next = || {
+            let start = at;
+            at += 1 + usize::from(*bytes.get(start)? >= 0x80);
+            Some((start, at))
         };
-        let (size, size_bits) = place()?;
-        let (_, _) = place()?;
-        let ((timestamp_delta, _), (offset_delta, _), (key_size, bits)) = (place()?, place()?, place()?);
-        let ends = 0x8080_8080_8080_8080 & (u64::MAX >> 64u32.checked_sub(bits)?);
-        let shape = Self {
+        let (_, size_bytes) = next()?;
+        let ((_, _), (timestamp_at, _), (offset_at, _)) = (next()?, next()?, next()?);
+        let (key_at, front_bytes) = next()?;
+        if key_at + 1 != front_bytes || front_bytes > 8 {
+            return None;
+        }
+        let highest = 0x8080_8080_8080_8080 & (u64::MAX >> (64 - 8 * front_bytes));
+        let ends = highest | 1 | 1 << (8 * key_at);
+        let pattern = word & ends;
+        // A third byte of an integer would show as two highest bits in a row.
+        if pattern & pattern >> 8 & highest != 0 || word & 1 != 0 {
+            return None;
+        }
+        let is_key_null = word >> (8 * key_at) & 1 != 0;
+        Some(Self {
             ends,
-            pattern: word & ends,
-            size_bytes: size_bits as usize / 8,
-            front_bytes: bits as usize / 8,
-            size,
-            timestamp_delta,
-            offset_delta,
-            key_size,
-        };
-        // A third byte would show as two highest bits in a row.
-        (shape.pattern & shape.pattern >> 8 == 0).then_some(shape)
+            pattern,
+            size_bytes,
+            front_bytes,
+            size_second: if size_bytes == 2 { 0x1fc0 } else { 0 },
+            key_shift: 8 * key_at as u32 + 1,
+            key_bits: if is_key_null { 0 } else { 0x3f },
+            timestamp_at,
+            offset_at,
+        })
+    }
+
+    /// 1 for a shape whose keys are null, else 0.
+    #[inline(always)]
+    pub(crate) fn null_key(&self) -> u64 {
+        u64::from(self.key_bits == 0)
     }
 }
 
 /// What a record of a common shape holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommonRecord<'a> {
-    /// In zigzag form.
-    pub(crate) timestamp_delta: u64,
-    /// In zigzag form.
-    pub(crate) offset_delta: u32,
-    /// Empty when null.
+    /// The first two bytes of the integer.
+    pub(crate) timestamp_delta: u16,
+    /// The first two bytes of the integer.
+    pub(crate) offset_delta: u16,
+    /// Empty when null, which the shape says.
     pub(crate) key: Span<'a>,
-    pub(crate) is_key_null: bool,
-    /// Empty when null.
+    /// Not null.
     pub(crate) value: Span<'a>,
-    pub(crate) is_value_null: bool,
     /// Position of what follows the record.
     pub(crate) end: usize,
 }
 
 impl<'a> Readable<'a> {
-    /// The record at `position`, if it has this shape, no headers, and its fields fill it exactly.
+    /// The record at `position`, if it has this shape, a value of less than 8 KiB and no headers, and its fields fill it
+    /// exactly.
     #[inline(always)]
-    pub(crate) fn common_record(&self, position: usize, shape: &Shape) -> Option<CommonRecord<'a>> {
+    pub(crate) fn common_record(self, position: usize, shape: &Shape) -> Option<CommonRecord<'a>> {
         if position > self.size {
             return None;
         }
         // SAFETY: from any position up to `size` AHEAD bytes are readable. `position` is just compared, `key_end` and
-        // `end` before anything is read there, and `value_end` is one less than `end`. At most `front_bytes`, which is
-        // 8 or less, and 2 bytes are added to compared positions without comparing again; spans end at positions of
-        // at most `size` and so have SLACK bytes behind them. Nothing overflows: lengths have 14 bits at most.
+        // `end` before anything is read there, and `value_end` is one less than `end`. The places in a shape are 8 at
+        // most. Spans end at positions of at most `size` and so have SLACK bytes behind them. Nothing overflows, as
+        // lengths have 14 bits at most.
         unsafe {
-            let word = u64::from_le(self.start.add(position).cast::<u64>().read_unaligned());
+            let start = self.start.add(position);
+            let word = u64::from_le(start.cast::<u64>().read_unaligned());
             if word & shape.ends != shape.pattern {
                 return None;
             }
-            let size = shape.size.get(word) as usize;
-            // The lowest bit says that a size is negative: null for a key or value, nonsense for a record.
-            let end = position + shape.size_bytes + (size >> 1);
-            let raw_key_size = shape.key_size.get(word) as usize;
-            let is_key_null = raw_key_size & 1 != 0;
-            let key_size = if is_key_null { 0 } else { raw_key_size >> 1 };
+            let size = word >> 1 & 0x3f | word >> 2 & shape.size_second;
+            let end = position + shape.size_bytes + size as usize;
+            let key_size = word >> shape.key_shift & shape.key_bits;
             let key_start = position + shape.front_bytes;
-            let key_end = key_start + key_size;
-            if size & 1 != 0 || end > self.size || key_end >= end {
+            let key_end = key_start + key_size as usize;
+            if end > self.size || key_end >= end {
                 return None;
             }
-            let word_behind = u32::from_le(self.start.add(key_end).cast::<u32>().read_unaligned());
-            let (raw_value_size, value_start) = if word_behind & 0x80 == 0 {
-                (word_behind & 0x7f, key_end + 1)
-            } else if word_behind & 0x8000 == 0 {
-                (word_behind & 0x7f | word_behind >> 1 & 0x3f80, key_end + 2)
+            let behind = u32::from_le(self.start.add(key_end).cast::<u32>().read_unaligned());
+            let (raw, value_start) = if behind & 0x80 == 0 {
+                (behind & 0x7f, key_end + 1)
+            } else if behind & 0x8000 == 0 {
+                (behind & 0x7f | behind >> 1 & 0x3f80, key_end + 2)
             } else {
                 return None;
             };
-            let is_value_null = raw_value_size & 1 != 0;
-            let value_size = if is_value_null { 0 } else { raw_value_size >> 1 };
+            let value_size = raw >> 1;
             let value_end = value_start + value_size as usize;
-            // What is left has to be the zero that says: no headers.
-            if value_end + 1 != end || *self.start.add(value_end) != 0 {
+            // What is left has to be the zero that says: no headers. The lowest bit would say that the value is null.
+            if value_end + 1 != end || *self.start.add(value_end) != 0 || raw & 1 != 0 {
                 return None;
             }
+            let short = |at: usize| u16::from_le(start.add(at).cast::<u16>().read_unaligned());
             Some(CommonRecord {
-                timestamp_delta: shape.timestamp_delta.get(word),
-                offset_delta: shape.offset_delta.get(word) as u32,
+                timestamp_delta: short(shape.timestamp_at),
+                offset_delta: short(shape.offset_at),
                 key: Span { start: self.start.add(key_start), len: key_size as u32, bytes: PhantomData },
-                is_key_null,
                 value: Span { start: self.start.add(value_start), len: value_size, bytes: PhantomData },
-                is_value_null,
                 end,
             })
         }
@@ -376,49 +374,47 @@ impl<'a> Span<'a> {
     }
 }
 
-/// Bytes of all spans together.
-#[inline(always)]
-pub(crate) fn total_size(spans: &[Span<'_>]) -> usize {
-    spans.iter().map(|span| span.len as usize).sum()
-}
-
 /// From here on the C library's copy is faster than a loop of wide moves.
 const LIBRARY_COPY_MIN: usize = 384;
 
-/// Copies all spans, one behind the other, to the start of `target`, and writes to `ends` where each of them ends
-/// there, counted from `base`. False, and nothing done, when `target` has not [`SLACK`] bytes more than the spans,
-/// or `ends` not the length of `spans`.
+/// Appends the bytes of all spans to `data`, and to `ends` where each of them ends there: how many bytes. None, and
+/// nothing done, when that passes 31 bits.
 #[inline(always)]
-pub(crate) fn copy_spans(spans: &[Span<'_>], base: i32, target: &mut [u8], ends: &mut [i32]) -> bool {
-    if target.len() < total_size(spans).saturating_add(SLACK) || ends.len() != spans.len() {
-        return false;
+pub(crate) fn copy_spans(spans: &[Span<'_>], data: &mut Column<u8>, ends: &mut Column<i32>) -> Option<usize> {
+    let total: usize = spans.iter().map(|span| span.len as usize).sum();
+    let base = data.len();
+    i32::try_from(base.checked_add(total)?).ok()?;
+    let target = data.spare_mut(total + SLACK);
+    let places = ends.spare_mut(spans.len());
+    if target.len() < total + SLACK || places.len() < spans.len() {
+        return None;
     }
     let start = target.as_mut_ptr();
     let mut size = 0;
-    for (span, end) in spans.iter().zip(ends) {
+    for (span, end) in spans.iter().zip(places) {
         let len = span.len as usize;
-        // SAFETY: `size + len` is at most the sum of all lengths, and SLACK bytes more are readable behind the span and
-        // writable in `target`; the loop of wide moves ends at most SLACK bytes behind `len`. A shared and an
-        // exclusive borrow do not overlap.
+        // SAFETY: `size + len` is at most `total`, and SLACK bytes more are readable behind the span and writable in
+        // `target`; the wide moves end less than SLACK bytes behind `len`: it is above 32 where 64 are moved at a
+        // time. A shared and an exclusive borrow do not overlap.
         unsafe {
             let (from, to) = (span.start, start.add(size));
             if len < LIBRARY_COPY_MIN {
-                let mut copied = 0;
-                loop {
-                    wide_move::<32>(from.add(copied), to.add(copied));
-                    copied += 32;
-                    if copied >= len {
-                        break;
-                    }
+                wide_move::<32>(from, to);
+                let mut copied = 32;
+                while copied < len {
+                    wide_move::<64>(from.add(copied), to.add(copied));
+                    copied += 64;
                 }
             } else {
                 from.copy_to_nonoverlapping(to, len);
             }
         }
         size += len;
-        *end = base.wrapping_add(size as i32);
+        *end = (base + size) as i32;
     }
-    true
+    data.advance(total);
+    ends.advance(spans.len());
+    Some(total)
 }
 
 /// # Safety
@@ -449,7 +445,7 @@ const INLINE_MASKS: [(u32, u64); INLINE_MAX + 1] = {
 /// Rows of a BinaryView column: each was made from bytes inside a buffer that is kept beside it.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
-    rows: crate::columns::memory::Column<u128>,
+    rows: Column<u128>,
     buffers: Vec<Buffer>,
 }
 
@@ -505,16 +501,20 @@ impl Views {
         true
     }
 
-    /// Appends a row for each span. False, and nothing done, unless all lie in the current source.
+    /// Appends a row for each span: how many bytes they are. None, and nothing done, unless all lie in the current
+    /// source.
     #[inline(always)]
-    pub(crate) fn extend(&mut self, spans: &[Span<'_>]) -> bool {
-        let Some(source) = self.buffers.last() else { return false };
+    pub(crate) fn extend(&mut self, spans: &[Span<'_>]) -> Option<usize> {
+        let source = self.buffers.last()?;
+        let mut total = 0;
         let (start, size) = (source.as_ptr() as usize, source.len());
         let buffer_index = (self.buffers.len() - 1) as u64;
-        let mut are_inside = size <= i32::MAX as usize;
+        // Negative as soon as one of the differences is: what lies elsewhere is before the start or behind the end.
+        let mut outside = i32::MAX as isize - size as isize;
         let views = self.rows.spare_mut(spans.len());
         for (span, target) in spans.iter().zip(views) {
             let len = span.len as usize;
+            total += len;
             // SAFETY: SLACK bytes are readable at every span, which is more than 12.
             let (first, second) = unsafe {
                 let first = span.start.cast::<u32>().read_unaligned();
@@ -524,16 +524,17 @@ impl Views {
                 Some(&(first_mask, second_mask)) => (first & first_mask, second & second_mask),
                 None => {
                     let offset = (span.start as usize).wrapping_sub(start);
-                    are_inside &= offset <= size && offset.wrapping_add(len) <= size;
+                    outside |= offset as isize | (size.wrapping_sub(offset).wrapping_sub(len)) as isize;
                     (first, (offset as u64) << 32 | buffer_index)
                 }
             };
             *target = u128::from(high) << 64 | u128::from(u64::from(low) << 32 | len as u64);
         }
-        if are_inside {
-            self.rows.advance(spans.len());
+        if outside < 0 {
+            return None;
         }
-        are_inside
+        self.rows.advance(spans.len());
+        Some(total)
     }
 
     /// Drops all rows after the first `rows`.

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 /// What the decode loop needs of a column of bytes.
 pub(super) trait ByteColumn: Default {
-    /// Appends a row for each span; bit n of `nulls` says that row n is null, its span is empty then. False, and
-    /// nothing done, when they do not fit.
-    #[must_use]
-    fn extend(&mut self, spans: &[Span<'_>], nulls: u64) -> bool;
+    /// Appends a row for each span; bit n of `nulls` says that row n is null, its span is empty then. How many
+    /// bytes they are; None when they do not fit, and then the rows have to be dropped again.
+    fn extend(&mut self, spans: &[Span<'_>], nulls: u64) -> Option<usize>;
     /// Appends a null.
     fn push_null(&mut self);
     /// Appends bytes that lie in the current view source; false if they do not fit.
@@ -107,25 +106,13 @@ impl CopyColumn {
 
 impl ByteColumn for CopyColumn {
     #[inline(always)]
-    fn extend(&mut self, spans: &[Span<'_>], nulls: u64) -> bool {
-        let (base, size) = (self.data.len(), raw::total_size(spans));
-        if base + size > i32::MAX as usize {
-            return false;
-        }
-        if nulls != 0 {
-            let rows = self.len();
-            note_nulls(&mut self.null_rows, rows, nulls);
-        }
+    fn extend(&mut self, spans: &[Span<'_>], nulls: u64) -> Option<usize> {
+        let rows = self.len();
+        note_nulls(&mut self.null_rows, rows, nulls);
         if self.offsets.len() == 0 {
             self.offsets.push(0);
         }
-        let ends = self.offsets.spare_mut(spans.len());
-        if !raw::copy_spans(spans, base as i32, self.data.spare_mut(size + raw::SLACK), ends) {
-            return false;
-        }
-        self.data.advance(size);
-        self.offsets.advance(spans.len());
-        true
+        raw::copy_spans(spans, &mut self.data, &mut self.offsets)
     }
 
     #[inline]
@@ -176,10 +163,8 @@ pub(super) struct ViewColumn {
 
 impl ByteColumn for ViewColumn {
     #[inline(always)]
-    fn extend(&mut self, spans: &[Span<'_>], nulls: u64) -> bool {
-        if nulls != 0 {
-            note_nulls(&mut self.null_rows, self.views.len(), nulls);
-        }
+    fn extend(&mut self, spans: &[Span<'_>], nulls: u64) -> Option<usize> {
+        note_nulls(&mut self.null_rows, self.views.len(), nulls);
         self.views.extend(spans)
     }
 
