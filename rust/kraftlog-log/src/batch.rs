@@ -56,6 +56,8 @@ pub mod attributes {
     pub const CONTROL: i16 = 0x20;
     /// The base timestamp is the time after which tombstones of the batch may go.
     pub const DELETE_HORIZON: i16 = 0x40;
+    /// Bits with a meaning.
+    pub const KNOWN: i16 = 0x7f;
 }
 
 /// What the timestamps of a batch mean.
@@ -470,11 +472,11 @@ pub fn set_max_timestamp(
     if view.timestamp_type() == timestamp_type && view.max_timestamp() == max_timestamp {
         return;
     }
+    // Like Kafka, which computes the field anew: bits without a meaning go.
+    let kept = view.attributes() & attributes::KNOWN & !attributes::TIMESTAMP_TYPE;
     let attributes = match timestamp_type {
-        TimestampType::CreateTime | TimestampType::NoTimestamp => {
-            view.attributes() & !attributes::TIMESTAMP_TYPE
-        }
-        TimestampType::LogAppendTime => view.attributes() | attributes::TIMESTAMP_TYPE,
+        TimestampType::CreateTime | TimestampType::NoTimestamp => kept,
+        TimestampType::LogAppendTime => kept | attributes::TIMESTAMP_TYPE,
     };
     put(header, 21, attributes.to_be_bytes());
     put(header, 35, max_timestamp.to_be_bytes());

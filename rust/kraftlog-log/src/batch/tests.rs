@@ -148,6 +148,19 @@ fn offset_deltas_that_skip_are_refused() {
     builder.append_at(2, NOW, None, None, &[]).unwrap();
     let skipping = with_header(&builder.finish().unwrap(), |h| put(h, 23, 1i32.to_be_bytes()));
     assert_eq!(code(validate(&skipping, &rules())), 87);
+    assert_eq!(code(validate(&skipping, &ProduceRules { gives_offset_deltas: true, ..rules() })), 0);
+}
+
+#[test]
+fn a_cut_batch_behind_the_produced_one_is_dropped() {
+    let batch = build(BatchOptions::default(), &[NOW]);
+    for cut in [1, 11, 16, 17, 40, batch.len() - 1] {
+        let bytes = [&batch[..], &batch[..cut]].concat();
+        assert_eq!(single_batch(&bytes).unwrap().bytes(), batch);
+    }
+    let mut wrong = batch.repeat(2);
+    wrong[batch.len() + 16] = 9;
+    assert!(matches!(single_batch(&wrong), Err(Error::Rejected { code: 2, .. })));
 }
 
 #[test]

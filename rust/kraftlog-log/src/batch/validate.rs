@@ -1,9 +1,11 @@
 //! What a leader checks of a batch before it appends it, after Kafka's `LogValidator` and
 //! `UnifiedLog.analyzeAndValidateRecords`.
 //!
-//! Stricter than Kafka: offset deltas must be 0, 1, 2, .. in every codec (Kafka rewrites compressed batches
-//! where they are not, for clients older than 0.11, and lets uncompressed ones pass). A body that does
-//! not decompress, and an unknown codec, are refused with a code of their own (Kafka: UNKNOWN_SERVER_ERROR).
+//! Stricter than Kafka: offset deltas must be 0, 1, 2, .. unless the batch is built anew (Kafka fails to rewrite
+//! compressed batches where they are not, and lets uncompressed ones pass, so that offsets collide); a producer id
+//! needs an epoch, and a transactional batch a producer id. A body that does not decompress, and an unknown codec,
+//! are refused with a code of their own (Kafka: UNKNOWN_SERVER_ERROR). Held against Kafka's LogValidator by
+//! `tests/interop/test_produce_checks.py`.
 use super::{
     next_batch_shallow, set_base_offset, set_max_timestamp, set_partition_leader_epoch, BatchView, Source,
     TimestampType, HEADER_SIZE, MAGIC, NO_TIMESTAMP,
@@ -52,6 +54,8 @@ pub struct ProduceRules {
     pub max_message_bytes: usize,
     /// How far a compressed batch may grow.
     pub bound: Bound,
+    /// The records will be given new offset deltas, as the batch is built anew: those they have do not matter.
+    pub gives_offset_deltas: bool,
 }
 
 impl Default for ProduceRules {
@@ -66,6 +70,7 @@ impl Default for ProduceRules {
             is_compacted: false,
             max_message_bytes: 1_048_588,
             bound: Bound::DEFAULT,
+            gives_offset_deltas: false,
         }
     }
 }
@@ -123,14 +128,17 @@ pub fn single_batch(records: &[u8]) -> Result<BatchView<'_>> {
             format!("magic {} where a produce request needs {MAGIC}", batch.magic()),
         ));
     }
-    if batch.bytes().len() != records.len() {
-        return Err(Error::rejected(
-            INVALID_RECORD,
-            format!(
-                "a produce request has exactly one record batch a partition: {} bytes follow the first",
-                records.len() - batch.bytes().len()
-            ),
-        ));
+    // What is left when it is no whole batch is dropped, as Kafka trims it.
+    match next_batch_shallow(Source::Memory, records, batch.bytes().len()) {
+        Ok(None) => {}
+        Ok(Some(_)) => {
+            return Err(Error::rejected(
+                INVALID_RECORD,
+                "a produce request has exactly one record batch a partition, not more",
+            ))
+        }
+        Err(Error::Corrupt { reason, .. }) => return Err(Error::rejected(CORRUPT_MESSAGE, reason)),
+        Err(other) => return Err(other),
     }
     Ok(batch)
 }
@@ -207,7 +215,7 @@ fn check_records(batch: &BatchView<'_>, rules: &ProduceRules, body: &[u8]) -> Re
     let mut refused = Refused::default();
     let records = RecordIter::new(batch, body).map_err(into_invalid_record)?;
     let walked = records.try_for_each_record(|record| {
-        if record.offset_delta != check.record_count {
+        if record.offset_delta != check.record_count && !rules.gives_offset_deltas {
             return Err(offset_delta_refusal(check.record_count, record.offset_delta));
         }
         if rules.is_compacted && record.key.is_none() {
@@ -218,7 +226,7 @@ fn check_records(batch: &BatchView<'_>, rules: &ProduceRules, body: &[u8]) -> Re
             refused.add(INVALID_TIMESTAMP, check.record_count, || limits.refusal(record.timestamp));
         } else if record.timestamp > check.max_timestamp {
             check.max_timestamp = record.timestamp;
-            check.max_timestamp_offset_delta = record.offset_delta;
+            check.max_timestamp_offset_delta = check.record_count;
         }
         check.record_count += 1;
         Ok(())

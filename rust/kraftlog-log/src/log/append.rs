@@ -104,6 +104,7 @@ fn rules(config: &LogConfig, origin: Origin, now_ms: i64) -> ProduceRules {
         is_compacted: config.cleanup_policy.compact,
         max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(usize::MAX),
         bound: Bound::DEFAULT,
+        gives_offset_deltas: false,
     }
 }
 
@@ -119,15 +120,19 @@ fn with_scratch<T>(run: impl FnOnce(&mut Vec<u8>) -> T) -> T {
 
 fn prepare<'a>(batch: &BatchView<'a>, config: &LogConfig, rules: &ProduceRules) -> Result<Prepared<'a>> {
     with_scratch(|scratch| {
-        let check = validate_produce_batch(batch, rules, scratch)?;
+        let codec = batch.codec().unwrap_or(Codec::None);
+        let target = config
+            .compression
+            .filter(|target| *target != codec && !(codec == Codec::None && batch.is_control()));
+        let rules = ProduceRules { gives_offset_deltas: target.is_some(), ..*rules };
+        let check = validate_produce_batch(batch, &rules, scratch)?;
         let marker = if batch.is_control() && batch.has_producer_id() {
             end_marker(batch).map_err(|error| Error::rejected(INVALID_RECORD, error.to_string()))?
         } else {
             None
         };
-        let codec = batch.codec().unwrap_or(Codec::None);
-        let (header, body) = match config.compression {
-            Some(target) if target != codec && !(codec == Codec::None && batch.is_control()) => {
+        let (header, body) = match target {
+            Some(target) => {
                 let rebuilt = recompress(batch, target, config.compression_level, scratch)?;
                 if rebuilt.len() as u64 > config.max_message_bytes {
                     let (size, limit) = (rebuilt.len(), config.max_message_bytes);
@@ -137,7 +142,7 @@ fn prepare<'a>(batch: &BatchView<'a>, config: &LogConfig, rules: &ProduceRules) 
                 }
                 (rebuilt.first_chunk().copied(), Body::Rebuilt(rebuilt))
             }
-            _ => (batch.bytes().first_chunk().copied(), Body::Borrowed(batch.body())),
+            None => (batch.bytes().first_chunk().copied(), Body::Borrowed(batch.body())),
         };
         let header = header.ok_or_else(|| Error::rejected(CORRUPT_MESSAGE, "batch without a header"))?;
         Ok(Prepared { header, body, check, marker })
