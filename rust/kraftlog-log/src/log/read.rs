@@ -65,7 +65,13 @@ struct View {
 impl View {
     fn read(&self, offset: i64, max_bytes: u64, min_one_batch: bool) -> Result<Option<FileSlice>> {
         for (segment, size_bytes) in &self.segments {
-            let Some(first) = segment.find_batch(offset)? else { continue };
+            let Some(first) = segment.find_batch(offset)? else {
+                segment.check_hole(offset)?;
+                continue;
+            };
+            if first.header().base_offset() > offset {
+                segment.check_hole(offset)?;
+            }
             let limit = if self.is_to_log_end {
                 *size_bytes
             } else {

@@ -1,5 +1,5 @@
 //! Finding batches and records of a segment by offset and by timestamp.
-use super::{FoundBatch, Segment};
+use super::{FoundBatch, HeaderScan, Segment};
 use crate::batch::{BatchView, MAGIC};
 use crate::{Error, Result};
 
@@ -17,14 +17,53 @@ pub struct FoundTimestamp {
 impl Segment {
     /// The first batch that ends at or after `offset` (`LogSegment.translateOffset`).
     pub fn find_batch(&self, offset: i64) -> Result<Option<FoundBatch>> {
-        let start = self.lookup(offset)?.position;
-        let mut scan = self.scan(start)?;
-        while let Some(batch) = scan.next_batch()? {
+        let (mut next, mut scan) = self.scan_from(offset)?;
+        while let Some(batch) = next {
             if batch.header().last_offset() >= offset {
                 return Ok(Some(batch));
             }
+            next = scan.next_batch()?;
         }
         Ok(None)
+    }
+
+    /// Fail if damage, and not a hole that compaction left, is why no batch of this segment holds `offset`: a reader
+    /// that asks for it is sent on to what follows, and nobody else would look at the bytes in between.
+    pub fn check_hole(&self, offset: i64) -> Result<()> {
+        let (mut next, mut scan) = self.scan_from(offset)?;
+        let mut previous = None;
+        while let Some(batch) = next.filter(|batch| batch.header().last_offset() < offset) {
+            previous = Some(batch);
+            next = scan.next_batch()?;
+        }
+        if next.is_none() && scan.position() < self.size_bytes() {
+            return Err(Error::corrupt(scan.position(), -1, "bytes that are not a whole batch")
+                .located(self.path().display().to_string(), 0));
+        }
+        let Some(previous) = previous.filter(|batch| batch.header().magic() >= MAGIC) else { return Ok(()) };
+        let bytes = self.read_batch(&previous)?;
+        let checked = BatchView::parse(&bytes).and_then(|batch| batch.validate_crc());
+        checked.map_err(|error| self.locate(error, &previous))
+    }
+
+    /// The batch that the index gives for `offset`, and a scan that goes on behind it. An index entry has no checksum:
+    /// where no batch begins, or one that begins after `offset`, the entry is damaged and the scan begins at the
+    /// beginning of the segment. Otherwise records would be passed over without a word.
+    fn scan_from(&self, offset: i64) -> Result<(Option<FoundBatch>, HeaderScan)> {
+        let position = self.lookup(offset)?.position;
+        let mut scan = self.scan(position)?;
+        let first = scan.next_batch();
+        let is_sound =
+            |batch: &FoundBatch| (self.base_offset()..=offset).contains(&batch.header().base_offset());
+        match first {
+            Err(error @ Error::Io { .. }) => Err(error),
+            Ok(Some(batch)) if position == 0 || is_sound(&batch) => Ok((Some(batch), scan)),
+            other if position == 0 => Ok((other?, scan)),
+            _ => {
+                let mut scan = self.scan(0)?;
+                Ok((scan.next_batch()?, scan))
+            }
+        }
     }
 
     /// The largest batch boundary at or before `limit`, walking from a boundary at or before it.
@@ -32,9 +71,17 @@ impl Segment {
         if limit >= self.size_bytes() {
             return Ok(self.size_bytes());
         }
-        let start = self.state().offset_index.lookup_position(limit)?.position.max(known_boundary);
-        let mut boundary = start;
-        let mut scan = self.scan(start)?;
+        let entry = self.state().offset_index.lookup_position(limit)?;
+        let mut boundary = known_boundary;
+        if entry.position > known_boundary {
+            // As in `scan_from`: only a batch that fits its entry is a boundary.
+            let first = self.scan(entry.position)?.next_batch();
+            let expected = self.base_offset()..=entry.offset;
+            if matches!(first, Ok(Some(batch)) if expected.contains(&batch.header().base_offset())) {
+                boundary = entry.position;
+            }
+        }
+        let mut scan = self.scan(boundary)?;
         while let Some(batch) = scan.next_batch()? {
             if batch.end_position() > limit {
                 break;
@@ -46,14 +93,11 @@ impl Segment {
 
     /// The first record at or after `start_offset` whose timestamp is at least `timestamp`.
     pub fn find_timestamp(&self, timestamp: i64, start_offset: i64) -> Result<Option<FoundTimestamp>> {
-        let position = {
-            let mut state = self.state();
-            let from = state.time_index.lookup(timestamp)?.offset.max(start_offset);
-            state.offset_index.lookup(from)?.position
-        };
-        let mut scan = self.scan(position)?;
+        let from = self.state().time_index.lookup(timestamp)?.offset.max(start_offset);
+        let (mut next, mut scan) = self.scan_from(from)?;
         let mut scratch = Vec::new();
-        while let Some(batch) = scan.next_batch()? {
+        while let Some(batch) = next {
+            next = scan.next_batch()?;
             if batch.header().max_timestamp() < timestamp || batch.header().last_offset() < start_offset {
                 continue;
             }

@@ -288,7 +288,7 @@ fn check_times(log: &Log, model: &Model) -> Check {
     Ok(())
 }
 
-fn check_producers(log: &Log, model: &Model, replayed: &Replayed) -> Check {
+pub fn check_producers(log: &Log, model: &Model, replayed: &Replayed) -> Check {
     let found: BTreeMap<i64, _> =
         log.active_producers().into_iter().map(|entry| (entry.producer_id, entry)).collect();
     for (id, entry) in &found {

@@ -18,6 +18,7 @@ pub const ROOT: &str = "/data";
 pub const LOG: &str = "/data/t-0";
 const RECOVERY_POINT: &str = "recovery-point-offset-checkpoint";
 const LOG_START: &str = "log-start-offset-checkpoint";
+const OUT_OF_ORDER_SEQUENCE_NUMBER: i16 = 45;
 const CLEAN: &str = ".kafka_cleanshutdown";
 
 /// Why a step did not do what the model says.
@@ -387,7 +388,19 @@ impl Machine {
             is_transactional: in_transaction || is_open,
             ..BatchOptions::default()
         };
-        self.lead(Draft { options, records: 1 + usize::from(records) % 4, marker: None })
+        let is_deleted =
+            known.is_some_and(|producer| producer.last_base.is_some_and(|base| base < self.model.start));
+        match self.lead(Draft { options, records: 1 + usize::from(records) % 4, marker: None }) {
+            // Of a producer whose data is deleted a start may find nothing but a marker, with its epoch and without a
+            // sequence. Kafka asks it to begin a new epoch then; so do we.
+            Err(Failure::Engine(Error::Rejected { code: OUT_OF_ORDER_SEQUENCE_NUMBER, .. }))
+                if is_deleted =>
+            {
+                self.after = self.model.clone();
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     fn end_transaction(&mut self, id: i64, is_abort: bool) -> std::result::Result<(), Failure> {

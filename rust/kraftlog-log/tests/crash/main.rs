@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use kraftlog_log::fs::Random;
 
 mod check;
+mod faults;
+mod flips;
 mod history;
 mod machine;
 mod model;
@@ -38,8 +40,14 @@ fn guarded(run: impl FnOnce() -> Result<(), Found>) -> Result<(), Found> {
 /// How a seed's history is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    /// A crash in every way at every point of a short history.
     Short,
+    /// Crashes at some points of a long one.
     Long,
+    /// Disks that fail, at some moment of a long one.
+    Faults,
+    /// Disks with a wrong bit.
+    Flips,
 }
 
 struct Case {
@@ -51,30 +59,48 @@ struct Case {
 impl Case {
     fn of(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let kind = if random.below(4) == 0 { Kind::Long } else { Kind::Short };
+        let kind = match random.below(8) {
+            0..=3 => Kind::Short,
+            4..=5 => Kind::Long,
+            6 => Kind::Faults,
+            _ => Kind::Flips,
+        };
         let length = match kind {
             Kind::Short => 2 + random.index(9),
-            Kind::Long => 20 + random.index(60),
+            _ => 20 + random.index(60),
         };
         let history = History::random(&mut random, length);
         Self { kind, history, random }
     }
 
-    fn run(&self, seed: u64, counts: &mut Counts) -> Result<(), Found> {
+    fn run(&self, history: &History, seed: u64, counts: &mut Counts) -> Result<(), Found> {
+        let mut random = self.random;
         match self.kind {
-            Kind::Short => points::every_point(&self.history, seed, counts),
-            Kind::Long => points::some_points(&self.history, &mut self.random.clone(), 60, counts),
+            Kind::Short => points::every_point(history, seed, counts),
+            Kind::Long => points::some_points(history, &mut random, 60, counts),
+            Kind::Faults => (0..20).try_for_each(|_| faults::run(history, &mut random.fork(), counts)),
+            Kind::Flips => (0..4).try_for_each(|_| flips::run(history, &mut random.fork(), counts)),
         }
+    }
+
+    /// Try what is left of a failing history in more ways than it failed in.
+    fn fails(&self, history: &History, seed: u64) -> Option<Found> {
+        let mut counts = Counts::default();
+        let result = guarded(|| match self.kind {
+            Kind::Short | Kind::Long => points::every_point(history, seed, &mut counts),
+            Kind::Faults | Kind::Flips => {
+                (0..6).try_for_each(|more| self.run(history, seed + more, &mut counts))
+            }
+        });
+        result.err()
     }
 }
 
 fn run_seed(seed: u64, counts: &mut Counts) -> Result<(), String> {
     let case = Case::of(seed);
-    let Err(first) = guarded(|| case.run(seed, counts)) else { return Ok(()) };
-    let fails =
-        |history: &History| guarded(|| points::every_point(history, seed, &mut Counts::default())).err();
+    let Err(first) = guarded(|| case.run(&case.history, seed, counts)) else { return Ok(()) };
     let text = format!("seed {seed}, {:?}: {}\n  {}", case.kind, first.context, first.reason);
-    let (history, found) = shrink::shrink(case.history, first, fails);
+    let (history, found) = shrink::shrink(case.history.clone(), first, |history| case.fails(history, seed));
     Err(format!(
         "{text}\n  KRAFTLOG_CRASH_SEED={seed} runs it again; shrunk:\n  config {}, {:?}\n  {}\n  {}",
         history.config, history.ops, found.context, found.reason

@@ -116,7 +116,7 @@ fn check_log_unless_closed(machine: &Machine) -> Check {
 }
 
 /// A disk after a crash: recover, check; then, `depth` times, crash again inside the recovery or inside what follows.
-fn explore(
+pub fn explore(
     disk: &MemoryFileSystem,
     expected: &Expected,
     choice: u8,

@@ -88,6 +88,13 @@ impl MemoryFileSystem {
         self.lock().faults.random = Some(Random::new(seed));
     }
 
+    /// From here on nothing fails.
+    pub fn clear_faults(&self) {
+        let mut state = self.lock();
+        state.faults = Faults::default();
+        state.capacity_bytes = None;
+    }
+
     /// True while a failure set by [`Self::fail`] or [`Self::flip_on_read`] has not happened yet.
     pub fn has_pending_faults(&self) -> bool {
         !self.lock().faults.failures.is_empty()
