@@ -811,9 +811,9 @@ class Log:
         """Compact the log: the latest record of each key stays, with its offset. Appends and reads go on meanwhile.
 
         Args:
-            first_dirty_offset: First offset not cleaned before: ``next_dirty_offset`` of the last clean, or the log start.
-            first_uncleanable_offset: Exclusive end, at most the high watermark. The active segment and open transactions
-                are left alone in any case.
+            first_dirty_offset: First offset not cleaned before: the last clean's ``next_dirty_offset``, or the log start.
+            first_uncleanable_offset: Exclusive end, at most the high watermark. The active segment and open
+                transactions are left alone in any case.
             now_ms: Wall clock.
             delete_retention_ms: ``delete.retention.ms``, for tombstones and for markers whose data is gone.
             dedupe_buffer_bytes: Memory for keys, 24 bytes each.

@@ -424,13 +424,14 @@ impl MapBuilder<'_> {
                 return Ok(());
             }
             map.warm(group.iter().filter_map(|record| record.hash));
-            for record in group.iter().filter(|record| record.offset >= *start_offset) {
-                if record.hash.is_some_and(|hash| map.put(hash, record.offset) == Put::Full) {
+            for record in group {
+                let hash = record.hash.filter(|_| record.offset >= *start_offset);
+                if hash.is_some_and(|hash| map.put(hash, record.offset) == Put::Full) {
                     flow = Flow::Stop;
                     return Ok(());
                 }
+                report.map_messages_read += 1;
             }
-            report.map_messages_read += group.len() as u64;
             Ok(())
         })?;
         Ok(flow)
