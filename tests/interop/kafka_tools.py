@@ -39,9 +39,7 @@ def dump(
     return done.stdout
 
 
-def assert_dump_accepts(
-    java: Java, *folders: Path, print_data: bool = True, has_gaps: bool = False
-) -> dict[str, int]:
+def assert_dump_accepts(java: Java, *folders: Path, print_data: bool = True, has_gaps: bool = False) -> dict[str, int]:
     """Every segment and index of partitions, in the three ways the tool can look; batches of each folder."""
     segments = [path for folder in folders for path in files_with(folder, ".log")]
     indexes = [path for folder in folders for path in files_with(folder, ".index", ".timeindex", ".txnindex")]

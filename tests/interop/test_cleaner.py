@@ -173,8 +173,13 @@ class History:
         if producer_id in self.open_transactions and rng.random() < 0.3:
             self.open_transactions.discard(producer_id)
             key = b"\x00\x00\x00" + bytes([rng.random() < 0.6])
-            marker = [(now_ms, key, b"\x00\x00\x00\x00\x00\x07", [])]
-            flags = {"producer_id": producer_id, "producer_epoch": 0, "transactional": True, "control": True}
+            marker: list[Any] = [(now_ms, key, b"\x00\x00\x00\x00\x00\x07", [])]
+            flags: dict[str, Any] = {
+                "producer_id": producer_id,
+                "producer_epoch": 0,
+                "transactional": True,
+                "control": True,
+            }
             return encode_batch(marker, **flags), "coordinator"
         records = self.records(now_ms)
         options: dict[str, Any] = {}

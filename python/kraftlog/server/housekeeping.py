@@ -80,6 +80,8 @@ class Housekeeping:
     def _retain(self) -> None:
         now_ms = self._node.now_ms()
         for partition in self._node.partitions:
+            if "compact" in partition.config.cleanup_policy:
+                continue  # the cleaner's threads do that, when they do not clean it
             self._node.run_in_background(self._delete_old_segments, partition, now_ms, partition.high_watermark)
 
     def _delete_old_segments(self, partition: Partition, now_ms: int, high_watermark: int) -> None:

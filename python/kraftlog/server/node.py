@@ -17,6 +17,7 @@ from kraftlog.server.fetch_session import FetchSessionCache
 from kraftlog.server.groups import Groups
 from kraftlog.server.housekeeping import Housekeeping
 from kraftlog.server.listener import EndPoint
+from kraftlog.server.log_cleaner import CleanerSettings, LogCleaner
 from kraftlog.server.metadata_quorum import MetadataQuorum
 from kraftlog.server.partitions import Partitions
 from kraftlog.server.producer_ids import ProducerIds
@@ -55,6 +56,7 @@ class Node:
         partitions: The topic partitions of this node.
         producer_ids: Blocks of producer ids the controller gave this broker.
         groups: The group coordinator.
+        log_cleaner: What compacts the logs of this node.
         log_dirs: The data directories, locked while the node runs.
         fetch_sessions: Of this node's clients.
     """
@@ -64,6 +66,7 @@ class Node:
     partitions: Partitions
     producer_ids: ProducerIds
     groups: Groups
+    log_cleaner: LogCleaner
     fetch_sessions: FetchSessionCache
 
     def __init__(self, config: NodeConfig) -> None:
@@ -135,6 +138,7 @@ class Node:
         )
         self._connections = Connections(self.loop, ConnectionLimits(self.config))
         self._bind()
+        self.log_cleaner = LogCleaner(CleanerSettings.of(self.config, {}), self.now_ms)
         self.partitions = Partitions(self)
         self.metadata = MetadataQuorum(self)
         await self.metadata.start()
@@ -154,6 +158,7 @@ class Node:
         await self._registration.unfence()
         self._housekeeping = Housekeeping(self)
         self._housekeeping.start()
+        self.log_cleaner.start()
 
     def _open_log_dirs(self) -> None:
         """Lock every data directory and check that it is this node's."""
@@ -216,6 +221,7 @@ class Node:
             await self.groups.stop()
             if self._connections is not None:
                 await self._connections.drain()
+            await self.loop.run_in_executor(None, self.log_cleaner.stop)
             self.partitions.stop_flushers()
             if self._housekeeping is not None:
                 self._housekeeping.write_checkpoints()
@@ -241,6 +247,7 @@ class Node:
         if self._housekeeping is not None:
             self._housekeeping.stop()
         if hasattr(self, "partitions"):
+            self.log_cleaner.stop()
             self.partitions.stop_flushers()
             self.partitions.close_all()
         if hasattr(self, "metadata"):

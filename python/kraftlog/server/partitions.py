@@ -15,6 +15,7 @@ from kraftlog._kraftlog import Log
 from kraftlog.errors import ErrorCode, LogError
 from kraftlog.partition.replica import Assignment, PartitionReplica
 from kraftlog.server.flusher import Flusher
+from kraftlog.server.log_cleaner import CleanerSettings
 from kraftlog.server.log_recovery import LogRecovery, RecoveryJob
 from kraftlog.server.partition import Partition
 from kraftlog.server.topic_config import TopicConfig, TopicConfigs
@@ -152,7 +153,10 @@ class Partitions:
             **image.configs.get(BROKER_RESOURCE, ""),
             **image.configs.get(BROKER_RESOURCE, str(self._node.config.node_id)),
         }
-        return self._topic_configs.update_broker_overrides(overrides)
+        if not self._topic_configs.update_broker_overrides(overrides):
+            return False
+        self._node.log_cleaner.update_settings(CleanerSettings.of(self._node.config, overrides))
+        return True
 
     def _set_strays_aside(self, image: MetadataImage) -> None:
         """Rename directories the metadata does not place here to ``-stray``: data is never deleted on a guess."""
@@ -202,6 +206,7 @@ class Partitions:
         )
         self._by_id[topic.topic_id, index] = partition
         self._by_name[topic.name, index] = partition
+        self._node.log_cleaner.add(partition)
         return partition
 
     def _open_log(
@@ -310,6 +315,7 @@ class Partitions:
         """Forget a partition at once, rename its directory, remove the files after file.delete.delay.ms."""
         del self._by_id[partition.topic_id, partition.index]
         self._by_name.pop((partition.topic, partition.index), None)
+        self._node.log_cleaner.remove(partition)
         partition.close()
         try:
             partition.log.close()

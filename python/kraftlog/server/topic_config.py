@@ -9,18 +9,23 @@ from dataclasses import dataclass
 from kraftlog._kraftlog import LogConfig
 from kraftlog.config_table import parse_value, topic_config, topic_config_default
 from kraftlog.server.config import NodeConfig
+from kraftlog.server.log_cleaning import CleaningSettings
 
 __all__ = ["TopicConfig", "TopicConfigs"]
 
 _TOPIC_KEYS = (
     "cleanup.policy",
     "compression.type",
+    "delete.retention.ms",
     "file.delete.delay.ms",
     "index.interval.bytes",
+    "max.compaction.lag.ms",
     "max.message.bytes",
     "message.timestamp.after.max.ms",
     "message.timestamp.before.max.ms",
     "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
     "min.insync.replicas",
     "preallocate",
     "retention.bytes",
@@ -47,6 +52,7 @@ class TopicConfig:
     log_config: LogConfig
     min_insync_replicas: int
     cleanup_policy: frozenset[str]
+    cleaning: CleaningSettings
     file_delete_delay_ms: int
     recompresses: bool
     flush_messages: int
@@ -101,6 +107,7 @@ class TopicConfigs:
 
         values = {name: value(name) for name in _TOPIC_KEYS}
         policy = values["cleanup.policy"]
+        ratio = values["min.cleanable.dirty.ratio"]
         cleanup_policy = policy if isinstance(policy, tuple) else ()
         compression_type = str(values["compression.type"])
         level_key = _LEVEL_KEYS.get(compression_type)
@@ -130,6 +137,12 @@ class TopicConfigs:
             log_config=log_config,
             min_insync_replicas=integer("min.insync.replicas"),
             cleanup_policy=frozenset(cleanup_policy),
+            cleaning=CleaningSettings(
+                min_cleanable_ratio=ratio if isinstance(ratio, int | float) else 0.5,
+                min_compaction_lag_ms=integer("min.compaction.lag.ms"),
+                max_compaction_lag_ms=integer("max.compaction.lag.ms"),
+                delete_retention_ms=integer("delete.retention.ms"),
+            ),
             file_delete_delay_ms=integer("file.delete.delay.ms"),
             recompresses=compression_type != "producer",
             flush_messages=integer("flush.messages"),

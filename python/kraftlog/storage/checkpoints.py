@@ -1,7 +1,8 @@
 """Kafka's offset checkpoint files: one text file per log directory, one line per partition.
 
-``recovery-point-offset-checkpoint``, ``replication-offset-checkpoint`` (high watermarks) and
-``log-start-offset-checkpoint`` share the form: a version line ``0``, a count, then ``topic partition offset``.
+``recovery-point-offset-checkpoint``, ``replication-offset-checkpoint`` (high watermarks),
+``log-start-offset-checkpoint`` and ``cleaner-offset-checkpoint`` share the form: a version line ``0``, a count, then
+``topic partition offset``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "write_offset_checkpoint",
 ]
 
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"

@@ -241,11 +241,19 @@ impl Job<'_> {
         report.map_utilization = map.utilization();
         let mapped_end = (map.latest_offset() + 1).max(start_offset);
         let config = self.log.config();
+        let newest_clean =
+            segments.partition_point(|segment| segment.base_offset() < start_offset).checked_sub(1);
+        let legacy_horizon_ms = match newest_clean.and_then(|index| segments.get(index)) {
+            Some(segment) => segment.modified_ms()?.saturating_sub(self.options.delete_retention_ms),
+            None => 0,
+        };
         let mut rules = Rules {
             map: &map,
             hasher,
             now_ms: self.options.now_ms,
             delete_retention_ms: self.options.delete_retention_ms,
+            legacy_horizon_ms,
+            keeps_legacy_tombstones: true,
             max_message_bytes: config.max_message_bytes,
             round_end_offset: end_offset,
             last_records: std::collections::HashMap::new(),
@@ -259,7 +267,7 @@ impl Job<'_> {
             let (sources, after) = rest.split_at_checked(count).unwrap_or_default();
             rest = after;
             rules.last_records = self.log.last_records();
-            self.clean_group(sources, &rules, &mut transactions, &mut buffer, report)?;
+            self.clean_group(sources, &mut rules, &mut transactions, &mut buffer, report)?;
         }
         report.next_dirty_offset = mapped_end;
         Ok(())
@@ -313,7 +321,7 @@ impl Job<'_> {
     fn clean_group(
         &self,
         sources: &[Arc<Segment>],
-        rules: &Rules<'_>,
+        rules: &mut Rules<'_>,
         transactions: &mut Transactions,
         buffer: &mut ChunkBuffer,
         report: &mut CleanReport,
@@ -347,7 +355,7 @@ impl Job<'_> {
         &self,
         sources: &[Arc<Segment>],
         cleaned: &Segment,
-        rules: &Rules<'_>,
+        rules: &mut Rules<'_>,
         transactions: &mut Transactions,
         buffer: &mut ChunkBuffer,
         report: &mut CleanReport,
@@ -359,6 +367,7 @@ impl Job<'_> {
                 None => source.read_next_offset()?,
             };
             transactions.add_aborted(&self.log.aborted_transactions(source.base_offset(), end_offset)?);
+            rules.keeps_legacy_tombstones = source.modified_ms()? > rules.legacy_horizon_ms;
             let mut reader = ChunkReader::new(source, 0, buffer)?;
             while let Some(chunk) = reader.next_chunk(self)? {
                 filter.clear();

@@ -9,7 +9,7 @@ use super::offset_map::OffsetMap;
 use super::rewrite::{self, Kept};
 use super::transactions::{Marker, Transactions};
 use super::CleanReport;
-use crate::batch::{BatchHeader, BatchView, HEADER_SIZE};
+use crate::batch::{BatchHeader, BatchView, HEADER_SIZE, MAGIC};
 use crate::compression::Bound;
 use crate::record::RecordIter;
 use crate::segment::{AbortedTransaction, AppendedBatch};
@@ -29,6 +29,10 @@ pub(super) struct Rules<'a> {
     pub(super) hasher: KeyHasher,
     pub(super) now_ms: i64,
     pub(super) delete_retention_ms: i64,
+    /// Tombstones of the formats before record batches have no horizon: they stay in segments last written after this.
+    pub(super) legacy_horizon_ms: i64,
+    /// What that means for the segment at hand.
+    pub(super) keeps_legacy_tombstones: bool,
     pub(super) max_message_bytes: u64,
     /// Exclusive end of the round: its last batch is kept, if only as a header, so that the offset is not lost.
     pub(super) round_end_offset: i64,
@@ -171,7 +175,11 @@ impl Filter {
     ) -> Result<()> {
         let kept = &mut self.kept;
         kept.clear();
-        let keeps_tombstones = batch.delete_horizon_ms().is_none_or(|horizon| rules.now_ms < horizon);
+        let keeps_tombstones = if batch.magic() >= MAGIC {
+            batch.delete_horizon_ms().is_none_or(|horizon| rules.now_ms < horizon)
+        } else {
+            rules.keeps_legacy_tombstones
+        };
         let is_control = batch.is_control();
         let map = rules.map;
         let mut start = 0;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::keys::{record_timestamp, KeyedRecord};
 use crate::batch::{
-    attributes, update_crc, BatchView, TimestampType, HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP,
+    attributes, update_crc, BatchView, TimestampType, HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_TIMESTAMP,
 };
 use crate::compression::{self, Codec};
 use crate::varint::{read_varint, read_varlong, varint_size, varlong_size, write_varint, write_varlong};
@@ -120,6 +120,8 @@ fn finish(batch: &BatchView<'_>, bytes: &mut [u8], fields: Fields) -> Result<()>
         .map_err(|_| batch.corrupt("2 GiB or more are left of the batch after compaction"))?;
     let (header, body) = crate::batch::split_header_mut(bytes)?;
     put(header, 8, length.to_be_bytes());
+    // What is left of a message set of the formats before goes on as a batch.
+    put(header, 16, MAGIC.to_be_bytes());
     put(header, 21, fields.attributes.to_be_bytes());
     put(header, 27, fields.base_timestamp.to_be_bytes());
     put(header, 35, fields.max_timestamp.to_be_bytes());

@@ -1,0 +1,488 @@
+"""Compaction of the topics with ``cleanup.policy=compact``: worker threads that clean the filthiest log first.
+
+Follows Kafka's ``LogCleaner`` and ``LogCleanerManager``. What to clean is decided in
+:mod:`kraftlog.server.log_cleaning`; the cleaning itself is ``Log.clean`` of the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kraftlog._kraftlog import CleanCancel, CleanThrottle
+from kraftlog.config_table import broker_config, parse_value
+from kraftlog.errors import KraftlogError, LogError
+from kraftlog.server.log_cleaning import (
+    Candidate,
+    LogFacts,
+    candidate,
+    choose,
+    dirtiest_ratio,
+    max_compaction_delay_ms,
+    offsets_to_clean,
+)
+from kraftlog.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    read_offset_checkpoint,
+    write_offset_checkpoint,
+)
+from kraftlog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kraftlog._kraftlog import CleanReport
+    from kraftlog.server.config import NodeConfig
+    from kraftlog.server.partition import Partition
+    from kraftlog.storage.log_dir import LogDir
+
+__all__ = ["CleanerSettings", "LogCleaner"]
+
+logger = logging.getLogger(__name__)
+
+_BUFFER_BYTES_MAX = (1 << 31) - 1
+_WAIT_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """The ``log.cleaner.*`` keys of the broker; sizes in bytes."""
+
+    enable: bool
+    threads: int
+    dedupe_buffer_size: int
+    load_factor: float
+    io_buffer_size: int
+    io_max_bytes_per_second: float
+    backoff_ms: int
+
+    @classmethod
+    def of(cls, config: NodeConfig, overrides: Mapping[str, str]) -> CleanerSettings:
+        """The settings of server.properties under those that were altered since."""
+
+        def number(key: str) -> float:
+            value = config.get(key)
+            definition = broker_config(key)
+            if key in overrides and definition is not None:
+                value = parse_value(definition, overrides[key])
+            return value if isinstance(value, int | float) else 0
+
+        return cls(
+            enable=config.get_bool("log.cleaner.enable"),
+            threads=int(number("log.cleaner.threads")),
+            dedupe_buffer_size=int(number("log.cleaner.dedupe.buffer.size")),
+            load_factor=number("log.cleaner.io.buffer.load.factor"),
+            io_buffer_size=int(number("log.cleaner.io.buffer.size")),
+            io_max_bytes_per_second=number("log.cleaner.io.max.bytes.per.second"),
+            backoff_ms=int(number("log.cleaner.backoff.ms")),
+        )
+
+    @property
+    def dedupe_bytes_per_thread(self) -> int:
+        """Memory for keys that each thread may take."""
+        return min(self.dedupe_buffer_size // max(self.threads, 1), _BUFFER_BYTES_MAX)
+
+    @property
+    def io_bytes_per_thread(self) -> int:
+        """Half of a thread's share: as much is read as is written at once."""
+        return self.io_buffer_size // max(self.threads, 1) // 2
+
+
+@dataclass(slots=True)
+class _Last:
+    """What a thread did last, for the metrics."""
+
+    utilization: float = 0.0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
+    max_delay_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A partition the cleaner knows; guarded by the lock."""
+
+    partition: Partition
+    running: CleanCancel | None = None
+    pauses: int = 0
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class _Task:
+    """A log that was chosen."""
+
+    entry: _Entry
+    candidate: Candidate
+    cancel: CleanCancel
+    max_delay_ms: int
+
+
+@dataclass(slots=True)
+class _Worker:
+    thread: threading.Thread
+    last: _Last = field(default_factory=_Last)
+    is_dead: bool = False
+
+
+class LogCleaner:
+    """Owns the cleaner threads and ``cleaner-offset-checkpoint`` of each data directory.
+
+    ``add``, ``remove`` and ``update_settings`` are called on the node's loop and do not wait for a clean.
+
+    Args:
+        settings: Of the broker.
+        now_ms: The clock.
+    """
+
+    def __init__(self, settings: CleanerSettings, now_ms: Callable[[], int]) -> None:
+        self._settings = settings
+        self._now_ms = now_ms
+        self._throttle = CleanThrottle(settings.io_max_bytes_per_second)
+        self._entries: dict[TopicPartition, _Entry] = {}
+        self._checkpoints: dict[LogDir, dict[TopicPartition, int]] = {}
+        # Guards the two above and everything in the entries; signalled when a clean ends.
+        self._lock = threading.Condition()
+        self._workers: list[_Worker] = []
+        self._wake = threading.Event()
+        self._is_stopped = False
+        self._dirtiest_ratio = 0.0
+        self._last_run_ms = now_ms()
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to clean, if ``log.cleaner.enable``."""
+        if self._settings.enable:
+            self._start_workers()
+
+    def stop(self) -> None:
+        """Abort what runs and wait for the threads."""
+        self._is_stopped = True
+        self._stop_workers()
+
+    def update_settings(self, settings: CleanerSettings) -> None:
+        """Use altered settings; another number of threads or buffers takes effect with each thread's next log."""
+        old, self._settings = self._settings, settings
+        if settings.io_max_bytes_per_second != old.io_max_bytes_per_second:
+            self._throttle.set_rate(settings.io_max_bytes_per_second)
+        if settings.enable and self._workers and not self._is_stopped:
+            self._start_workers()
+        self._wake_all()
+
+    def _start_workers(self) -> None:
+        """A thread for each number that has none, or whose thread is dead."""
+        for number in range(self._settings.threads):
+            thread = threading.Thread(
+                target=self._run, args=(number,), name=f"kafka-log-cleaner-thread-{number}", daemon=True
+            )
+            if number == len(self._workers):
+                self._workers.append(_Worker(thread))
+            elif self._workers[number].thread.is_alive():
+                continue
+            else:
+                self._workers[number] = _Worker(thread)
+            thread.start()
+
+    def _stop_workers(self) -> None:
+        with self._lock:
+            for entry in self._entries.values():
+                if entry.running is not None:
+                    entry.running.cancel()
+        self._wake_all()
+        for worker in self._workers:
+            if worker.thread.is_alive():
+                worker.thread.join()
+
+    def _wake_all(self) -> None:
+        # Whoever waits sees the old event set and takes the new one for the next wait.
+        wake, self._wake = self._wake, threading.Event()
+        wake.set()
+
+    # -- partitions ------------------------------------------------------------------------------------------------
+
+    def add(self, partition: Partition) -> None:
+        """A partition was opened."""
+        with self._lock:
+            self._entries[partition.topic_partition] = _Entry(partition)
+            if partition.log_dir not in self._checkpoints:
+                self._checkpoints[partition.log_dir] = _read_checkpoint(partition.log_dir)
+
+    def remove(self, partition: Partition) -> None:
+        """A partition is about to go: a clean of it stops by itself, its checkpoint entry is taken out."""
+        with self._lock:
+            entry = self._entries.pop(partition.topic_partition, None)
+            if entry is not None and entry.running is not None:
+                entry.running.cancel()
+            offsets = self._checkpoints.get(partition.log_dir, {})
+            if offsets.pop(partition.topic_partition, None) is not None:
+                self._write_checkpoint(partition.log_dir)
+
+    def abort(self, key: TopicPartition) -> None:
+        """End a running clean of a partition, and wait until it has ended."""
+        self.pause(key)
+        self.resume(key)
+
+    def pause(self, key: TopicPartition) -> None:
+        """End a running clean of a partition, wait until it has ended, and begin none until ``resume``."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return
+            entry.pauses += 1
+            if entry.running is not None:
+                entry.running.cancel()
+            while entry.running is not None:
+                self._lock.wait(_WAIT_S)
+
+    def resume(self, key: TopicPartition) -> None:
+        """Undo one ``pause``."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None and entry.pauses > 0:
+                entry.pauses -= 1
+
+    def truncate_checkpoint(self, key: TopicPartition, offset: int) -> None:
+        """The log was truncated to ``offset``: what comes after it is dirty again."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or "compact" not in entry.partition.config.cleanup_policy:
+                return
+            offsets = self._checkpoints[entry.partition.log_dir]
+            if offsets.get(key, 0) > offset:
+                offsets[key] = offset
+                self._write_checkpoint(entry.partition.log_dir)
+
+    def checkpoint(self, key: TopicPartition) -> int | None:
+        """Where the last clean of a partition ended; None when there was none."""
+        with self._lock:
+            entry = self._entries.get(key)
+            return None if entry is None else self._checkpoints[entry.partition.log_dir].get(key)
+
+    def uncleanable(self) -> dict[TopicPartition, str]:
+        """Partitions that are no longer cleaned, and why."""
+        with self._lock:
+            return {key: entry.problem for key, entry in self._entries.items() if entry.problem}
+
+    def _write_checkpoint(self, log_dir: LogDir) -> None:
+        offsets = self._checkpoints[log_dir]
+        for key in [key for key in offsets if key not in self._entries]:
+            del offsets[key]
+        try:
+            write_offset_checkpoint(log_dir.path / CLEANER_OFFSET_CHECKPOINT, offsets)
+        except OSError:
+            logger.exception("cannot write %s", log_dir.path / CLEANER_OFFSET_CHECKPOINT)
+
+    # -- cleaning --------------------------------------------------------------------------------------------------
+
+    def _run(self, number: int) -> None:
+        worker = self._workers[number]
+        try:
+            while not self._is_stopped and number < self._settings.threads:
+                wake = self._wake
+                has_cleaned = self.clean_filthiest(worker.last)
+                self._delete_old_segments()
+                if not has_cleaned and not self._is_stopped:
+                    wake.wait(self._settings.backoff_ms / 1000)
+        except BaseException:
+            worker.is_dead = True
+            raise
+
+    def clean_filthiest(self, last: _Last | None = None) -> bool:
+        """Clean the log that needs it most, on the caller's thread; False when none does."""
+        task = self._choose()
+        if task is None:
+            return False
+        last = last if last is not None else _Last()
+        last.max_delay_ms = task.max_delay_ms
+        started = time.monotonic()
+        report = None
+        problem = ""
+        try:
+            report = self._clean(task)
+        except LogError as error:
+            problem = str(error)
+        except OSError as error:
+            if not task.cancel.cancelled:
+                logger.error("cleaning %s failed and is tried again later: %s", task.entry.partition, error)
+        if problem and not task.cancel.cancelled and task.entry.partition.log.poisoned is None:
+            logger.error("partition %s cannot be cleaned and is left alone: %s", task.entry.partition, problem)
+        self._finish(task, report, "" if task.cancel.cancelled else problem)
+        if report is not None and report.outcome == "completed":
+            last.utilization = report.map_utilization
+            last.bytes_read, last.bytes_written = report.bytes_read, report.bytes_written
+            last.seconds = time.monotonic() - started
+            self._tell(task, report, last.seconds)
+        return report is not None
+
+    def _choose(self) -> _Task | None:
+        now_ms = self._now_ms()
+        self._last_run_ms = now_ms
+        with self._lock:
+            found: list[tuple[_Entry, Candidate]] = []
+            max_delay_ms = 0
+            for key, entry in self._entries.items():
+                partition = entry.partition
+                if "compact" not in partition.config.cleanup_policy:
+                    continue
+                if entry.running is not None or entry.pauses or entry.problem:
+                    continue
+                try:
+                    one, delay_ms = self._look_at(key, partition, now_ms)
+                except (KraftlogError, OSError) as error:
+                    if partition.log.poisoned is None:
+                        logger.error("partition %s cannot be cleaned and is left alone: %s", partition, error)
+                    entry.problem = str(error)
+                    continue
+                max_delay_ms = max(max_delay_ms, delay_ms)
+                found.append((entry, one))
+            self._dirtiest_ratio = dirtiest_ratio(one for _, one in found)
+            number = choose((one, entry.partition.config.cleaning) for entry, one in found)
+            if number is None or self._is_stopped:
+                return None
+            entry, one = found[number]
+            entry.running = CleanCancel()
+            return _Task(entry, one, entry.running, max_delay_ms)
+
+    def _look_at(self, key: TopicPartition, partition: Partition, now_ms: int) -> tuple[Candidate, int]:
+        log, settings = partition.log, partition.config.cleaning
+        offsets_of_dir = self._checkpoints[partition.log_dir]
+        checkpoint = offsets_of_dir.get(key)
+        # Read before the segments: one that is begun meanwhile is then left for the next look.
+        active = log.active_segment_base_offset
+        first_dirty = max(checkpoint or 0, log.log_start_offset)
+        if first_dirty > log.log_end_offset:
+            first_dirty = log.log_start_offset
+        facts = LogFacts(
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            last_stable_offset=partition.last_stable_offset,
+            active_base_offset=active,
+            segments=[one for one in log.cleanable_segments(first_dirty) if one.base_offset < active],
+            is_compact_and_delete="delete" in partition.config.cleanup_policy,
+        )
+        offsets = offsets_to_clean(facts, checkpoint, settings, now_ms)
+        if offsets.resets_checkpoint:
+            if offsets.warning:
+                logger.warning("partition %s: %s", partition, offsets.warning)
+            offsets_of_dir[key] = offsets.first_dirty_offset
+            self._write_checkpoint(partition.log_dir)
+        delay_ms = max_compaction_delay_ms(facts, offsets.first_dirty_offset, settings, now_ms)
+        return candidate(facts, offsets, delay_ms), delay_ms
+
+    def _clean(self, task: _Task) -> CleanReport:
+        settings = self._settings
+        partition = task.entry.partition
+        return partition.log.clean(
+            first_dirty_offset=task.candidate.first_dirty_offset,
+            first_uncleanable_offset=task.candidate.first_uncleanable_offset,
+            now_ms=self._now_ms(),
+            delete_retention_ms=partition.config.cleaning.delete_retention_ms,
+            dedupe_buffer_bytes=settings.dedupe_bytes_per_thread,
+            load_factor=settings.load_factor,
+            io_buffer_bytes=settings.io_bytes_per_thread,
+            cancel=task.cancel,
+            throttle=self._throttle,
+        )
+
+    def _finish(self, task: _Task, report: CleanReport | None, problem: str) -> None:
+        partition = task.entry.partition
+        with self._lock:
+            task.entry.running = None
+            task.entry.problem = problem
+            key = partition.topic_partition
+            is_known = self._entries.get(key) is task.entry
+            if report is not None and report.outcome == "completed" and not task.cancel.cancelled and is_known:
+                self._checkpoints[partition.log_dir][key] = report.next_dirty_offset
+                self._write_checkpoint(partition.log_dir)
+            self._lock.notify_all()
+
+    def _delete_old_segments(self) -> None:
+        """Retention of compacted logs, which must not meet a clean; also what lies before their log start goes."""
+        with self._lock:
+            idle = [
+                entry
+                for entry in self._entries.values()
+                if "compact" in entry.partition.config.cleanup_policy
+                and entry.running is None
+                and not (entry.pauses or entry.problem)
+            ]
+            for entry in idle:
+                entry.running = CleanCancel()
+        for entry in idle:
+            partition = entry.partition
+            try:
+                if not self._is_stopped:
+                    partition.log.delete_old_segments(self._now_ms(), partition.high_watermark)
+            except (LogError, OSError) as error:
+                if entry.running is not None and not entry.running.cancelled:
+                    logger.error("retention of %s failed: %s", partition, error)
+            finally:
+                with self._lock:
+                    entry.running = None
+                    self._lock.notify_all()
+
+    def _tell(self, task: _Task, report: CleanReport, seconds: float) -> None:
+        partition = task.entry.partition
+        logger.info(
+            "cleaned %s in %.2f s, dirty section [%d, %d): %d of %d bytes and %d of %d messages are left, "
+            "%.1f %% of the buffer used",
+            partition,
+            seconds,
+            task.candidate.first_dirty_offset,
+            report.next_dirty_offset,
+            report.bytes_written,
+            report.bytes_read,
+            report.messages_retained,
+            report.messages_read,
+            100 * report.map_utilization,
+        )
+        if report.invalid_messages:
+            logger.warning("partition %s: %d messages without a key were dropped", partition, report.invalid_messages)
+        if report.batches_grown:
+            logger.warning(
+                "partition %s: %d batches are larger than max.message.bytes now", partition, report.batches_grown
+            )
+
+    # -- metrics ---------------------------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[str, float]:
+        """The gauges of Kafka's ``LogCleaner`` and ``LogCleanerManager``, by their names."""
+        last = [worker.last for worker in self._workers]
+        with self._lock:
+            problems = [entry.partition for entry in self._entries.values() if entry.problem]
+            uncleanable_bytes = sum(self._dirty_bytes(partition) for partition in problems)
+        read = sum(one.bytes_read for one in last)
+        written = sum(one.bytes_written for one in last)
+        return {
+            "max-buffer-utilization-percent": int(100 * max((one.utilization for one in last), default=0)),
+            "cleaner-recopy-percent": int(100 * written / max(read, 1)),
+            "max-clean-time-secs": int(max((one.seconds for one in last), default=0)),
+            "max-compaction-delay-secs": max((one.max_delay_ms for one in last), default=0) // 1000,
+            "DeadThreadCount": sum(worker.is_dead for worker in self._workers),
+            "uncleanable-partitions-count": len(problems),
+            "uncleanable-bytes": uncleanable_bytes,
+            "max-dirty-percent": int(100 * self._dirtiest_ratio),
+            "time-since-last-run-ms": self._now_ms() - self._last_run_ms,
+        }
+
+    def _dirty_bytes(self, partition: Partition) -> int:
+        first_dirty = self._checkpoints[partition.log_dir].get(partition.topic_partition, 0)
+        try:
+            segments = partition.log.segments()
+        except (KraftlogError, OSError):
+            return 0
+        ends = [one.base_offset for one in segments[1:]]
+        return sum(one.size_bytes for one, end in zip(segments, ends, strict=False) if end > first_dirty)
+
+
+def _read_checkpoint(log_dir: LogDir) -> dict[TopicPartition, int]:
+    """What the last run left; without it everything counts as dirty."""
+    try:
+        return read_offset_checkpoint(log_dir.path / CLEANER_OFFSET_CHECKPOINT)
+    except (LogError, OSError) as error:
+        logger.error("%s: all logs there are cleaned from their start", error)
+        return {}
