@@ -11,6 +11,7 @@ import json
 import os
 import random
 import shutil
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,9 @@ from interop.harness import HERE, Java
 from interop.kafka_tools import assert_dump_accepts
 from kraftlog._kraftlog import Log, LogConfig, encode_batch, read_batches
 
-NOW_MS = 1_750_000_000_000
+# Kafka drops producers that are idle by the system clock when it opens a log.
+NOW_MS = time.time_ns() // 1_000_000
+EXPIRATION_MS = (1 << 31) - 1  # as in CleanLog.java
 RETENTION_MS = 60_000
 SEGMENT_BYTES = 1 << 20
 SEED = int(os.environ.get("KRAFTLOG_CLEANER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
@@ -38,7 +41,9 @@ FIGURES = (
 
 
 def config(**settings: Any) -> LogConfig:
-    return LogConfig(segment_bytes=SEGMENT_BYTES, cleanup_policy="compact", **settings)
+    return LogConfig(
+        segment_bytes=SEGMENT_BYTES, cleanup_policy="compact", producer_id_expiration_ms=EXPIRATION_MS, **settings
+    )
 
 
 def open_log(directory: Path, **settings: Any) -> Log:
@@ -54,7 +59,7 @@ def kafka_cleans(
     settings = f"segment.bytes={SEGMENT_BYTES}"
     names = [str(one) for one in directories]
     source = str(HERE / "java" / "CleanLog.java")
-    done = java.run(source, str(buffer_bytes), str(now_ms), str(RETENTION_MS), settings, "1", *names, timeout=300)
+    done = java.run(source, str(buffer_bytes), str(now_ms), str(RETENTION_MS), settings, *names, timeout=300)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     return {row["partition"]: row for row in rows}
 
@@ -198,7 +203,7 @@ class History:
             rolls = self.rng.random() < 0.05
             for log in logs:
                 # A keyless record is refused by a compacted topic; it may have come before the topic was compacted.
-                log.update_config(LogConfig(segment_bytes=SEGMENT_BYTES))
+                log.update_config(LogConfig(segment_bytes=SEGMENT_BYTES, producer_id_expiration_ms=EXPIRATION_MS))
                 log.append_as_leader(data, leader_epoch=3, now_ms=now_ms, origin=origin)  # type: ignore[arg-type]
                 if rolls:
                     log.roll(now_ms)

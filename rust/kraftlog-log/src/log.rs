@@ -50,6 +50,8 @@ struct Inner {
     /// The directory itself is new: its parent is to be synced too.
     is_directory_new: bool,
     is_closed: bool,
+    /// Truncations so far: a copy made before one must not replace what it cut.
+    truncations: u64,
 }
 
 /// A log. Every method may be called from any thread.

@@ -1,11 +1,11 @@
 // Compact partition directories with Apache Kafka's own Cleaner.
-// usage: java -cp "$KAFKA_LIBS" CleanLog.java BUFFER_BYTES NOW_MS DELETE_RETENTION_MS KEY=VALUE,... ROUNDS DIRECTORY...
+// usage: java -cp "$KAFKA_LIBS" CleanLog.java BUFFER_BYTES NOW_MS DELETE_RETENTION_MS KEY=VALUE,... [DIRECTORY...]
 // Each directory is opened as after a clean stop and its high watermark put to its end; the active segment stays as it
-// is. Prints, for each, the next dirty offset and the figures of the clean as one JSON line. With more than one round
-// the directory is copied before each, and the best round is told: a JVM needs time to get up to speed.
+// is. Prints one JSON line for each. Without directories their names are read from standard input, one a line, so that
+// one JVM has time to get up to speed.
+import java.io.BufferedReader;
 import java.io.File;
-import java.nio.file.Files;
-import java.nio.file.Path;
+import java.io.InputStreamReader;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -35,26 +35,25 @@ public class CleanLog {
             int at = pair.indexOf('=');
             settings.put(pair.substring(0, at), pair.substring(at + 1));
         }
-        int rounds = Integer.parseInt(args[4]);
-        for (String name : List.of(args).subList(5, args.length)) {
-            File directory = new File(name);
-            long best = Long.MAX_VALUE;
-            for (int round = 1; round < rounds; round++) {
-                File copy = copy(directory);
-                best = Math.min(best, clean(copy, bufferBytes, nowMs, settings, Long.MAX_VALUE, false));
-                delete(copy);
-            }
-            try {
-                clean(directory, bufferBytes, nowMs, settings, best, true);
-            } catch (RuntimeException refused) {
-                System.out.printf("{\"partition\": \"%s\", \"error\": \"%s\"}%n", directory.getName(), refused);
+        for (String name : List.of(args).subList(4, args.length)) clean(new File(name), bufferBytes, nowMs, settings);
+        if (args.length == 4) {
+            BufferedReader names = new BufferedReader(new InputStreamReader(System.in));
+            for (String name = names.readLine(); name != null; name = names.readLine()) {
+                clean(new File(name), bufferBytes, nowMs, settings);
             }
         }
         System.exit(0);
     }
 
-    static long clean(File directory, int bufferBytes, long nowMs, Map<String, String> settings, long best, boolean tells)
-            throws Exception {
+    static void clean(File directory, int bufferBytes, long nowMs, Map<String, String> settings) throws Exception {
+        try {
+            doClean(directory, bufferBytes, nowMs, settings);
+        } catch (RuntimeException refused) {
+            System.out.printf("{\"partition\": \"%s\", \"error\": \"%s\"}%n", directory.getName(), refused);
+        }
+    }
+
+    static void doClean(File directory, int bufferBytes, long nowMs, Map<String, String> settings) throws Exception {
         Time time = Time.SYSTEM;
         KafkaScheduler scheduler = new KafkaScheduler(1);
         scheduler.startup();
@@ -72,26 +71,10 @@ public class CleanLog {
         CleanerStats stats = done.getValue();
         log.close();
         scheduler.shutdown();
-        if (tells) {
-            System.out.printf("{\"partition\": \"%s\", \"next_dirty_offset\": %d, \"messages_read\": %d, "
-                + "\"messages_retained\": %d, \"bytes_read\": %d, \"bytes_written\": %d, \"map_messages_read\": %d, "
-                + "\"invalid_messages\": %d, \"nanos\": %d}%n", partition, done.getKey(), stats.messagesRead(),
-                stats.messagesWritten(), stats.bytesRead(), stats.bytesWritten(), stats.mapMessagesRead(),
-                stats.invalidMessagesRead(), Math.min(best, nanos));
-        }
-        return nanos;
-    }
-
-    static File copy(File from) throws Exception {
-        Path to = Files.createTempDirectory(from.getAbsoluteFile().getParentFile().toPath(), "round").resolve(from.getName());
-        Files.createDirectory(to);
-        for (File file : from.listFiles()) Files.copy(file.toPath(), to.resolve(file.getName()));
-        return to.toFile();
-    }
-
-    static void delete(File directory) throws Exception {
-        for (File file : directory.listFiles()) file.delete();
-        directory.delete();
-        directory.getParentFile().delete();
+        System.out.printf("{\"partition\": \"%s\", \"next_dirty_offset\": %d, \"messages_read\": %d, "
+            + "\"messages_retained\": %d, \"bytes_read\": %d, \"bytes_written\": %d, \"map_messages_read\": %d, "
+            + "\"invalid_messages\": %d, \"nanos\": %d}%n", partition, done.getKey(), stats.messagesRead(),
+            stats.messagesWritten(), stats.bytesRead(), stats.bytesWritten(), stats.mapMessagesRead(),
+            stats.invalidMessagesRead(), nanos);
     }
 }

@@ -152,6 +152,8 @@ impl From<Error> for Halt {
 /// One clean of one log.
 struct Job<'a> {
     log: &'a Log,
+    /// Of the log when the clean began.
+    truncations: u64,
     options: &'a CleanOptions<'a>,
 }
 
@@ -163,7 +165,7 @@ impl Log {
     /// usable. [`Error::Invalid`] when the buffer has no room for a key. An I/O error while a segment is copied leaves
     /// the log as it was; one while it is swapped poisons it.
     pub fn clean(&self, options: &CleanOptions<'_>) -> Result<CleanReport> {
-        let job = Job { log: self, options };
+        let job = Job { log: self, truncations: self.truncations()?, options };
         let mut report =
             CleanReport { next_dirty_offset: options.first_dirty_offset, ..CleanReport::default() };
         match job.run(&mut report) {
@@ -343,7 +345,8 @@ impl Job<'_> {
             let _ = self.log.discard_cleaned(&cleaned);
             return Err(halt);
         }
-        if !self.log.replace_segments(vec![cleaned], sources, self.options.now_ms)? {
+        let now_ms = self.options.now_ms;
+        if !self.log.replace_segments_since(vec![cleaned], sources, now_ms, Some(self.truncations))? {
             return Err(Halt::Ended(CleanOutcome::Overtaken));
         }
         report.segments_read += sources.len() as u64;

@@ -129,6 +129,7 @@ impl Log {
                 // A run that was killed may have created the directory without making its name durable.
                 is_directory_new: is_new || !options.clean_shutdown,
                 is_closed: false,
+                truncations: 0,
             }),
             flushing: Mutex::new(()),
             poison: OnceLock::new(),

@@ -86,6 +86,11 @@ impl Log {
         self.remove_files(&paths)
     }
 
+    /// Truncations of this log since it was opened.
+    pub(super) fn truncations(&self) -> Result<u64> {
+        Ok(self.lock_inner()?.truncations)
+    }
+
     /// Put `new`, made by [`Self::create_cleaned`] and ascending, in the place of the segments with the base offsets
     /// `old`, durably; the active segment is never replaced. Readers of the old go on reading them; their files go with
     /// [`Self::remove_deleted`]. Nothing happens, and false is returned, when retention, a truncation or another
@@ -94,6 +99,18 @@ impl Log {
     /// # Errors
     /// An I/O error poisons the log; the next opening completes the replacement or undoes it.
     pub fn replace_segments(&self, new: Vec<Segment>, old: &[Arc<Segment>], now_ms: i64) -> Result<bool> {
+        self.replace_segments_since(new, old, now_ms, None)
+    }
+
+    /// As [`Self::replace_segments`]; nothing happens either when [`Self::truncations`] is not `truncations` any more:
+    /// a truncation may have cut a segment of `old` and others have been begun after it.
+    pub(super) fn replace_segments_since(
+        &self,
+        new: Vec<Segment>,
+        old: &[Arc<Segment>],
+        now_ms: i64,
+        truncations: Option<u64>,
+    ) -> Result<bool> {
         let _flushing = lock(&self.flushing);
         let mut inner = self.lock_inner()?;
         let active = inner.active()?.base_offset();
@@ -102,7 +119,7 @@ impl Log {
             base_offset != active
                 && inner.segments.get(&base_offset).is_some_and(|one| Arc::ptr_eq(one, segment))
         };
-        if !old.iter().all(is_current) {
+        if !old.iter().all(is_current) || truncations.is_some_and(|count| count != inner.truncations) {
             for segment in &new {
                 self.discard_cleaned(segment).map_err(|error| self.poison_with(error))?;
             }

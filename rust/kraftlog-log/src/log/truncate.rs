@@ -32,6 +32,7 @@ impl Log {
         }
         let mut inner = self.lock_inner()?;
         let truncate = |inner: &mut Inner| {
+            inner.truncations += 1;
             if offset >= inner.log_end_offset {
                 // An epoch may have been begun here without a record; the next leader says otherwise.
                 inner.epochs.truncate_from_end(inner.log_end_offset);
@@ -114,6 +115,7 @@ impl Log {
     }
 
     fn restart_at(&self, inner: &mut Inner, offset: i64, now_ms: i64) -> Result<()> {
+        inner.truncations += 1;
         for base_offset in inner.segments.keys().rev().copied().collect::<Vec<_>>() {
             self.drop_segment(inner, base_offset, now_ms)?;
         }

@@ -255,13 +255,22 @@ fn one_batch_larger_than_the_buffer_is_read_whole() {
 }
 
 #[test]
-fn a_clean_is_overtaken_by_a_truncation_or_retention() {
-    let fixture =
-        fixture_with(&[batch(BatchOptions::default(), 0, &[(Some("a"), Some("1")), (Some("a"), Some("2"))])]);
+fn a_clean_is_overtaken_by_a_truncation_even_if_the_log_has_grown_again() {
+    let two = || batch(BatchOptions::default(), 0, &[(Some("a"), Some("1")), (Some("a"), Some("2"))]);
+    let fixture = fixture_with(&[two(), two()]);
+    let truncations = fixture.log.truncations().unwrap();
     let cleaned = fixture.log.create_cleaned(0, 0).unwrap();
     let old = fixture.log.segment_handles().unwrap();
-    fixture.log.truncate_fully_and_start_at(0, 0).unwrap();
-    assert!(!fixture.log.replace_segments(vec![cleaned], &old[..1], 0).unwrap());
-    let reopened = open(&fixture.fs, compact(config()), unclean(0)).unwrap();
-    assert_eq!(rows(&reopened), []);
+    fixture.log.truncate_to(2, 0).unwrap();
+    fixture
+        .append_bytes(
+            &batch(BatchOptions::default(), 0, &[(Some("b"), Some("3")), (Some("b"), Some("4"))]),
+            0,
+        )
+        .unwrap();
+    fixture.log.roll(0).unwrap();
+    assert!(!fixture.log.replace_segments_since(vec![cleaned], &old[..1], 0, Some(truncations)).unwrap());
+    assert_eq!(text(&rows(&fixture.log)), ["0:a=1", "1:a=2", "2:b=3", "3:b=4"]);
+    fixture.log.clean(&options(0)).unwrap();
+    assert_eq!(text(&rows(&fixture.log)), ["1:a=2", "3:b=4"]);
 }
