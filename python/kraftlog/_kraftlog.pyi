@@ -811,7 +811,7 @@ class Log:
         """Compact the log: the latest record of each key stays, with its offset. Appends and reads go on meanwhile.
 
         Args:
-            first_dirty_offset: First offset not cleaned before: the last clean's ``next_dirty_offset``, or the log start.
+            first_dirty_offset: The last clean's ``next_dirty_offset``, or the log start offset.
             first_uncleanable_offset: Exclusive end, at most the high watermark. The active segment and open
                 transactions are left alone in any case.
             now_ms: Wall clock.
