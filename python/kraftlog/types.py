@@ -9,14 +9,27 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from dataclasses import dataclass
 from typing import NewType, Self
 
-__all__ = ["ElectionState", "Epoch", "NodeId", "Offset", "ReplicaKey", "TopicPartition", "Uuid"]
+__all__ = [
+    "ElectionState",
+    "Epoch",
+    "EpochEndOffset",
+    "NodeId",
+    "Offset",
+    "ReplicaKey",
+    "SnapshotId",
+    "TopicPartition",
+    "Uuid",
+]
 
 NodeId = NewType("NodeId", int)
 Epoch = NewType("Epoch", int)
 Offset = NewType("Offset", int)
+
+_SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class Uuid(bytes):
@@ -95,3 +108,33 @@ class ElectionState:
         if self.epoch < 0:
             msg = f"Epoch {self.epoch} is negative"
             raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOffset:
+    """An epoch and its exclusive end in some log."""
+
+    epoch: Epoch
+    end_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SnapshotId:
+    """What a checkpoint stands for: every record below ``end_offset``, the last of them written in ``epoch``."""
+
+    end_offset: Offset
+    epoch: Epoch
+
+    @property
+    def file_name(self) -> str:
+        """``00000000000000000045-0000000001.checkpoint``."""
+        return f"{self.end_offset:020}-{self.epoch:010}.checkpoint"
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        """Read a file name; None when it is not that of a finished checkpoint."""
+        match = _SNAPSHOT_NAME.fullmatch(name)
+        return None if match is None else cls(Offset(int(match[1])), Epoch(int(match[2])))
+
+    def __str__(self) -> str:
+        return f"{self.end_offset}-{self.epoch}"

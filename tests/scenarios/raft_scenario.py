@@ -19,10 +19,12 @@ from kraftlog.raft.core import RaftConfig, RaftCore
 from kraftlog.raft.effects import (
     AppendControlRecords,
     AppendRecords,
+    Fault,
     FlushLog,
     HighWatermarkAdvanced,
     LeaderChanged,
     PersistElectionState,
+    SendRequest,
     SendResponse,
 )
 from kraftlog.raft.messages import (
@@ -50,7 +52,13 @@ def key_of(node_id):
 @dataclass
 class FakeLog:
     log_end_offset: int = 0
-    last_fetched_epoch: int = 0
+    last_epoch: int = 0
+    log_start_offset: int = 0
+    snapshots: tuple = ()
+
+    @property
+    def leader_epochs(self):
+        return [(self.last_epoch, 0)] if self.log_end_offset else []
 
 
 class RaftScenario:
@@ -155,13 +163,18 @@ class RaftScenario:
                 return f"leader_changed leader={leader} epoch={effect.epoch}"
             case HighWatermarkAdvanced():
                 return f"high_watermark {effect.high_watermark}"
+            case Fault():
+                return f"fault {'fatal ' if effect.is_fatal else ''}{effect.reason}"
+            case SendRequest():
+                return f"ask {effect.destination.node_id} {type(effect.request).__name__}"
             case SendResponse(response=response):
                 leader = "-" if response.leader_id is None else response.leader_id
                 granted = f" granted={response.vote_granted}" if isinstance(response, VoteResponse) else ""
                 waits = effect.waits_for.election_state
                 after = "" if waits is None else f" after_persist={waits.epoch}"
+                error = response.top_level_error_code or response.error_code
                 return (
-                    f"-> {effect.source} {type(response).__name__} error={response.error_code}"
+                    f"-> {effect.source} {type(response).__name__} error={error}"
                     f" epoch={response.leader_epoch} leader={leader}{granted}{after}"
                 )
 

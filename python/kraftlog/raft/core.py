@@ -1,72 +1,69 @@
 """The consensus core of one replica.
 
-Call ``handle_request`` or ``handle_timeout`` with what happened, then ``take_effects`` and carry them out in order;
-tell ``on_flushed`` when the log is durable. ``next_timeout_ms`` may change after any of these calls. Calling
-``handle_timeout`` early or twice does nothing.
-
-    unattached  -- election timer -->  prospective  -- majority of pre-votes -->  candidate
-    candidate   -- majority of votes -->  leader  -- resign -->  resigned  -- election timer -->  unattached (epoch + 1)
-    any         -- a higher epoch is seen -->  unattached
+Tell it what happened by one of the ``handle_`` methods or ``propose``, then call ``take_effects`` and carry them out in
+order; tell ``on_flushed`` when the log is durable. ``next_timeout_ms`` may change after any of these calls. Calling
+``handle_timeout`` early or twice does nothing. :mod:`kraftlog.raft.replica` has the picture of the roles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
+from typing import assert_never
 
-from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.raft.effects import (
-    AppendControlRecords,
-    AppendRecords,
-    Durability,
-    Effect,
-    FlushLog,
-    HighWatermarkAdvanced,
-    LeaderChanged,
-    PersistElectionState,
-    SendResponse,
-)
-from kraftlog.raft.log import Log
+from kraftlog.errors import ErrorCode
+from kraftlog.raft.config import RaftConfig
+from kraftlog.raft.effects import Effect
+from kraftlog.raft.elections import Elections
+from kraftlog.raft.following import Following
+from kraftlog.raft.leading import Leading
+from kraftlog.raft.log import Log, LogState
 from kraftlog.raft.messages import (
+    AddVoterRequest,
+    AddVoterResponse,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
-    ControlRecord,
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
-    KRaftVersionChange,
-    LeaderChange,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    RemoveVoterRequest,
+    RemoveVoterResponse,
     ReplicaProgress,
     Request,
+    Response,
+    UpdateVoterRequest,
+    UpdateVoterResponse,
     VoteRequest,
     VoteResponse,
-    VotersChange,
 )
+from kraftlog.raft.reconfiguration import Reconfiguration
+from kraftlog.raft.replica import Replica
 from kraftlog.raft.roles.candidate import Candidate
+from kraftlog.raft.roles.follower import Follower
 from kraftlog.raft.roles.leader import Leader
 from kraftlog.raft.roles.prospective import Prospective
 from kraftlog.raft.roles.resigned import Resigned
 from kraftlog.raft.roles.role import Role
 from kraftlog.raft.roles.unattached import Unattached
-from kraftlog.raft.voter_set import BOOTSTRAP_OFFSET, LogHistory, VoterSet
-from kraftlog.types import ElectionState, Epoch, NodeId, Offset, ReplicaKey, Uuid
+from kraftlog.raft.voter_set import Endpoint, LogHistory, VoterSet
+from kraftlog.types import ElectionState, Epoch, NodeId, Offset, SnapshotId
 
 __all__ = ["RaftConfig", "RaftCore"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaftConfig:
-    """What a replica is told about itself.
-
-    Args:
-        cluster_id: Requests that name another one are refused; None accepts all.
-        local_key: Node id and directory id of this replica.
-        election_timeout_ms: An election timer runs this long at least and less than twice as long.
-    """
-
-    cluster_id: str | None
-    local_key: ReplicaKey
-    election_timeout_ms: int = 1000
+_MAX_STEPS = 8
+_Informative = (
+    VoteResponse
+    | BeginQuorumEpochResponse
+    | EndQuorumEpochResponse
+    | FetchResponse
+    | FetchSnapshotResponse
+    | UpdateVoterResponse
+)
 
 
 class RaftCore:
@@ -83,10 +80,10 @@ class RaftCore:
         rng: Random,
         now_ms: int,
     ) -> None:
-        """Take up the role that the stored state leaves; nothing is promised before ``handle_timeout``.
+        """Take up the role that the stored state leaves; nothing is asked before ``handle_timeout``.
 
         Args:
-            config: Identity and timeouts.
+            config: Identity and timers.
             election_state: What was stored, None on a fresh replica.
             log: The local log, as it was found.
             voters: Voter sets, from the checkpoint and the log.
@@ -97,385 +94,423 @@ class RaftCore:
         Raises:
             ValueError: The local directory id is the zero uuid (ELEC-13).
         """
-        if config.local_key.directory_id == Uuid.ZERO:
-            msg = "The directory id of a replica cannot be the zero uuid"
-            raise ValueError(msg)
-        self._config = config
-        self._log = log
-        self._voters = voters
-        self._kraft_versions = kraft_versions
-        self._rng = rng
-        self._effects: list[Effect] = []
-        self._is_shutting_down = False
-        self._log_end_offset = Offset(log.log_end_offset)
-        self._last_epoch = Epoch(log.last_fetched_epoch)
-        self._high_watermark: Offset | None = None
-        self._role = self._initial_role(election_state or ElectionState(), now_ms)
+        self.config = config
+        replica = Replica(config, LogState(log), voters=voters, kraft_versions=kraft_versions, rng=rng)
+        self._replica = replica
+        self._elections = Elections(replica)
+        self._leading = Leading(replica)
+        self._following = Following(replica, self._elections)
+        self._reconfiguration = Reconfiguration(replica, self._leading)
+        self._now_ms = now_ms
+        replica.on_leader_high_watermark = lambda: self._leading.on_high_watermark(self._now_ms)
+        replica.start(election_state or ElectionState(), now_ms)
 
     # What the replica is
 
     @property
     def role(self) -> Role:
         """The role, with its epoch."""
-        return self._role
+        return self._replica.role
 
     @property
     def epoch(self) -> Epoch:
         """The current epoch."""
-        return self._role.epoch
+        return self._replica.epoch
 
     @property
     def leader_id(self) -> NodeId | None:
         """The leader of the epoch, as far as known; a resigned leader is none."""
-        return None if isinstance(self._role, Resigned) else self._role.leader_id
+        return self._replica.leader_id
+
+    @property
+    def leader_endpoints(self) -> tuple[Endpoint, ...]:
+        """Where the leader listens, as far as known."""
+        return self._replica.leader_endpoints
 
     @property
     def is_leader(self) -> bool:
         """Whether ``propose`` is allowed."""
-        return isinstance(self._role, Leader)
+        return isinstance(self._replica.role, Leader) and not self._replica.is_halted
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this replica is in the voter set in force."""
+        return self._replica.is_voter
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether a fatal fault ended this replica."""
+        return self._replica.is_halted
 
     @property
     def log_end_offset(self) -> Offset:
         """Offset the next proposed record gets, appends not yet carried out included."""
-        return self._log_end_offset
+        return Offset(self._replica.log.end_offset + self._leading.open_record_count)
+
+    @property
+    def log(self) -> LogState:
+        """The log as it will be once all effects are carried out; to be read only."""
+        return self._replica.log
 
     @property
     def high_watermark(self) -> Offset | None:
         """Exclusive end of what is known to be committed."""
-        return self._high_watermark
+        return self._replica.high_watermark
 
     @property
     def voters(self) -> VoterSet:
         """The voter set in force."""
-        return self._voters.latest
+        return self._replica.voters.latest
+
+    @property
+    def voters_offset(self) -> Offset | None:
+        """Offset of the record that set the voters in force; None when no record did."""
+        return self._replica.voters.latest_offset
 
     @property
     def kraft_version(self) -> int:
         """The level of kraft.version in force."""
-        return self._kraft_versions.latest
+        return self._replica.kraft_version
+
+    @property
+    def is_voter_change_uncommitted(self) -> bool:
+        """On the leader: whether the voter set in force is not committed yet."""
+        return self._reconfiguration.is_change_uncommitted()
 
     def voters_before(self, end_offset: Offset) -> VoterSet:
         """The voter set that a snapshot at ``end_offset`` has to hold."""
-        return self._voters.value_before(end_offset)
+        return self._replica.voters.value_before(end_offset)
 
     def kraft_version_before(self, end_offset: Offset) -> int:
         """The kraft.version that a snapshot at ``end_offset`` has to hold."""
-        return self._kraft_versions.value_before(end_offset)
+        return self._replica.kraft_versions.value_before(end_offset)
 
     def progress(self, now_ms: int) -> tuple[ReplicaProgress, ...]:
         """How far each voter is, as the leader knows; empty on other replicas."""
-        return self._role.progress(now_ms) if isinstance(self._role, Leader) else ()
+        role = self._replica.role
+        return role.progress(now_ms) if isinstance(role, Leader) else ()
+
+    def observer_progress(self, now_ms: int) -> tuple[ReplicaProgress, ...]:
+        """How far each observer is, as the leader knows; empty on other replicas."""
+        role = self._replica.role
+        return role.observer_progress(now_ms) if isinstance(role, Leader) else ()
+
+    def is_expected(self, node_id: NodeId, correlation_id: int) -> bool:
+        """Whether an answer to this request would still be looked at; a request held back need not be sent if not."""
+        return self._replica.connections.request_under_way(node_id, correlation_id, self._now_ms) is not None
+
+    def requests_under_way(self, now_ms: int) -> tuple[Request, ...]:
+        """Requests whose answers are waited for."""
+        return self._replica.connections.requests_under_way(now_ms)
 
     # Input
 
     def next_timeout_ms(self) -> int | None:
         """When ``handle_timeout`` is wanted, on the clock of ``now_ms``; None for never."""
-        return None if self._is_shutting_down else self._role.deadline_ms
+        replica = self._replica
+        if replica.is_halted:
+            return None
+        role = replica.role
+        match role:
+            case Leader():
+                return self._leading.next_deadline_ms(role)
+            case Follower() | Unattached():
+                return self._following.next_deadline_ms(self._now_ms)
+            case Prospective() | Candidate():
+                asked = () if role.election.is_rejected else role.election.unanswered
+                return self._next_of(role, [voter.key.node_id for voter in asked])
+            case Resigned():
+                return self._next_of(role, [one for one in role.unacknowledged if self.voters.get(one) is not None])
+            case _:
+                return role.deadline_ms
+
+    def _next_of(self, role: Role, asked: Sequence[NodeId]) -> int | None:
+        """The end of the role's timer, or when one of those that have not answered may be asked again."""
+        replica = self._replica
+        deadlines = [] if role.deadline_ms is None or replica.is_shutting_down else [role.deadline_ms]
+        soonest_ms = self._now_ms + 1
+        deadlines += [
+            max(replica.connections.ready_ms(node_id, self._now_ms), soonest_ms)
+            for node_id in asked
+            if replica.voters.latest.endpoint(node_id, self.config.listener_name) is not None
+        ]
+        return min(deadlines, default=None)
 
     def handle_timeout(self, now_ms: int) -> None:
-        """Act on timers that have expired; harmless otherwise.
+        """Act on timers that have expired; harmless otherwise. A sole voter goes all the way to leader in one call."""
+        self._poll(now_ms)
 
-        A sole voter goes all the way to leader in one call.
-        """
-        deadline_ms = self.next_timeout_ms()
-        if deadline_ms is None or now_ms < deadline_ms:
-            return
-        match self._role:
-            case Resigned() if self._voters.latest.is_only_voter(self._config.local_key) and not self._has_run:
-                self._become_prospective(now_ms)
-            case Resigned():
-                self._become_unattached(Epoch(self._role.epoch + 1), now_ms, deadline_ms=now_ms)
-                self.handle_timeout(now_ms)
-            case Candidate() if self._role.election.is_granted:
-                self._become_leader()
-            case _:
-                self._become_prospective(now_ms)
+    def _poll(self, now_ms: int) -> None:
+        """Do what the role does by itself; where that leads to another role, what that one does too."""
+        self._now_ms = now_ms
+        replica = self._replica
+        for _ in range(_MAX_STEPS):
+            if replica.is_halted:
+                return
+            role = replica.role
+            match role:
+                case Leader():
+                    if self._leading.poll(role, now_ms):
+                        self._elections.poll_leader(role, now_ms)
+                case Follower():
+                    self._following.poll_follower(role, now_ms)
+                case Unattached():
+                    self._following.poll_unattached(role, now_ms)
+                case Prospective():
+                    self._elections.poll_prospective(role, now_ms)
+                case Candidate():
+                    self._elections.poll_candidate(role, now_ms)
+                case Resigned():
+                    self._elections.poll_resigned(role, now_ms)
+            if replica.role is role:
+                return
 
-    def propose(self, records: Sequence[object], now_ms: int) -> Offset:
-        """Append records as one batch of this epoch.
+    def propose(
+        self, records: Sequence[object], now_ms: int, *, size_bytes: int = 0, epoch: Epoch | None = None
+    ) -> Offset:
+        """Append records, all of them in one batch of this epoch.
 
         Args:
             records: Opaque to the core; at least one.
             now_ms: Monotonic clock.
+            size_bytes: Their encoded size.
+            epoch: Refuse unless this is the current epoch.
 
         Returns:
             The last offset they get (inclusive). They are committed once ``HighWatermarkAdvanced`` passes it.
 
         Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER, nothing was appended.
-            ValueError: No records (DISK-14).
+            KafkaError: NOT_LEADER_OR_FOLLOWER, or MESSAGE_TOO_LARGE above the largest batch; nothing was appended.
+            ValueError: No records (DISK-14), or an epoch above the current one.
         """
-        del now_ms
-        if not isinstance(self._role, Leader):
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Replica is {self._role.name} in epoch {self.epoch}")
-        if not records:
-            msg = "An empty batch cannot be appended"
-            raise ValueError(msg)
-        effect = AppendRecords(
-            base_offset=self._log_end_offset,
-            epoch=self.epoch,
-            records=records,
-            waits_for=Durability(election_state=self._role.election_state),
-        )
-        self._append(effect, len(records))
-        return Offset(self._log_end_offset - 1)
+        self._now_ms = now_ms
+        return self._leading.propose(records, size_bytes, epoch, now_ms)
 
-    def on_flushed(self, log_end_offset: int) -> None:
-        """The log is durable up to ``log_end_offset`` (exclusive)."""
-        role = self._role
-        if isinstance(role, Leader) and role.update_local_end_offset(Offset(log_end_offset)):
-            self._high_watermark = role.high_watermark
-            if role.high_watermark is not None:
-                self._effects.append(HighWatermarkAdvanced(high_watermark=role.high_watermark))
+    def on_flushed(self, log_end_offset: int, now_ms: int | None = None) -> None:
+        """The log is durable up to ``log_end_offset`` (exclusive).
+
+        Raises:
+            ValueError: A leader's durable end went backwards (HWM-12).
+        """
+        if now_ms is not None:
+            self._now_ms = now_ms
+        log = self._replica.log
+        flushed_end_offset = min(Offset(log_end_offset), log.end_offset)
+        if flushed_end_offset < log.flushed_end_offset and self.is_leader:
+            msg = f"The durable end went from {log.flushed_end_offset} back to {flushed_end_offset}"
+            raise ValueError(msg)
+        log.flushed_end_offset = max(log.flushed_end_offset, flushed_end_offset)
+        self._leading.on_flushed(self._now_ms)
 
     def resign(self, now_ms: int) -> None:
         """Give up leadership of this epoch; harmless on other replicas."""
-        if isinstance(self._role, Leader):
-            self._become_resigned(now_ms)
+        self._now_ms = now_ms
+        if isinstance(self._replica.role, Leader):
+            self._replica.become_resigned(now_ms)
+            self._poll(now_ms)
 
     def shut_down(self, now_ms: int) -> None:
-        """Give up leadership and start no further election."""
-        self._is_shutting_down = True
+        """Give up leadership and begin no further election; the answers of the others are waited for by the shell."""
+        self._replica.is_shutting_down = True
         self.resign(now_ms)
 
+    @property
+    def is_shut_down(self) -> bool:
+        """Whether nothing is left to do before stopping: somebody else leads, or nobody else could (CQ-19, CQ-20)."""
+        replica = self._replica
+        if isinstance(replica.role, Follower) or not replica.is_voter or replica.is_halted:
+            return True
+        if replica.voters.latest.is_only_voter(replica.local_key):
+            return True
+        return isinstance(replica.role, Unattached)
+
     def handle_request(self, source: object, request: Request, now_ms: int) -> None:
-        """Answer a peer; the answer is an effect that waits for what it promises."""
+        """Answer a peer; the answer is an effect that waits for what it promises. ``source`` comes back with it."""
+        self._now_ms = now_ms
+        if self._replica.is_halted:
+            return
+        if isinstance(self._replica.role, Leader):
+            # A leader that was paused must not answer as one before it has looked at its timers (CONN-16).
+            self._poll(now_ms)
         match request:
+            case FetchRequest():
+                self._leading.force_drain_if_leader()
+                self._leading.handle_fetch(source, request, now_ms)
+            case FetchSnapshotRequest():
+                self._leading.handle_fetch_snapshot(source, request, now_ms)
             case VoteRequest():
-                self._handle_vote(source, request, now_ms)
+                self._elections.handle_vote(source, request, now_ms)
             case BeginQuorumEpochRequest():
-                error = self._check_leader_request(request.cluster_id, request.leader_id, request.leader_epoch, now_ms)
-                if not error and request.voter_key is not None and not self._is_local(request.voter_key):
-                    error = ErrorCode.INVALID_VOTER_KEY
-                self._respond(
-                    source,
-                    BeginQuorumEpochResponse(error_code=error, leader_id=self.leader_id, leader_epoch=self.epoch),
-                )
+                self._elections.handle_begin_quorum_epoch(source, request, now_ms)
             case EndQuorumEpochRequest():
-                error = self._check_leader_request(request.cluster_id, request.leader_id, request.leader_epoch, now_ms)
-                self._respond(
+                self._elections.handle_end_quorum_epoch(source, request, now_ms)
+            case AddVoterRequest():
+                self._reconfiguration.handle_add_voter(source, request, now_ms)
+            case RemoveVoterRequest():
+                self._reconfiguration.handle_remove_voter(source, request, now_ms)
+            case UpdateVoterRequest():
+                self._reconfiguration.handle_update_voter(source, request, now_ms)
+            case ApiVersionsRequest():
+                config = self.config
+                self._replica.respond(
                     source,
-                    EndQuorumEpochResponse(error_code=error, leader_id=self.leader_id, leader_epoch=self.epoch),
+                    ApiVersionsResponse(
+                        min_kraft_version=config.min_kraft_version, max_kraft_version=config.max_kraft_version
+                    ),
                 )
+            case _:
+                assert_never(request)
+        if not isinstance(request, FetchRequest):
+            self._poll(now_ms)
+
+    def handle_response(self, node_id: NodeId, correlation_id: int, response: Response, now_ms: int) -> None:
+        """Take the answer to the ``SendRequest`` with this correlation id; ignored when it is no longer waited for."""
+        self._now_ms = now_ms
+        connections = self._replica.connections
+        request = connections.request_under_way(node_id, correlation_id, now_ms)
+        if request is None or self._replica.is_halted:
+            return
+        is_success = self._take_answer(node_id, request, response, now_ms)
+        connections.on_answered(node_id, correlation_id, now_ms, is_success=is_success)
+        self._poll(now_ms)
+
+    def handle_no_response(
+        self, node_id: NodeId, correlation_id: int, now_ms: int, *, error_code: int = ErrorCode.BROKER_NOT_AVAILABLE
+    ) -> None:
+        """No answer will come: not connected, disconnected, or (UNSUPPORTED_VERSION) it cannot be asked that way."""
+        self._now_ms = now_ms
+        connections = self._replica.connections
+        request = connections.request_under_way(node_id, correlation_id, now_ms)
+        if request is None or self._replica.is_halted:
+            return
+        is_success = False
+        match request:
+            case VoteRequest() if error_code == ErrorCode.UNSUPPORTED_VERSION:
+                self._elections.handle_pre_vote_unsupported(request, now_ms)
+            case ApiVersionsRequest():
+                self._reconfiguration.handle_no_api_versions(node_id, correlation_id)
+            case UpdateVoterRequest() if error_code == ErrorCode.UNSUPPORTED_VERSION:
+                is_success = self._following.handle_update_voter_response(
+                    UpdateVoterResponse(top_level_error_code=error_code), now_ms
+                )
+        connections.on_answered(node_id, correlation_id, now_ms, is_success=is_success)
+        self._poll(now_ms)
+
+    def _take_answer(self, node_id: NodeId, request: Request, response: Response, now_ms: int) -> bool:
+        """Go by an answer; return False when the peer should be left alone for a moment."""
+        following = self._following
+        match response:
+            case AddVoterResponse() | RemoveVoterResponse():
+                return following.handle_voter_change_response(response, now_ms)
+            case ApiVersionsResponse():
+                return self._reconfiguration.handle_api_versions_response(node_id, response, now_ms)
+            case _:
+                pass
+        if response.top_level_error_code and not isinstance(response, UpdateVoterResponse):
+            return self._take_top_level_error(request, response.top_level_error_code, now_ms)
+        decided = self._learn(response, now_ms)
+        if decided is not None:
+            return decided
+        match request, response:
+            case FetchRequest(), FetchResponse():
+                return following.handle_fetch_response(request, response, now_ms)
+            case FetchSnapshotRequest(), FetchSnapshotResponse():
+                return following.handle_fetch_snapshot_response(request, response, now_ms)
+            case VoteRequest(), VoteResponse():
+                return self._elections.handle_vote_response(node_id, request, response, now_ms)
+            case BeginQuorumEpochRequest(), BeginQuorumEpochResponse():
+                if isinstance(self._replica.role, Leader) and not response.error_code:
+                    self._replica.role.acknowledge(node_id)
+                return True
+            case EndQuorumEpochRequest(), EndQuorumEpochResponse():
+                if isinstance(self._replica.role, Resigned):
+                    self._replica.role.acknowledge(node_id)
+                return True
+            case UpdateVoterRequest(), UpdateVoterResponse():
+                return following.handle_update_voter_response(response, now_ms)
+            case _:
+                self._replica.fault(
+                    f"{node_id} answered a {type(request).__name__} with a {type(response).__name__}", is_fatal=False
+                )
+                return False
+
+    def _take_top_level_error(self, request: Request, error_code: int, now_ms: int) -> bool:
+        if isinstance(request, VoteRequest) and error_code == ErrorCode.UNSUPPORTED_VERSION:
+            self._elections.handle_pre_vote_unsupported(request, now_ms)
+        elif isinstance(request, FetchSnapshotRequest):
+            self._following.handle_snapshot_top_level_error(now_ms)
+        elif error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            self._replica.fault(f"{type(request).__name__} is not authorised", is_fatal=True)
+        return False
+
+    def _learn(self, response: _Informative, now_ms: int) -> bool | None:
+        """What every answer tells of the leader (``maybeHandleCommonResponse``); None: go on with the rest of it."""
+        replica = self._replica
+        epoch, leader_id = response.leader_epoch, response.leader_id
+        error = response.top_level_error_code if isinstance(response, UpdateVoterResponse) else response.error_code
+        if epoch < replica.epoch or error == ErrorCode.UNKNOWN_LEADER_EPOCH:
+            return True
+        if not self._elections.is_consistent(leader_id, epoch):
+            replica.fault(
+                f"An answer names {leader_id} as leader of epoch {epoch}, known is {replica.role.leader_id}"
+                f" in epoch {replica.epoch} as {replica.role.name}",
+                is_fatal=False,
+            )
+            return False
+        if epoch > replica.epoch or error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            role = replica.role
+            self._elections.learn_leader(leader_id, epoch, response.leader_endpoints, now_ms)
+            # Who has nothing to tell is not asked again at once: without a leader that would go on without a pause.
+            return replica.role is not role
+        if leader_id is not None and replica.role.leader_id is None:
+            self._elections.learn_leader(leader_id, epoch, response.leader_endpoints, now_ms)
+            return True if error else None
+        if error == ErrorCode.BROKER_NOT_AVAILABLE:
+            return False
+        if error == ErrorCode.INVALID_REQUEST:
+            replica.fault(f"A peer calls a {type(response).__name__.removesuffix('Response')} invalid", is_fatal=False)
+            return False
+        return None
+
+    # The log, changed by others than the core
+
+    def on_snapshot_installed(
+        self, snapshot_id: SnapshotId, size_bytes: int, *, kraft_version: int, voters: VoterSet | None, now_ms: int
+    ) -> None:
+        """``InstallSnapshot`` was carried out: the log is empty and starts at the snapshot's end.
+
+        Args:
+            snapshot_id: Which.
+            size_bytes: Size of its file.
+            kraft_version: Level its records give, 0 for none.
+            voters: Voter set its records give, None for none.
+            now_ms: Monotonic clock.
+        """
+        self._following.on_snapshot_installed(snapshot_id, size_bytes, kraft_version, voters)
+        self._poll(now_ms)
+
+    def on_snapshot_created(self, snapshot_id: SnapshotId, size_bytes: int) -> None:
+        """A checkpoint of what is committed was made and is durable (SNAP-16)."""
+        self._replica.log.add_snapshot(snapshot_id, size_bytes)
+        last_offset = Offset(snapshot_id.end_offset - 1)
+        self._replica.voters.trim_to(last_offset)
+        self._replica.kraft_versions.trim_to(last_offset)
+
+    def on_log_start_advanced(self, snapshot_id: SnapshotId) -> None:
+        """Checkpoints before this one were dropped, and the log starts at its end."""
+        self._replica.log.remove_before(snapshot_id)
+
+    def update_kraft_version(
+        self, level: int, now_ms: int, *, epoch: Epoch | None = None, is_dry_run: bool = False
+    ) -> Offset | None:
+        """Raise kraft.version to ``level`` (KIP-853); see ``Reconfiguration.update_kraft_version``."""
+        self._now_ms = now_ms
+        wanted = self.epoch if epoch is None else epoch
+        return self._reconfiguration.update_kraft_version(level, wanted, is_dry_run=is_dry_run)
 
     def take_effects(self) -> list[Effect]:
         """Hand over what is to be done, in order; the list is empty afterwards."""
-        effects, self._effects = self._effects, []
+        self._leading.drain(self._now_ms)
+        replica = self._replica
+        effects, replica.effects = replica.effects, []
         return effects
-
-    # Requests
-
-    def _handle_vote(self, source: object, request: VoteRequest, now_ms: int) -> None:
-        error = self._check_vote(request)
-        if error:
-            self._respond_to_vote(source, error, granted=False)
-            return
-        if request.replica_epoch > self.epoch:
-            self._become_unattached(request.replica_epoch, now_ms)
-        if request.voter_key is not None and not self._is_local(request.voter_key):
-            self._respond_to_vote(source, ErrorCode.INVALID_VOTER_KEY, granted=False)
-            return
-        up_to_date = (request.last_epoch, request.last_epoch_end_offset) >= (self._last_epoch, self._log_end_offset)
-        role = self._role
-        granted = role.can_grant_vote(request.replica_key, is_log_up_to_date=up_to_date, pre_vote=request.pre_vote)
-        if granted and not request.pre_vote and role.voted_key is None:
-            deadline_ms = now_ms + self._election_timeout_ms() if self._may_stand else None
-            self._role = Unattached(role.epoch, deadline_ms=deadline_ms, voted_key=request.replica_key)
-            self._persist()
-        self._respond_to_vote(source, 0, granted=granted)
-
-    def _check_vote(self, request: VoteRequest) -> int:
-        if self._is_other_cluster(request.cluster_id):
-            return ErrorCode.INCONSISTENT_CLUSTER_ID
-        if request.replica_epoch < self.epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        highest_last_epoch = request.replica_epoch if request.pre_vote else request.replica_epoch - 1
-        if request.last_epoch_end_offset < 0 or not 0 <= request.last_epoch <= highest_last_epoch:
-            return ErrorCode.INVALID_REQUEST
-        return 0
-
-    def _check_leader_request(self, cluster_id: str | None, leader_id: NodeId, leader_epoch: Epoch, now_ms: int) -> int:
-        if self._is_other_cluster(cluster_id):
-            return ErrorCode.INCONSISTENT_CLUSTER_ID
-        if leader_epoch < self.epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        known = self._role.leader_id
-        if leader_epoch == self.epoch and known is not None and known != leader_id:
-            # Two leaders in one epoch cannot both be right; Kafka's controller halts here, we refuse and stay.
-            return ErrorCode.INVALID_REQUEST
-        if leader_id == self._config.local_key.node_id:
-            return 0 if known == leader_id and leader_epoch == self.epoch else ErrorCode.INVALID_REQUEST
-        if leader_epoch > self.epoch or known is None:
-            voted = self._role.voted_key if leader_epoch == self.epoch else None
-            self._become_unattached(leader_epoch, now_ms, leader_id=leader_id, voted_key=voted)
-        return 0
-
-    def _is_other_cluster(self, cluster_id: str | None) -> bool:
-        return cluster_id is not None and self._config.cluster_id not in (None, cluster_id)
-
-    def _is_local(self, key: ReplicaKey) -> bool:
-        local = self._config.local_key
-        return key.node_id == local.node_id and key.directory_id in (Uuid.ZERO, local.directory_id)
-
-    def _respond_to_vote(self, source: object, error: int, *, granted: bool) -> None:
-        response = VoteResponse(
-            error_code=error, leader_id=self.leader_id, leader_epoch=self.epoch, vote_granted=granted
-        )
-        self._respond(source, response)
-
-    def _respond(
-        self, source: object, response: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse
-    ) -> None:
-        durable = None if isinstance(self._role, Prospective | Resigned) else self._role.election_state
-        self._effects.append(
-            SendResponse(source=source, response=response, waits_for=Durability(election_state=durable))
-        )
-
-    # Transitions
-
-    def _initial_role(self, stored: ElectionState, now_ms: int) -> Role:
-        self._has_run = False
-        local = self._config.local_key
-        alone = self._voters.latest.is_only_voter(local)
-        is_voter = self._voters.latest.contains(local)
-        deadline_ms: int | None = now_ms if alone else now_ms + self._election_timeout_ms()
-        if stored.epoch < self._last_epoch:
-            return Unattached(self._last_epoch, deadline_ms=deadline_ms if is_voter else None)
-        if stored.leader_id == local.node_id:
-            return Resigned(stored.epoch, local_id=local.node_id, deadline_ms=deadline_ms)
-        voted = stored.voted_key
-        if voted is not None and is_voter and self._is_local(voted):
-            return Candidate(
-                stored.epoch, local_key=local, voters=self._voters.latest, deadline_ms=deadline_ms or now_ms
-            )
-        return Unattached(
-            stored.epoch,
-            deadline_ms=deadline_ms if is_voter else None,
-            leader_id=stored.leader_id,
-            voted_key=voted,
-        )
-
-    @property
-    def _may_stand(self) -> bool:
-        """Whether this replica may stand for election; others have no election timer."""
-        return not self._is_shutting_down and self._voters.latest.contains(self._config.local_key)
-
-    def _election_timeout_ms(self) -> int:
-        timeout_ms = self._config.election_timeout_ms
-        return timeout_ms + self._rng.randrange(timeout_ms) if timeout_ms > 0 else 0
-
-    def _become_prospective(self, now_ms: int) -> None:
-        voters = self._voters.latest
-        local = self._config.local_key
-        role = self._role
-        voted = role.voted_key
-        prospective = Prospective(
-            role.epoch,
-            local_id=local.node_id,
-            voters=voters,
-            deadline_ms=now_ms + self._election_timeout_ms(),
-            leader_id=None if isinstance(role, Candidate) else role.leader_id,
-            voted_key=voted,
-        )
-        self._role = prospective
-        if prospective.election.is_granted:
-            self._become_candidate(now_ms)
-
-    def _become_candidate(self, now_ms: int) -> None:
-        candidate = Candidate(
-            Epoch(self.epoch + 1),
-            local_key=self._config.local_key,
-            voters=self._voters.latest,
-            deadline_ms=now_ms + self._election_timeout_ms(),
-        )
-        self._role = candidate
-        self._persist()
-        if candidate.election.is_granted:
-            self._become_leader()
-
-    def _become_leader(self) -> None:
-        candidate = self._role
-        if not isinstance(candidate, Candidate) or not candidate.election.is_granted:
-            msg = f"Replica is {candidate.name} without a majority and cannot become leader"
-            raise RuntimeError(msg)
-        self._has_run = True
-        voters = self._voters.latest
-        leader = Leader(
-            candidate.epoch,
-            local_key=self._config.local_key,
-            voters=voters,
-            epoch_start_offset=self._log_end_offset,
-        )
-        self._role = leader
-        self._high_watermark = None
-        self._persist()
-        records: list[ControlRecord] = [
-            LeaderChange(
-                leader_id=self._config.local_key.node_id,
-                voters=voters.ids,
-                granting_voters=candidate.election.granting_voters,
-            )
-        ]
-        base_offset = self._log_end_offset
-        if self.kraft_version > 0 and self._voters.latest_offset == BOOTSTRAP_OFFSET:
-            # The set known from the 0-0 checkpoint alone has to reach the log before anything else (KIP-853).
-            records += [KRaftVersionChange(kraft_version=self.kraft_version), VotersChange(voters=voters)]
-            self._kraft_versions.add(Offset(base_offset + 1), self.kraft_version)
-            self._voters.add(Offset(base_offset + 2), voters)
-        effect = AppendControlRecords(
-            base_offset=base_offset,
-            epoch=leader.epoch,
-            records=tuple(records),
-            waits_for=Durability(election_state=leader.election_state),
-        )
-        self._append(effect, len(records))
-        self._announce_leader(leader.leader_id)
-
-    def _become_resigned(self, now_ms: int) -> None:
-        deadline_ms = None if self._is_shutting_down else now_ms + self._election_timeout_ms()
-        self._role = Resigned(self.epoch, local_id=self._config.local_key.node_id, deadline_ms=deadline_ms)
-        self._effects.append(LeaderChanged(leader_id=None, epoch=self.epoch, waits_for=Durability()))
-
-    def _become_unattached(
-        self,
-        epoch: Epoch,
-        now_ms: int,
-        *,
-        deadline_ms: int | None = None,
-        leader_id: NodeId | None = None,
-        voted_key: ReplicaKey | None = None,
-    ) -> None:
-        role = self._role
-        if epoch < role.epoch:
-            msg = f"Epoch {epoch} is below the current epoch {role.epoch}"
-            raise RuntimeError(msg)
-        if deadline_ms is None and self._may_stand:
-            # The rest of a running election timer is kept, or a stream of higher epochs would postpone it for ever.
-            keeps = isinstance(role, Unattached | Candidate | Prospective)
-            deadline_ms = role.deadline_ms if keeps else now_ms + self._election_timeout_ms()
-        had_leader = self.leader_id
-        self._has_run = True
-        self._role = Unattached(epoch, deadline_ms=deadline_ms, leader_id=leader_id, voted_key=voted_key)
-        self._persist()
-        if had_leader != leader_id:
-            self._announce_leader(leader_id)
-
-    def _persist(self) -> None:
-        self._effects.append(
-            PersistElectionState(state=self._role.election_state, kraft_version=self._kraft_versions.latest)
-        )
-
-    def _announce_leader(self, leader_id: NodeId | None) -> None:
-        self._effects.append(
-            LeaderChanged(
-                leader_id=leader_id,
-                epoch=self.epoch,
-                waits_for=Durability(election_state=self._role.election_state),
-            )
-        )
-
-    def _append(self, effect: AppendRecords | AppendControlRecords, record_count: int) -> None:
-        self._effects.append(effect)
-        self._log_end_offset = Offset(self._log_end_offset + record_count)
-        self._last_epoch = effect.epoch
-        self._effects.append(FlushLog(log_end_offset=self._log_end_offset))

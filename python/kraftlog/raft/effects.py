@@ -10,19 +10,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kraftlog.raft.messages import ControlRecord, Response
-from kraftlog.types import ElectionState, Epoch, NodeId, Offset
+from kraftlog.raft.connections import Destination
+from kraftlog.raft.messages import ControlRecord, FetchedBatch, Request, Response
+from kraftlog.types import ElectionState, Epoch, NodeId, Offset, SnapshotId
 
 __all__ = [
+    "AbandonSnapshot",
     "AppendControlRecords",
+    "AppendFetched",
     "AppendRecords",
     "Durability",
     "Effect",
+    "Fault",
     "FlushLog",
     "HighWatermarkAdvanced",
+    "InstallSnapshot",
     "LeaderChanged",
+    "PeerEffect",
     "PersistElectionState",
+    "SendRequest",
     "SendResponse",
+    "TruncateLog",
+    "WriteSnapshotChunk",
 ]
 
 
@@ -63,10 +72,61 @@ class AppendControlRecords:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppendFetched:
+    """Append batches as the leader wrote them; the log's end must be at the first one's base offset before."""
+
+    batches: Sequence[FetchedBatch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncateLog:
+    """Cut the log at ``end_offset`` (exclusive). What was read above it is void."""
+
+    end_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSnapshotChunk:
+    """Write a piece of a snapshot that is being fetched; position 0 begins anew."""
+
+    snapshot_id: SnapshotId
+    position: int
+    payload: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallSnapshot:
+    """The snapshot is complete.
+
+    Make it durable, empty the log so that it starts and ends at the snapshot's end, give it to the state machine, and
+    call ``on_snapshot_installed`` before anything else is told to the core.
+    """
+
+    snapshot_id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbandonSnapshot:
+    """Throw the pieces of this snapshot away."""
+
+    snapshot_id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlushLog:
     """Make the log durable up to ``log_end_offset`` (exclusive) and tell ``on_flushed``. A later one covers it."""
 
     log_end_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendRequest:
+    """Ask a peer; give the answer to ``handle_response`` with this correlation id, or ``handle_no_response``."""
+
+    destination: Destination
+    correlation_id: int
+    request: Request
+    waits_for: Durability = field(default_factory=Durability)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +154,30 @@ class HighWatermarkAdvanced:
     high_watermark: Offset
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What cannot be has happened. After a fatal one the replica does nothing any more and the process should end."""
+
+    reason: str
+    is_fatal: bool
+
+
+PeerEffect = SendRequest | AppendFetched | TruncateLog | WriteSnapshotChunk | InstallSnapshot | AbandonSnapshot
+"""What only a replica that has peers wants."""
+
 Effect = (
     PersistElectionState
     | AppendRecords
     | AppendControlRecords
+    | AppendFetched
+    | TruncateLog
     | FlushLog
+    | WriteSnapshotChunk
+    | InstallSnapshot
+    | AbandonSnapshot
+    | SendRequest
     | SendResponse
     | LeaderChanged
     | HighWatermarkAdvanced
+    | Fault
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraftlog.raft.voter_set import VoterSet
+from kraftlog.raft.voter_set import Voter, VoterSet
 from kraftlog.types import ElectionState, NodeId
 
 __all__ = ["ElectionState", "EpochElection"]
@@ -19,7 +19,7 @@ class EpochElection:
         self._answers: dict[NodeId, bool] = {}
 
     def record(self, voter_id: NodeId, *, granted: bool) -> None:
-        """Note an answer; the same answer twice changes nothing, the latest answer of a voter counts.
+        """Note an answer; the same answer twice changes nothing, the latest answer of a voter counts (PREV-03).
 
         Raises:
             ValueError: Not a voter of this election.
@@ -28,6 +28,15 @@ class EpochElection:
             msg = f"{voter_id} is not in the voter set {self._voters.ids}"
             raise ValueError(msg)
         self._answers[voter_id] = granted
+
+    @property
+    def unanswered(self) -> tuple[Voter, ...]:
+        """Voters that have not answered, by id."""
+        return tuple(voter for voter in self._voters if voter.key.node_id not in self._answers)
+
+    def is_voter(self, voter_id: NodeId) -> bool:
+        """Whether this id may answer."""
+        return self._voters.get(voter_id) is not None
 
     def answer(self, voter_id: NodeId) -> bool | None:
         """What a voter answered; None when it has not."""

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from kraftlog.types import NodeId, Offset, ReplicaKey, Uuid
 
-__all__ = ["BOOTSTRAP_OFFSET", "Endpoint", "LogHistory", "Voter", "VoterSet"]
+__all__ = ["BOOTSTRAP_OFFSET", "Endpoint", "LogHistory", "Voter", "VoterSet", "find_endpoint"]
 
 BOOTSTRAP_OFFSET = Offset(-1)
 """Offset given to what comes from the 0-0 checkpoint: in force, but not yet in the log."""
@@ -33,6 +33,12 @@ class Voter:
     endpoints: tuple[Endpoint, ...] = ()
     min_kraft_version: int = 0
     max_kraft_version: int = 0
+
+
+def find_endpoint(endpoints: Iterable[Endpoint], listener_name: str) -> Endpoint | None:
+    """The endpoint of a listener; names are compared without regard to case (ENDP-03)."""
+    wanted = listener_name.upper()
+    return next((endpoint for endpoint in endpoints if endpoint.name.upper() == wanted), None)
 
 
 class VoterSet:
@@ -88,6 +94,44 @@ class VoterSet:
         voter = self._voters.get(key.node_id)
         return voter is not None and voter.key.directory_id in {Uuid.ZERO, key.directory_id}
 
+    def endpoint(self, node_id: NodeId, listener_name: str) -> Endpoint | None:
+        """Where a voter listens under this listener name; None when unknown (ENDP-09)."""
+        voter = self._voters.get(node_id)
+        return None if voter is None else find_endpoint(voter.endpoints, listener_name)
+
+    def with_added(self, voter: Voter) -> VoterSet | None:
+        """The set with one more voter; None when its id is there already, whatever the directory id (RCFG-01)."""
+        if voter.key.node_id in self._voters:
+            return None
+        return VoterSet([*self._voters.values(), voter])
+
+    def with_removed(self, key: ReplicaKey) -> VoterSet | None:
+        """The set without a voter; None when id and directory id are not those of one, or it is the last (RCFG-02)."""
+        voter = self._voters.get(key.node_id)
+        if voter is None or voter.key != key or len(self._voters) == 1:
+            return None
+        return VoterSet(one for one in self._voters.values() if one.key != key)
+
+    def with_updated(self, voter: Voter, *, ignores_directory_id: bool = False) -> VoterSet | None:
+        """The set with a voter's endpoints and versions replaced; None when there is no such voter (RCFG-03).
+
+        Args:
+            voter: Its new entry.
+            ignores_directory_id: Match by id alone, as kraft.version 0 does (RCFG-04).
+        """
+        found = self._voters.get(voter.key.node_id)
+        if found is None:
+            return None
+        if not ignores_directory_id and found.key.directory_id not in {Uuid.ZERO, voter.key.directory_id}:
+            return None
+        return VoterSet(voter if one is found else one for one in self._voters.values())
+
+    def has_overlapping_majority(self, other: VoterSet) -> bool:
+        """Whether any majority of one set meets any of the other: at most one voter differs each way (RCFG-06)."""
+        mine = {voter.key for voter in self}
+        theirs = {voter.key for voter in other}
+        return len(mine - theirs) <= 1 and len(theirs - mine) <= 1
+
     def is_only_voter(self, key: ReplicaKey) -> bool:
         """Whether this replica alone is a majority."""
         return len(self._voters) == 1 and self.contains(key)
@@ -139,3 +183,15 @@ class LogHistory(Generic[T]):
         """Forget values whose records are at or above ``end_offset``."""
         while self._entries and self._entries[-1][0] >= end_offset:
             self._entries.pop()
+
+    def restart_at(self, offset: Offset, value: T | None) -> None:
+        """Forget all entries, as a snapshot replaced the log, and note the one that the snapshot has, if any."""
+        self._entries = [] if value is None else [(offset, value)]
+
+    def trim_to(self, offset: Offset) -> None:
+        """Forget values that a newer one replaced at or below ``offset`` (SNAP-16)."""
+        keep = 0
+        for index, (entry_offset, _) in enumerate(self._entries):
+            if entry_offset <= offset:
+                keep = index
+        del self._entries[:keep]

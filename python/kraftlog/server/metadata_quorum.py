@@ -27,9 +27,11 @@ from kraftlog.raft.effects import (
     AppendControlRecords,
     AppendRecords,
     Effect,
+    Fault,
     FlushLog,
     HighWatermarkAdvanced,
     LeaderChanged,
+    PeerEffect,
     PersistElectionState,
     SendResponse,
 )
@@ -237,6 +239,7 @@ class MetadataQuorum:
                 cluster_id=self.cluster_id,
                 local_key=local_key,
                 election_timeout_ms=config.get_int("controller.quorum.election.timeout.ms"),
+                max_batch_bytes=self._log.config.max_batch_bytes,
             ),
             self._persisted,
             self._log,
@@ -424,7 +427,7 @@ class MetadataQuorum:
                 future.set_result(response)
             return
         for batch in batches:
-            last_offset = self._raft.propose(batch.values, self._clock_ms())
+            last_offset = self._raft.propose(batch.values, self._clock_ms(), size_bytes=batch.size_bytes)
             self._controller.apply(batch.records, last_offset=last_offset, epoch=self._raft.epoch)
             self._pending.append(
                 _Pending(last_offset, self._raft.epoch, self._wall_ms(), batch.size_bytes, batch.records)
@@ -441,6 +444,8 @@ class MetadataQuorum:
                 self._carry_out_one(effect, following)
 
     def _carry_out_one(self, effect: Effect, following: Effect | None) -> None:
+        if isinstance(effect, PeerEffect):
+            raise LogError(f"the only voter of its quorum wants {type(effect).__name__}, which is for several")
         match effect:
             case PersistElectionState():
                 if isinstance(following, PersistElectionState):
@@ -474,6 +479,21 @@ class MetadataQuorum:
                 self._commit(effect.high_watermark)
             case SendResponse():
                 self._check_persisted(effect.waits_for.election_state)
+            case Fault(is_fatal=False):
+                logger.error("metadata quorum: %s", effect.reason)
+            case Fault():
+                raise LogError(effect.reason)
+            case (
+                SendRequest()
+                | AppendFetched()
+                | TruncateLog()
+                | WriteSnapshotChunk()
+                | InstallSnapshot()
+                | AbandonSnapshot()
+            ):
+                raise LogError(
+                    f"the only voter of its quorum wants {type(effect).__name__}, which needs another replica"
+                )
             case _:
                 assert_never(effect)
 

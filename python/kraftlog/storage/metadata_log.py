@@ -104,13 +104,14 @@ class MetadataLog:
         return self._log.log_end_offset
 
     @property
-    def last_fetched_epoch(self) -> int:
-        """Epoch of the last record, or of the snapshot the log starts at; 0 for an empty replica."""
-        epoch = self._log.latest_epoch
-        if epoch is not None:
-            return epoch
-        latest = self.latest_snapshot_id
-        return 0 if latest is None else latest.epoch
+    def leader_epochs(self) -> Sequence[tuple[int, int]]:
+        """Each epoch in the log with its first offset."""
+        return self._log.epoch_entries()
+
+    @property
+    def snapshots(self) -> Sequence[tuple[SnapshotId, int]]:
+        """The finished checkpoints with their sizes in bytes, oldest first, 0-0 included."""
+        return [(one, (self.directory / one.file_name).stat().st_size) for one in self._snapshots]
 
     @property
     def latest_snapshot_id(self) -> SnapshotId | None:

@@ -7,16 +7,14 @@ Voters), data batches, and a control batch with SnapshotFooter. Offsets inside t
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from kraftlog._kraftlog import RecordBatch, encode_batch, read_batches
 from kraftlog.errors import CorruptRecordError
 from kraftlog.storage.atomic_file import flush_directory, replace_file
-from kraftlog.types import Epoch, Offset
+from kraftlog.types import Epoch, Offset, SnapshotId
 from kraftlog.wire.messages.control_records import (
     KRaftVersionRecord,
     SnapshotFooterRecord,
@@ -41,31 +39,6 @@ __all__ = [
 
 METADATA_PARTITION_NAME = "__cluster_metadata-0"
 SNAPSHOT_RECORDS_PER_BATCH = 1024
-
-_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class SnapshotId:
-    """What a checkpoint stands for: every record below ``end_offset``, the last of them written in ``epoch``."""
-
-    end_offset: Offset
-    epoch: Epoch
-
-    @property
-    def file_name(self) -> str:
-        """``00000000000000000045-0000000001.checkpoint``."""
-        return f"{self.end_offset:020}-{self.epoch:010}.checkpoint"
-
-    @classmethod
-    def parse(cls, name: str) -> Self | None:
-        """Read a file name; None when it is not that of a finished checkpoint."""
-        match = _NAME.fullmatch(name)
-        return None if match is None else cls(Offset(int(match[1])), Epoch(int(match[2])))
-
-    def __str__(self) -> str:
-        return f"{self.end_offset}-{self.epoch}"
-
 
 BOOTSTRAP_SNAPSHOT_ID = SnapshotId(Offset(0), Epoch(0))
 

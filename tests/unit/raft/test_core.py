@@ -21,8 +21,10 @@ LOCAL = ReplicaKey(NodeId(1), Uuid(b"d" * 16))
 
 
 class EmptyLog:
+    log_start_offset = 0
     log_end_offset = 0
-    last_fetched_epoch = 0
+    leader_epochs = ()
+    snapshots = ()
 
 
 def voters_of(*ids):

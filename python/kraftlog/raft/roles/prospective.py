@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraftlog.raft.election import EpochElection
 from kraftlog.raft.roles.role import Role, same_voter
-from kraftlog.raft.voter_set import VoterSet
+from kraftlog.raft.voter_set import Endpoint, VoterSet
 from kraftlog.types import Epoch, NodeId, ReplicaKey
 
 __all__ = ["Prospective"]
@@ -13,7 +13,7 @@ __all__ = ["Prospective"]
 class Prospective(Role):
     """Counts pre-votes, its own first."""
 
-    __slots__ = ("_deadline_ms", "_leader_id", "_voted_key", "election")
+    __slots__ = ("_deadline_ms", "_leader_id", "_voted_key", "election", "leader_endpoints")
 
     name = "prospective"
 
@@ -25,12 +25,14 @@ class Prospective(Role):
         voters: VoterSet,
         deadline_ms: int,
         leader_id: NodeId | None = None,
+        leader_endpoints: tuple[Endpoint, ...] = (),
         voted_key: ReplicaKey | None = None,
     ) -> None:
         """Enter the role with the own pre-vote counted."""
         super().__init__(epoch)
         self._deadline_ms = deadline_ms
         self._leader_id = leader_id
+        self.leader_endpoints = leader_endpoints
         self._voted_key = voted_key
         self.election = EpochElection(voters)
         self.election.record(local_id, granted=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kraftlog.raft.roles.role import Role
 from kraftlog.types import Epoch, NodeId, ReplicaKey
 
@@ -11,15 +13,38 @@ __all__ = ["Resigned"]
 class Resigned(Role):
     """Kept in memory only: on disk the epoch still has this replica as its leader (VOTE-28)."""
 
-    __slots__ = ("_deadline_ms", "_local_id")
+    __slots__ = ("_deadline_ms", "_local_id", "preferred_candidates", "unacknowledged")
 
     name = "resigned"
 
-    def __init__(self, epoch: Epoch, *, local_id: NodeId, deadline_ms: int | None) -> None:
-        """Enter the role; ``deadline_ms`` None while shutting down."""
+    def __init__(
+        self,
+        epoch: Epoch,
+        *,
+        local_id: NodeId,
+        deadline_ms: int | None,
+        voters: Iterable[NodeId] = (),
+        preferred_candidates: tuple[ReplicaKey, ...] = (),
+    ) -> None:
+        """Enter the role.
+
+        Args:
+            epoch: The epoch it led.
+            local_id: This replica.
+            deadline_ms: End of the election timer; None while shutting down.
+            voters: Who is to be told; those that answer are told no more.
+            preferred_candidates: Whom to propose as the next leader, best first.
+        """
         super().__init__(epoch)
         self._local_id = local_id
         self._deadline_ms = deadline_ms
+        self.unacknowledged = sorted(voter for voter in voters if voter != local_id)
+        self.preferred_candidates = preferred_candidates
+
+    def acknowledge(self, voter_id: NodeId) -> None:
+        """A voter knows of the resignation."""
+        if voter_id in self.unacknowledged:
+            self.unacknowledged.remove(voter_id)
 
     @property
     def leader_id(self) -> NodeId | None:

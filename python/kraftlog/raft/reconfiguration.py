@@ -1,0 +1,296 @@
+"""Who may vote, changed while running: one voter at a time, by the leader (KIP-853)."""
+
+from __future__ import annotations
+
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.raft.connections import Destination
+from kraftlog.raft.control_records import ControlRecord, KRaftVersionChange, VotersChange
+from kraftlog.raft.leading import Leading
+from kraftlog.raft.messages import (
+    AddVoterRequest,
+    AddVoterResponse,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    RemoveVoterRequest,
+    RemoveVoterResponse,
+    UpdateVoterRequest,
+    UpdateVoterResponse,
+)
+from kraftlog.raft.replica import Replica
+from kraftlog.raft.roles.leader import Leader, VoterChange
+from kraftlog.raft.voter_set import Voter, find_endpoint
+from kraftlog.types import Epoch, NodeId, Offset, Uuid
+
+__all__ = ["Reconfiguration"]
+
+_Refusal = tuple[int, str]
+
+
+class Reconfiguration:
+    """The part of the core that changes the voter set and kraft.version."""
+
+    def __init__(self, replica: Replica, leading: Leading) -> None:
+        self._replica = replica
+        self._leading = leading
+
+    # AddRaftVoter
+
+    def handle_add_voter(self, source: object, request: AddVoterRequest, now_ms: int) -> None:
+        """Begin to make a replica a voter: ask it what it can run (RCFG-13 to RCFG-33)."""
+        replica = self._replica
+        key = request.voter_key
+        endpoint = find_endpoint(request.endpoints, replica.config.listener_name)
+        refusal = self._check_cluster_and_leader(request.cluster_id)
+        if refusal is None and (key.node_id < 0 or key.directory_id == Uuid.ZERO):
+            refusal = ErrorCode.INVALID_REQUEST, f"{key} cannot be a voter: an id and a directory id are needed"
+        if refusal is None and endpoint is None:
+            name = replica.config.listener_name
+            refusal = ErrorCode.INVALID_REQUEST, f"Add voter request didn't include the endpoint of listener {name}"
+        refusal = refusal or self._check_no_change_under_way(needs_kraft_version=True)
+        if refusal is None and replica.voters.latest.get(key.node_id) is not None:
+            refusal = (
+                ErrorCode.DUPLICATE_VOTER,
+                f"The voter id for {key} is already part of the set of voters {replica.voters.latest.ids}.",
+            )
+        if refusal is None and not replica.connections.is_ready(key.node_id, now_ms):
+            refusal = ErrorCode.REQUEST_TIMED_OUT, f"New voter {key} is not ready to receive requests"
+        role = replica.role
+        if refusal is not None or endpoint is None or not isinstance(role, Leader):
+            code, message = refusal or (ErrorCode.NOT_LEADER_OR_FOLLOWER, "Not the leader")
+            replica.respond(source, AddVoterResponse(top_level_error_code=code, error_message=message))
+            return
+        change = VoterChange(source, now_ms + replica.config.request_timeout_ms, addition=request)
+        role.voter_change = change
+        change.correlation_id = replica.send(Destination(key.node_id, endpoint), ApiVersionsRequest(), now_ms)
+
+    def handle_api_versions_response(self, node_id: NodeId, response: ApiVersionsResponse, now_ms: int) -> bool:
+        """The replica that is to become a voter told what it runs: add it, if that and its log are good enough."""
+        role = self._replica.role
+        change = role.voter_change if isinstance(role, Leader) else None
+        request = None if change is None else change.addition
+        if not isinstance(role, Leader) or change is None or request is None or change.last_offset is not None:
+            return True
+        if request.voter_key.node_id != node_id:
+            return True
+        refusal = self._check_new_voter(role, request, response, now_ms)
+        if refusal is not None:
+            role.voter_change = None
+            self._replica.answer_voter_change(change, *refusal)
+            return not response.top_level_error_code
+        voter = Voter(
+            request.voter_key, request.endpoints, response.min_kraft_version or 0, response.max_kraft_version or 0
+        )
+        voters = self._replica.voters.latest.with_added(voter)
+        if voters is None:
+            role.voter_change = None
+            self._replica.answer_voter_change(change, ErrorCode.DUPLICATE_VOTER, f"{voter.key} is a voter already")
+            return True
+        change.last_offset = self._append([VotersChange(voters=voters)])
+        change.deadline_ms = now_ms + self._replica.config.request_timeout_ms
+        if not request.ack_when_committed:
+            self._replica.answer_voter_change(change, 0)
+        return True
+
+    def _check_new_voter(
+        self, role: Leader, request: AddVoterRequest, response: ApiVersionsResponse, now_ms: int
+    ) -> _Refusal | None:
+        key, level = request.voter_key, self._replica.kraft_version
+        if response.top_level_error_code:
+            code = response.top_level_error_code
+            return ErrorCode.REQUEST_TIMED_OUT, f"New voter {key} is not ready: {ErrorCode.name_of(code)}"
+        low, high = response.min_kraft_version, response.max_kraft_version
+        if low is None or high is None or not low <= level <= high:
+            return (
+                ErrorCode.INVALID_REQUEST,
+                f"Aborted add voter operation for {key} since kraft.version range {low} to {high} doesn't support the"
+                f" finalized version {level}",
+            )
+        if not role.is_caught_up(key, now_ms):
+            return (
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"Aborted add voter operation for {key} since it is lagging behind: it was never at the end of the log"
+                " or has not fetched for an hour",
+            )
+        return None
+
+    def handle_no_api_versions(self, node_id: NodeId, correlation_id: int) -> None:
+        """The replica that is to become a voter did not answer (RCFG-23)."""
+        role = self._replica.role
+        change = role.voter_change if isinstance(role, Leader) else None
+        if isinstance(role, Leader) and change is not None and change.correlation_id == correlation_id:
+            role.voter_change = None
+            self._replica.answer_voter_change(
+                change, ErrorCode.REQUEST_TIMED_OUT, f"New voter {node_id} did not tell its versions"
+            )
+
+    # RemoveRaftVoter
+
+    def handle_remove_voter(self, source: object, request: RemoveVoterRequest, now_ms: int) -> None:
+        """Make a voter an observer; the new set is in force at once, the answer comes with the commit."""
+        replica = self._replica
+        key = request.voter_key
+        refusal = self._check_cluster_and_leader(request.cluster_id)
+        if refusal is None and (key.node_id < 0 or key.directory_id == Uuid.ZERO):
+            refusal = ErrorCode.INVALID_REQUEST, f"{key} is no voter: an id and a directory id are needed"
+        refusal = refusal or self._check_no_change_under_way(needs_kraft_version=True)
+        voters = replica.voters.latest.with_removed(key)
+        if refusal is None and voters is None:
+            refusal = (
+                ErrorCode.VOTER_NOT_FOUND,
+                f"Cannot remove voter {key} from the set of voters {replica.voters.latest.ids}",
+            )
+        role = replica.role
+        if refusal is not None or voters is None or not isinstance(role, Leader):
+            code, message = refusal or (ErrorCode.NOT_LEADER_OR_FOLLOWER, "Not the leader")
+            replica.respond(source, RemoveVoterResponse(top_level_error_code=code, error_message=message))
+            return
+        change = VoterChange(source, now_ms + replica.config.request_timeout_ms)
+        role.voter_change = change
+        change.last_offset = self._append([VotersChange(voters=voters)])
+
+    # UpdateRaftVoter
+
+    def handle_update_voter(self, source: object, request: UpdateVoterRequest, now_ms: int) -> None:
+        """Note where a voter listens and what it runs; answered once appended (RCFG-45 to RCFG-53)."""
+        error = self._update_voter(request, now_ms)
+        replica = self._replica
+        replica.respond(
+            source,
+            UpdateVoterResponse(
+                top_level_error_code=error,
+                leader_id=replica.leader_id,
+                leader_epoch=replica.epoch,
+                leader_endpoints=replica.leader_endpoints,
+            ),
+        )
+
+    def _update_voter(self, request: UpdateVoterRequest, now_ms: int) -> int:
+        replica = self._replica
+        key, level = request.voter_key, replica.kraft_version
+        if replica.is_other_cluster(request.cluster_id):
+            return ErrorCode.INCONSISTENT_CLUSTER_ID
+        if request.current_leader_epoch != replica.epoch:
+            is_old = request.current_leader_epoch < replica.epoch
+            return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+        refusal = self._check_cluster_and_leader(None)
+        if refusal is not None:
+            return refusal[0]
+        low, high = request.min_kraft_version, request.max_kraft_version
+        if (
+            key.node_id < 0
+            or key.directory_id == Uuid.ZERO
+            or find_endpoint(request.endpoints, replica.config.listener_name) is None
+            or not 0 <= low <= high
+        ):
+            return ErrorCode.INVALID_REQUEST
+        refusal = self._check_no_change_under_way(needs_kraft_version=False)
+        if refusal is not None:
+            return refusal[0]
+        if not low <= level <= high:
+            return ErrorCode.INVALID_REQUEST
+        role = replica.role
+        if not isinstance(role, Leader):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        voter = Voter(key, request.endpoints, low, high)
+        voters = role.voters.with_updated(voter, ignores_directory_id=level == 0)
+        if voters is None:
+            return ErrorCode.VOTER_NOT_FOUND
+        if level == 0:
+            # Nothing in the log can say it yet: the leader remembers, for the upgrade (RCFG-51).
+            role.set_voters(voters)
+            role.updated_voters.add(key.node_id)
+        else:
+            self._append([VotersChange(voters=voters)])
+        role.on_heard(key, now_ms)
+        return 0
+
+    # kraft.version
+
+    def update_kraft_version(self, level: int, epoch: Epoch, *, is_dry_run: bool) -> Offset | None:
+        """Raise kraft.version; every voter has to support it and be known with its directory id (KVER-04 to KVER-13).
+
+        Returns:
+            The last offset of what was appended (inclusive); None when nothing had to be.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER, or INVALID_UPDATE_VERSION with the reason.
+            ValueError: An epoch this replica has not reached.
+        """
+        replica = self._replica
+        role = replica.role
+        if epoch > replica.epoch:
+            msg = f"Epoch {epoch} is above the current epoch {replica.epoch}"
+            raise ValueError(msg)
+        if not isinstance(role, Leader) or epoch < replica.epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Replica is {role.name} in epoch {replica.epoch}")
+        current = replica.kraft_version
+        if level == current:
+            return None
+        if level < current:
+            reason = f"kraft.version {current} cannot be lowered to {level}"
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, reason)
+        if not replica.config.min_kraft_version <= level <= replica.config.max_kraft_version:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"kraft.version {level} is not supported here")
+        refusal = self._check_no_change_under_way(needs_kraft_version=False)
+        if refusal is not None:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, refusal[1])
+        voters = role.voters.with_updated(replica.local_voter, ignores_directory_id=True) or role.voters
+        for voter in voters:
+            is_known = voter.key.node_id in role.updated_voters and voter.key.directory_id != Uuid.ZERO
+            if not is_known or not voter.min_kraft_version <= level <= voter.max_kraft_version:
+                raise KafkaError(
+                    ErrorCode.INVALID_UPDATE_VERSION,
+                    f"Voter {voter.key.node_id} is not known to support kraft.version {level}",
+                )
+        if is_dry_run:
+            return None
+        return self._append([KRaftVersionChange(kraft_version=level), VotersChange(voters=voters)])
+
+    # What they share
+
+    def _append(self, records: list[ControlRecord]) -> Offset:
+        self._leading.force_drain()
+        last_offset = self._replica.append_control(records)
+        self._leading.serve_deferred(self._replica.role)
+        return last_offset
+
+    def _check_cluster_and_leader(self, cluster_id: str | None) -> _Refusal | None:
+        replica = self._replica
+        if replica.is_other_cluster(cluster_id):
+            return ErrorCode.INCONSISTENT_CLUSTER_ID, f"Cluster id {cluster_id!r} is not that of this cluster"
+        if not isinstance(replica.role, Leader):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Replica is {replica.role.name} in epoch {replica.epoch}"
+        if replica.is_shutting_down:
+            return ErrorCode.BROKER_NOT_AVAILABLE, "The leader is shutting down"
+        return None
+
+    def _check_no_change_under_way(self, *, needs_kraft_version: bool) -> _Refusal | None:
+        """One change at a time, and none before this epoch has committed (RCFG-17 to RCFG-20, RCFG-62, RCFG-63)."""
+        replica = self._replica
+        role = replica.role
+        if not isinstance(role, Leader):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Replica is {role.name} in epoch {replica.epoch}"
+        if role.voter_change is not None:
+            return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for leader to handle previous voter change"
+        if role.high_watermark is None:
+            return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for the leader to commit in its epoch"
+        if needs_kraft_version and replica.kraft_version == 0:
+            return (
+                ErrorCode.UNSUPPORTED_VERSION,
+                "Cluster doesn't support changing voters because the finalized kraft.version is 0",
+            )
+        last_offset = replica.voters.latest_offset
+        if last_offset is not None and last_offset >= role.high_watermark:
+            return (
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"Request timed out waiting for voters to commit the latest voter change at offset {last_offset}",
+            )
+        return None
+
+    def is_change_uncommitted(self) -> bool:
+        """Whether a voter set is in force that is not committed yet; the leader knows."""
+        role = self._replica.role
+        last_offset = self._replica.voters.latest_offset
+        if not isinstance(role, Leader) or last_offset is None:
+            return False
+        return role.high_watermark is None or last_offset >= role.high_watermark
