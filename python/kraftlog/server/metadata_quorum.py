@@ -483,17 +483,6 @@ class MetadataQuorum:
                 logger.error("metadata quorum: %s", effect.reason)
             case Fault():
                 raise LogError(effect.reason)
-            case (
-                SendRequest()
-                | AppendFetched()
-                | TruncateLog()
-                | WriteSnapshotChunk()
-                | InstallSnapshot()
-                | AbandonSnapshot()
-            ):
-                raise LogError(
-                    f"the only voter of its quorum wants {type(effect).__name__}, which needs another replica"
-                )
             case _:
                 assert_never(effect)
 
