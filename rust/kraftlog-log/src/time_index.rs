@@ -47,6 +47,11 @@ impl TimeIndex {
         &mut self.entries
     }
 
+    /// Write the entries that are held back; not durable yet.
+    pub fn flush(&mut self) -> Result<()> {
+        self.entries.write_pending()
+    }
+
     /// Number of entries.
     pub fn count(&mut self) -> Result<usize> {
         self.entries.count()
