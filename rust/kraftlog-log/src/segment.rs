@@ -466,6 +466,21 @@ impl Segment {
         }
     }
 
+    /// Whether the last entries of both indexes can be those of a segment that ends before `next_offset`
+    /// (`sanityCheck` of Kafka's indexes, and that they point into the file).
+    pub(crate) fn has_sound_indexes(&self, next_offset: i64) -> Result<bool> {
+        let size = self.size_bytes();
+        let mut state = self.state();
+        let within = |offset: i64| offset >= self.base_offset && offset < next_offset;
+        let is_offset_index_sound =
+            state.offset_index.last()?.is_none_or(|last| within(last.offset) && last.position < size);
+        let is_time_index_sound = state.time_index.count()? == 0 || {
+            let (first, last) = (state.time_index.entry(0)?, state.time_index.last()?);
+            within(last.offset) && first.timestamp <= last.timestamp
+        };
+        Ok(is_offset_index_sound && is_time_index_sound)
+    }
+
     /// Note an aborted transaction.
     pub fn append_aborted(&self, aborted: AbortedTransaction) -> Result<()> {
         self.state().transactions.append(aborted)

@@ -258,14 +258,19 @@ impl Loader<'_> {
     fn find_end(&mut self) -> Result<i64> {
         if let Some((_, last)) = self.segments.last_key_value() {
             let last = Arc::clone(last);
-            let end = match last.read_next_offset() {
-                Err(Error::Corrupt { .. }) => {
-                    // The node stopped cleanly, yet the tail is torn: trust the batches, not the marker.
+            let trusted = match last.read_next_offset() {
+                Err(Error::Corrupt { .. }) => None,
+                end => Some(end?),
+            };
+            let end = match trusted {
+                Some(end) if last.has_sound_indexes(end)? => end,
+                _ => {
+                    // The node stopped cleanly, yet the tail is torn, or an index that is going to be appended to
+                    // contradicts it: trust the batches, not the marker.
                     self.recover(&last)?;
                     let last = self.segments.last_key_value().map_or(last, |(_, last)| Arc::clone(last));
                     last.read_next_offset()?
                 }
-                other => other?,
             };
             if end >= self.options.log_start_offset {
                 return Ok(end);

@@ -288,3 +288,37 @@ fn a_preallocated_segment_is_cut_when_it_is_closed_and_after_a_kill() {
         last.base_offset as usize + 2
     );
 }
+
+#[test]
+fn a_damaged_index_of_the_active_segment_is_rebuilt_even_after_a_clean_stop() {
+    let fixture = Fixture::new(small());
+    for _ in 0..14 {
+        fixture.append(1).unwrap();
+    }
+    fixture.log.close().unwrap();
+    let base = format!("{:020}", fixture.log.segments().unwrap().last().unwrap().base_offset);
+    let expected = state(&open(&fixture.fs, small(), clean()).unwrap());
+    for (suffix, entry_bytes) in [(".index", 8), (".timeindex", 12)] {
+        let name = format!("{base}{suffix}");
+        let sound = bytes_of(&fixture.fs, &name);
+        assert!(sound.len() >= 2 * entry_bytes, "{suffix}");
+        let last = sound.len() - entry_bytes;
+        for position in 0..entry_bytes {
+            for value in [0x00, 0x7f, 0x80, 0xff] {
+                let fs = fixture.fs.crash(1 << 20, true);
+                let mut damaged = sound.clone();
+                damaged[last + position] = value;
+                overwrite(&fs, &name, &damaged);
+                let log = open(&fs, small(), clean()).unwrap();
+                let context = format!("{suffix} byte {position} is {value:#x}");
+                assert_eq!(offsets(&log), (0..14).collect::<Vec<_>>(), "{context}");
+                let bytes = batch(14, 1, BatchOptions::default());
+                log.append_as_leader(&bytes, 1, 14, Origin::Client).unwrap();
+                log.close().unwrap();
+                assert_eq!(offsets(&open(&fs, small(), clean()).unwrap()).len(), 15, "{context}");
+            }
+        }
+        overwrite(&fixture.fs, &name, &sound);
+    }
+    assert_eq!(state(&open(&fixture.fs, small(), clean()).unwrap()), expected);
+}
