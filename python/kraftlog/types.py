@@ -95,6 +95,10 @@ class ReplicaKey:
     node_id: NodeId
     directory_id: Uuid = Uuid.ZERO
 
+    def __str__(self) -> str:
+        directory_id = "<undefined>" if self.directory_id == Uuid.ZERO else self.directory_id
+        return f"ReplicaKey(id={self.node_id}, directoryId={directory_id})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionState:

@@ -388,7 +388,7 @@ class RaftCore:
             case VoteRequest() if error_code == ErrorCode.UNSUPPORTED_VERSION:
                 self._elections.handle_pre_vote_unsupported(request, now_ms)
             case ApiVersionsRequest():
-                self._reconfiguration.handle_no_api_versions(node_id, correlation_id)
+                self._reconfiguration.handle_no_api_versions(correlation_id)
             case UpdateVoterRequest() if error_code == ErrorCode.UNSUPPORTED_VERSION:
                 is_success = self._following.handle_update_voter_response(
                     UpdateVoterResponse(top_level_error_code=error_code), now_ms

@@ -18,12 +18,25 @@ from kraftlog.raft.messages import (
 )
 from kraftlog.raft.replica import Replica
 from kraftlog.raft.roles.leader import Leader, VoterChange
-from kraftlog.raft.voter_set import Voter, find_endpoint
+from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet, find_endpoint
 from kraftlog.types import Epoch, NodeId, Offset, Uuid
 
 __all__ = ["Reconfiguration"]
 
 _Refusal = tuple[int, str]
+
+_NO_VERSIONS = "Aborted add voter operation for since API_VERSIONS returned an error {}"  # Kafka's words
+
+
+def _keys_text(voters: VoterSet) -> str:
+    """A voter set as Kafka's messages print it."""
+    return f"[{', '.join(str(voter.key) for voter in voters)}]"
+
+
+def _endpoints_text(endpoints: tuple[Endpoint, ...]) -> str:
+    """Endpoints as Kafka's messages print them."""
+    listed = ", ".join(f"ListenerName({one.name})={one.host}/<unresolved>:{one.port}" for one in endpoints)
+    return f"Endpoints(endpoints={{{listed}}})"
 
 
 class Reconfiguration:
@@ -42,15 +55,18 @@ class Reconfiguration:
         endpoint = find_endpoint(request.endpoints, replica.config.listener_name)
         refusal = self._check_cluster_and_leader(request.cluster_id)
         if refusal is None and (key.node_id < 0 or key.directory_id == Uuid.ZERO):
-            refusal = ErrorCode.INVALID_REQUEST, f"{key} cannot be a voter: an id and a directory id are needed"
+            refusal = ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter"
         if refusal is None and endpoint is None:
-            name = replica.config.listener_name
-            refusal = ErrorCode.INVALID_REQUEST, f"Add voter request didn't include the endpoint of listener {name}"
+            refusal = (
+                ErrorCode.INVALID_REQUEST,
+                f"Add voter request didn't include the endpoint ({_endpoints_text(request.endpoints)}) for the default"
+                f" listener ListenerName({replica.config.listener_name})",
+            )
         refusal = refusal or self._check_no_change_under_way(needs_kraft_version=True)
         if refusal is None and replica.voters.latest.get(key.node_id) is not None:
             refusal = (
                 ErrorCode.DUPLICATE_VOTER,
-                f"The voter id for {key} is already part of the set of voters {replica.voters.latest.ids}.",
+                f"The voter id for {key} is already part of the set of voters {_keys_text(replica.voters.latest)}.",
             )
         if refusal is None and not replica.connections.is_ready(key.node_id, now_ms):
             refusal = ErrorCode.REQUEST_TIMED_OUT, f"New voter {key} is not ready to receive requests"
@@ -97,7 +113,10 @@ class Reconfiguration:
         key, level = request.voter_key, self._replica.kraft_version
         if response.top_level_error_code:
             code = response.top_level_error_code
-            return ErrorCode.REQUEST_TIMED_OUT, f"New voter {key} is not ready: {ErrorCode.name_of(code)}"
+            return (
+                ErrorCode.REQUEST_TIMED_OUT,
+                _NO_VERSIONS.format(ErrorCode.name_of(code)),
+            )
         low, high = response.min_kraft_version, response.max_kraft_version
         if low is None or high is None or not low <= level <= high:
             return (
@@ -113,14 +132,16 @@ class Reconfiguration:
             )
         return None
 
-    def handle_no_api_versions(self, node_id: NodeId, correlation_id: int) -> None:
+    def handle_no_api_versions(self, correlation_id: int) -> None:
         """The replica that is to become a voter did not answer (RCFG-23)."""
         role = self._replica.role
         change = role.voter_change if isinstance(role, Leader) else None
         if isinstance(role, Leader) and change is not None and change.correlation_id == correlation_id:
             role.voter_change = None
             self._replica.answer_voter_change(
-                change, ErrorCode.REQUEST_TIMED_OUT, f"New voter {node_id} did not tell its versions"
+                change,
+                ErrorCode.REQUEST_TIMED_OUT,
+                _NO_VERSIONS.format("BROKER_NOT_AVAILABLE"),
             )
 
     # RemoveRaftVoter
@@ -131,13 +152,13 @@ class Reconfiguration:
         key = request.voter_key
         refusal = self._check_cluster_and_leader(request.cluster_id)
         if refusal is None and (key.node_id < 0 or key.directory_id == Uuid.ZERO):
-            refusal = ErrorCode.INVALID_REQUEST, f"{key} is no voter: an id and a directory id are needed"
+            refusal = ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter"
         refusal = refusal or self._check_no_change_under_way(needs_kraft_version=True)
         voters = replica.voters.latest.with_removed(key)
         if refusal is None and voters is None:
             refusal = (
                 ErrorCode.VOTER_NOT_FOUND,
-                f"Cannot remove voter {key} from the set of voters {replica.voters.latest.ids}",
+                f"Cannot remove voter {key} from the set of voters {_keys_text(replica.voters.latest)}",
             )
         role = replica.role
         if refusal is not None or voters is None or not isinstance(role, Leader):
@@ -257,7 +278,10 @@ class Reconfiguration:
     def _check_cluster_and_leader(self, cluster_id: str | None) -> _Refusal | None:
         replica = self._replica
         if replica.is_other_cluster(cluster_id):
-            return ErrorCode.INCONSISTENT_CLUSTER_ID, f"Cluster id {cluster_id!r} is not that of this cluster"
+            return (
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f'The given id "{cluster_id}" doesn\'t match the cluster id "{replica.config.cluster_id}"',
+            )
         if not isinstance(replica.role, Leader):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Replica is {replica.role.name} in epoch {replica.epoch}"
         if replica.is_shutting_down:
