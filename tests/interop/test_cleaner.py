@@ -21,7 +21,7 @@ import pytest
 
 from batch_rows import GOLDEN, describe_batch
 from interop.harness import HERE, Java
-from interop.kafka_tools import assert_dump_accepts
+from interop.kafka_tools import assert_dump_accepts, dump, files_with
 from kraftlog._kraftlog import Log, LogConfig, encode_batch, read_batches
 
 # Kafka drops producers that are idle by the system clock when it opens a log.
@@ -227,3 +227,37 @@ def test_random_histories_come_out_as_from_kafka(java: Java, tmp_path: Path) -> 
         equal = compare(java, pairs, now_ms=now_ms)
         assert equal == len(pairs), f"clean {clean}: only {equal} of {len(pairs)} alike"
     assert_dump_accepts(java, *[ours for ours, _ in pairs], has_gaps=True)
+
+
+def records_of(directory: Path) -> list[Any]:
+    """Every record of the cleaned segments, whatever the format of its batch."""
+    data = b"".join(one.read_bytes() for one in sorted(directory.glob("*.log")))
+    return [record for batch in read_batches(data) for record in batch.records()]
+
+
+def test_old_message_formats_keep_the_records_that_kafka_keeps(java: Java, tmp_path: Path) -> None:
+    """A set of v0 or v1 that loses messages becomes a batch with us and stays one of its format with Kafka."""
+    pairs = []
+    for seed in range(6):
+        ours, theirs = tmp_path / "ours" / f"old-{seed}", tmp_path / "kafka" / f"old-{seed}"
+        ours.mkdir(parents=True)
+        segment = ours / f"{0:020}.log"
+        java.run(str(HERE / "java" / "RecordFiles.java"), "write", str(segment), "0", str(seed), "0", "1", "2")
+        log = Log.open(ours, config=config(), now_ms=NOW_MS)
+        assert log.size_bytes == segment.stat().st_size
+        log.roll(NOW_MS)
+        log.close()
+        shutil.copytree(ours, theirs)
+        pairs.append((ours, theirs))
+    figures = kafka_cleans(java, [theirs for _, theirs in pairs], now_ms=NOW_MS)
+    dropped = 0
+    for ours, theirs in pairs:
+        before = len(records_of(ours))
+        report = we_clean(ours, now_ms=NOW_MS)
+        assert "error" not in figures[ours.name], figures[ours.name]
+        assert records_of(ours) == records_of(theirs)
+        assert report.messages_retained == figures[ours.name]["messages_retained"]
+        dropped += before - report.messages_retained
+    assert dropped
+    segments = [path for ours, _ in pairs for path in files_with(ours, ".log")]
+    dump(java, segments, "--deep-iteration", has_gaps=True)
