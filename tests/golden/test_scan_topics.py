@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
+import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 import polars as pl
@@ -15,6 +18,7 @@ import pytest
 
 import kraftlog
 from batch_rows import GOLDEN, describe_bytes, read_rows
+from kraftlog._kraftlog import read_transactions
 
 TOPICS = GOLDEN / "topics"
 PARTITIONS = sorted(
@@ -51,18 +55,18 @@ def describe_row(row: Row) -> Row:
     return {**row, "key": describe_bytes(row["key"]), "value": describe_bytes(row["value"]), "headers": headers}
 
 
-def read_with_pyarrow(stream: kraftlog.reading.ArrowStream) -> list[Row]:
+def read_with_pyarrow(stream: kraftlog.reading.Scan) -> list[Row]:
     table = pa.RecordBatchReader.from_stream(stream).read_all()
     table.validate(full=True)
     place = table.schema.get_field_index("timestamp")
     return table.set_column(place, "timestamp", table["timestamp"].cast(pa.int64())).to_pylist()
 
 
-def read_with_polars(stream: kraftlog.reading.ArrowStream) -> list[Row]:
+def read_with_polars(stream: kraftlog.reading.Scan) -> list[Row]:
     return pl.DataFrame(stream).with_columns(pl.col("timestamp").dt.timestamp("ms")).to_dicts()
 
 
-def read_with_duckdb(stream: kraftlog.reading.ArrowStream) -> list[Row]:
+def read_with_duckdb(stream: kraftlog.reading.Scan) -> list[Row]:
     with duckdb.connect() as connection:
         connection.register("log", stream)
         query = connection.execute("SELECT * REPLACE (epoch_ms(timestamp) AS timestamp) FROM log")
@@ -84,9 +88,7 @@ def test_expectations_are_all_there() -> None:
 
 @pytest.mark.parametrize("read", [read_with_pyarrow, read_with_polars, read_with_duckdb])
 @pytest.mark.parametrize("expected", PARTITIONS, ids=partition_id)
-def test_partition_scans_to_expected_rows(
-    expected: Path, read: Callable[[kraftlog.reading.ArrowStream], list[Row]]
-) -> None:
+def test_partition_scans_to_expected_rows(expected: Path, read: Callable[[kraftlog.reading.Scan], list[Row]]) -> None:
     log = log_of(expected)
     rows = expected_rows(expected, start_offset=log.log_start_offset)
     if read is read_with_duckdb:  # its timestamps end before the year 294247
@@ -124,19 +126,131 @@ def test_log_tells_its_offsets_and_epochs(expected: Path) -> None:
     assert log.log_end_offset == max(last, log.segments[-1].base_offset)
 
 
-def test_offsets_are_those_that_a_consumer_gets() -> None:
-    consumers = json.loads((TOPICS / "consumers.json").read_text())
-    checked = 0
-    for topic, facts in consumers.items():
-        directory = TOPICS / "node-1" / f"{topic}-0"
-        if not directory.is_dir() or "read_uncommitted" not in facts:
-            continue
-        offsets = pa.table(kraftlog.open_log(directory).scan(columns=["offset"]))["offset"].to_pylist()
-        assert offsets == [one for first, last in facts["read_uncommitted"] for one in range(first, last + 1)], topic
-        assert kraftlog.open_log(directory).log_start_offset == facts["earliest"], topic
-        assert kraftlog.open_log(directory).log_end_offset == facts["latest"], topic
-        checked += 1
-    assert checked >= 20
+CONSUMERS = {
+    topic: facts
+    for topic, facts in json.loads((TOPICS / "consumers.json").read_text()).items()
+    if "read_committed" in facts and (TOPICS / "node-1" / f"{topic}-0").is_dir()
+}
+
+
+def consumed(facts: dict[str, Any], isolation_level: str) -> list[int]:
+    return [offset for first, last in facts[isolation_level] for offset in range(first, last + 1)]
+
+
+def test_enough_topics_were_consumed() -> None:
+    assert len(CONSUMERS) >= 20
+    assert sum(facts["read_committed"] != facts["read_uncommitted"] for facts in CONSUMERS.values()) >= 8
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("topic", CONSUMERS)
+def test_offsets_are_those_that_a_consumer_gets(topic: str, isolation_level: Literal["read_committed"]) -> None:
+    facts = CONSUMERS[topic]
+    log = kraftlog.LogDir(TOPICS / "node-1").partition(topic, 0)
+    assert (log.log_start_offset, log.log_end_offset) == (facts["earliest"], facts["latest"])
+    assert log.last_stable_offset == facts["lastStableOffset"]
+    assert log.high_watermark == facts["latest"]
+    whole = consumed(facts, isolation_level)
+    read = partial(log.scan, isolation_level=isolation_level)
+    assert offsets_of(read(columns=["offset"])) == whole
+    assert sum(len(rows) for rows in read(columns=[])) == len(whole)
+    assert offsets_of(read(columns=["offset", "value"], threads=3, batch_rows=50)) == whole
+    parts = read(columns=["offset"]).splits(split_bytes=2000)
+    assert [offset for part in parts for offset in offsets_of(pickle.loads(pickle.dumps(part)))] == whole
+    # A range that begins within transactions, and ends before some of their markers.
+    for start, end in [(facts["latest"] // 3, facts["latest"] * 2 // 3), (facts["latest"] // 2, facts["latest"])]:
+        first = max(start, facts["earliest"])
+        found = offsets_of(read(start_offset=first, end_offset=end, columns=["offset"]))
+        decided = whole if isolation_level == "read_uncommitted" else decided_before(log, whole, end)
+        assert found == [offset for offset in decided if first <= offset < end]
+
+
+def decided_before(log: kraftlog.Log, offsets: list[int], end: int) -> list[int]:
+    """Offsets before the first transaction that is open at ``end``: a later marker says nothing about a range."""
+    stable, *_ = read_transactions(log.path, end_offset=end)
+    return [offset for offset in offsets if offset < stable]
+
+
+def offsets_of(stream: kraftlog.reading.Scan) -> list[int]:
+    return [offset for rows in stream for offset in pa.record_batch(rows)["offset"].to_pylist()]
+
+
+COLUMN_SETS = (
+    ("offset",),
+    ("key", "offset"),
+    ("headers",),
+    ("timestamp", "partition", "topic", "timestamp_type"),
+    ("value", "key_length", "value_length"),
+)
+
+
+@pytest.mark.parametrize(
+    ("threads", "batch_rows", "batch_bytes"), [(1, 1, 1), (1, 13, 8 << 20), (2, 16384, 300), (4, 64, 4096)]
+)
+@pytest.mark.parametrize("expected", PARTITIONS, ids=partition_id)
+def test_columns_types_threads_and_sizes_do_not_change_rows(
+    expected: Path, threads: int, batch_rows: int, batch_bytes: int
+) -> None:
+    log = log_of(expected)
+    rows = expected_rows(expected, start_offset=log.log_start_offset)
+    for row in rows:
+        row["key_length"] = row["key"] and row["key"]["len"]
+        row["value_length"] = row["value"] and row["value"]["len"]
+    for columns, binary_type in itertools.product(COLUMN_SETS, ("binary", "large_binary", "binary_view")):
+        scan = log.scan(
+            columns=columns, binary_type=binary_type, threads=threads, batch_rows=batch_rows, batch_bytes=batch_bytes
+        )
+        found = [row for batch in scan for row in plain_rows(pa.record_batch(batch))]
+        assert found == [{name: row[name] for name in columns} for row in rows]
+        assert scan.report().rows == len(rows)
+
+
+def plain_rows(batch: pa.RecordBatch) -> list[Row]:
+    batch.validate(full=True)
+    place = batch.schema.get_field_index("timestamp")
+    if place >= 0:
+        batch = batch.set_column(place, "timestamp", batch["timestamp"].cast(pa.int64()))
+    rows = batch.to_pylist()
+    for row in rows:
+        for name in {"key", "value"} & row.keys():
+            row[name] = describe_bytes(row[name])
+        if "headers" in row:
+            row["headers"] = [(header["key"], describe_bytes(header["value"])) for header in row["headers"]]
+    return rows
+
+
+@pytest.mark.parametrize("expected", PARTITIONS, ids=partition_id)
+def test_batch_columns_tell_what_kafka_tells(expected: Path) -> None:
+    log = log_of(expected)
+    names = {
+        "batch_base_offset": "baseOffset",
+        "batch_position": "position",
+        "compression": "compression",
+        "producer_id": "producerId",
+        "producer_epoch": "producerEpoch",
+        "leader_epoch": "partitionLeaderEpoch",
+        "is_transactional": "isTransactional",
+    }
+    rows = [
+        {name: batch[other] for name, other in names.items()} | {"sequence": record["sequence"]}
+        for segment in sorted(expected.glob("*.batches.jsonl.gz"))
+        for batch in read_rows(segment)
+        for record in batch["records"]
+        if record["offset"] >= log.log_start_offset and not batch["isControl"]
+    ]
+    assert pa.table(log.scan(columns=[*names, "sequence"])).to_pylist() == rows
+
+
+@pytest.mark.parametrize("expected", PARTITIONS, ids=partition_id)
+def test_times_are_found_as_a_full_scan_finds_them(expected: Path) -> None:
+    log = log_of(expected)
+    rows = [(row["offset"], row["timestamp"]) for row in expected_rows(expected, start_offset=log.log_start_offset)]
+    times = sorted({time for _, time in rows})
+    for since in [*times[:: max(len(times) // 25, 1)], *(time + 1 for time in times[-2:])]:
+        later = [(offset, time) for offset, time in rows if time >= since]
+        found = log.offset_for_timestamp(since)
+        assert (found and (found.offset, found.timestamp)) == (later[0] if later else None)
+        assert offsets_of(log.scan(from_timestamp=since, columns=["offset"])) == [offset for offset, _ in later]
 
 
 def test_scan_of_a_log_directory_is_its_partitions_one_after_the_other() -> None:

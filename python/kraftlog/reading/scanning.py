@@ -143,8 +143,8 @@ class Scan:
             raise ValueError("count and split_bytes are at least 1")
         if count is not None:
             total = sum(size for source in self.sources for _, _, size in list_segments(source.path))
-            # Twice as fine as wanted, so that the groups come out about equal.
-            split_bytes = max(total // (2 * count), 1)
+            # Finer than wanted, so that the groups come out about equal.
+            split_bytes = max(total // (8 * count), 1)
         ranges = [part for source in self.sources for part in self._parts(source, split_bytes)]
         groups = _even_groups(ranges, count) if count is not None else _full_groups(ranges, split_bytes)
         return tuple(Scan(group, self.options) for group in groups)

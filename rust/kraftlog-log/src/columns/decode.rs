@@ -194,7 +194,8 @@ impl ColumnsDecoder {
     /// False when no record of the batch can be a row; its bytes are not looked at then.
     pub fn is_wanted(&self, batch: &BatchHeader<'_>) -> bool {
         let options = &self.options;
-        let time_ends = batch.timestamp_type() == TimestampType::LogAppendTime;
+        let time_ends =
+            batch.timestamp_type() == TimestampType::LogAppendTime && options.to_timestamp != i64::MAX;
         (options.include_control || !batch.is_control())
             && batch.last_offset() >= options.start_offset
             && batch.base_offset() < options.end_offset

@@ -171,7 +171,7 @@ pub struct ColumnOptions {
     pub end_offset: i64,
     /// Least timestamp to give in milliseconds, inclusive.
     pub from_timestamp: i64,
-    /// Timestamps from here on are left out, in milliseconds, exclusive.
+    /// Timestamps from here on are left out, in milliseconds, exclusive; none with `i64::MAX`.
     pub to_timestamp: i64,
 }
 

@@ -99,6 +99,12 @@ impl OwnedHeader {
     pub(super) fn base_offset(&self) -> i64 {
         BatchHeader::new(&self.0).base_offset()
     }
+
+    /// The first offset of the batch, where it can be told: a compressed set of magic 0 or 1 has its last in front.
+    pub(super) fn first_offset(&self) -> Option<i64> {
+        let header = BatchHeader::new(&self.0);
+        (header.record_count() >= 0).then(|| header.base_offset())
+    }
 }
 
 pub(super) fn header_in(file: &File, segment: &SegmentFile, position: u64) -> Option<OwnedHeader> {

@@ -1,4 +1,5 @@
 //! The segment files of a partition directory.
+use super::partition::log_end_offset;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,12 +43,14 @@ impl SegmentFile {
 
     /// The file beside it with another extension, such as `index`.
     pub fn sidecar(&self, extension: &str) -> PathBuf {
-        match self.path.extension() {
-            Some(swap) if swap == "swap" => {
-                self.path.with_extension("").with_extension(format!("{extension}{SWAP_SUFFIX}"))
-            }
-            _ => self.path.with_extension(extension),
+        if self.is_swap() {
+            return self.path.with_extension("").with_extension(format!("{extension}{SWAP_SUFFIX}"));
         }
+        self.path.with_extension(extension)
+    }
+
+    fn is_swap(&self) -> bool {
+        self.path.extension().is_some_and(|extension| extension == "swap")
     }
 }
 
@@ -73,6 +76,14 @@ pub fn list_segments(directory: &Path) -> Result<Vec<SegmentFile>> {
         let (again, changing) = list_once(directory)?;
         is_changing = changing && again != segments;
         segments = again;
+    }
+    let swapped: Vec<SegmentFile> = segments.iter().filter(|segment| segment.is_swap()).cloned().collect();
+    for swap in swapped {
+        // As in Kafka's recovery: what begins within its offsets is what it replaces.
+        let Ok(end_offset) = log_end_offset(std::slice::from_ref(&swap)) else { continue };
+        segments.retain(|other| {
+            other.base_offset <= swap.base_offset || other.base_offset >= end_offset || other.is_swap()
+        });
     }
     Ok(segments)
 }

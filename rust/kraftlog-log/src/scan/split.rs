@@ -111,10 +111,11 @@ fn inner_cuts(segment: &SegmentFile, split_bytes: u64) -> Result<Vec<(u64, i64)>
     let mut cuts: Vec<(u64, i64)> = Vec::new();
     let indexed = indexed_positions(segment, split_bytes);
     for position in &indexed {
-        let Some(header) = header_in(&file, segment, *position) else { continue };
+        let header = header_in(&file, segment, *position);
+        let Some(first) = header.and_then(|header| header.first_offset()) else { continue };
         let last = cuts.last().map_or(segment.base_offset, |&(_, offset)| offset);
-        if header.base_offset() > last {
-            cuts.push((*position, header.base_offset()));
+        if first > last {
+            cuts.push((*position, first));
         }
     }
     if !indexed.is_empty() {
