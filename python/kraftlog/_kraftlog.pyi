@@ -1026,6 +1026,11 @@ def scan_stream(
             compared then.
     """
 
+def scan_batches_stream(
+    sources: Sequence[_SourceTuple], *, check_crc: bool = False, batch_rows: int = 16384
+) -> ArrowStream:
+    """A row for each record batch: what its header says, and with ``check_crc`` whether its checksum is right."""
+
 def read_transactions(
     directory: str | PathLike[str], *, start_offset: int | None = None, end_offset: int | None = None
 ) -> tuple[int, int, list[_AbortedTuple], list[tuple[int, int, int, int, int, int, int | None]]]:

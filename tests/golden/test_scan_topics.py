@@ -11,7 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import arro3.core
 import duckdb
+import nanoarrow
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -72,6 +74,20 @@ def read_with_duckdb(stream: kraftlog.reading.Scan) -> list[Row]:
         query = connection.execute("SELECT * REPLACE (epoch_ms(timestamp) AS timestamp) FROM log")
         names = [column[0] for column in query.description]
         return [dict(zip(names, row, strict=True)) for row in query.fetchall()]
+
+
+def test_small_readers_of_the_capsule_interface_take_streams_and_batches() -> None:
+    log = kraftlog.open_log(TOPICS / "node-1" / "g-zstd-0")
+    for binary_type in ("binary", "large_binary", "binary_view"):
+        scan = log.scan(binary_type=binary_type, columns=["key", "value", "offset", "headers"], headers=False)
+        expected = pa.table(scan)
+        stream = nanoarrow.ArrayStream(scan)
+        assert pa.table(stream).equals(expected)
+        table = arro3.core.Table.from_arrow(scan)
+        assert (table.num_rows, table.column_names) == (expected.num_rows, expected.column_names)
+        assert pa.table(table).equals(expected)
+        batch = next(iter(scan))
+        assert arro3.core.RecordBatch.from_arrow(batch).num_rows == len(batch)
 
 
 def log_of(expected: Path) -> kraftlog.Log:
@@ -239,6 +255,42 @@ def test_batch_columns_tell_what_kafka_tells(expected: Path) -> None:
         if record["offset"] >= log.log_start_offset and not batch["isControl"]
     ]
     assert pa.table(log.scan(columns=[*names, "sequence"])).to_pylist() == rows
+
+
+@pytest.mark.parametrize("check_crc", [False, True])
+@pytest.mark.parametrize("expected", PARTITIONS, ids=partition_id)
+def test_record_batches_are_rows_of_their_own(expected: Path, check_crc: bool) -> None:
+    log = log_of(expected)
+    names = {
+        "base_offset": "baseOffset",
+        "last_offset": "lastOffset",
+        "record_count": "count",
+        "size_bytes": "size",
+        "magic": "magic",
+        "compression": "compression",
+        "base_timestamp": "baseTimestamp",
+        "max_timestamp": "maxTimestamp",
+        "leader_epoch": "partitionLeaderEpoch",
+        "producer_id": "producerId",
+        "producer_epoch": "producerEpoch",
+        "base_sequence": "baseSequence",
+        "is_transactional": "isTransactional",
+        "is_control": "isControl",
+        "crc": "crc",
+        "position": "position",
+    }
+    rows = [
+        {name: batch[other] for name, other in names.items()}
+        | {"crc_ok": batch["valid"] if check_crc else None, "segment_base_offset": int(segment.name.split(".")[0])}
+        for segment in sorted(expected.glob("*.batches.jsonl.gz"))
+        for batch in read_rows(segment)
+        if batch["lastOffset"] >= log.log_start_offset
+    ]
+    found = pa.table(log.batches(check_crc=check_crc, batch_rows=7))
+    for name in ("base_timestamp", "max_timestamp"):
+        place = found.schema.get_field_index(name)
+        found = found.set_column(place, name, found[name].cast(pa.int64()))
+    assert found.select([*names, "crc_ok", "segment_base_offset"]).to_pylist() == rows
 
 
 @pytest.mark.parametrize("expected", PARTITIONS, ids=partition_id)

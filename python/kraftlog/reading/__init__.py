@@ -30,7 +30,7 @@ from kraftlog.reading.facts import (
     Topic,
 )
 from kraftlog.reading.log import Log, open_log
-from kraftlog.reading.log_dir import LogDir, partition_directories, scan
+from kraftlog.reading.log_dir import LogDir, partition_directories, scan, scan_batches
 from kraftlog.reading.scanning import Scan, ScanOptions, ScanSource
 
 __all__ = [
@@ -57,4 +57,5 @@ __all__ = [
     "partition_directories",
     "partition_of",
     "scan",
+    "scan_batches",
 ]

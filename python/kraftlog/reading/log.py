@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kraftlog._kraftlog import list_segments, log_end_offset, offset_for_timestamp, read_transactions
+from kraftlog._kraftlog import (
+    ArrowStream,
+    list_segments,
+    log_end_offset,
+    offset_for_timestamp,
+    read_transactions,
+    scan_batches_stream,
+)
 from kraftlog.errors import LogError, OffsetOutOfRangeError
 from kraftlog.reading.directory import (
     INTERNAL_TOPICS,
@@ -247,6 +254,31 @@ class Log:
         )
         return Scan([self.source(start_offset, end_offset, end)], options)
 
+    def batches(
+        self,
+        *,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        check_crc: bool = False,
+        batch_rows: int = 16384,
+    ) -> ArrowStream:
+        """A row for each record batch that has an offset in the range, from headers alone: for counts and audits.
+
+        Columns: topic, partition, base_offset, last_offset, record_count, size_bytes, magic, compression,
+        timestamp_type, base_timestamp, max_timestamp, leader_epoch, producer_id, producer_epoch, base_sequence,
+        is_transactional, is_control, crc, crc_ok, segment_base_offset and position (in the segment file).
+
+        Args:
+            start_offset: Inclusive; the log start offset when None.
+            end_offset: Exclusive; all that is there when None.
+            check_crc: Fill ``crc_ok``, which reads every byte; else it is null.
+            batch_rows: Most rows of an Arrow batch, at least 1.
+
+        Iterating raises :class:`~kraftlog.errors.CorruptRecordError` where bytes are no batch, after the rows before.
+        """
+        source = self.source(start_offset, end_offset, "log_end")
+        return batches_of([source], check_crc=check_crc, batch_rows=batch_rows)
+
     def source(self, start_offset: int | None, end_offset: int | None, end: End) -> ScanSource:
         """What a scan of these offsets reads.
 
@@ -295,6 +327,15 @@ def open_log(path: StrPath) -> Log:
         message = f"{directory} is not named as a partition's directory, such as orders-0"
         raise ValueError(message)
     return Log(directory, *name)
+
+
+def batches_of(sources: Sequence[ScanSource], *, check_crc: bool, batch_rows: int) -> ArrowStream:
+    """A row for each record batch of these sources."""
+    return scan_batches_stream(
+        [(one.path, one.topic, one.partition, one.start_offset, one.end_offset, None) for one in sources],
+        check_crc=check_crc,
+        batch_rows=batch_rows,
+    )
 
 
 def columns_of(columns: Sequence[str] | None, *, headers: bool) -> tuple[str, ...]:

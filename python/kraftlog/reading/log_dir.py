@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
+from kraftlog._kraftlog import ArrowStream
 from kraftlog.errors import LogError
 from kraftlog.reading.directory import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -18,7 +19,7 @@ from kraftlog.reading.directory import (
     read_checkpoint,
 )
 from kraftlog.reading.facts import Checkpoints, MarkedDirectory, Topic
-from kraftlog.reading.log import Log, columns_of
+from kraftlog.reading.log import Log, batches_of, columns_of
 from kraftlog.reading.scanning import (
     BinaryType,
     End,
@@ -40,7 +41,7 @@ from kraftlog.storage.log_dir import CLEAN_SHUTDOWN_NAME
 from kraftlog.storage.meta_properties import MetaProperties, read_meta_properties
 from kraftlog.types import Uuid
 
-__all__ = ["LogDir", "partition_directories", "scan"]
+__all__ = ["LogDir", "partition_directories", "scan", "scan_batches"]
 
 Offsets: TypeAlias = int | Mapping[int, int] | Mapping[tuple[str, int], int]
 
@@ -253,6 +254,31 @@ def scan(
     for offsets in (start_offsets, end_offsets):
         _check_names(offsets, logs)
     return Scan([_source(log, start_offsets, end_offsets, end) for log in logs], options)
+
+
+def scan_batches(
+    paths: StrPath | Sequence[StrPath],
+    *,
+    topics: str | Sequence[str] | None = None,
+    partitions: Sequence[int | tuple[str, int]] | None = None,
+    check_crc: bool = False,
+    batch_rows: int = 16384,
+) -> ArrowStream:
+    """A row for each record batch of many partitions, as :meth:`Log.batches` gives them.
+
+    Args:
+        paths: As in :func:`scan`, like ``topics`` and ``partitions``.
+        topics: Only these.
+        partitions: Only these.
+        check_crc: Fill ``crc_ok``, which reads every byte.
+        batch_rows: Most rows of an Arrow batch.
+
+    Raises:
+        FileNotFoundError: As :func:`scan`.
+    """
+    logs = _chosen(partition_directories(paths, topics=topics), partitions)
+    sources = [log.source(None, None, "log_end") for log in logs]
+    return batches_of(sources, check_crc=check_crc, batch_rows=batch_rows)
 
 
 def partition_directories(

@@ -1,5 +1,5 @@
-//! All `unsafe` of this crate, behind functions that are safe to call: whatever their arguments, nothing is read or
-//! written outside the memory that they were given.
+//! All `unsafe` of this crate, here and in `raw/mapped.rs`, behind functions that are safe to call: whatever their
+//! arguments, nothing is read or written outside the memory that they were given.
 //!
 //! Three means carry the proofs. What is large is checked once for many rows ([`copy_spans`], [`Views`]). What is
 //! read byte by byte has the number of readable bytes in its type ([`Ahead`]), so that reading past them does not
@@ -16,6 +16,8 @@ use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+
+pub(crate) mod mapped;
 
 // --- numbers in blocks of memory ---
 

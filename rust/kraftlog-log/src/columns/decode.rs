@@ -44,6 +44,17 @@ pub(super) enum Place {
     Header,
 }
 
+/// Records that a batch of this size is believed to have without a look at them: rows take memory, and their number
+/// must not come from a header alone.
+fn records_max(batch: &BatchHeader<'_>) -> usize {
+    const RECORD_SIZE_MIN: usize = 7;
+    const RATIO_MAX: usize = 1024;
+    match batch.codec() {
+        Ok(Codec::None) => batch.size_bytes() / RECORD_SIZE_MIN,
+        _ => batch.size_bytes().saturating_mul(RATIO_MAX),
+    }
+}
+
 /// Bytes kept readable behind decompressed records, so that the fast loop takes the last of them too.
 const PADDING: [u8; 64] = [0; 64];
 
@@ -219,7 +230,7 @@ impl ColumnsDecoder {
             TimestampType::LogAppendTime => self.needs_records_beside_time,
             TimestampType::CreateTime | TimestampType::NoTimestamp => self.needs_records,
         };
-        count == 0 || (contiguous && !filter && !needs_records)
+        count == 0 || (contiguous && !filter && !needs_records && count <= records_max(batch))
     }
 
     fn start(&mut self, batch: &BatchView<'_>, source: &Buffer, cursor: &mut BatchCursor) -> Result<Place> {

@@ -1,11 +1,11 @@
 //! A segment file batch by batch, read in chunks of bounded size.
-use super::mapped::{page_size, MappedRange};
 use super::report::Report;
 use crate::batch::{
     next_batch_from, next_batch_shallow, BatchHeader, BatchView, Source, HEADER_SIZE, LENGTH_MIN,
     LOG_OVERHEAD, MAGIC,
 };
 use crate::columns::memory::Column;
+use crate::raw::mapped::{page_size, MappedRange};
 use crate::{Error, Result};
 use arrow_buffer::Buffer;
 use std::fs::File;

@@ -240,14 +240,20 @@ impl Shared {
             let segments = list_segments(&source.directory)?;
             let (columns, aborted) = prepare(&source, &segments, &self.pass)?;
             let pieces = pieces_of(segments, columns.start_offset, columns.end_offset);
-            let columns = Arc::new(columns);
-            let unit = |piece| Unit {
-                directory: source.directory.clone(),
-                piece,
-                columns: Arc::clone(&columns),
-                aborted: aborted.clone(),
+            let ends: Vec<i64> = pieces.iter().skip(1).map(|piece| piece.segment.base_offset).collect();
+            let ends = ends.into_iter().chain(std::iter::once(i64::MAX));
+            let unit = |(piece, end): (Piece, i64)| {
+                // Compaction may merge the segment with the next before it is opened: that one has its own unit.
+                let mut columns = columns.clone();
+                columns.end_offset = columns.end_offset.min(end);
+                Unit {
+                    directory: source.directory.clone(),
+                    piece,
+                    columns: Arc::new(columns),
+                    aborted: aborted.clone(),
+                }
             };
-            state.units.extend(pieces.into_iter().map(unit));
+            state.units.extend(pieces.into_iter().zip(ends).map(unit));
         }
     }
 }

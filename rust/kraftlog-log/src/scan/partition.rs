@@ -336,6 +336,8 @@ impl PartitionScan {
             let pieces = pieces_of(segments, wanted, options.end_offset.min(next_piece));
             let still_missing = pieces.iter().any(|piece| piece.segment.path == missing.segment.path);
             if !still_missing || missing.segment.path.exists() {
+                // What takes its place may begin earlier, with rows that are not of this piece.
+                self.next_offset = Some(wanted);
                 for mut piece in pieces.into_iter().rev() {
                     // It may have been written to when the scan began, and now holds more than belongs to it.
                     piece.is_last |= missing.is_last;

@@ -160,7 +160,7 @@ impl Transactions {
                 producer_id,
                 first_offset,
                 last_offset,
-                last_stable_offset: open.unwrap_or(last_offset + 1),
+                last_stable_offset: open.unwrap_or(last_offset.saturating_add(1)),
             });
         }
     }

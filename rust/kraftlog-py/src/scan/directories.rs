@@ -4,7 +4,8 @@ use crate::errors::PyLogError;
 use arrow_array::RecordBatch;
 use kraftlog_log::producer_state::ProducerEntry;
 use kraftlog_log::scan::{
-    self, AbortedRanges, IsolationLevel, OnCorrupt, Report, Scan, ScanOptions, ScanSource, Transactions,
+    self, AbortedRanges, BatchRows, IsolationLevel, OnCorrupt, Report, Scan, ScanOptions, ScanSource,
+    Transactions,
 };
 use kraftlog_log::segment::AbortedTransaction;
 use kraftlog_log::Result;
@@ -25,6 +26,31 @@ impl BatchSource for RunningScan {
     fn report(&self) -> Arc<Report> {
         Arc::clone(self.0.report())
     }
+}
+
+struct RunningBatchRows(BatchRows);
+
+impl BatchSource for RunningBatchRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        self.0.next_batch()
+    }
+
+    fn report(&self) -> Arc<Report> {
+        Arc::clone(self.0.report())
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (sources, *, check_crc=false, batch_rows=16384))]
+fn scan_batches_stream(
+    sources: Vec<SourceTuple>,
+    check_crc: bool,
+    batch_rows: usize,
+) -> PyResult<ArrowStream> {
+    let sources: Vec<ScanSource> = sources.into_iter().map(source).collect();
+    Ok(ArrowStream::new(scan::batch_rows_schema(), move || {
+        Box::new(RunningBatchRows(BatchRows::new(sources.clone(), check_crc, batch_rows)))
+    }))
 }
 
 /// Base offset of the segment, first offset, exclusive end offset, byte position, bytes.
@@ -191,6 +217,7 @@ fn offset_for_timestamp(
 
 pub(super) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(scan_stream, m)?)?;
+    m.add_function(wrap_pyfunction!(scan_batches_stream, m)?)?;
     m.add_function(wrap_pyfunction!(list_segments, m)?)?;
     m.add_function(wrap_pyfunction!(log_end_offset, m)?)?;
     m.add_function(wrap_pyfunction!(plan_splits, m)?)?;

@@ -2,7 +2,6 @@
 //!
 //! To read a mapped page that the file no longer has is a SIGBUS, which ends a process. The handler here gives the
 //! page zeros instead when it is one of ours, and flags the range; every other SIGBUS goes to the handler before.
-#![allow(unsafe_code)]
 use arrow_buffer::Buffer;
 use std::fs::File;
 use std::io::{Error, Result};
@@ -67,7 +66,7 @@ fn claim_slot() -> &'static Slot {
 
 /// Part of a file in memory, read only. Where the file has become shorter it reads as zeros.
 #[derive(Debug)]
-pub(super) struct MappedRange {
+pub(crate) struct MappedRange {
     start: NonNull<u8>,
     size: usize,
     slot: &'static Slot,
@@ -80,7 +79,7 @@ unsafe impl Sync for MappedRange {}
 
 impl MappedRange {
     /// Maps `size` bytes, at least one, from byte `position` on, which is a multiple of [`page_size`].
-    pub(super) fn open(file: &File, position: u64, size: usize) -> Result<Self> {
+    pub(crate) fn open(file: &File, position: u64, size: usize) -> Result<Self> {
         INSTALL.call_once(install_handler);
         let offset = libc::off_t::try_from(position).map_err(Error::other)?;
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
@@ -98,12 +97,12 @@ impl MappedRange {
     }
 
     /// True once bytes were read that the file did not have any more.
-    pub(super) fn has_faulted(&self) -> bool {
+    pub(crate) fn has_faulted(&self) -> bool {
         self.slot.has_faulted.load(Ordering::Acquire)
     }
 
     /// The bytes, which stay mapped as long as a buffer refers to them.
-    pub(super) fn buffer(self: &Arc<Self>) -> Buffer {
+    pub(crate) fn buffer(self: &Arc<Self>) -> Buffer {
         let owner: Arc<Self> = Arc::clone(self);
         // SAFETY: the range is mapped until the last reference to it is dropped. Its bytes may change when someone
         // writes to the file; a sealed segment is not written to, and what is read of it is checked as outside data.
@@ -121,7 +120,7 @@ impl Drop for MappedRange {
 }
 
 /// Bytes of a page of memory.
-pub(super) fn page_size() -> u64 {
+pub(crate) fn page_size() -> u64 {
     INSTALL.call_once(install_handler);
     PAGE_SIZE.load(Ordering::Relaxed) as u64
 }
