@@ -298,7 +298,7 @@ def test_times_are_found_as_a_full_scan_finds_them(expected: Path) -> None:
     log = log_of(expected)
     rows = [(row["offset"], row["timestamp"]) for row in expected_rows(expected, start_offset=log.log_start_offset)]
     times = sorted({time for _, time in rows})
-    for since in [*times[:: max(len(times) // 25, 1)], *(time + 1 for time in times[-2:])]:
+    for since in [*times[:: max(len(times) // 25, 1)], *(min(time + 1, 2**63 - 1) for time in times[-2:])]:
         later = [(offset, time) for offset, time in rows if time >= since]
         found = log.offset_for_timestamp(since)
         assert (found and (found.offset, found.timestamp)) == (later[0] if later else None)

@@ -184,9 +184,12 @@ def milliseconds(timestamp: Timestamp | None) -> int | None:
     """Milliseconds since 1970.
 
     Raises:
-        ValueError: A datetime without a time zone.
+        ValueError: A datetime without a time zone, or a number that is no 64-bit integer.
     """
     if not isinstance(timestamp, dt.datetime):
+        if timestamp is not None and not -(2**63) <= timestamp < 2**63:
+            message = f"timestamp {timestamp} does not fit into 64 bits"
+            raise ValueError(message)
         return timestamp
     if timestamp.tzinfo is None:
         message = "a datetime has to have a time zone"

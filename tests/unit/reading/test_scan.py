@@ -141,6 +141,8 @@ def test_errors_of_arguments_come_at_once(tmp_path: Path) -> None:
         log.scan(columns=["vaule"])
     with pytest.raises(ValueError, match="asked for twice"):
         log.scan(columns=["value", "value"])
+    with pytest.raises(ValueError, match="does not fit into 64 bits"):
+        log.scan(from_timestamp=2**63)
     with pytest.raises(ValueError, match="batch_rows"):
         log.scan(batch_rows=0)
     with pytest.raises(ValueError, match="binary_type"):
