@@ -214,7 +214,7 @@ fn record_batch(rows: &[Row], source: &ScanSource, segment_base_offset: i64) -> 
             each(rows, |header| header.codec().ok().map(crate::compression::Codec::name))
                 .collect::<StringArray>(),
         ),
-        small(|header| i32::from(header.timestamp_type().id())),
+        small(|header| header.timestamp_type().id()),
         times(|header| header.base_timestamp()),
         times(|header| header.max_timestamp()),
         small(|header| header.partition_leader_epoch()),
