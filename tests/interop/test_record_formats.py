@@ -22,6 +22,7 @@ FORMATS = {"v0": "0", "v1": "1", "mixed": "0 1 2"}
 COLUMNS = ["offset", "timestamp", "timestamp_type", "key", "value", "leader_epoch"]
 TIMESTAMP_TYPES = {"CreateTime": 0, "LogAppendTime": 1, "NoTimestampType": -1}
 BASE_OFFSET = 1000
+NOW = 1_700_000_000_000
 
 Row = dict[str, Any]
 
@@ -198,8 +199,43 @@ def test_a_log_of_old_formats_can_be_opened_looked_up_copied_and_cut(written: Wr
     with_log.close()
 
 
-def test_dumps_show_old_messages(written: Written, capfd: pytest.CaptureFixture[str]) -> None:
-    lines = b"".join(_kraftlog.JsonDump(written.file, records=True, data=True, max_bytes=1 << 40)).splitlines()
+def test_compaction_keeps_the_latest_of_each_key(written: Written, java: Java, tmp_path: Path) -> None:
+    folder = tmp_path / written.folder.name
+    shutil.copytree(written.folder, folder)
+    log = _kraftlog.Log.open(folder, config=_kraftlog.LogConfig(cleanup_policy="compact"), now_ms=NOW)
+    end = log.log_end_offset
+    log.roll(NOW)
+    report = log.clean(first_dirty_offset=BASE_OFFSET, first_uncleanable_offset=end, now_ms=NOW)
+    log.close()
+    latest = {key: offset for offset, _, _, key, _ in written.rows if key is not None}
+    expected = [(row[0], row[1], *row[3:]) for row in written.rows if row[3] is not None and latest[row[3]] == row[0]]
+    assert len(expected) < len(written.rows)
+    lines = java.run(PROGRAM, "read", str(folder / written.file.name)).stdout.splitlines()
+    batches = [json.loads(line) for line in lines]
+    found = [
+        (offset, timestamp, decode(key), decode(value))
+        for batch in batches
+        for offset, timestamp, key, value in batch["records"]
+    ]
+    assert found == expected
+    assert report.messages_retained == len(expected)
+    # What stayed whole is as it was, down to its format.
+    was = {batch["position"]: batch for batch in written.batches}
+    assert {batch["crc"] for batch in batches if batch["magic"] < 2} <= {batch["crc"] for batch in was.values()}
+    assert any(batch["magic"] < 2 for batch in batches)
+
+
+def test_dumps_are_those_of_kafkas_tool(written: Written, java: Java) -> None:
+    for flags, records in (((), False), (("--deep-iteration",), True)):
+        said = java.run(DUMP, *flags, "--files", str(written.file), check=False).stdout
+        start = re.search(r"^(?:offset|baseOffset):", said, re.MULTILINE)
+        assert start is not None
+        ours = b"".join(_kraftlog.LogDump(written.file, form="text", records=records, record_metadata=records))
+        assert ours.decode() == said[start.start() :]
+
+
+def test_json_dump_has_every_message(written: Written) -> None:
+    lines = b"".join(_kraftlog.LogDump(written.file, form="json", records=True, data=True)).splitlines()
     found = [json.loads(line) for line in lines]
     kinds = {number: name for name, number in TIMESTAMP_TYPES.items()}
     expected = [(row[0], row[1], kinds[row[2]], -1 if row[4] is None else len(row[4])) for row in written.rows]

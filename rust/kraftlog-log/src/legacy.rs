@@ -97,6 +97,11 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// The time inside a wrapper that gives its own to all messages of v1, or to none.
+    fn timestamp_in(&self, append_time: Option<i64>) -> i64 {
+        append_time.filter(|_| self.magic() != 0).unwrap_or_else(|| self.timestamp())
+    }
+
     /// Key and value. As in Kafka, what follows the value is not looked at.
     fn key_and_value(&self) -> Result<(Field<'a>, Field<'a>), Defect> {
         let start = if self.magic() == 0 { TIMESTAMP_AT } else { TIMESTAMP_AT + 8 };
@@ -152,6 +157,10 @@ struct Messages<'a> {
     shift: i64,
     first_offset: i64,
     first_timestamp: i64,
+    /// The time of all messages that have one, when the wrapper has LogAppendTime.
+    append_time: Option<i64>,
+    /// Messages of another format than their wrapper, as an old cleaner left them (KAFKA-4298).
+    is_mixed: bool,
 }
 
 impl<'a> Messages<'a> {
@@ -168,6 +177,8 @@ impl<'a> Messages<'a> {
                 shift: 0,
                 first_offset: outer.offset,
                 first_timestamp: outer.timestamp(),
+                append_time: None,
+                is_mixed: false,
             });
         }
         if codec == Codec::Zstd {
@@ -184,6 +195,7 @@ impl<'a> Messages<'a> {
     fn of_set(outer: &Entry<'_>, set: &'a [u8]) -> Result<Self, Defect> {
         let mut rest = set;
         let mut count = 0;
+        let mut is_mixed = false;
         let mut ends: Option<(Entry<'_>, Entry<'_>)> = None;
         while let Some((inner, after)) = Entry::split_first(rest)? {
             if !is_legacy(inner.magic()) {
@@ -192,9 +204,7 @@ impl<'a> Messages<'a> {
             if inner.codec()? != Codec::None {
                 return Err("a compressed message inside a compressed message".to_owned());
             }
-            if inner.magic() == 0 && is_append_time(outer) {
-                return Err("a message of format 0 in a set with LogAppendTime".to_owned());
-            }
+            is_mixed |= inner.magic() != outer.magic();
             ends = Some((ends.map_or(inner, |(first, _)| first), inner));
             count += 1;
             rest = after;
@@ -213,18 +223,18 @@ impl<'a> Messages<'a> {
             }
             (_, wrapper) => wrapper.wrapping_sub(last.offset),
         };
+        let is_append_time = outer.magic() == 1 && outer.byte(ATTRIBUTES_AT) & TIMESTAMP_TYPE != 0;
+        let append_time = is_append_time.then(|| outer.timestamp());
         Ok(Self {
             set,
             count,
             shift,
             first_offset: first.offset.wrapping_add(shift),
-            first_timestamp: first.timestamp(),
+            first_timestamp: first.timestamp_in(append_time),
+            append_time,
+            is_mixed,
         })
     }
-}
-
-fn is_append_time(outer: &Entry<'_>) -> bool {
-    outer.magic() == 1 && outer.byte(ATTRIBUTES_AT) & TIMESTAMP_TYPE != 0
 }
 
 /// The header of an entry in the layout of v2, from its first bytes alone. A set gets its last offset as its base
@@ -249,7 +259,15 @@ pub(crate) fn resolve_header(entry: &[u8]) -> Option<[u8; HEADER_SIZE]> {
         return Some(translated);
     };
     let length = i32::try_from(outer.message.len()).ok()?;
-    Some(header(&outer, length, messages.first_offset, delta, messages.first_timestamp, messages.count))
+    let mut resolved =
+        header(&outer, length, messages.first_offset, delta, messages.first_timestamp, messages.count);
+    if messages.is_mixed {
+        // Not all messages have the time of the wrapper: each has to say its own.
+        if let Some(attributes) = resolved.get_mut(22) {
+            *attributes &= !TIMESTAMP_TYPE;
+        }
+    }
+    Some(resolved)
 }
 
 fn header(
@@ -337,7 +355,8 @@ fn transcode_messages(
         let offset = message.offset.wrapping_add(messages.shift);
         let delta = i32::try_from(offset.wrapping_sub(batch.base_offset()))
             .map_err(|_| format!("offset {offset} is too far from {}", batch.base_offset()))?;
-        let timestamp_delta = message.timestamp().wrapping_sub(batch.base_timestamp());
+        let timestamp = message.timestamp_in(messages.append_time);
+        let timestamp_delta = timestamp.wrapping_sub(batch.base_timestamp());
         let (key, value) = message.key_and_value()?;
         write_record(out, timestamp_delta, delta, key, value)?;
         rest = after;

@@ -167,10 +167,6 @@ fn sets_that_kafka_refuses_are_refused_by_name() {
         (set(1, 1, Some(gzip(&[0; 20]))), "message length 0, the least is 14"),
         (set(1, 1, Some(gzip(&nested))), "a compressed message inside a compressed message"),
         (set(1, 1, Some(gzip(&entry(2, 0, &plain[0])))), "magic 2 inside a message of format 1"),
-        (
-            set(1, 1 | TIMESTAMP_TYPE, Some(gzip(&entry(0, 0, &plain[0])))),
-            "format 0 in a set with LogAppendTime",
-        ),
         (late, "the set's offset 5 is before its last inner offset 10"),
     ] {
         let found = refusal(&bytes);
@@ -180,6 +176,24 @@ fn sets_that_kafka_refuses_are_refused_by_name() {
         batch.validate_crc().unwrap();
         assert_eq!(batch.next_offset(), batch.last_offset() + 1);
     }
+}
+
+#[test]
+fn messages_of_another_format_than_their_wrapper_are_read() {
+    let gzip = |set: &[u8]| {
+        let mut value = Vec::new();
+        compression::compress(Codec::Gzip, None, set, &mut value).unwrap();
+        Some(value)
+    };
+    let mut set = entry(0, 0, &message(0, -1, b"a"));
+    set.extend(entry(1, 0, &message(1, 5, b"b")));
+    let outer = Message { offset: 11, timestamp: 9, key: None, value: gzip(&set) };
+    assert_eq!(read(&entry(1, 1, &outer)), [message(10, -1, b"a"), message(11, 5, b"b")]);
+    // What has a time has the wrapper's.
+    let appended = entry(1, 1 | TIMESTAMP_TYPE, &outer);
+    assert_eq!(read(&appended), [message(10, -1, b"a"), message(11, 9, b"b")]);
+    let outer = Message { offset: 1, ..outer };
+    assert_eq!(read(&entry(0, 1, &outer)), [message(0, -1, b"a"), message(1, 5, b"b")]);
 }
 
 #[test]
