@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from batch_rows import GOLDEN
+from batch_rows import GOLDEN, read_rows
 from interop.harness import HERE, Java
+from kraftlog._kraftlog import encode_batch
 from kraftlog.cli.__main__ import main
+from kraftlog.wire.messages.metadata_records import ClientQuotaRecord
+from kraftlog.wire.records import encode_metadata_record
 
 TOPICS = GOLDEN / "topics"
 KRAFT = GOLDEN / "kraft" / "logs"
@@ -164,3 +169,112 @@ def test_damaged_segments(java: Java, tmp_path: Path) -> None:
         ["--files", str(path), "--print-data-log"] for path in paths if path.parent.name not in {"magic-0", "magic-1"}
     ]
     compare(java, tmp_path, commands)
+
+
+def write_log(folder: Path, records: Sequence[tuple[int, bytes | None, bytes | None]]) -> str:
+    folder.mkdir()
+    log = folder / f"{0:020}.log"
+    rows = [(timestamp, key, value, ()) for timestamp, key, value in records]
+    log.write_bytes(encode_batch(rows, base_offset=0))
+    return str(log)
+
+
+def wire_rows(name: str) -> list[dict[str, Any]]:
+    return list(read_rows(GOLDEN / "wire" / f"{name}.jsonl.gz"))
+
+
+def coordinator_records(name: str) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Each value under a key of its type, keys without a value, and what is unknown or cut short."""
+    rows = wire_rows(name)
+    keys = {row["apiKey"]: bytes.fromhex(row["framedHex"]) for row in rows if row["kind"] == "coordinator-key"}
+    records: list[tuple[int, bytes | None, bytes | None]] = [
+        (1, bytes.fromhex(row["framedHex"]), None) for row in rows if row["kind"] == "coordinator-key"
+    ]
+    values = [(row["apiKey"], bytes.fromhex(row["framedHex"])) for row in rows if row["kind"] == "coordinator-value"]
+    records += [(2, keys[kind], value) for kind, value in values]
+    records += [(3, keys[kind], value[:-1]) for kind, value in values if len(value) > 3]
+    records += [(4, b"\x7f\x00", b"x"), (4, b"\x00", b"x"), (4, keys[0][:-1], None), (4, keys[0], b"\x7f\x00\x00")]
+    return records
+
+
+def remote_records() -> list[tuple[int, bytes | None, bytes | None]]:
+    return [
+        (1, b"key", bytes([1, row["apiKey"], row["version"]]) + bytes.fromhex(row["hex"]))
+        for row in wire_rows("storage-records")
+        if row["apiKey"] >= 0 and row["api"].startswith("Remote")
+    ]
+
+
+def test_every_record_type_of_kafkas_own_topics(java: Java, tmp_path: Path) -> None:
+    metadata = [(1, None, bytes.fromhex(row["framedHex"])) for row in wire_rows("metadata-records")]
+    broken: list[tuple[int, bytes | None, bytes | None]] = [
+        (2, None, value) for value in (b"", b"\x01", b"\x02\x00\x00", b"\x01\x7f\x00", b"\x01\x02\x63")
+    ]
+    doubles = [
+        0.0,
+        -0.0,
+        1.0,
+        0.001,
+        0.00099,
+        1e7,
+        9999999.0,
+        123456789.5,
+        1e-10,
+        2.5e300,
+        math.inf,
+        -math.inf,
+        math.nan,
+    ]
+    quotas = [
+        (3, None, encode_metadata_record(ClientQuotaRecord(entity=(), key="rate", value=value, remove=False), 0))
+        for value in doubles
+    ]
+    commands = [
+        ["--files", write_log(tmp_path / "metadata", [*metadata, *broken, *quotas]), "--cluster-metadata-decoder"],
+        ["--files", write_log(tmp_path / "remote", remote_records()), "--remote-log-metadata-decoder"],
+    ]
+    for name, flag in (
+        ("group-coordinator-records", "--offsets-decoder"),
+        ("transaction-coordinator-records", "--transaction-log-decoder"),
+        ("share-coordinator-records", "--share-group-state-decoder"),
+    ):
+        commands.append(["--files", write_log(tmp_path / name, coordinator_records(name)), flag])
+        commands.append([*commands[-1], "--skip-record-metadata"])
+    compare(java, tmp_path, commands)
+
+
+def test_older_message_formats(java: Java, tmp_path: Path) -> None:
+    commands = []
+    for number, formats in enumerate((["0"], ["1"], ["0", "1", "2"], ["2", "1"])):
+        folder = tmp_path / f"part-{number}"
+        folder.mkdir()
+        log = folder / f"{100 * number:020}.log"
+        java.run(str(HERE / "java" / "RecordFiles.java"), "write", str(log), str(100 * number), str(number), *formats)
+        forms = ([], ["--deep-iteration"], ["--print-data-log"], ["--print-data-log", "--skip-record-metadata"])
+        commands += [["--files", str(log), *flags] for flags in forms]
+    compare(java, tmp_path, commands)
+
+
+def test_damage_to_older_message_formats(java: Java, tmp_path: Path) -> None:
+    """Inside a compressed set we refuse all of its messages where Kafka shows those before the bad one: else alike."""
+    commands = []
+    for number, formats in enumerate((["0"], ["1"], ["1", "0"])):
+        log = tmp_path / f"{number:020}.log"
+        java.run(str(HERE / "java" / "RecordFiles.java"), "write", str(log), str(number), str(number), *formats)
+        data = log.read_bytes()
+        for position in range(60, len(data), max(len(data) // 12, 1)):
+            folder = tmp_path / f"part-{number}-{position}"
+            folder.mkdir()
+            changed = bytearray(data)
+            changed[position] ^= 0x40
+            (folder / log.name).write_bytes(changed)
+            commands.append(["--files", str(folder / log.name), "--print-data-log"])
+    same = 0
+    for command, (out, _, _) in zip(commands, kafka_dumps(java, tmp_path, commands), strict=True):
+        found, _, status = our_dump(command)
+        if found == out:
+            same += 1
+        else:
+            assert status == 1
+            assert out.startswith(found), command
+    assert same > len(commands) * 3 // 4

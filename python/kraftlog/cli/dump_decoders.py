@@ -36,6 +36,8 @@ _CONTROL_NAMES = {
     "KRaftVersionRecord": "KRaftVersion",
     "VotersRecord": "KRaftVoters",
 }
+# One tagged field: tag 0, one byte, null.
+_NULL_CLASSIC_MEMBER = b"\x01\x00\x01\xff"
 _END_TXN_TYPES = {0: "ABORT", 1: "COMMIT"}
 _INTERNAL_TOPICS = {
     "__cluster_metadata": "cluster_metadata",
@@ -159,7 +161,7 @@ def coordinator_decoder(coordinator: str) -> Decoder:
                 return described, "<DELETE>"
             version, decoded = decode_coordinator_value(coordinator, kind, value)
             data = message_to_json(decoded, version)
-            if isinstance(decoded, ConsumerGroupMemberMetadataValue):
+            if isinstance(decoded, ConsumerGroupMemberMetadataValue) and value.endswith(_NULL_CLASSIC_MEMBER):
                 # An empty struct, not null, is the default that Kafka's class leaves out.
                 data.setdefault("classicMemberMetadata", None)
             if isinstance(decoded, GroupMetadataValue) and decoded.protocol_type == "consumer":

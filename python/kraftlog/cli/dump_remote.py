@@ -83,6 +83,10 @@ def _described(record: Any) -> tuple[str, dict[str, object]]:
 
 
 def _segment(record: Any) -> dict[str, object]:
+    if not 0 <= record.start_offset <= record.end_offset:
+        raise RemoteProtocolError(f"a segment from offset {record.start_offset} to {record.end_offset}")
+    if not record.segment_leader_epochs:
+        raise RemoteProtocolError("a segment without leader epochs")
     epochs = sorted({entry.leader_epoch: entry.offset for entry in record.segment_leader_epochs}.items())
     return {
         "startOffset": record.start_offset,
