@@ -22,14 +22,18 @@ def row(bench: dict[str, Any]) -> str:
     return f"| {name} | {stats['median'] / records * 1e9:.1f} | {stats['min'] / records * 1e9:.1f} | {rate} |"
 
 
-def main(path: str) -> None:
+def show(benches: list[dict[str, Any]]) -> None:
     """Print every group, fastest row first."""
-    with open(path, encoding="utf-8") as file:
-        benches = json.load(file)["benchmarks"]
     benches.sort(key=lambda bench: (bench["group"] or "", bench["stats"]["median"]))
     for group, rows in groupby(benches, key=lambda bench: bench["group"] or ""):
         print(f"\n**{group}**\n\n| what | ns/record, median | minimum | GB/s |\n|---|---|---|---|")
         print(*map(row, rows), sep="\n")
+
+
+def main(path: str) -> None:
+    """Print the file."""
+    with open(path, encoding="utf-8") as file:
+        show(json.load(file)["benchmarks"])
 
 
 if __name__ == "__main__":

@@ -6,34 +6,29 @@ five stores 4 ns, the copy of 109 B 3 to 5 ns; so 10 to 15 ns copied, under 9 ns
 
     python -m pytest benches/test_decode.py --benchmark-enable --benchmark-group-by=group
 
-``KAFKA_LIBS='dir/*'`` adds Kafka's own MemoryRecords.
+All codecs, sizes and peers are in test_matrix.py.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka.record._crecords import DefaultRecordBatch as AiokafkaBatch
-from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 import kraftlog
-from kraftlog._kraftlog import LogDump, build_profile, decode_batches, decompressed_size, encode_batch, read_batches
+from kraftlog._kraftlog import LogDump, build_profile, decode_batches, encode_batch, read_batches
 
 RECORDS = 20_000
 BATCH_RECORDS = 150
 TIMESTAMP = 1_700_000_000_000
-JAVA_TIMES = 10
 MAIN_COLUMNS = ["key", "value", "offset", "timestamp"]
 
 SIZES = pytest.mark.parametrize("size", [100, 1000], ids=["100B", "1000B"])
-CODECS = pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 
 
 @pytest.fixture(autouse=True)
@@ -108,91 +103,10 @@ def by_aiokafka(batches: tuple[bytes, ...]) -> int:
     return count
 
 
-def by_kafka_python(batches: tuple[bytes, ...]) -> int:
-    count = 0
-    for data in batches:
-        batch = KafkaPythonBatch(data)
-        assert batch.validate_crc()
-        for record in batch:
-            count += 1
-            _ = (record.key, record.value)
-    return count
-
-
 @SIZES
 def test_decode_aiokafka_c_extension(benchmark: Any, size: int) -> None:
     batches = batches_of(size)
     run(benchmark, f"decode {size} B values", size, lambda: by_aiokafka(batches))
-
-
-@SIZES
-def test_decode_kafka_python(benchmark: Any, size: int) -> None:
-    batches = batches_of(size)
-    run(benchmark, f"decode {size} B values", size, lambda: by_kafka_python(batches))
-
-
-@pytest.fixture
-def java_decoder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], int]]:
-    """Kafka's classes in a warm JVM: a call has them decode the batches some times."""
-    libs = os.environ.get("KAFKA_LIBS")
-    if libs is None:
-        pytest.skip("no KAFKA_LIBS: Kafka's own classes are measured where its jars are")
-    file = tmp_path / "batches"
-    file.write_bytes(b"".join(batches_of(request.getfixturevalue("size"))))
-    source = Path(__file__).with_name("java") / "DecodeRecords.java"
-    with subprocess.Popen(
-        ["java", "-Xmx512m", "-cp", libs, str(source), str(file), str(JAVA_TIMES)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        stdin, stdout = process.stdin, process.stdout
-        assert stdout.readline() == "ready\n"
-
-        def decode() -> int:
-            stdin.write("\n")
-            stdin.flush()
-            return int(stdout.readline())
-
-        yield decode
-        stdin.close()
-
-
-@SIZES
-def test_decode_java_memory_records(benchmark: Any, size: int, java_decoder: Callable[[], int]) -> None:
-    """Extra info counts the repetitions that one call makes."""
-    benchmark.group = f"decode {size} B values"
-    benchmark.extra_info.update(bytes=RECORDS * (size + 9) * JAVA_TIMES, records=RECORDS * JAVA_TIMES)
-    assert benchmark(java_decoder) == RECORDS * JAVA_TIMES
-
-
-@SIZES
-@CODECS
-@pytest.mark.parametrize("binary_type", ["binary", "binary_view"])
-def test_decode_compressed(benchmark: Any, size: int, codec: Any, binary_type: Any) -> None:
-    data = b"".join(batches_of(size, codec))
-    group = f"decode {size} B values, {codec}"
-    run(benchmark, group, size, lambda: len(decode_batches(data, columns=MAIN_COLUMNS, binary_type=binary_type)))
-
-
-@SIZES
-@CODECS
-def test_bare_decompressor(benchmark: Any, size: int, codec: Any) -> None:
-    """The same codec on the same batches, and nothing else: the limit of the rows above."""
-    data = b"".join(batches_of(size, codec))
-    benchmark.group = f"decode {size} B values, {codec}"
-    benchmark.extra_info.update(bytes=RECORDS * (size + 9), records=RECORDS)
-    assert benchmark(decompressed_size, data) > RECORDS * size
-
-
-@SIZES
-@CODECS
-def test_decode_compressed_aiokafka_c_extension(benchmark: Any, size: int, codec: Any) -> None:
-    batches = batches_of(size, codec)
-    run(benchmark, f"decode {size} B values, {codec}", size, lambda: by_aiokafka(batches))
 
 
 @pytest.fixture(scope="module")

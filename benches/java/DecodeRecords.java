@@ -5,8 +5,9 @@ import java.util.Scanner;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 
 /**
- * Decodes a file of record batches with Kafka's own classes each time a line comes in, and answers with the number of
- * records: the key and value of each are looked at as a client would. Arguments: the file, and how many times.
+ * Decodes files of record batches with Kafka's own classes: the key and value of each record are looked at as a client
+ * would. Lines on standard input: "load PATH" reads a file and warms up on it, any other line has it decoded as many
+ * times as the first argument says; each is answered by a line with the number of records.
  */
 public class DecodeRecords {
     static long sink;
@@ -26,18 +27,22 @@ public class DecodeRecords {
     }
 
     public static void main(String[] arguments) throws Exception {
-        ByteBuffer bytes = ByteBuffer.wrap(Files.readAllBytes(Path.of(arguments[0])));
-        int times = Integer.parseInt(arguments[1]);
-        for (int warmUp = 0; warmUp < 60; warmUp++) {
-            decode(bytes);
-        }
+        int times = Integer.parseInt(arguments[0]);
+        ByteBuffer bytes = ByteBuffer.allocate(0);
         Scanner lines = new Scanner(System.in);
-        System.out.println("ready");
         while (lines.hasNextLine()) {
-            lines.nextLine();
+            String line = lines.nextLine();
             long count = 0;
-            for (int time = 0; time < times; time++) {
-                count += decode(bytes);
+            if (line.startsWith("load ")) {
+                bytes = ByteBuffer.wrap(Files.readAllBytes(Path.of(line.substring(5))));
+                long end = System.nanoTime() + 300_000_000L;
+                for (int warmUp = 0; warmUp < 40 && System.nanoTime() < end; warmUp++) {
+                    count = decode(bytes);
+                }
+            } else {
+                for (int time = 0; time < times; time++) {
+                    count += decode(bytes);
+                }
             }
             System.out.println(count);
         }

@@ -1,0 +1,104 @@
+"""Puts the tables of a bench run into docs/reference/benchmarks.md, between its marks.
+
+    sh .ci/dev bench --quick | sh .ci/dev bench      writes bench.json and calls this
+    python benches/write_tables.py bench.json [--large large.md]
+
+Marks are comments: ``<!-- table: NAME -->`` begins a table and ``<!-- end -->`` ends it. Tables are ``decode`` and
+``encode`` (a row for each codec, size and kind of record), ``large`` (what `large_log.py` printed) and ``groups``
+(all other groups as they are).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime as dt
+import io
+import json
+import os
+import platform
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import table
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "benchmarks.md"
+ORDER = {
+    "decode": ["copied", "views", "limit", "Java", "kafka-protocol", "aiokafka", "kafka-python"],
+    "encode": ["columns", "tuples", "aiokafka", "kafka-python"],
+}
+
+
+def figure(bench: dict[str, Any]) -> float:
+    """The least nanoseconds a record."""
+    return float(bench["stats"]["min"]) / int(bench["extra_info"]["records"]) * 1e9
+
+
+def matrix(benches: list[dict[str, Any]], name: str) -> str:
+    """One row for each codec, size and kind of record."""
+    rows: dict[tuple[str, int, bool], dict[str, float]] = defaultdict(dict)
+    for bench in benches:
+        info = bench["extra_info"]
+        if info.get("table") == name:
+            rows[info["codec"], info["size"], info["full"]][info["column"]] = figure(bench)
+    columns = ORDER[name]
+    share = ["copied, % of limit", "views, % of limit"] if name == "decode" else []
+    lines = [
+        "| " + " | ".join(["codec", "B", "keys, headers", *columns, *share]) + " |",
+        "|---" * (3 + len(columns) + len(share)) + "|",
+    ]
+    for (codec, size, full), found in rows.items():
+        cells = [codec, str(size), "with" if full else "without"]
+        cells += [f"{found[column]:,.1f}" if column in found else "" for column in columns]
+        if share:
+            limit = found.get("limit")
+            ours = [found.get(column) for column in ("copied", "views")]
+            cells += [f"{100 * limit / value:.0f}" if limit and value else "" for value in ours]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def groups(benches: list[dict[str, Any]]) -> str:
+    """All other groups."""
+    others = [bench for bench in benches if "table" not in bench["extra_info"]]
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        table.show(others)
+    return out.getvalue().strip()
+
+
+def machine(run: dict[str, Any]) -> str:
+    """When and where."""
+    info = run.get("machine_info", {})
+    cpu = info.get("cpu", {}).get("brand_raw", platform.machine())
+    load = os.getloadavg()[0]
+    day = dt.datetime.fromisoformat(run["datetime"]).date()
+    return f"{day}, {cpu}, {os.cpu_count()} processors, Python {platform.python_version()}, load at the end {load:.1f}"
+
+
+def main() -> None:
+    """Replace what is between the marks."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("run", type=Path, help="JSON of pytest-benchmark")
+    parser.add_argument("--large", type=Path, help="what large_log.py printed")
+    parser.add_argument("--document", type=Path, default=DOCUMENT)
+    arguments = parser.parse_args()
+    run = json.loads(arguments.run.read_text())
+    tables = {name: matrix(run["benchmarks"], name) for name in ORDER}
+    tables["groups"] = groups(run["benchmarks"])
+    tables["machine"] = machine(run)
+    if arguments.large:
+        tables["large"] = arguments.large.read_text().strip()
+    text = arguments.document.read_text()
+    for name, lines in tables.items():
+        mark = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if not mark.search(text):
+            raise SystemExit(f"{arguments.document} has no mark for {name}")
+        text = mark.sub(lambda found, lines=lines: f"{found[1]}\n{lines}\n\n{found[2]}", text)  # type: ignore[misc]
+    arguments.document.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
