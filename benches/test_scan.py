@@ -1,20 +1,15 @@
-"""Scanning segment files with one and two threads, finding offsets and times, and dumping.
+"""Scanning a compressed log with one and two threads in wall time, and finding offsets and times.
 
 Expected: a scan reads from the page cache at 8 GB/s and decodes; two threads take half the time where there are two
 cores. A lookup is a binary search in a mapped index and the headers of up to 4 KiB of batches.
 
     python -m pytest benches/test_scan.py --benchmark-enable --benchmark-group-by=group
-
-``KAFKA_LIBS='dir/*'`` adds Kafka's own DumpLogSegments.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,25 +98,3 @@ def test_look_up_a_time(benchmark: Any, lookups: Log) -> None:
     assert found is not None
     assert found[0] == wanted
     benchmark(lambda: lookups.offset_for_timestamp(NOW_MS + chance.randrange(end)))
-
-
-def test_dump_by_kafka(benchmark: Any, lookups: Log, request: pytest.FixtureRequest) -> None:
-    """Kafka's own DumpLogSegments on one segment, the start of its JVM included; once, as it takes seconds."""
-    libs = os.environ.get("KAFKA_LIBS")
-    if libs is None or not is_measured(request):
-        pytest.skip("no KAFKA_LIBS: Kafka's own tool is measured where its jars are")
-    segment = lookups.segments()[0]
-    command = ["java", "-cp", libs, "kafka.tools.DumpLogSegments", "--print-data-log", "--files", str(segment.path)]
-    benchmark.group = "dump one segment of 16 MB as text"
-    records = segment.size_bytes // 110
-    benchmark.extra_info.update(bytes=segment.size_bytes, records=records)
-    benchmark.pedantic(subprocess.run, (command,), {"check": True, "stdout": subprocess.DEVNULL}, rounds=1)
-
-
-def test_dump_by_us(benchmark: Any, lookups: Log) -> None:
-    """The same text by `kraftlog dump-log`, its process included."""
-    segment = lookups.segments()[0]
-    command = [sys.executable, "-m", "kraftlog.cli", "dump-log", "--print-data-log", "--files", str(segment.path)]
-    benchmark.group = "dump one segment of 16 MB as text"
-    benchmark.extra_info.update(bytes=segment.size_bytes, records=segment.size_bytes // 110)
-    benchmark.pedantic(subprocess.run, (command,), {"check": True, "stdout": subprocess.DEVNULL}, rounds=3)
