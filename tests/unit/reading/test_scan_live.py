@@ -97,6 +97,20 @@ def test_compaction_that_merges_segments_under_a_scan_loses_and_repeats_nothing(
     assert offsets(log.scan()) == [*compacted, *range(2000, 3000)]
 
 
+def test_compaction_under_a_scan_by_threads_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    """Three pieces are in flight when the last segments are merged; none of these is open yet."""
+    directory = tmp_path / "t-0"
+    for base in range(0, 10_000, 1000):
+        write_segment(directory, [batch(at) for at in range(base, base + 1000, 10)])
+    rows, found = first_rows(kraftlog.open_log(directory), threads=2)
+    for base in (6000, 7000, 8000):
+        (directory / f"{base:020}.log").rename(directory / f"{base:020}.log.deleted")
+    write_segment(directory, [batch(at) for at in range(6000, 9000, 50)])
+    found += offsets(rows)
+    compacted = [at + more for at in range(6000, 9000, 50) for more in range(10)]
+    assert found == [*range(6000), *compacted, *range(9000, 10_000)]
+
+
 @pytest.mark.parametrize("threads", THREADS)
 def test_a_swap_file_stands_for_the_segment_that_is_gone(tmp_path: Path, threads: int) -> None:
     """Kafka has renamed one of two merged segments away, and not yet given the new file its name."""
