@@ -152,6 +152,11 @@ class LogCleaner:
         self._dirtiest_ratio = 0.0
         self._last_run_ms = now_ms()
 
+    @property
+    def settings(self) -> CleanerSettings:
+        """The settings in force."""
+        return self._settings
+
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.server.gathering import transform
+from kraftlog.server.log_cleaning import thread_count_problem
 from kraftlog.server.logger_levels import LEVELS, ROOT, logger_levels, set_logger_level, unset_logger_level
 from kraftlog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -48,6 +49,7 @@ def handle(
                 continue
             if resource.resource_type == ConfigResourceType.BROKER and not context.is_controller_listener:
                 _check_broker(node, resource.resource_name)
+                _check_cleaner_threads(node, resource)
             forwarded.append(resource)
         except KafkaError as error:
             results.append(_result(resource, error.code, error.message))
@@ -75,6 +77,15 @@ def _check_broker(node: Node, name: str) -> None:
     if name.removeprefix("-").isdecimal() and int(name) != node.config.node_id:
         msg = f"Unexpected broker id, expected {node.config.node_id}, but received {name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
+
+
+def _check_cleaner_threads(node: Node, resource: _Resource) -> None:
+    """As ``LogCleaner.validateReconfiguration``; a value that is no integer is refused with all others like it."""
+    for config in resource.configs:
+        if config.name == "log.cleaner.threads" and config.config_operation == SET and (config.value or "").isdecimal():
+            problem = thread_count_problem(node.log_cleaner.settings.threads, int(config.value or ""))
+            if problem:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
 
 
 def _alter_loggers(node: Node, resource: _Resource, *, validate_only: bool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 
 import pytest
 
@@ -139,6 +141,7 @@ def test_describe_configs_refuses_what_is_not_there(client, kind, name, code, me
         (TOPIC, "t", ("retention.ms", SET, "x"), ErrorCode.INVALID_CONFIG, "Not a number of type LONG"),
         (TOPIC, "nosuch", ("retention.ms", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "does not exist"),
         (BROKER, "1", ("node.id", SET, "2"), ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically"),
+        (BROKER, "1", ("log.cleaner.threads", SET, "3"), ErrorCode.INVALID_REQUEST, "more than double the current"),
         (BROKER, "9", ("num.io.threads", SET, "2"), ErrorCode.INVALID_REQUEST, "expected 1, but received 9"),
         (ConfigResourceType.BROKER_LOGGER, "1", ("no.such", SET, "INFO"), ErrorCode.INVALID_CONFIG, "does not exist"),
         (ConfigResourceType.BROKER_LOGGER, "1", ("root", SET, "LOUD"), ErrorCode.INVALID_CONFIG, "DEBUG, ERROR, FATAL"),
@@ -149,6 +152,20 @@ def test_incremental_alter_configs_refuses_what_kafka_refuses(client, kind, name
     found_code, found_message = alter(client, kind, name, change)
     assert found_code == code
     assert message in found_message
+
+
+def test_cleaner_threads_follow_the_setting(client):
+    def has_second_thread():
+        return any(thread.name == "kafka-log-cleaner-thread-1" for thread in threading.enumerate())
+
+    assert not has_second_thread()
+    for value, wanted in (("2", True), ("1", False)):
+        code, message = alter(client, BROKER, "1", ("log.cleaner.threads", SET, value))
+        assert code == 0, message
+        deadline = time.monotonic() + 10
+        while has_second_thread() != wanted:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_a_resource_named_twice_is_refused_twice(client):

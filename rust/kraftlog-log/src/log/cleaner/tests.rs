@@ -274,3 +274,74 @@ fn a_clean_is_overtaken_by_a_truncation_even_if_the_log_has_grown_again() {
     fixture.log.clean(&options(0)).unwrap();
     assert_eq!(text(&rows(&fixture.log)), ["1:a=2", "3:b=4"]);
 }
+
+/// Several segments in two groups, with transactions, a tombstone and an idempotent producer.
+fn eventful() -> Fixture {
+    let fixture = Fixture::new(LogConfig { segment_bytes: 400, ..config() });
+    for number in 0..6 {
+        let txn = BatchOptions {
+            producer_id: 9,
+            producer_epoch: 0,
+            base_sequence: number * 2,
+            is_transactional: true,
+            ..BatchOptions::default()
+        };
+        let value = if number == 3 { None } else { Some("value that takes some bytes") };
+        fixture.append_bytes(&batch(txn, 0, &[(Some("a"), value), (Some("b"), Some("1"))]), 0).unwrap();
+        let mut marker =
+            BatchBuilder::new(BatchOptions { is_control: true, base_sequence: -1, ..txn }).unwrap();
+        marker.append(0, Some(&[0, 0, 0, (number % 2) as u8]), Some(&[0, 0, 0, 0, 0, 3]), &[]).unwrap();
+        fixture.log.append_as_leader(&marker.finish().unwrap(), 1, 0, Origin::Coordinator).unwrap();
+        fixture.append_bytes(&batch(BatchOptions::default(), 0, &[(Some("c"), Some("2"))]), 0).unwrap();
+    }
+    fixture.log.roll(0).unwrap();
+    fixture.log.update_high_watermark(fixture.log.log_end_offset());
+    fixture.log.flush().unwrap();
+    fixture
+}
+
+#[test]
+fn a_crash_at_every_point_of_a_clean_keeps_the_latest_and_the_next_clean_ends_alike() {
+    let reopen = |fs: &crate::fs::MemoryFileSystem, end_offset: i64| {
+        open(fs, compact(LogConfig { segment_bytes: 400, ..config() }), unclean(end_offset)).unwrap()
+    };
+    let expected = {
+        let fixture = eventful();
+        fixture.log.clean(&options(7)).unwrap();
+        assert!(fixture.log.segment_count() > 2);
+        rows(&fixture.log)
+    };
+    let end_offset = eventful().log.log_end_offset();
+    for keeps_names in [false, true] {
+        let mut points = 0;
+        for crash_at in 0.. {
+            let fixture = eventful();
+            let before = rows(&fixture.log);
+            fixture.fs.crash_after(fixture.fs.change_count() + crash_at);
+            let is_over = fixture.log.clean(&options(7)).is_ok();
+            let fs = fixture.fs.crash(0, keeps_names);
+            let log = reopen(&fs, end_offset);
+            assert_eq!(log.log_end_offset(), end_offset);
+            let found = rows(&log);
+            assert!(
+                found.iter().all(|row| before.contains(row)),
+                "crash at {crash_at}: {}",
+                text(&found).join(" ")
+            );
+            assert!(
+                expected.iter().all(|row| found.contains(row)),
+                "crash at {crash_at}: {}",
+                text(&found).join(" ")
+            );
+            assert!(names(&fs).iter().all(|name| !name.ends_with(".cleaned") && !name.ends_with(".swap")));
+            log.update_high_watermark(end_offset);
+            log.clean(&options(7)).unwrap();
+            assert_eq!(rows(&log), expected, "crash at {crash_at}");
+            points += 1;
+            if is_over {
+                break;
+            }
+        }
+        assert!(points > 50, "only {points} points");
+    }
+}
