@@ -110,7 +110,10 @@ impl Loader<'_> {
             ProducerState::open(Arc::clone(self.fs), self.path, self.config.producer_id_expiration_ms)?;
         let before: Segments =
             self.segments.range(..first.base_offset()).map(|(base, one)| (*base, Arc::clone(one))).collect();
-        let (start, now_ms) = (self.options.log_start_offset, self.options.now_ms);
+        // Segments may be deleted without the checkpoint saying so. A snapshot from before them, with their batches
+        // missing behind it, would have transactions open that are over.
+        let first_base = self.segments.first_key_value().map_or(i64::MIN, |(base_offset, _)| *base_offset);
+        let (start, now_ms) = (self.options.log_start_offset.max(first_base), self.options.now_ms);
         rebuild(&mut producers, &before, start, first.base_offset(), false, now_ms)?;
         let threads = self.recovery.threads.min(segments.len());
         if threads > 1 {
