@@ -55,7 +55,7 @@ def main() -> None:
         }  # fmt: skip
         for name, command in commands.items():
             code, seconds, cpu, peak = measure(command)
-            rate = "" if name.startswith("import") else f"{size / seconds / 1e6:,.0f}"
+            rate = "" if code or name.startswith("import") else f"{size / seconds / 1e6:,.0f}"
             failed = f" (exit code {code})" if code else ""
             print(f"| {name}{failed} | {seconds:.1f} | {rate} | {cpu:.1f} | {peak:.0f} |", flush=True)
 
