@@ -166,7 +166,15 @@ class Node:
         if self.config.metadata_log_dir not in paths:
             paths.append(self.config.metadata_log_dir)
         for path in paths:
-            properties = read_meta_properties(path) if path.is_dir() else None
+            try:
+                properties = read_meta_properties(path) if path.is_dir() else None
+            except OSError as error:
+                # As Kafka: a disk that cannot be read does not keep the others from being served.
+                if path == self.config.metadata_log_dir:
+                    msg = f"{path}, which has the metadata log, cannot be read: {error}"
+                    raise StartError(msg) from error
+                logger.error("%s cannot be read and is offline: %s", path, error)
+                continue
             if properties is None:
                 msg = (
                     f"no {META_PROPERTIES_NAME} found in {path}: format it first with "
@@ -190,6 +198,9 @@ class Node:
             self.log_dirs.append(log_dir)
             log_dir.directory_id = properties.directory_id or Uuid.ZERO
             log_dir.read_state()
+        if not any(log_dir.path in self.config.log_dirs for log_dir in self.log_dirs):
+            msg = "no directory of log.dirs can be read"
+            raise StartError(msg)
 
     def _bind(self) -> None:
         if self._connections is None:

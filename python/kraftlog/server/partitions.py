@@ -88,6 +88,8 @@ class Partitions:
         """At start: set directories of unknown topics aside, open every partition assigned here."""
         self._update_broker_overrides(image)
         self._set_strays_aside(image)
+        if len(self._data_dirs) < len(self._node.config.log_dirs):
+            self._set_lost_offline(image)
         self._recover(image)
         self._apply_topics(image, image.topics.all())
 
@@ -157,6 +159,15 @@ class Partitions:
             return False
         self._node.log_cleaner.update_settings(CleanerSettings.of(self._node.config, overrides))
         return True
+
+    def _set_lost_offline(self, image: MetadataImage) -> None:
+        """A directory could not be read: what is in no other one may be there, and is not to be begun anew."""
+        found = {one.topic_partition for log_dir in self._data_dirs for one in log_dir.partition_directories()}
+        for topic in image.topics.all():
+            for index, wanted in topic.partitions.items():
+                is_here = self._node.config.node_id in wanted.replicas
+                if is_here and TopicPartition(topic.name, index) not in found:
+                    self._offline.add((topic.topic_id, index))
 
     def _set_strays_aside(self, image: MetadataImage) -> None:
         """Rename directories the metadata does not place here to ``-stray``: data is never deleted on a guess."""

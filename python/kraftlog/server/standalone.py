@@ -57,7 +57,13 @@ def format_when_needed(config: NodeConfig) -> bool:
         OSError: A directory cannot be written.
     """
     directories = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
-    present = [read_meta_properties(path) if path.is_dir() else None for path in directories]
+    present = []
+    for path in list(directories):
+        try:
+            present.append(read_meta_properties(path) if path.is_dir() else None)
+        except OSError:
+            # It is formatted, on a disk that fails: the node decides whether it can do without.
+            directories.remove(path)
     if all(one is not None for one in present):
         return False
     cluster_id = next((one.cluster_id for one in present if one is not None and one.cluster_id), None)

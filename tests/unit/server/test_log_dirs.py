@@ -94,6 +94,29 @@ def test_failed_directory_goes_offline_and_the_others_go_on(tmp_path, caplog):
             assert produce_error(client, "t", index) == 0
 
 
+def test_directory_that_cannot_be_read_at_start_is_offline(tmp_path):
+    paths = {"log_dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}", "auto_create_topics_enable": False}
+    with kraftlog.Broker(tmp_path / "a", **paths) as broker:
+        broker.create_topic("t", partitions=4)
+        with RawClient(broker.bootstrap_servers) as client:
+            assert [produce_error(client, "t", index) for index in range(4)] == [0] * 4
+    lost = {int(path.name.rpartition("-")[2]) for path in (tmp_path / "b").glob("t-*")}
+    properties = tmp_path / "b" / "meta.properties"
+    aside = properties.rename(tmp_path / "aside")
+    properties.mkdir()
+    with kraftlog.Broker(tmp_path / "a", **paths) as broker, RawClient(broker.bootstrap_servers) as client:
+        found = {index: produce_error(client, "t", index) for index in range(4)}
+        assert found == {index: ErrorCode.KAFKA_STORAGE_ERROR if index in lost else 0 for index in range(4)}
+        broker.create_topic("new")
+        assert produce_error(client, "new", 0) == 0
+        assert len(list((tmp_path / "a").glob("t-*"))) == 2
+    properties.rmdir()
+    aside.rename(properties)
+    with kraftlog.Broker(tmp_path / "a", **paths) as broker:
+        ends = {index: partition_of(broker, "t", index).log.log_end_offset for index in range(4)}
+        assert ends == {index: 1 if index in lost else 2 for index in range(4)}
+
+
 def test_last_directory_that_fails_ends_the_node(tmp_path):
     with kraftlog.Broker(tmp_path) as broker:
         broker.create_topic("t")
