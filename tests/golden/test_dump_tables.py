@@ -85,6 +85,19 @@ def test_a_log_directory_is_dumped_without_internal_topics(
     assert b"no-such" in capfdbinary.readouterr().err
 
 
+def test_gaps_are_told_as_kafka_does_but_not_before_the_first_record_of_a_directory(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    folder = NODE / "g-compact-purged-0"
+    first = next(path for path in sorted(folder.glob("*.log")) if not path.stem.endswith("0" * 20))
+    assert main(["dump-log", "--deep-iteration", "--files", str(first)]) == 0
+    assert f"-1 is followed by {int(first.stem)}".encode()[:20] in capfdbinary.readouterr().err
+    assert main(["dump-log", "--deep-iteration", str(folder)]) == 0
+    err = capfdbinary.readouterr().err
+    assert b"Non-consecutive offsets in" in err
+    assert b"  -1 is followed by" not in err
+
+
 def test_ranges_cut_offsets_and_times(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
     expected = expected_records("g-none-0")
     for path in (NODE / "g-none-0", NODE / "g-none-0" / f"{0:020}.log"):
