@@ -123,6 +123,25 @@ def test_scans_give_the_records_of_any_range(written: Written) -> None:
     assert scanned(log, from_timestamp=late) == [row for row in rows if row[1] >= late]
 
 
+def test_parts_of_a_segment_together_hold_every_record_once(written: Written, tmp_path: Path) -> None:
+    folder = tmp_path / written.folder.name
+    shutil.copytree(written.folder, folder)
+    expected = [row[0] for row in written.rows]
+    for has_index in (False, True):
+        if has_index:
+            _kraftlog.recover_segment(folder / written.file.name, index_interval_bytes=1024)
+        log = kraftlog.open_log(folder)
+        splits = _kraftlog.plan_splits(folder, split_bytes=written.file.stat().st_size // 6)
+        assert len(splits) > 2
+        found = []
+        for _, start, end, *_ in splits:
+            part = pa.table(log.scan(columns=["offset"], start_offset=start, end_offset=end))
+            found += part.column(0).to_pylist()
+        assert found == expected
+        threaded = pa.table(log.scan(columns=["offset"], threads=2))
+        assert threaded.column(0).to_pylist() == expected
+
+
 def v2_offsets(written: Written) -> set[int]:
     return {record[0] for batch in written.batches if batch["magic"] == 2 for record in batch["records"]}
 
