@@ -87,6 +87,24 @@ def test_records_that_cannot_be_applied_are_told_and_left_out(
     assert main(["dump-log", "--image", str(tmp_path / "empty")]) == 1
 
 
+def test_damage_ends_an_image_with_file_and_position(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+    data = (LOGS / "dynamic" / "10-stopped" / "node-3004" / "__cluster_metadata-0" / f"{0:020}.log").read_bytes()
+    log = tmp_path / f"{0:020}.log"
+    for damaged, word in (
+        (data + b"\0" * 8 + b"\xff" * 60, f"position {len(data)}"),
+        (data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "CRC"),
+    ):
+        log.write_bytes(damaged)
+        assert main(["dump-log", "--image", str(log)]) == 1
+        err = capfdbinary.readouterr().err.decode()
+        assert str(log) in err
+        assert word in err
+    # Cut short, as after a crash, and with space that was allocated in advance: what is whole counts.
+    for damaged in (data[:-1], data + bytes(1000)):
+        log.write_bytes(damaged)
+        assert document(capfdbinary, "--image", log)["provenance"]["offset"] > 700
+
+
 def last_values(topic: str) -> dict[str, dict[str, Any]]:
     """Kafka's own decoding of the records, folded: the last value of each key that is not a tombstone."""
     last: dict[str, dict[str, Any]] = {}

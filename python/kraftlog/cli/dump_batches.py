@@ -29,7 +29,10 @@ def record_batches(path: Path, bar: Progress | None = None) -> Iterator[RecordBa
             data = file.read(window)
             whole = _whole_batches(data)
             if whole == 0:
-                if len(data) < window or not any(data[: _LENGTH_END + 5]):
+                length = int.from_bytes(data[8:_LENGTH_END], "big", signed=True)
+                if length <= 0 and any(data[: _LENGTH_END + 5]) and len(data) >= _LENGTH_END:
+                    raise CorruptRecordError(f"{path} position {position}: batch length {length}")
+                if length <= 0 or len(data) < window:
                     return
                 window *= 2
                 continue
