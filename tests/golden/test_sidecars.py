@@ -25,6 +25,7 @@ PROPERTIES = different("**/meta.properties")
 QUORUM_STATES = different("**/quorum-state")
 
 
+@pytest.mark.spec("DISK-50")
 def test_offset_checkpoints():
     names = {path.name for path in CHECKPOINTS}
     assert {"cleaner-offset-checkpoint", "recovery-point-offset-checkpoint"} <= names
@@ -59,6 +60,7 @@ def test_meta_properties_of_version_0_are_kept(tmp_path):
     assert without_date((tmp_path / META_PROPERTIES_NAME).read_bytes()) == without_date(text.encode())
 
 
+@pytest.mark.spec("DISK-04", "DISK-13")
 def test_quorum_states(tmp_path):
     versions = set()
     for path in QUORUM_STATES:

@@ -308,6 +308,7 @@ def opened(java: Java, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tu
     }
 
 
+@pytest.mark.spec("DISK-31", "DISK-39", "DISK-41")
 @pytest.mark.parametrize("key", STATES)
 def test_kafka_and_we_find_the_same_log(key, opened, tmp_path):
     state = STATES[key]

@@ -7,6 +7,8 @@ import logging
 import time
 from pathlib import Path
 
+import pytest
+
 import kraftlog
 from kraftlog._kraftlog import RecoveryProgress, encode_batch
 from kraftlog.errors import ErrorCode
@@ -59,6 +61,7 @@ def full_disk(segment: Path):
     aside.rename(segment)
 
 
+@pytest.mark.spec("DISK-40", "LEPO-07")
 def test_failed_directory_goes_offline_and_the_others_go_on(tmp_path, caplog):
     paths = {"log_dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}", "auto_create_topics_enable": False}
     with kraftlog.Broker(tmp_path / "a", **paths) as broker:
@@ -117,6 +120,7 @@ def test_directory_that_cannot_be_read_at_start_is_offline(tmp_path):
         assert ends == {index: 1 if index in lost else 2 for index in range(4)}
 
 
+@pytest.mark.spec("DISK-40")
 def test_last_directory_that_fails_ends_the_node(tmp_path):
     with kraftlog.Broker(tmp_path) as broker:
         broker.create_topic("t")

@@ -50,6 +50,7 @@ def test_written_file_reads_back_and_leaves_no_other(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
+@pytest.mark.spec("DISK-50")
 @pytest.mark.parametrize(
     ("text", "line"),
     [
