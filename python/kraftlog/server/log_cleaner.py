@@ -144,6 +144,8 @@ class LogCleaner:
         self._throttle = CleanThrottle(settings.io_max_bytes_per_second)
         self._entries: dict[TopicPartition, _Entry] = {}
         self._checkpoints: dict[LogDir, dict[TopicPartition, int]] = {}
+        # Removed while they were worked on: a partition of the same name waits, as it may have the same directory.
+        self._ending: set[TopicPartition] = set()
         # Guards the two above and everything in the entries; signalled when a clean ends.
         self._lock = threading.Condition()
         self._workers: list[_Worker] = []
@@ -222,6 +224,7 @@ class LogCleaner:
             entry = self._entries.pop(partition.topic_partition, None)
             if entry is not None and entry.running is not None:
                 entry.running.cancel()
+                self._ending.add(partition.topic_partition)
             offsets = self._checkpoints.get(partition.log_dir, {})
             if offsets.pop(partition.topic_partition, None) is not None:
                 self._write_checkpoint(partition.log_dir)
@@ -333,7 +336,7 @@ class LogCleaner:
                 partition = entry.partition
                 if "compact" not in partition.config.cleanup_policy:
                     continue
-                if entry.running is not None or entry.pauses or entry.problem:
+                if entry.running is not None or entry.pauses or entry.problem or key in self._ending:
                     continue
                 try:
                     one, delay_ms = self._look_at(key, partition, now_ms)
@@ -396,24 +399,31 @@ class LogCleaner:
     def _finish(self, task: _Task, report: CleanReport | None, problem: str) -> None:
         partition = task.entry.partition
         with self._lock:
-            task.entry.running = None
+            self._end(task.entry)
             task.entry.problem = problem
             key = partition.topic_partition
             is_known = self._entries.get(key) is task.entry
             if report is not None and report.outcome == "completed" and not task.cancel.cancelled and is_known:
                 self._checkpoints[partition.log_dir][key] = report.next_dirty_offset
                 self._write_checkpoint(partition.log_dir)
-            self._lock.notify_all()
+
+    def _end(self, entry: _Entry) -> None:
+        """Nothing is done with a partition any more; called with the lock."""
+        entry.running = None
+        key = entry.partition.topic_partition
+        if self._entries.get(key) is not entry:
+            self._ending.discard(key)
+        self._lock.notify_all()
 
     def _delete_old_segments(self) -> None:
         """Retention of compacted logs, which must not meet a clean; also what lies before their log start goes."""
         with self._lock:
             idle = [
                 entry
-                for entry in self._entries.values()
+                for key, entry in self._entries.items()
                 if "compact" in entry.partition.config.cleanup_policy
                 and entry.running is None
-                and not (entry.pauses or entry.problem)
+                and not (entry.pauses or entry.problem or key in self._ending)
             ]
             for entry in idle:
                 entry.running = CleanCancel()
@@ -427,8 +437,7 @@ class LogCleaner:
                     logger.error("retention of %s failed: %s", partition, error)
             finally:
                 with self._lock:
-                    entry.running = None
-                    self._lock.notify_all()
+                    self._end(entry)
 
     def _tell(self, task: _Task, report: CleanReport, seconds: float) -> None:
         partition = task.entry.partition

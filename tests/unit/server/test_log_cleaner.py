@@ -200,6 +200,29 @@ def test_pause_ends_a_running_clean_and_keeps_others_off(make: MakePartition) ->
     slow.stop()
 
 
+def test_a_partition_may_be_deleted_while_it_is_cleaned(
+    make: MakePartition, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition = make()
+    fill(partition, 2000)
+    slow = cleaner(partition, settings=dataclasses.replace(SETTINGS, io_max_bytes_per_second=20_000.0))
+    slow.start()
+    entry = slow._entries[partition.topic_partition]
+    wait_for(lambda: entry.running is not None)
+    slow.remove(partition)
+    partition.log.close()
+    (tmp_path / "t-0").rename(tmp_path / "t-0.deleted")
+    wait_for(lambda: entry.running is None)
+    again = make()
+    fill(again, 30)
+    slow.update_settings(SETTINGS)
+    slow.add(again)
+    wait_for(lambda: slow.checkpoint(again.topic_partition) == 30)
+    slow.stop()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert not list((tmp_path / "t-0.deleted").glob("*.swap"))
+
+
 def test_truncation_and_deletion_cut_the_checkpoint(make: MakePartition, tmp_path: Path) -> None:
     write_offset_checkpoint(tmp_path / "cleaner-offset-checkpoint", {TopicPartition("gone", 0): 5})
     partition = make()

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{lock, Log, Segments};
-use crate::fs::FileSystem;
+use crate::fs::{with_suffix, FileSystem};
 use crate::segment::{Segment, SegmentConfig, CLEANED_SUFFIX, SWAP_SUFFIX};
 use crate::{Error, Result};
 
@@ -43,11 +43,11 @@ pub(crate) fn replace(
     let Some((lowest, later)) = new.split_first() else { return Ok(Replaced::default()) };
     if !later.is_empty() {
         for segment in later.iter().rev() {
-            segment.change_suffix(SWAP_SUFFIX)?;
+            begin_swap(segment)?;
         }
         sync()?;
     }
-    lowest.change_suffix(SWAP_SUFFIX)?;
+    begin_swap(lowest)?;
     sync()?;
     let mut replaced = Replaced::default();
     for base_offset in old {
@@ -68,6 +68,16 @@ pub(crate) fn replace(
         segments.insert(segment.base_offset(), segment);
     }
     Ok(replaced)
+}
+
+/// From `.cleaned` to `.swap`. Whoever took the `.log` away must not cost the segments it was made of.
+fn begin_swap(segment: &Segment) -> Result<()> {
+    let renamed = segment.change_suffix(SWAP_SUFFIX)?;
+    let name = with_suffix(segment.path(), SWAP_SUFFIX);
+    if renamed.contains(&name) {
+        return Ok(());
+    }
+    Err(Error::io("rename to", name, std::io::ErrorKind::NotFound.into()))
 }
 
 impl Log {

@@ -93,3 +93,14 @@ fn a_crash_at_every_point_leaves_the_old_or_the_new() {
         }
     }
 }
+
+#[test]
+fn a_cleaned_file_that_somebody_took_away_costs_nothing() {
+    let fixture = filled();
+    let before = offsets(&fixture.log);
+    let old: Vec<_> = fixture.log.segment_handles().unwrap().into_iter().take(2).collect();
+    let cleaned = fixture.log.create_cleaned(0, 0).unwrap();
+    fixture.fs.remove(&std::path::Path::new(PATH).join("00000000000000000000.log.cleaned")).unwrap();
+    assert!(matches!(fixture.log.replace_segments(vec![cleaned], &old, 0), Err(Error::Io { .. })));
+    assert_eq!(offsets(&open(&fixture.fs, small(), unclean(40)).unwrap()), before);
+}
