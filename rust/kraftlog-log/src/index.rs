@@ -221,7 +221,7 @@ impl OffsetIndex {
     fn decode(&self, entry: [u8; 8]) -> OffsetPosition {
         let [a, b, c, d, e, f, g, h] = entry;
         OffsetPosition {
-            offset: self.base_offset + i64::from(u32::from_be_bytes([a, b, c, d])),
+            offset: self.base_offset.saturating_add(i64::from(u32::from_be_bytes([a, b, c, d]))),
             position: u64::from(u32::from_be_bytes([e, f, g, h])),
         }
     }
@@ -254,7 +254,7 @@ impl OffsetIndex {
     pub fn lookup(&mut self, offset: i64) -> Result<OffsetPosition> {
         let base = self.base_offset;
         let after = self.entries.partition_point(|[a, b, c, d, ..]| {
-            base + i64::from(u32::from_be_bytes([*a, *b, *c, *d])) <= offset
+            base.saturating_add(i64::from(u32::from_be_bytes([*a, *b, *c, *d]))) <= offset
         })?;
         self.at_or_start(after)
     }
@@ -301,7 +301,7 @@ impl OffsetIndex {
     pub fn truncate_to(&mut self, offset: i64) -> Result<()> {
         let base = self.base_offset;
         let keep = self.entries.partition_point(|[a, b, c, d, ..]| {
-            base + i64::from(u32::from_be_bytes([*a, *b, *c, *d])) < offset
+            base.saturating_add(i64::from(u32::from_be_bytes([*a, *b, *c, *d]))) < offset
         })?;
         self.entries.truncate(keep)
     }

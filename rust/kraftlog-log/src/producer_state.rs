@@ -254,7 +254,7 @@ impl ProducerState {
     /// The last stable offset once `completed` is over, as the transaction index records it.
     pub fn last_stable_offset(&self, completed: &CompletedTransaction) -> i64 {
         let other = self.ongoing.iter().find(|(_, producer_id)| **producer_id != completed.producer_id);
-        other.map_or(completed.last_offset + 1, |(first_offset, _)| *first_offset)
+        other.map_or(completed.last_offset.saturating_add(1), |(first_offset, _)| *first_offset)
     }
 
     /// End a transaction; it stays unstable until the high watermark passes its marker.

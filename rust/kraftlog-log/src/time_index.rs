@@ -63,7 +63,7 @@ impl TimeIndex {
         let [.., a, b, c, d] = entry;
         Ok(TimestampOffset {
             timestamp: timestamp_of(&entry),
-            offset: self.base_offset + i64::from(u32::from_be_bytes([a, b, c, d])),
+            offset: self.base_offset.saturating_add(i64::from(u32::from_be_bytes([a, b, c, d]))),
         })
     }
 
@@ -109,7 +109,7 @@ impl TimeIndex {
     pub fn truncate_to(&mut self, offset: i64) -> Result<()> {
         let base = self.base_offset;
         let keep = self.entries.partition_point(|[.., a, b, c, d]| {
-            base + i64::from(u32::from_be_bytes([*a, *b, *c, *d])) < offset
+            base.saturating_add(i64::from(u32::from_be_bytes([*a, *b, *c, *d]))) < offset
         })?;
         self.entries.truncate(keep)
     }
