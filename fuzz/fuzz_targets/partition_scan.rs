@@ -4,7 +4,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use kraftlog_fuzz::{bounded, framed_many, inflating_bound, pieces, scratch_file};
 use kraftlog_log::columns::ColumnOptions;
-use kraftlog_log::scan::PartitionScan;
+use kraftlog_log::scan::{IsolationLevel, OnCorrupt, Scan, ScanOptions, ScanSource};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
@@ -28,7 +28,17 @@ fuzz_target!(|data: &[u8]| {
         };
         let column = options.schema().index_of("offset").unwrap();
         let (start, end) = (options.start_offset, options.end_offset);
-        let Ok(mut scan) = PartitionScan::open(directory, Arc::new(options)) else { return };
+        let sources = vec![ScanSource::of_directory(directory)];
+        let committed = choice & 16 != 0;
+        let scan_options = ScanOptions {
+            columns: Arc::new(options),
+            isolation: if committed { IsolationLevel::ReadCommitted } else { IsolationLevel::ReadUncommitted },
+            on_corrupt: if choice & 32 == 0 { OnCorrupt::Raise } else { OnCorrupt::Skip },
+            trust_headers: choice & 64 != 0,
+            memory_map: false,
+            threads: if choice & 128 == 0 { 1 } else { 2 },
+        };
+        let mut scan = Scan::new(sources, Arc::new(scan_options));
         while let Ok(Some(batch)) = scan.next_batch() {
             assert!(batch.num_rows() > 0);
             for offset in batch.column(column).as_primitive::<Int64Type>().values() {

@@ -68,7 +68,7 @@ pub fn bounded<T>(bytes: usize, body: impl FnOnce() -> T) -> T {
 
 /// What a parser without decompression may take for `input` bytes: copies, a few structures, chunks.
 pub fn plain_bound(input: usize) -> usize {
-    256 * input + (4 << 20)
+    256 * input + (16 << 20)
 }
 
 /// What `input` compressed bytes may grow to in the default bound, with room for doubling and columns.
@@ -115,6 +115,32 @@ pub fn framed_many(data: &[u8]) -> Vec<u8> {
     }
     out.extend_from_slice(rest);
     out
+}
+
+/// Entries of the formats before record batches out of any bytes: length, magic 0 or 1 and CRC-32 are made right.
+pub fn legacy_framed(data: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = data;
+    while rest.len() >= 26 {
+        let asked = u32::from_be_bytes([rest[8], rest[9], rest[10], rest[11]]) as usize % 4096;
+        let size = (asked + 12).clamp(26, rest.len());
+        let (entry, after) = rest.split_at(size);
+        let mut entry = entry.to_vec();
+        entry[8..12].copy_from_slice(&((size - 12) as u32).to_be_bytes());
+        entry[16] &= 1;
+        let crc = flate2_crc(&entry[16..]);
+        entry[12..16].copy_from_slice(&crc.to_be_bytes());
+        out.extend(entry);
+        rest = after;
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+fn flate2_crc(data: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(data);
+    crc.sum()
 }
 
 /// A directory in memory with these files.

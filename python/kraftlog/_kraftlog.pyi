@@ -1150,3 +1150,51 @@ class LogDump:
         """Offsets of records that follow each other without being consecutive; the first is compared with -1."""
     def __iter__(self) -> LogDump: ...
     def __next__(self) -> bytes: ...
+
+def verify_files(
+    paths: Sequence[str | PathLike[str]],
+    *,
+    deep: bool = True,
+    threads: int = 0,
+    progress: Callable[[int, int], object] | None = None,
+) -> str:
+    """Check log directories, partition directories or files; nothing is changed.
+
+    Args:
+        paths: What to check.
+        deep: Decode every record, not only frames and checksums.
+        threads: Threads that read; 0 is one a processor.
+        progress: Called now and then with bytes done and bytes altogether; an exception ends the work.
+
+    Returns:
+        JSON: ``status`` ("sound" or "problems"), ``live``, ``cancelled``, ``partitions``, ``findings``, ``plan``.
+
+    Raises:
+        LogError: A path is no log directory.
+        OSError: A path cannot be read.
+    """
+
+def salvage_files(
+    source: str | PathLike[str],
+    output: str | PathLike[str],
+    *,
+    partial_batches: bool = False,
+    threads: int = 0,
+    progress: Callable[[int, int], object] | None = None,
+) -> str:
+    """Copy what is sound of a log into a new directory; nothing below ``source`` is written to.
+
+    Args:
+        source: Log directory, partition directory or ``.log`` file.
+        output: A directory that is new or empty and not inside the source.
+        partial_batches: Keep the first records of uncompressed batches with a wrong checksum too.
+        threads: Threads; 0 is one a processor.
+        progress: Called now and then with bytes done and bytes altogether; an exception ends the work.
+
+    Returns:
+        JSON: ``status`` ("complete" or "losses"), ``cancelled`` and ``partitions`` with their ``losses``.
+
+    Raises:
+        LogError: The output is refused, or the source is no log.
+        OSError: The output cannot be written.
+    """

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{fcntl_lock, FlockOperation};
+use rustix::process::{fcntl_getlk, Flock, FlockType};
 
 use crate::{Error, Result};
 
@@ -18,6 +19,19 @@ static HELD: Mutex<Option<HashSet<PathBuf>>> = Mutex::new(None);
 
 fn held() -> MutexGuard<'static, Option<HashSet<PathBuf>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// True when a node, of this process or another, holds `directory`; false too when that cannot be told. Takes nothing.
+pub fn is_held(directory: &Path) -> bool {
+    let Ok(directory) = directory.canonicalize() else { return false };
+    let guard = held();
+    if guard.as_ref().is_some_and(|held| held.contains(&directory)) {
+        return true;
+    }
+    let Ok(file) = File::open(directory.join(FILE_NAME)) else { return false };
+    // An exclusive lock, as only that would meet every other; asking needs no write access to the file.
+    let wanted = Flock::from(FlockType::WriteLock);
+    matches!(fcntl_getlk(&file, &wanted), Ok(Some(_)))
 }
 
 /// A locked directory; dropping it unlocks.

@@ -10,6 +10,7 @@ mod errors;
 mod log;
 mod records;
 mod scan;
+mod verify;
 mod wire;
 mod wire_buffer;
 mod wire_decode;
@@ -28,6 +29,7 @@ fn _kraftlog(m: &Bound<'_, PyModule>) -> PyResult<()> {
     scan::register(m)?;
     dump::register(m)?;
     arrow_file::register(m)?;
+    verify::register(m)?;
     wire::register(m)?;
     Ok(())
 }

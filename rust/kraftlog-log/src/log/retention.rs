@@ -75,8 +75,11 @@ impl Log {
             let end_offset = inner.log_end_offset;
             self.roll_at(inner, end_offset, now_ms)?;
         }
-        let new_start =
-            inner.segments.range(last.saturating_add(1)..).next().map_or(inner.log_end_offset, |(base, _)| *base);
+        let new_start = inner
+            .segments
+            .range(last.saturating_add(1)..)
+            .next()
+            .map_or(inner.log_end_offset, |(base, _)| *base);
         self.set_log_start_offset(inner, new_start)?;
         for base_offset in &deletable {
             self.drop_segment(inner, *base_offset, now_ms)?;

@@ -1,0 +1,106 @@
+//! What is kept of damaged logs, and what is said of the rest.
+use super::*;
+use crate::verify::tests::{files, written};
+use crate::verify::{verify, VerifyOptions};
+use std::fs;
+
+fn salvaged(source: &Path, output: &Path, options: SalvageOptions) -> SalvageReport {
+    let report = salvage(source, output, options, &VerifyProgress::default()).unwrap();
+    let check =
+        verify(&[output.join("topic-0")], VerifyOptions::default(), &VerifyProgress::default()).unwrap();
+    assert!(check.is_sound(), "{:?}", check.findings);
+    report
+}
+
+fn damage(path: &Path, change: impl Fn(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_sound_log_is_copied_byte_for_byte() {
+    let scratch = written("salvage-sound", 30);
+    let (source, output) = (scratch.0.join("topic-0"), scratch.0.join("new"));
+    let report = salvaged(&source, &output, SalvageOptions::default());
+    assert!(report.is_complete());
+    assert_eq!(report.partitions[0].batches, 30);
+    for file in files(&source, ".log") {
+        assert_eq!(
+            fs::read(&file).unwrap(),
+            fs::read(output.join("topic-0").join(file.file_name().unwrap())).unwrap()
+        );
+    }
+    let epochs = "leader-epoch-checkpoint";
+    assert_eq!(
+        fs::read(source.join(epochs)).unwrap(),
+        fs::read(output.join("topic-0").join(epochs)).unwrap()
+    );
+}
+
+#[test]
+fn batches_behind_every_kind_of_damage_are_kept() {
+    for (name, change) in [
+        ("bit", (|bytes: &mut Vec<u8>| bytes[100] ^= 1) as fn(&mut Vec<u8>)),
+        ("length", |bytes| bytes[8..12].copy_from_slice(&[0x7f, 0xff, 0xff, 0xff])),
+        ("negative length", |bytes| bytes[8] = 0x80),
+        ("short length", |bytes| bytes[8..12].copy_from_slice(&[0, 0, 0, 70])),
+        ("zeros", |bytes| bytes[..61].fill(0)),
+        ("a hole", |bytes| drop(bytes.drain(20..40))),
+        ("garbage", |bytes| drop(bytes.splice(0..0, [0xa5; 77]))),
+    ] {
+        let scratch = written(&format!("salvage-{}", name.replace(' ', "-")), 30);
+        let (source, output) = (scratch.0.join("topic-0"), scratch.0.join("new"));
+        damage(&files(&source, ".log")[1], change);
+        let report = salvaged(&source, &output, SalvageOptions::default());
+        let partition = &report.partitions[0];
+        let kept = if name == "garbage" { 30 } else { 29 };
+        assert_eq!((partition.batches, partition.next_offset), (kept, 300), "{name}: {partition:?}");
+        let [loss] = partition.losses.as_slice() else { panic!("{name}: {:?}", partition.losses) };
+        match (loss.first_offset, loss.last_offset) {
+            (Some(first), Some(last)) => assert_eq!(last - first, 9, "{name}"),
+            other => assert!(name == "garbage" && other == (None, None), "{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_torn_end_is_told() {
+    let scratch = written("salvage-torn", 30);
+    let (source, output) = (scratch.0.join("topic-0"), scratch.0.join("new"));
+    damage(files(&source, ".log").last().unwrap(), |bytes| bytes.truncate(bytes.len() - 1));
+    let report = salvaged(&source, &output, SalvageOptions::default());
+    let partition = &report.partitions[0];
+    assert_eq!((partition.batches, partition.next_offset), (29, 290));
+    assert_eq!((partition.losses[0].first_offset, partition.losses[0].last_offset), (Some(290), None));
+}
+
+#[test]
+fn records_before_the_damage_are_kept_when_asked() {
+    let scratch = written("salvage-partial", 30);
+    let (source, output) = (scratch.0.join("topic-0"), scratch.0.join("new"));
+    // The length of the sixth record of the first batch.
+    damage(&files(&source, ".log")[0], |bytes| {
+        let first = 61 + 5 * (usize::from(bytes[61]) / 2 + 1);
+        bytes[first] = 0x81;
+    });
+    let options = SalvageOptions { partial_batches: true, ..SalvageOptions::default() };
+    let report = salvaged(&source, &output, options);
+    let loss = &report.partitions[0].losses[0];
+    assert_eq!((loss.kept_records, loss.first_offset, loss.last_offset), (5, Some(5), Some(9)));
+}
+
+#[test]
+fn outputs_that_could_harm_are_refused() {
+    let scratch = written("salvage-refused", 3);
+    let source = scratch.0.join("topic-0");
+    let refused = |output: &Path| {
+        salvage(&source, output, SalvageOptions::default(), &VerifyProgress::default())
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(refused(&source.join("inside")).contains("inside the source"));
+    assert!(refused(&source).contains("inside the source"));
+    assert!(refused(&scratch.0).contains("not empty"));
+    assert!(!source.join("inside").exists());
+}

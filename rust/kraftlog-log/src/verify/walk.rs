@@ -1,0 +1,356 @@
+//! A log file batch by batch that goes on behind damage: the frame of a bad batch is stepped over where the next one
+//! begins behind it, else the next header with a right checksum is searched byte by byte.
+use crate::batch::{
+    next_batch_from, next_batch_shallow, BatchView, Source, HEADER_SIZE, LOG_OVERHEAD, MAGIC,
+};
+use crate::{Error, Result};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const READ_BYTES: usize = 512 << 10;
+/// Batches may be checked byte by byte for this many times the bytes searched: hostile files end the search.
+const SEARCH_RATIO: u64 = 32;
+const SEARCH_FLOOR: u64 = 64 << 20;
+/// `last_offset` of a sound batch is less than this above the base offset of its segment.
+const OFFSETS_MAX: i64 = 1 << 31;
+
+/// What is at a place of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// A whole batch with a right checksum: [`Walk::batch`] shows it.
+    Batch,
+    /// Bytes `[position, position + size)` that hold no sound batch; one follows, or the end.
+    Damage { position: u64, size: u64, kind: &'static str, base_offset: i64, reason: String },
+    /// The file ends inside a batch, after this position.
+    Torn { position: u64, size: u64 },
+    /// Nothing but zeros follows, as after a crash or in a file given its size in advance.
+    Zeros { position: u64, size: u64 },
+    /// The end, right behind a batch or damage.
+    End,
+}
+
+/// Reads one file.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    file: File,
+    path: PathBuf,
+    base_offset: i64,
+    end: u64,
+    buffer: Vec<u8>,
+    /// Position in the file of the first byte of `buffer`.
+    start: u64,
+    position: u64,
+    /// The batch found last, in `buffer`.
+    found: (usize, usize),
+    /// Offsets below it have been seen.
+    floor: i64,
+    searched: u64,
+}
+
+impl Walk {
+    /// Opens the file of the segment with `base_offset`.
+    pub(crate) fn open(path: &Path, base_offset: i64) -> Result<Self> {
+        let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
+        let metadata = file.metadata().map_err(|source| Error::io("stat", path, source))?;
+        if !metadata.is_file() {
+            return Err(Error::Invalid(format!("{}: not a file", path.display())));
+        }
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            base_offset,
+            end: metadata.len(),
+            buffer: Vec::new(),
+            start: 0,
+            position: 0,
+            found: (0, 0),
+            floor: base_offset,
+            searched: 0,
+        })
+    }
+
+    /// Where the next item begins.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The batch that [`next_item`](Self::next_item) found last, with its position in the file.
+    pub(crate) fn batch(&self) -> Result<(u64, BatchView<'_>)> {
+        let (start, end) = self.found;
+        let bytes = self.buffer.get(start..end).unwrap_or_default();
+        let batch = next_batch_from(Source::File, bytes, 0)?
+            .ok_or_else(|| Error::corrupt(self.position, -1, "not a whole batch"))?;
+        Ok((self.position - (end - start) as u64, batch))
+    }
+
+    /// The next item. A search only finds batches that begin at or after `floor`.
+    pub(crate) fn next_item(&mut self, floor: i64) -> Result<Item> {
+        self.floor = floor;
+        let begin = self.position;
+        let (kind, base_offset, reason) = match self.frame(begin)? {
+            Frame::End => return Ok(Item::End),
+            Frame::Batch(size) => {
+                let bytes = self.held(begin, size);
+                let Some(batch) = next_batch_shallow(Source::File, bytes, 0)? else { return Ok(Item::End) };
+                let base_offset = batch.base_offset();
+                match batch.validate_crc() {
+                    Ok(()) => {
+                        self.take(begin, size);
+                        return Ok(Item::Batch);
+                    }
+                    Err(error) => {
+                        let reason = reason_of(error);
+                        if self.is_frame_trusted(begin + size as u64)? {
+                            self.position = begin + size as u64;
+                            let size = size as u64;
+                            let kind = "batch-crc";
+                            return Ok(Item::Damage { position: begin, size, kind, base_offset, reason });
+                        }
+                        ("batch-crc", base_offset, reason)
+                    }
+                }
+            }
+            Frame::Short { announced } => {
+                let size = self.end - begin;
+                if self.only_zeros(begin)? {
+                    self.position = self.end;
+                    return Ok(Item::Zeros { position: begin, size });
+                }
+                // A length that is too long and a file that was cut look the same until something sound follows.
+                match self.search(begin + 1)? {
+                    Some(found) => {
+                        self.position = found;
+                        let reason = format!("batch of {announced} bytes where {size} remain");
+                        let kind = "batch-structure";
+                        return Ok(Item::Damage {
+                            position: begin,
+                            size: found - begin,
+                            kind,
+                            base_offset: -1,
+                            reason,
+                        });
+                    }
+                    None => {
+                        self.position = self.end;
+                        return Ok(Item::Torn { position: begin, size });
+                    }
+                }
+            }
+            Frame::Bad { base_offset, reason } => {
+                if self.only_zeros(begin)? {
+                    let size = self.end - begin;
+                    self.position = self.end;
+                    return Ok(Item::Zeros { position: begin, size });
+                }
+                ("batch-structure", base_offset, reason)
+            }
+        };
+        let found = self.search(begin + 1)?.unwrap_or(self.end);
+        self.position = found;
+        Ok(Item::Damage { position: begin, size: found - begin, kind, base_offset, reason })
+    }
+
+    /// The bytes `[position, position + size)`, for a look at damage; fewer at the end of the file.
+    pub(crate) fn bytes_at(&self, position: u64, size: usize) -> Result<Vec<u8>> {
+        let left = usize::try_from(self.end.saturating_sub(position)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; size.min(left)];
+        self.file
+            .read_exact_at(&mut bytes, position)
+            .map_err(|source| Error::io("read", self.path.as_path(), source))?;
+        Ok(bytes)
+    }
+
+    fn take(&mut self, begin: u64, size: usize) {
+        let index = usize::try_from(begin - self.start).unwrap_or(usize::MAX);
+        self.found = (index, index.saturating_add(size));
+        self.position = begin + size as u64;
+    }
+
+    fn held(&self, position: u64, size: usize) -> &[u8] {
+        let index = position.checked_sub(self.start).and_then(|index| usize::try_from(index).ok());
+        index.and_then(|index| self.buffer.get(index..index.checked_add(size)?)).unwrap_or_default()
+    }
+
+    /// Makes `[position, position + size)` readable in the buffer, as far as the file goes.
+    fn fill(&mut self, position: u64, size: usize) -> Result<&[u8]> {
+        let left = self.end.saturating_sub(position);
+        let size = size.min(usize::try_from(left).unwrap_or(usize::MAX));
+        if self.held(position, size).len() < size {
+            let wanted = size.max(READ_BYTES).min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.buffer.resize(wanted, 0);
+            if self.buffer.capacity() > 2 * wanted.max(READ_BYTES) {
+                self.buffer.shrink_to(wanted);
+            }
+            self.start = position;
+            let mut have = 0;
+            while let Some(rest) = self.buffer.get_mut(have..).filter(|rest| !rest.is_empty()) {
+                match self.file.read_at(rest, position + have as u64) {
+                    Ok(0) => {
+                        // The file was truncated by its node since it was opened.
+                        self.buffer.truncate(have);
+                        self.end = position + have as u64;
+                    }
+                    Ok(count) => have += count,
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(Error::io("read", self.path.as_path(), error)),
+                }
+            }
+        }
+        let index = usize::try_from(position - self.start).unwrap_or(usize::MAX);
+        let rest = self.buffer.get(index..).unwrap_or_default();
+        Ok(rest.get(..size).unwrap_or(rest))
+    }
+
+    /// What the bytes at `position` say they are.
+    fn frame(&mut self, position: u64) -> Result<Frame> {
+        if position >= self.end {
+            return Ok(Frame::End);
+        }
+        let left = self.end - position;
+        let head = self.fill(position, HEADER_SIZE)?;
+        let length =
+            head.get(8..LOG_OVERHEAD).and_then(|bytes| bytes.first_chunk()).map(|b| i32::from_be_bytes(*b));
+        let announced =
+            length.and_then(|length| usize::try_from(length).ok()).map(|length| length + LOG_OVERHEAD);
+        match next_batch_shallow(Source::File, head, 0) {
+            Err(error) => return Ok(Frame::bad(error)),
+            Ok(Some(batch)) => return Ok(Frame::Batch(batch.bytes().len())),
+            Ok(None) => {}
+        }
+        let Some(announced) = announced.filter(|announced| *announced as u64 <= left) else {
+            return Ok(Frame::Short { announced: announced.unwrap_or_default() });
+        };
+        let bytes = self.fill(position, announced)?;
+        match next_batch_shallow(Source::File, bytes, 0) {
+            Ok(Some(batch)) => Ok(Frame::Batch(batch.bytes().len())),
+            Ok(None) => Ok(Frame::Short { announced }),
+            Err(error) => Ok(Frame::bad(error)),
+        }
+    }
+
+    /// True when the frame of a bad batch leads to the end of the file or to a header that could follow.
+    fn is_frame_trusted(&mut self, next: u64) -> Result<bool> {
+        if next >= self.end {
+            return Ok(true);
+        }
+        let (end, floor, base) = (self.end, self.floor, self.base_offset);
+        let head = self.fill(next, HEADER_SIZE)?;
+        Ok(is_plausible(head, next, end, floor, base) || is_plausible_legacy(head, next, end, floor, base))
+    }
+
+    /// The position of the next sound batch from `from` on.
+    fn search(&mut self, from: u64) -> Result<Option<u64>> {
+        let budget = (self.end - from.min(self.end)).saturating_mul(SEARCH_RATIO).max(SEARCH_FLOOR);
+        self.searched = 0;
+        let mut position = from;
+        while position + (HEADER_SIZE as u64) <= self.end {
+            let (end, floor, base) = (self.end, self.floor, self.base_offset);
+            let window = self.fill(position, READ_BYTES)?;
+            let candidate = (0..(window.len() + 1).saturating_sub(HEADER_SIZE)).find(|index| {
+                window.get(index + 16) == Some(&(MAGIC as u8))
+                    && is_plausible(
+                        window.get(*index..).unwrap_or_default(),
+                        position + *index as u64,
+                        end,
+                        floor,
+                        base,
+                    )
+            });
+            let Some(index) = candidate else {
+                position += (window.len() + 1).saturating_sub(HEADER_SIZE).max(1) as u64;
+                continue;
+            };
+            let found = position + index as u64;
+            if let Frame::Batch(size) = self.frame(found)? {
+                self.searched += size as u64;
+                let bytes = self.held(found, size);
+                if next_batch_from(Source::File, bytes, 0)?.is_some_and(|batch| batch.validate_crc().is_ok())
+                {
+                    return Ok(Some(found));
+                }
+            }
+            if self.searched > budget {
+                return Ok(None);
+            }
+            position = found + 1;
+        }
+        Ok(None)
+    }
+
+    fn only_zeros(&mut self, from: u64) -> Result<bool> {
+        let mut position = from;
+        while position < self.end {
+            let window = self.fill(position, READ_BYTES)?;
+            if window.is_empty() {
+                break;
+            }
+            if window.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            position += window.len() as u64;
+        }
+        Ok(true)
+    }
+}
+
+/// What the first bytes at a place say.
+enum Frame {
+    End,
+    Batch(usize),
+    Short { announced: usize },
+    Bad { base_offset: i64, reason: String },
+}
+
+impl Frame {
+    fn bad(error: Error) -> Self {
+        let base_offset = match &error {
+            Error::Corrupt { base_offset, .. } => *base_offset,
+            _ => -1,
+        };
+        Self::Bad { base_offset, reason: reason_of(error) }
+    }
+}
+
+/// The sentence of an error without the place that it names itself.
+pub(crate) fn reason_of(error: Error) -> String {
+    match error {
+        Error::Corrupt { reason, .. } | Error::Rejected { reason, .. } | Error::Invalid(reason) => reason,
+        other => other.to_string(),
+    }
+}
+
+/// True when 61 bytes could be the header of a batch that lies in the file and begins at `floor` or later.
+fn is_plausible(head: &[u8], position: u64, end: u64, floor: i64, base: i64) -> bool {
+    let Some(head) = head.first_chunk::<HEADER_SIZE>() else { return false };
+    let header = crate::batch::BatchHeader::new(head);
+    let length = i64::from(header.batch_length());
+    header.magic() == MAGIC
+        && length >= (HEADER_SIZE - LOG_OVERHEAD) as i64
+        && position.saturating_add(header.size_bytes() as u64) <= end
+        && header.base_offset() >= floor
+        && header.base_offset().checked_sub(base).is_some_and(|relative| relative < OFFSETS_MAX)
+        && header.last_offset_delta() >= 0
+        && header.record_count() >= 0
+        && i64::from(header.record_count()) <= i64::from(header.last_offset_delta()) + 1
+        && header.attributes() >> 7 == 0
+}
+
+/// The same for an entry of the formats before record batches.
+fn is_plausible_legacy(head: &[u8], position: u64, end: u64, floor: i64, base: i64) -> bool {
+    const ENTRY_SIZE_MIN: i64 = 26;
+    let (Some(offset), Some(length), Some([magic, attributes])) = (
+        head.first_chunk().map(|bytes| i64::from_be_bytes(*bytes)),
+        head.get(8..).and_then(<[u8]>::first_chunk).map(|bytes| i32::from_be_bytes(*bytes)),
+        head.get(16..).and_then(<[u8]>::first_chunk::<2>),
+    ) else {
+        return false;
+    };
+    let size = i64::from(length) + LOG_OVERHEAD as i64;
+    *magic < 2
+        && *attributes < 16
+        && size >= ENTRY_SIZE_MIN
+        && u64::try_from(size).is_ok_and(|size| position.saturating_add(size) <= end)
+        && offset >= floor
+        && offset.checked_sub(base).is_some_and(|relative| relative < OFFSETS_MAX)
+}
