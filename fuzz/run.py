@@ -1,4 +1,4 @@
-"""Run fuzz targets one after the other, each until it has used its CPU time: `python fuzz/run.py [--seconds N] TARGET...`.
+"""Run fuzz targets in turn, each until it has used its CPU time: `python fuzz/run.py [--seconds N] TARGET...`.
 
 Prints one JSON line a target: CPU seconds of the program, executions, edges covered, size of the corpus, and the inputs
 it left in fuzz/artifacts. Build the programs with `sh fuzz/build.sh` first and the seeds with `seed_corpus.py`.

@@ -70,7 +70,7 @@ def add_batch(corpus: Corpus, batch: bytes) -> None:
     if len(batch) < HEADER_SIZE:
         return
     codec = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}.get(batch[22] & 7)
-    if codec and batch[16] == 2:  # noqa: PLR2004 - the magic byte of record batches
+    if codec and batch[16] == 2:
         corpus.add(f"codec_{codec}", bytes(2) + batch[HEADER_SIZE:])
 
 

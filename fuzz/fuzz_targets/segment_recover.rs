@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 const CONFIG: SegmentConfig =
-    SegmentConfig { index_interval_bytes: 64, segment_index_bytes: 10 << 20, roll_jitter_ms: 0 };
+    SegmentConfig { index_interval_bytes: 64, segment_index_bytes: 10 << 20, roll_jitter_ms: 0, preallocate_bytes: 0 };
 
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, data)) = data.split_first() else { return };

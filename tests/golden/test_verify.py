@@ -1,4 +1,4 @@
-"""``kraftlog log verify`` over the golden files: Kafka's own are sound, each damaged one is told from the sound ones."""
+"""``kraftlog log verify`` over the golden files: Kafka's own are sound, the damaged ones are told from them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def verify(*paths: Path, deep: bool = True) -> dict[str, Any]:
 def is_sound_to_kafka(row: dict[str, Any]) -> bool:
     scan, recover = row["scan"], row["recover"]
     is_scanned = "exception" not in scan and scan["stoppedAt"] == row["fileBytes"]
-    is_read = all(batch["valid"] and "recordsError" not in batch for batch in scan["batches"])
+    # Where Kafka throws while it asks, there is no answer.
+    is_read = all(batch.get("valid") and "recordsError" not in batch for batch in scan["batches"])
     return is_scanned and is_read and "exception" not in recover and recover["truncatedBytes"] == 0
 
 
@@ -82,7 +83,7 @@ def test_exit_status_and_texts_of_the_command(tmp_path: Path, capsys: pytest.Cap
     shutil.copytree(GOLDEN / "topics" / "node-1" / "g-none-0", source)
     assert main(["log", "verify", str(source)]) == 0
     assert "Status: sound" in capsys.readouterr().out
-    segment = sorted(source.glob("*.log"))[0]
+    segment = min(source.glob("*.log"))
     data = bytearray(segment.read_bytes())
     data[200] ^= 1
     segment.write_bytes(data)
@@ -101,13 +102,13 @@ def test_exit_status_and_texts_of_the_command(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_progress_function_that_fails_ends_the_work(tmp_path: Path) -> None:
-    class Enough(Exception):
+    class EnoughError(Exception):
         pass
 
     def fail(done: int, total: int) -> None:
-        raise Enough(done, total)
+        raise EnoughError(done, total)
 
-    with pytest.raises(Enough):
+    with pytest.raises(EnoughError):
         _kraftlog.verify_files([GOLDEN / "topics" / "node-1"], progress=fail)
 
 
@@ -127,6 +128,8 @@ def test_every_golden_partition_is_salvaged_to_a_sound_one(case: str, tmp_path: 
             del data[middle:]
         elif case == "zeros":
             data[middle : middle + 100] = bytes(100)
+            if data == segment.read_bytes():
+                continue
         else:
             data[8:12] = b"\x00\x00\x10\x00"
         segment.write_bytes(data)

@@ -301,8 +301,26 @@ impl Copying {
 
     /// A new segment, named as the source's unless what was kept reaches beyond.
     fn start_segment(&mut self, base_offset: i64) -> Result<()> {
+        // Behind a loss the segment begins where the last one ends: the hole is then inside, as compaction leaves holes.
+        let base_offset = if self.pending.is_empty() {
+            base_offset.max(self.result.next_offset)
+        } else {
+            self.result.next_offset
+        };
+        if self
+            .segment
+            .as_ref()
+            .is_some_and(|segment| segment.size_bytes() == 0 && segment.base_offset() == base_offset)
+        {
+            return Ok(());
+        }
+        if base_offset > self.result.next_offset && self.result.segments > 0 {
+            let last = base_offset - 1;
+            self.result
+                .remarks
+                .push(format!("no file holds the offsets {} to {last}", self.result.next_offset));
+        }
         self.end_segment()?;
-        let base_offset = base_offset.max(self.result.next_offset);
         self.producers.set_end_offset(base_offset);
         if self.result.segments > 0 {
             self.producers.take_snapshot()?;
@@ -311,6 +329,7 @@ impl Copying {
             index_interval_bytes: INDEX_INTERVAL_BYTES,
             segment_index_bytes: 10 << 20,
             roll_jitter_ms: 0,
+            preallocate_bytes: 0,
         };
         self.segment = Some(Segment::create(&self.fs, &self.output, base_offset, config, 0)?);
         self.result.segments += 1;

@@ -1,13 +1,15 @@
 //! The binding: conversions between Python and `kraftlog_log`, no decisions.
+#![deny(unsafe_code)]
+
 use pyo3::prelude::*;
 
 mod arrow;
 mod arrow_file;
 mod arrow_import;
-mod buffer;
 mod dump;
 mod errors;
 mod log;
+mod raw;
 mod records;
 mod scan;
 mod verify;

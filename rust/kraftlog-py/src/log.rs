@@ -11,8 +11,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
-use crate::buffer::ByteBuffer;
 use crate::errors::PyLogError;
+use crate::raw::ByteBuffer;
 
 mod cleaner;
 mod config;

@@ -1,6 +1,6 @@
 //! Record batches: checksum, reading and encoding.
-use crate::buffer::ByteBuffer;
 use crate::errors::PyLogError;
+use crate::raw::ByteBuffer;
 use kraftlog_log::batch::{BatchHeader, BatchView, Batches, HEADER_SIZE};
 use kraftlog_log::compression::Codec;
 use kraftlog_log::crc::crc32c_append;

@@ -1,6 +1,7 @@
 //! Record batches and log directories as Arrow.
 use crate::arrow::{ArrowArray, ArrowBatch};
 use crate::errors::PyLogError;
+use crate::raw::arrow_buffer;
 use arrow_array::{Array, ListArray, StructArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::Field;
@@ -10,40 +11,13 @@ use kraftlog_log::columns::{
 };
 
 use kraftlog_log::{Error, Result};
-use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 mod directories;
-
-/// Keeps a Python buffer exported while Arrow refers to its bytes.
-struct Exported(#[allow(dead_code)] PyUntypedBuffer);
-
-/// The bytes of a Python object: shared when it says that nobody writes to them, else copied.
-///
-/// Bytes of any format do: pyarrow's buffers, for one, say that theirs are signed.
-pub(crate) fn arrow_buffer(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
-    let buffer = PyUntypedBuffer::get(object)?;
-    if !buffer.is_c_contiguous() || buffer.item_size() != 1 {
-        return Err(PyBufferError::new_err("the buffer is not one run of bytes"));
-    }
-    let size = buffer.len_bytes();
-    let Some(start) = NonNull::new(buffer.buf_ptr().cast::<u8>()).filter(|_| size > 0) else {
-        return Ok(Buffer::from_vec(Vec::<u8>::new()));
-    };
-    if !buffer.readonly() {
-        // SAFETY: the exporter keeps `size` contiguous bytes at `start` while `buffer` lives, and Python
-        // code, which might write to them, does not run before they are copied.
-        return Ok(Buffer::from(unsafe { std::slice::from_raw_parts(start.as_ptr(), size) }));
-    }
-    // SAFETY: the exporter keeps `size` contiguous read-only bytes at `start` until the export is
-    // released, which `Exported` does when the last Arrow buffer goes.
-    Ok(unsafe { Buffer::from_custom_allocation(start, size, Arc::new(Exported(buffer))) })
-}
 
 fn binary_type(name: &str) -> PyResult<BinaryType> {
     match name {

@@ -3,7 +3,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyType};
 
 use crate::errors::{LocalProtocolError, RemoteProtocolError};
-use crate::wire_buffer::Borrowed;
+use crate::raw::Borrowed;
 use crate::wire_decode::{Reader, ELEMENT_COUNT_MAX};
 use crate::wire_encode::Writer;
 use crate::wire_frame::{FrameCodec, FrameReader};

@@ -1,76 +1,13 @@
-//! Bytes of Python objects, borrowed for the length of one call.
-use std::marker::PhantomData;
-use std::mem::MaybeUninit;
-
-use pyo3::ffi;
+//! Text of the wire, as Kafka's readers make it of bytes.
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
-/// A contiguous view of a buffer object, held until dropped.
-pub(crate) struct Borrowed<'a> {
-    view: Option<Box<ffi::Py_buffer>>,
-    data: &'a [u8],
-    owner: PhantomData<&'a Py<PyAny>>,
-}
-
-impl<'a> Borrowed<'a> {
-    /// Borrow the bytes of an object.
-    pub(crate) fn of(object: &'a Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(bytes) = object.cast_exact::<PyBytes>() {
-            return Ok(Self { view: None, data: bytes.as_bytes(), owner: PhantomData });
-        }
-        let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::uninit());
-        // SAFETY: a live object; the struct is filled when 0 comes back.
-        let result =
-            unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), ffi::PyBUF_SIMPLE) };
-        if result != 0 {
-            return Err(PyErr::fetch(object.py()));
-        }
-        // SAFETY: filled above.
-        let view = unsafe { Box::from_raw(Box::into_raw(view).cast::<ffi::Py_buffer>()) };
-        let length = usize::try_from(view.len).unwrap_or(0);
-        let data = if view.buf.is_null() || length == 0 {
-            &[]
-        } else {
-            // SAFETY: the exporter keeps `len` bytes at `buf` in place until the view is released, which is
-            // when `self` is dropped; the GIL is held for as long as a decode runs.
-            unsafe { std::slice::from_raw_parts(view.buf.cast::<u8>().cast_const(), length) }
-        };
-        Ok(Self { view: Some(view), data, owner: PhantomData })
-    }
-
-    /// The bytes.
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        self.data
-    }
-}
-
-impl Drop for Borrowed<'_> {
-    fn drop(&mut self) {
-        if let Some(view) = self.view.as_mut() {
-            // SAFETY: filled by PyObject_GetBuffer and not released before; callers hold the GIL.
-            unsafe { ffi::PyBuffer_Release(view.as_mut()) };
-        }
-    }
-}
+use crate::raw;
 
 /// Text from bytes that should be UTF-8; each malformed part becomes U+FFFD as in Kafka's reader.
 pub(crate) fn text<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: pointer and length are those of a slice; a null pointer cannot occur.
-    let value = unsafe {
-        let value = ffi::PyUnicode_DecodeUTF8(
-            data.as_ptr().cast(),
-            data.len() as ffi::Py_ssize_t,
-            c"strict".as_ptr(),
-        );
-        Bound::from_owned_ptr_or_opt(py, value)
-    };
-    match value {
+    match raw::decode_utf8(py, data) {
         Some(value) => Ok(value),
-        None => {
-            drop(PyErr::take(py));
-            Ok(java_text(data).into_pyobject(py)?.into_any())
-        }
+        None => Ok(java_text(data).into_pyobject(py)?.into_any()),
     }
 }
 

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PyString, PyTuple};
 
 use crate::errors::LocalProtocolError;
-use crate::wire_buffer::Borrowed;
+use crate::raw::Borrowed;
 use crate::wire_schema::{Field, Kind, Plan};
 
 const TEXT_BYTES_MAX: usize = 0x7fff;

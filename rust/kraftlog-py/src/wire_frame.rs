@@ -1,14 +1,13 @@
 //! Frames: a size, a header and a body; and the reader that cuts a connection's bytes into them.
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyType};
 
 use crate::errors::{LocalProtocolError, RemoteProtocolError, UnsupportedVersionError};
+use crate::raw::{copy_into, copy_start, take_front, Borrowed};
 use crate::wire::plan_of;
-use crate::wire_buffer::Borrowed;
 use crate::wire_decode::{Reader, ELEMENT_COUNT_MAX};
 use crate::wire_encode::Writer;
 use crate::wire_schema::MessageType;
@@ -283,9 +282,7 @@ impl Large {
         // Somebody still holds the view of an earlier `get_buffer`, so that the memory cannot move.
         let memory = PyByteArray::new(py, &[]);
         memory.resize(capacity)?;
-        // SAFETY: the GIL is held and no Python code runs while the slice exists.
-        let old = unsafe { self.memory.bind(py).as_bytes() };
-        copy_into(&memory, 0, old.get(..self.filled).unwrap_or(old))?;
+        copy_start(self.memory.bind(py), &memory, self.filled)?;
         self.memory = memory.unbind();
         Ok(())
     }
@@ -350,17 +347,6 @@ impl FrameReader {
         }
         Ok(position)
     }
-}
-
-/// Copy bytes into a bytearray that nobody else holds a view of.
-fn copy_into(memory: &Bound<'_, PyByteArray>, at: usize, data: &[u8]) -> PyResult<()> {
-    let end = at.saturating_add(data.len());
-    // SAFETY: the GIL is held and no Python code runs while the slice exists.
-    let target = unsafe { memory.as_bytes_mut() };
-    let target =
-        target.get_mut(at..end).ok_or_else(|| PyBufferError::new_err("a frame outgrew its memory"))?;
-    target.copy_from_slice(data);
-    Ok(())
 }
 
 fn tail<'py>(memory: &Bound<'py, PyByteArray>, from: usize, end: usize) -> PyResult<Bound<'py, PyAny>> {
@@ -428,12 +414,7 @@ impl FrameReader {
         }
         let scratch = state.scratch(py)?;
         let filled = state.filled.saturating_add(count).min(SCRATCH_SIZE);
-        // SAFETY: the GIL is held; what `cut` allocates cannot reach this bytearray.
-        let data = unsafe { scratch.as_bytes_mut() };
-        let data = data.get_mut(..filled).unwrap_or(&mut []);
-        let taken = self.cut(py, data, &frames, &mut state.large)?;
-        data.copy_within(taken.., 0);
-        state.filled = filled - taken;
+        state.filled = take_front(&scratch, filled, |data| self.cut(py, data, &frames, &mut state.large))?;
         Ok(frames)
     }
 
@@ -472,12 +453,8 @@ impl FrameReader {
                 let (part, after) = rest.split_at(count);
                 copy_into(&scratch, state.filled, part)?;
                 let filled = state.filled + count;
-                // SAFETY: the GIL is held; what `cut` allocates cannot reach this bytearray.
-                let held = unsafe { scratch.as_bytes_mut() };
-                let held = held.get_mut(..filled).unwrap_or(&mut []);
-                let taken = self.cut(py, held, &frames, &mut state.large)?;
-                held.copy_within(taken.., 0);
-                state.filled = filled - taken;
+                state.filled =
+                    take_front(&scratch, filled, |data| self.cut(py, data, &frames, &mut state.large))?;
                 if state.filled == 0 {
                     state.scratch = None;
                 }

@@ -23,10 +23,17 @@ pub(super) fn decompress(data: &[u8], limit: usize, out: &mut Vec<u8>) -> Result
     match result {
         Some(Ok(size)) if size > limit => Err(Failure::OverBound),
         Some(Ok(_)) => Ok(()),
-        Some(Err(_)) if most > limit && out.capacity() < most => Err(Failure::OverBound),
+        // A buffer that was used before may have more room than the bound, yet less than the frame.
+        Some(Err(code)) if most > limit && (out.capacity() < most || is_out_of_room(code)) => {
+            Err(Failure::OverBound)
+        }
         Some(Err(code)) => Err(Failure::malformed(zstd_safe::get_error_name(code))),
         None => Err(Failure::malformed(NO_CONTEXT)),
     }
+}
+
+fn is_out_of_room(code: zstd_safe::ErrorCode) -> bool {
+    zstd_safe::get_error_name(code) == "Destination buffer is too small"
 }
 
 pub(super) fn compress(level: i32, data: &[u8], out: &mut Vec<u8>) -> Result<(), String> {

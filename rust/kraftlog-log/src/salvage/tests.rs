@@ -76,6 +76,19 @@ fn a_torn_end_is_told() {
 }
 
 #[test]
+fn a_hole_between_segments_is_put_inside_one() {
+    let scratch = written("salvage-hole", 30);
+    let (source, output) = (scratch.0.join("topic-0"), scratch.0.join("new"));
+    damage(&files(&source, ".log")[0], |bytes| bytes.fill(0xff));
+    damage(&files(&source, ".log")[2], |bytes| bytes.truncate(bytes.len() / 2));
+    let report = salvaged(&source, &output, SalvageOptions::default());
+    let partition = &report.partitions[0];
+    assert_eq!((partition.losses.len(), partition.next_offset), (2, 300));
+    assert_eq!(partition.losses[0].first_offset, Some(0));
+    assert!(partition.losses.iter().all(|loss| loss.last_offset.is_some()));
+}
+
+#[test]
 fn records_before_the_damage_are_kept_when_asked() {
     let scratch = written("salvage-partial", 30);
     let (source, output) = (scratch.0.join("topic-0"), scratch.0.join("new"));

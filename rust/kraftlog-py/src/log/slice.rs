@@ -1,5 +1,4 @@
 //! `FileSlice`: batches in a file, sent by descriptor or read once.
-#![allow(unsafe_code)]
 use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -11,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::errors::PyLogError;
+use crate::raw;
 
 /// Whole batches in a file.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
@@ -93,24 +93,10 @@ impl FileSlice {
         PyMemoryView::from(slf.as_any())
     }
 
+    // PyO3 asks for the keyword; what it is about happens in `raw`.
+    #[allow(unsafe_code)]
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let bytes = slf.get().bytes(slf.py())?;
-        // SAFETY: `view` comes from the interpreter and is writable. The bytes are owned by the object, are not
-        // changed or freed while it lives, and the view holds a reference to it. They are exported read only.
-        let result = unsafe {
-            ffi::PyBuffer_FillInfo(
-                view,
-                slf.as_ptr(),
-                bytes.as_ptr().cast_mut().cast(),
-                isize::try_from(bytes.len()).unwrap_or(isize::MAX),
-                1,
-                flags,
-            )
-        };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(PyErr::fetch(slf.py()))
-        }
+        raw::export_bytes(slf.as_any(), bytes, view, flags)
     }
 }

@@ -1,7 +1,7 @@
 //! Python records, lists of bytes and Arrow columns to batch bytes.
 use crate::arrow_import::import_array;
-use crate::buffer::ByteBuffer;
 use crate::errors::PyLogError;
+use crate::raw::ByteBuffer;
 use kraftlog_log::batch::TimestampType;
 use kraftlog_log::builder::{
     empty_batch, encode_columns, BatchBuilder, BatchOptions, Column, HeaderRef, Timestamps,
