@@ -9,7 +9,7 @@ use kraftlog_log::fs::{FileSystem, MemoryFileSystem, OpenMode};
 use kraftlog_log::index::OffsetIndex;
 use kraftlog_log::log::{Log, LogConfig, OpenOptions};
 use kraftlog_log::producer_state::Origin;
-use kraftlog_log::scan::{JsonDump, Scan, ScanOptions, ScanSource};
+use kraftlog_log::scan::{DumpOptions, FileDump, Plain, Scan, ScanOptions, ScanSource};
 use kraftlog_log::time_index::TimeIndex;
 use kraftlog_log::verify::{verify, VerifyOptions, VerifyProgress};
 use kraftlog_log::Error;
@@ -61,8 +61,9 @@ fn bombs_end_at_the_bound_wherever_records_are_read() {
         assert!(is_over_bound(
             &Scan::new(sources, Arc::new(ScanOptions::default())).next_batch().unwrap_err()
         ));
-        let mut dump = JsonDump::open(&path, true, true, u64::MAX).unwrap();
-        assert!(is_over_bound(&dump.next_lines(&mut Vec::new()).unwrap_err()));
+        let options = DumpOptions { records: true, data: true, ..DumpOptions::default() };
+        let mut dump = FileDump::open(&path, options).unwrap();
+        assert!(is_over_bound(&dump.next_lines(&mut Vec::new(), &mut Plain).unwrap_err()));
         let report = verify(&[path], VerifyOptions::default(), &VerifyProgress::default()).unwrap();
         let finding = report.findings.iter().find(|finding| finding.kind == "records").unwrap();
         assert!(finding.what.contains("more than the bound"), "{}", finding.what);
