@@ -153,10 +153,13 @@ class Node:
         self._registration = BrokerRegistration(self)
         await self._registration.register()
         self.partitions.load(self.metadata.image)
+        self._housekeeping = Housekeeping(self)
+        if not all(log_dir.was_clean_shutdown for log_dir in self.log_dirs):
+            # A checkpoint may promise more than a crash left: it must not, once a log grows beyond that again.
+            self._housekeeping.write_checkpoints()
         self.metadata.add_listener(self.partitions.apply)
         await self.groups.start()
         await self._registration.unfence()
-        self._housekeeping = Housekeeping(self)
         self._housekeeping.start()
         self.log_cleaner.start()
 

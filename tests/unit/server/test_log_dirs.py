@@ -13,7 +13,11 @@ import kraftlog
 from kraftlog._kraftlog import RecoveryProgress, encode_batch
 from kraftlog.errors import ErrorCode
 from kraftlog.server.log_recovery import LogRecovery, RecoveryJob
-from kraftlog.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offset_checkpoint
+from kraftlog.storage.checkpoints import (
+    RECOVERY_POINT_CHECKPOINT,
+    read_offset_checkpoint,
+    write_offset_checkpoint,
+)
 from kraftlog.types import TopicPartition
 from kraftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
@@ -185,6 +189,16 @@ def test_recovery_reports_logs_segments_and_bytes(tmp_path, caplog):
         assert partition_of(broker, "t", 2).log.log_end_offset == 10
     assert "recovering 3 logs from" in caplog.text
     assert "(3/3 completed in" in caplog.text
+
+
+def test_recovery_point_beyond_the_log_is_lowered_before_anything_is_appended(tmp_path):
+    with kraftlog.Broker(tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        broker.create_topic("t")
+        assert produce_error(client, "t", 0) == 0
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    write_offset_checkpoint(tmp_path / RECOVERY_POINT_CHECKPOINT, {TopicPartition("t", 0): 77})
+    with kraftlog.Broker(tmp_path):
+        assert read_offset_checkpoint(tmp_path / RECOVERY_POINT_CHECKPOINT) == {TopicPartition("t", 0): 1}
 
 
 def test_log_that_cannot_be_opened_does_not_stop_the_recovery(tmp_path):
