@@ -132,7 +132,7 @@ class Housekeeping:
 
     def _collect(self, name: str, offset_of: Callable[[Partition], int | None]) -> Checkpoints:
         offsets: Checkpoints = {
-            log_dir.path / name: {}
+            log_dir.path / name: log_dir.unopened_offsets(name)
             for log_dir in self._node.log_dirs
             if log_dir.path in self._node.config.log_dirs and log_dir.is_online
         }

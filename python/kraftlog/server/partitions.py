@@ -229,17 +229,24 @@ class Partitions:
         recovery_threads: int = 1,
         progress: RecoveryProgress | None = None,
     ) -> Log:
+        try:
+            log = Log.open(
+                log_dir.path / str(key),
+                config=config.log_config,
+                recovery_point=log_dir.recovery_points.get(key, 0),
+                log_start_offset=log_dir.log_start_offsets.get(key, 0),
+                clean_shutdown=log_dir.was_clean_shutdown,
+                now_ms=self._node.now_ms(),
+                recovery_threads=recovery_threads,
+                progress=progress,
+            )
+        except (LogError, OSError):
+            log_dir.unopened.add(key)
+            raise
         # What the checkpoints say holds for the log that was there at start, not for one created later in its place.
-        log = Log.open(
-            log_dir.path / str(key),
-            config=config.log_config,
-            recovery_point=log_dir.recovery_points.pop(key, 0),
-            log_start_offset=log_dir.log_start_offsets.pop(key, 0),
-            clean_shutdown=log_dir.was_clean_shutdown,
-            now_ms=self._node.now_ms(),
-            recovery_threads=recovery_threads,
-            progress=progress,
-        )
+        log_dir.recovery_points.pop(key, None)
+        log_dir.log_start_offsets.pop(key, None)
+        log_dir.unopened.discard(key)
         if log.topic_id is None:
             log.write_partition_metadata(bytes(topic_id))
         if self._flush_on_ack and log.recovery_point < log.log_end_offset:

@@ -49,6 +49,8 @@ class LogDir:
     Attributes:
         directory_id: From meta.properties; set by the node once it has checked that file.
         failure: Why nothing is written here any more, None while the directory works.
+        recovery_points, high_watermarks, log_start_offsets: What the checkpoints say of logs that are not open yet.
+        unopened: Partitions whose log is here and cannot be opened: what the checkpoints say of them is kept.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,6 +61,7 @@ class LogDir:
         self.recovery_points: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.log_start_offsets: dict[TopicPartition, int] = {}
+        self.unopened: set[TopicPartition] = set()
         self.was_clean_shutdown = False
         self.previous_broker_epoch = -1
 
@@ -84,6 +87,15 @@ class LogDir:
             self.previous_broker_epoch = -1
         marker.unlink()
         flush_directory(self.path)
+
+    def unopened_offsets(self, checkpoint: str) -> dict[TopicPartition, int]:
+        """What a checkpoint file said of the logs that cannot be opened, to be written again into the next one."""
+        offsets = {
+            RECOVERY_POINT_CHECKPOINT: self.recovery_points,
+            REPLICATION_OFFSET_CHECKPOINT: self.high_watermarks,
+            LOG_START_OFFSET_CHECKPOINT: self.log_start_offsets,
+        }[checkpoint]
+        return {key: offset for key, offset in offsets.items() if key in self.unopened}
 
     @property
     def is_online(self) -> bool:

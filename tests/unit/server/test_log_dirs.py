@@ -14,6 +14,7 @@ from kraftlog._kraftlog import RecoveryProgress, encode_batch
 from kraftlog.errors import ErrorCode
 from kraftlog.server.log_recovery import LogRecovery, RecoveryJob
 from kraftlog.storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     read_offset_checkpoint,
     write_offset_checkpoint,
@@ -213,3 +214,26 @@ def test_log_that_cannot_be_opened_does_not_stop_the_recovery(tmp_path):
     assert recovery.run() == {}
     assert recovery.remaining_logs == {str(tmp_path): 0}
     assert read_offset_checkpoint(tmp_path / RECOVERY_POINT_CHECKPOINT) == {}
+
+
+def test_checkpoints_of_a_log_that_cannot_be_opened_are_kept(tmp_path):
+    key = TopicPartition("t", 0)
+    with kraftlog.Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=2)
+        with RawClient(broker.bootstrap_servers) as client:
+            for _ in range(3):
+                assert produce_error(client, "t", 0) == 0
+    start_offsets, recovery_points = tmp_path / LOG_START_OFFSET_CHECKPOINT, tmp_path / RECOVERY_POINT_CHECKPOINT
+    write_offset_checkpoint(start_offsets, {key: 2})
+    metadata = tmp_path / "t-0" / "partition.metadata"
+    text = metadata.read_bytes()
+    metadata.write_bytes(b"nothing that can be read")
+    with kraftlog.Broker(tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        assert produce_error(client, "t", 0) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert produce_error(client, "t", 1) == 0
+    assert read_offset_checkpoint(start_offsets)[key] == 2
+    assert read_offset_checkpoint(recovery_points)[key] == 3
+    metadata.write_bytes(text)
+    with kraftlog.Broker(tmp_path) as broker:
+        assert partition_of(broker, "t").log.log_start_offset == 2
+    assert read_offset_checkpoint(start_offsets)[key] == 2
