@@ -313,9 +313,12 @@ class LogCleaner:
             report = self._clean(task)
         except LogError as error:
             problem = str(error)
+            self._tell_of_failure(task.entry.partition, error)
         except OSError as error:
+            # Nothing was taken from the log: unless that is poisoned, a full disk may have room the next time.
             if not task.cancel.cancelled:
                 logger.error("cleaning %s failed and is tried again later: %s", task.entry.partition, error)
+            self._tell_of_failure(task.entry.partition, error)
         if problem and not task.cancel.cancelled and task.entry.partition.log.poisoned is None:
             logger.error("partition %s cannot be cleaned and is left alone: %s", task.entry.partition, problem)
         self._finish(task, report, "" if task.cancel.cancelled else problem)
@@ -435,9 +438,16 @@ class LogCleaner:
             except (LogError, OSError) as error:
                 if entry.running is not None and not entry.running.cancelled:
                     logger.error("retention of %s failed: %s", partition, error)
+                self._tell_of_failure(partition, error)
             finally:
                 with self._lock:
                     self._end(entry)
+
+    @staticmethod
+    def _tell_of_failure(partition: Partition, error: Exception) -> None:
+        """A log that takes no more writes takes its directory offline, whoever found out."""
+        if partition.log.poisoned is not None:
+            partition.loop.call_soon_threadsafe(partition.storage_failed, error)
 
     def _tell(self, task: _Task, report: CleanReport, seconds: float) -> None:
         partition = task.entry.partition

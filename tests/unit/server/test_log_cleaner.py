@@ -164,6 +164,18 @@ def test_a_damaged_log_is_left_alone_and_others_go_on(
     assert metrics["uncleanable-bytes"] > 0
 
 
+def test_a_clean_that_cannot_swap_its_segments_takes_the_directory_offline(make: MakePartition, tmp_path: Path) -> None:
+    partition = make()
+    told: list[Exception] = []
+    partition.loop = SimpleNamespace(call_soon_threadsafe=lambda call, error: call(error))
+    partition.storage_failed = told.append
+    fill(partition, 40)
+    (tmp_path / "t-0" / f"{0:020}.log.swap").mkdir()
+    assert not cleaner(partition).clean_filthiest()
+    assert partition.log.poisoned is not None
+    assert len(told) == 1
+
+
 def test_threads_clean_in_the_background_and_show_in_the_metrics(make: MakePartition) -> None:
     partition = make()
     fill(partition, 30)
