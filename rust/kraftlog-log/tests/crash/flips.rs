@@ -39,7 +39,7 @@ pub fn run(history: &History, random: &mut Random, counts: &mut Counts) -> Resul
         machine.step(op).map_err(|failure| fail(failure.to_string()))?;
     }
     let whole = Crash { data: DataLoss::Nothing, names: NameLoss::Nothing, seed: 0 };
-    for _ in 0..12 {
+    for _ in 0..40 {
         counts.faults += 1;
         let damaged = disk.crash_with(&whole);
         let paths: Vec<_> = damaged.paths().into_iter().filter(|path| path.starts_with(LOG)).collect();
