@@ -28,7 +28,8 @@ pub struct Counts {
 }
 
 /// Ways to crash that are tried at every point of a short history.
-const CRASHES: [(DataLoss, NameLoss); 8] = [
+const CRASHES: [(DataLoss, NameLoss); 9] = [
+    (DataLoss::Nothing, NameLoss::Suffix),
     (DataLoss::Everything, NameLoss::Everything),
     (DataLoss::Everything, NameLoss::Nothing),
     (DataLoss::Nothing, NameLoss::Nothing),
