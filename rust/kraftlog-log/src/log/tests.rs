@@ -4,7 +4,6 @@ use crate::builder::{BatchBuilder, BatchOptions};
 use crate::fs::{MemoryFileSystem, Operation};
 use crate::producer_state::Origin;
 
-mod crash;
 mod damage;
 
 const PATH: &str = "/data/t-0";

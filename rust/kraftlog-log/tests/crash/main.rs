@@ -132,7 +132,7 @@ fn run(counts: &mut Counts, failures: &mut Vec<String>) {
     }
     failures.extend(replay_regressions(counts).err());
     let minutes = number("KRAFTLOG_CRASH_MINUTES").map(|minutes| Duration::from_secs(60 * minutes));
-    let points = number("KRAFTLOG_CRASH_POINTS").unwrap_or(POINTS);
+    let points = counts.crashes + number("KRAFTLOG_CRASH_POINTS").unwrap_or(POINTS);
     let most_failures = number("KRAFTLOG_CRASH_FAILURES").unwrap_or(1) as usize;
     let mut seed = number("KRAFTLOG_CRASH_FROM").unwrap_or(1);
     let start = Instant::now();
