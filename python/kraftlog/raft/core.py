@@ -284,6 +284,10 @@ class RaftCore:
             ValueError: No records (DISK-14), or an epoch above the current one.
         """
         self._now_ms = now_ms
+        role = self._replica.role
+        if isinstance(role, Leader):
+            # A leader that was paused must not append before it has looked at its timers (CONN-16).
+            self._leading.poll(role, now_ms)
         return self._leading.propose(records, size_bytes, epoch, now_ms)
 
     def on_flushed(self, log_end_offset: int, now_ms: int | None = None) -> None:
@@ -302,9 +306,19 @@ class RaftCore:
         log.flushed_end_offset = max(log.flushed_end_offset, flushed_end_offset)
         self._leading.on_flushed(self._now_ms)
 
-    def resign(self, now_ms: int) -> None:
-        """Give up leadership of this epoch; harmless on other replicas."""
+    def resign(self, now_ms: int, *, epoch: Epoch | None = None) -> None:
+        """Give up leadership of ``epoch``, or of the current one; harmless on other replicas (CQ-17).
+
+        Raises:
+            ValueError: An epoch above the current one, or the current one without leading it.
+        """
         self._now_ms = now_ms
+        if epoch is not None:
+            if epoch < self.epoch:
+                return
+            if epoch > self.epoch or not isinstance(self._replica.role, Leader | Resigned):
+                msg = f"Cannot resign from epoch {epoch}: replica is {self.role.name} in epoch {self.epoch}"
+                raise ValueError(msg)
         if isinstance(self._replica.role, Leader):
             self._replica.become_resigned(now_ms)
             self._poll(now_ms)
@@ -322,7 +336,7 @@ class RaftCore:
             return True
         if replica.voters.latest.is_only_voter(replica.local_key):
             return True
-        return isinstance(replica.role, Unattached)
+        return isinstance(replica.role, Unattached) and replica.leader_id is not None
 
     def handle_request(self, source: object, request: Request, now_ms: int) -> None:
         """Answer a peer; the answer is an effect that waits for what it promises. ``source`` comes back with it."""

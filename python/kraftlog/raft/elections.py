@@ -52,6 +52,8 @@ class Elections:
         role = replica.role
         up_to_date = replica.is_log_up_to_date(request.last_epoch, request.last_epoch_end_offset)
         granted = role.can_grant_vote(request.replica_key, is_log_up_to_date=up_to_date, pre_vote=request.pre_vote)
+        if not request.pre_vote and request.replica_key.node_id == replica.local_key.node_id:
+            granted = False  # nobody else can have this id: the sender is misconfigured (VOTE-20)
         if granted and not request.pre_vote and role.voted_key is None:
             replica.add_vote(request.replica_key, now_ms)
         replica.respond(
@@ -197,7 +199,7 @@ class Elections:
             role.election.record(voter_id, granted=response.vote_granted)
             if role.election.is_granted:
                 replica.become_candidate(now_ms)
-            elif role.election.is_rejected:
+            elif role.election.is_rejected and not replica.is_shutting_down:
                 self.lose_pre_vote(now_ms)
         elif isinstance(role, Candidate) and not request.pre_vote and role.election.is_voter(voter_id):
             known = role.election.answer(voter_id)
@@ -234,6 +236,8 @@ class Elections:
         if now_ms >= (role.deadline_ms or now_ms) and not replica.is_shutting_down:
             self.lose_pre_vote(now_ms)
             return
+        if role.election.is_rejected:
+            return  # only while shutting down (PREV-14)
         for voter in role.election.unanswered:
             self._ask_for_vote(voter.key, voter.endpoints, pre_vote=True, now_ms=now_ms)
 

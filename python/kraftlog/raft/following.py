@@ -24,7 +24,7 @@ from kraftlog.raft.replica import Replica
 from kraftlog.raft.roles.follower import Download, Follower
 from kraftlog.raft.roles.unattached import Unattached
 from kraftlog.raft.voter_set import VoterSet
-from kraftlog.types import EpochEndOffset, Offset, SnapshotId
+from kraftlog.types import EpochEndOffset, NodeId, Offset, SnapshotId
 
 __all__ = ["Following"]
 
@@ -117,18 +117,19 @@ class Following:
             self._fetch_from_bootstrap(now_ms)
         elif connections.has_timed_out(leader.node_id, now_ms):
             connections.forget(leader.node_id)
-            if not self._fetch_from_bootstrap(now_ms):
+            if not self._fetch_from_bootstrap(now_ms, but=role.leader_id):
                 self._ask(leader, role, now_ms)
         elif connections.is_backing_off(leader.node_id, now_ms):
             self._fetch_from_bootstrap(now_ms)
         elif not connections.is_busy(now_ms):
             self._ask(leader, role, now_ms)
 
-    def _fetch_from_bootstrap(self, now_ms: int) -> bool:
+    def _fetch_from_bootstrap(self, now_ms: int, *, but: NodeId | None = None) -> bool:
         replica = self._replica
         if replica.connections.is_busy(now_ms):
             return False
-        destination = replica.connections.choose(self._whom_to_ask(), now_ms, replica.rng)
+        others = [one for one in self._whom_to_ask() if one.node_id != but]
+        destination = replica.connections.choose(others, now_ms, replica.rng)
         if destination is None:
             return False
         self._ask(destination, None, now_ms)
@@ -198,6 +199,8 @@ class Following:
                 deadlines.append(role.update_voter_deadline_ms)
             if role.download is not None and role.download.is_complete:
                 return min(deadlines, default=None)
+        elif replica.is_shutting_down and replica.is_voter:
+            return None  # it neither fetches nor stands for election (CQ-22)
         elif replica.may_stand and role.deadline_ms is not None:
             deadlines.append(role.deadline_ms)
         busy_end_ms = connections.busy_end_ms(now_ms)

@@ -316,7 +316,11 @@ class Leading:
     def poll(self, role: Leader, now_ms: int) -> bool:
         """Look after the timers of a leader; return False when it has resigned."""
         replica = self._replica
-        if role.deadline_ms is not None and now_ms >= role.check_quorum_deadline_ms:
+        if replica.is_shutting_down:
+            replica.become_resigned(now_ms)  # elected while it was shutting down (CQ-21)
+            return False
+        role.keep_alone(now_ms)
+        if now_ms >= role.check_quorum_deadline_ms:
             replica.become_resigned(now_ms)
             return False
         self.expire_deferred(role, now_ms)

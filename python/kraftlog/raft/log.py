@@ -127,13 +127,14 @@ class LogState:
         return end if end.epoch != last_epoch or end.end_offset < offset else None
 
     def truncation_offset(self, diverging: EpochEndOffset) -> Offset:
-        """Where to cut so that nothing is kept that the leader has not (``RaftLog.truncateToEndOffset``)."""
+        """Where to cut so that nothing is kept that the leader has not (FTCH-37).
+
+        Kafka's ``RaftLog.truncateToEndOffset`` cuts at the own end where it lacks the epoch itself, even above the
+        leader's, and takes one more round to get to the same place.
+        """
         if diverging.epoch == 0:
             return min(diverging.end_offset, self.end_offset)
-        local = self.end_offset_for_epoch(diverging.epoch)
-        if local.epoch == diverging.epoch:
-            return min(local.end_offset, diverging.end_offset)
-        return local.end_offset
+        return min(self.end_offset_for_epoch(diverging.epoch).end_offset, diverging.end_offset)
 
     # Changes
 

@@ -221,6 +221,8 @@ class Replica:
         """Go by a control record that is in the log now, committed or not (RCFG-11, KVER-14)."""
         match record:
             case KRaftVersionChange():
+                if not self.config.min_kraft_version <= record.kraft_version <= self.config.max_kraft_version:
+                    self.fault(f"kraft.version {record.kraft_version} at offset {offset} is not known", is_fatal=True)
                 self.kraft_versions.add(offset, record.kraft_version)
             case VotersChange():
                 self.voters.add(offset, record.voters)
@@ -286,8 +288,15 @@ class Replica:
         return Unattached(stored.epoch, deadline_ms=deadline_ms, leader_id=leader_id, voted_key=voted)
 
     def become_prospective(self, now_ms: int) -> None:
-        """Ask whether an election would be won (ELEC-14, ELEC-15, ELEC-20); nothing is written."""
+        """Ask whether an election would be won (ELEC-14, ELEC-15, ELEC-20); nothing is written.
+
+        Raises:
+            RuntimeError: It leads, or is no voter (ELEC-37, ELEC-40).
+        """
         role = self.role
+        if isinstance(role, Leader) or not self.is_voter:
+            msg = f"Replica is {role.name} and cannot become prospective"
+            raise RuntimeError(msg)
         prospective = Prospective(
             role.epoch,
             local_id=self.local_key.node_id,
@@ -297,12 +306,19 @@ class Replica:
             leader_endpoints=self.leader_endpoints,
             voted_key=role.voted_key,
         )
-        self._enter(prospective)
+        self._enter(prospective, is_durable=False)
         if prospective.election.is_granted:
             self.become_candidate(now_ms)
 
     def become_candidate(self, now_ms: int) -> None:
-        """Stand for election in the next epoch, with the own vote durable first (ELEC-17)."""
+        """Stand for election in the next epoch, with the own vote durable first (ELEC-17).
+
+        Raises:
+            RuntimeError: Not prospective (ELEC-16).
+        """
+        if not isinstance(self.role, Prospective):
+            msg = f"Replica is {self.role.name} and cannot become a candidate"
+            raise RuntimeError(msg)  # noqa: TRY004 - a state, not an argument
         candidate = Candidate(
             Epoch(self.epoch + 1),
             local_key=self.local_key,
@@ -310,7 +326,6 @@ class Replica:
             deadline_ms=now_ms + self.election_timeout_ms(),
         )
         self._enter(candidate)
-        self.persist()
         if candidate.election.is_granted:
             self.become_leader(now_ms)
 
@@ -331,7 +346,6 @@ class Replica:
         )
         self._enter(leader)
         self.high_watermark = None
-        self.persist()
         records: list[ControlRecord] = [
             LeaderChange(
                 leader_id=self.local_key.node_id,
@@ -374,7 +388,8 @@ class Replica:
                 deadline_ms=deadline_ms,
                 voters=voters.ids,
                 preferred_candidates=leader.preferred_candidates(),
-            )
+            ),
+            is_durable=False,
         )
         self._announce()
 
@@ -414,7 +429,6 @@ class Replica:
                 deadline_ms = now_ms + self.election_timeout_ms()
         voted = role.voted_key if epoch == role.epoch else None
         self._enter(Unattached(epoch, deadline_ms=deadline_ms, leader_id=leader_id, voted_key=voted))
-        self.persist()
         self._announce()
 
     def become_follower(
@@ -443,7 +457,6 @@ class Replica:
                 voted_key=role.voted_key if epoch == role.epoch else None,
             )
         )
-        self.persist()
         self._announce()
 
     def add_vote(self, candidate: ReplicaKey, now_ms: int) -> None:
@@ -453,7 +466,7 @@ class Replica:
             RuntimeError: For itself (VOTE-20), or in a role that has no vote to give.
         """
         role = self.role
-        if candidate == self.local_key or role.voted_key is not None:
+        if candidate.node_id == self.local_key.node_id or role.voted_key is not None:
             msg = f"Replica {self.local_key.node_id} cannot vote for {candidate} as {role.name}"
             raise RuntimeError(msg)
         deadline_ms = now_ms + self.election_timeout_ms() if self.may_stand else None
@@ -473,7 +486,6 @@ class Replica:
             case _:
                 msg = f"Replica is {role.name} and has no vote to give"
                 raise RuntimeError(msg)
-        self.persist()
 
     def persist(self) -> None:
         """Have the role's election state on disk before anything that follows."""
@@ -481,11 +493,14 @@ class Replica:
         self._durability = Durability(election_state=state)
         self.effects.append(PersistElectionState(state=state, kraft_version=self.kraft_versions.latest))
 
-    def _enter(self, role: Role) -> None:
+    def _enter(self, role: Role, *, is_durable: bool = True) -> None:
+        """Change the role; where it has to be durable, it is before anything that is said from now on."""
         old = self.role
         self.role = role
         self.has_run = True
         self.connections.reset()
+        if is_durable:
+            self.persist()
         match old:
             case Leader():
                 self._close(old)

@@ -203,12 +203,17 @@ class Leader(Role):
 
     def on_heard(self, key: ReplicaKey, now_ms: int) -> None:
         """A request that shows that the sender follows: enough of them keep the leadership (CQ-01 to CQ-05)."""
-        if not self._is_voter_key(key):
+        if not self._is_voter_key(key) or key.node_id == self._local_key.node_id:
             return
         self._fetched_voters.add(key.node_id)
         needed = self.voters.majority_size - (1 if self.is_voter else 0)
         if len(self._fetched_voters) >= needed:
             self._fetched_voters.clear()
+            self.check_quorum_deadline_ms = now_ms + self._check_quorum_ms
+
+    def keep_alone(self, now_ms: int) -> None:
+        """While it is the only voter the time without others does not count, should one be added (CQ-04, CQ-06)."""
+        if len(self.voters) == 1 and self.is_voter:
             self.check_quorum_deadline_ms = now_ms + self._check_quorum_ms
 
     def acknowledge(self, voter_id: NodeId) -> None:
