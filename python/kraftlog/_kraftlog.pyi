@@ -486,7 +486,7 @@ class CleanThrottle:
         bytes_per_second: Bytes read plus bytes written; infinity is no limit.
     """
 
-    def __init__(self, bytes_per_second: float) -> None: ...
+    def __new__(cls, bytes_per_second: float) -> Self: ...
     def set_rate(self, bytes_per_second: float) -> None:
         """Use another rate from the next chunk on."""
 
