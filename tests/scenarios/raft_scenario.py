@@ -30,7 +30,7 @@ from kraftlog.raft import messages
 from kraftlog.raft.core import RaftConfig, RaftCore
 from kraftlog.raft.effects import SendRequest
 from kraftlog.raft.messages import FetchedBatch, KRaftVersionChange, VotersChange
-from kraftlog.raft.voter_set import BOOTSTRAP_OFFSET, Endpoint, LogHistory, Voter, VoterSet
+from kraftlog.raft.voter_set import Endpoint, LogHistory, Voter, VoterSet
 from kraftlog.types import ElectionState, Epoch, EpochEndOffset, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 from scenarios.raft_printer import or_dash, show_effect, show_key
 
@@ -66,7 +66,7 @@ def voters_of(text, *, is_dynamic=True):
 
 
 def snapshot_of(text):
-    end_offset, epoch = text.split("-")
+    end_offset, epoch = (-1, -1) if text == "none" else text.split("-")
     return SnapshotId(Offset(int(end_offset)), Epoch(int(epoch)))
 
 
@@ -128,7 +128,7 @@ class RaftScenario:
             epochs = (numbers["last_epoch"],) * numbers["end"]
         history, kraft_versions = LogHistory(VoterSet() if is_dynamic else voters), LogHistory(0)
         if is_dynamic:
-            offset = Offset(numbers.get("set_at", 1 if epochs else BOOTSTRAP_OFFSET))
+            offset = Offset(numbers.get("set_at", min(1, len(epochs) - 1)))
             history.add(offset, voters)
             kraft_versions.add(offset, 1)
         stored = None

@@ -241,7 +241,8 @@ class Replica:
         """Take up the role that the stored state leaves (ELEC-01 to ELEC-11).
 
         Raises:
-            ValueError: The directory id is the zero uuid (ELEC-13), or a replica without id has voted (ELEC-09).
+            ValueError: The directory id is the zero uuid (ELEC-13), a replica without id has voted (ELEC-09), or
+                the log has an unknown kraft.version (KVER-18).
         """
         local = self.local_key
         if local.directory_id == Uuid.ZERO:
@@ -249,6 +250,9 @@ class Replica:
             raise ValueError(msg)
         if local.node_id < 0 and stored.voted_key is not None:
             msg = f"A replica without id cannot have voted for {stored.voted_key}"
+            raise ValueError(msg)
+        if not self.config.min_kraft_version <= self.kraft_version <= self.config.max_kraft_version:
+            msg = f"kraft.version {self.kraft_version} of the log is not known (KVER-18)"
             raise ValueError(msg)
         self._durability = Durability(election_state=stored)
         alone = self.voters.latest.is_only_voter(local)
