@@ -13,7 +13,7 @@ __all__ = ["Resigned"]
 class Resigned(Role):
     """Kept in memory only: on disk the epoch still has this replica as its leader (VOTE-28)."""
 
-    __slots__ = ("_deadline_ms", "_local_id", "preferred_candidates", "unacknowledged")
+    __slots__ = ("_deadline_ms", "_local_id", "_voters", "preferred_candidates", "unacknowledged")
 
     name = "resigned"
 
@@ -38,11 +38,19 @@ class Resigned(Role):
         super().__init__(epoch)
         self._local_id = local_id
         self._deadline_ms = deadline_ms
-        self.unacknowledged = sorted(voter for voter in voters if voter != local_id)
+        self._voters = frozenset(voters)
+        self.unacknowledged = sorted(voter for voter in self._voters if voter != local_id)
         self.preferred_candidates = preferred_candidates
 
     def acknowledge(self, voter_id: NodeId) -> None:
-        """A voter knows of the resignation."""
+        """A voter knows of the resignation.
+
+        Raises:
+            ValueError: Not a voter of the epoch that is over (CQ-16).
+        """
+        if voter_id not in self._voters:
+            msg = f"{voter_id} is not in the voter set {sorted(self._voters)}"
+            raise ValueError(msg)
         if voter_id in self.unacknowledged:
             self.unacknowledged.remove(voter_id)
 
