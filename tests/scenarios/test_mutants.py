@@ -2,130 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kraftlog.raft.config import RaftConfig
-from kraftlog.raft.elections import Elections
-from kraftlog.raft.following import Following
-from kraftlog.raft.leading import Leading
-from kraftlog.raft.reconfiguration import Reconfiguration
-from kraftlog.raft.replica import Replica
-from kraftlog.raft.roles.follower import Follower
-from kraftlog.raft.roles.leader import Leader
-from kraftlog.raft.roles.resigned import Resigned
-from kraftlog.raft.roles.role import same_voter
-from kraftlog.raft.roles.unattached import Unattached
-from kraftlog.types import Epoch, Offset
+from raft_mutants import MUTANTS
 from scenarios.raft_scenario import run_scenario
 
 FOLDER = Path(__file__).parent
-
-
-def _start_as_anything_but_resigned(self, stored, now_ms, deadline_ms, _was=Replica._role_to_start_in):
-    role = _was(self, stored, now_ms, deadline_ms)
-    return Unattached(role.epoch, deadline_ms=deadline_ms) if isinstance(role, Resigned) else role
-
-
-def _grant_to_the_up_to_date(self, candidate, *, is_log_up_to_date, pre_vote):
-    return is_log_up_to_date
-
-
-def _truncate_below_the_high_watermark(self, role, diverging, now_ms, _was=Following._truncate):
-    self._replica.high_watermark = None
-    return _was(self, role, diverging, now_ms)
-
-
-def _begin_the_epoch_one_earlier(self, epoch, *, epoch_start_offset, _was=Leader.__init__, **options):
-    _was(self, epoch, epoch_start_offset=Offset(epoch_start_offset - 1), **options)
-
-
-def _accept_any_cluster(self, cluster_id):
-    return False
-
-
-def _do_nothing(self, *arguments):
-    """What should have been done is not."""
-
-
-def _count_itself_for_ever(self, voters, _was=Leader.set_voters):
-    own = self.voters.get(self.leader_id)
-    return _was(self, voters if voters.get(self.leader_id) else voters.with_added(own))
-
-
-def _follow_without_a_vote(self, epoch, leader_id, leader_endpoints, now_ms, _was=Replica.become_follower):
-    _was(self, epoch, leader_id, leader_endpoints, now_ms)
-    self.role._voted_key = None
-    self.persist()
-
-
-def _follow_whoever_is_named(self, leader_id, epoch):
-    return True
-
-
-def _resign_within_the_epoch(self, role, now_ms, _was=Elections.poll_resigned):
-    """The election timer of a resigned replica leads to Unattached in the same epoch."""
-    if role.deadline_ms is not None and now_ms >= role.deadline_ms:
-        self._replica.role = Unattached(role.epoch, deadline_ms=now_ms + 1000)
-        return
-    _was(self, role, now_ms)
-
-
-def _append_any_epoch(self, response, _was=Following._append):
-    role, replica = self._replica.role, self._replica
-    known, role.epoch = role.epoch, Epoch(99)
-    _was(self, response)
-    role.epoch = known
-    assert replica.role is role
-
-
-def _change_before_the_epoch_commits(self, *, needs_kraft_version, _was=Reconfiguration._check_no_change_under_way):
-    role = self._replica.role
-    if isinstance(role, Leader) and role.high_watermark is None:
-        return None
-    return _was(self, needs_kraft_version=needs_kraft_version)
-
-
-def _keep_endpoints(self, leader_id, epoch, endpoints, now_ms, _was=Elections.learn_leader):
-    if not (isinstance(self._replica.role, Follower) and epoch == self._replica.epoch):
-        _was(self, leader_id, epoch, endpoints, now_ms)
-
-
-def _let_everything_wait(self, source, request, now_ms, _was=Leading.handle_fetch):
-    _was(self, source, request if request.max_wait_ms == 0 else replace(request, high_watermark=Offset(99)), now_ms)
-
-
-def _vote_by_id(voted, candidate):
-    return voted.node_id == candidate.node_id
-
-
-# The bug, the name that is replaced, by what, and the scenario that notices.
-MUTANTS = [
-    ("KAFKA-10527", Replica, "_role_to_start_in", _start_as_anything_but_resigned, "starting_states"),
-    ("KAFKA-10661", Resigned, "can_grant_vote", _grant_to_the_up_to_date, "starting_states"),
-    ("KAFKA-12460", Following, "_truncate", _truncate_below_the_high_watermark, "follower_truncates"),
-    ("KAFKA-12619", Leader, "__init__", _begin_the_epoch_one_earlier, "election_by_majority"),
-    ("KAFKA-12440", Replica, "is_other_cluster", _accept_any_cluster, "leader_answers_fetches"),
-    ("KAFKA-15489", RaftConfig, "check_quorum_ms", 1 << 40, "leader_resigns_without_majority"),
-    ("KAFKA-16144", Leader, "keep_alone", _do_nothing, "single_voter_gets_a_second"),
-    ("KAFKA-16530", Leader, "set_voters", _count_itself_for_ever, "remove_leader_steps_down"),
-    ("KAFKA-16927", Elections, "learn_leader", _keep_endpoints, "begin_quorum_epoch"),
-    ("KAFKA-17067", Replica, "is_voter", True, "observer_replicates"),
-    ("KAFKA-17641", Replica, "become_follower", _follow_without_a_vote, "pre_vote_lost_and_found"),
-    ("KAFKA-18379", Elections, "poll_resigned", _resign_within_the_epoch, "leader_resigns_without_majority"),
-    ("KAFKA-18723", Following, "_append", _append_any_epoch, "follower_replicates"),
-    ("two leaders in an epoch", Elections, "is_consistent", _follow_whoever_is_named, "begin_quorum_epoch"),
-    ("KIP-1166 not heeded", Leading, "handle_fetch", _let_everything_wait, "leader_defers_fetches"),
-    (
-        "change before the epoch commits (Ongaro 2015)",
-        Reconfiguration,
-        "_check_no_change_under_way",
-        _change_before_the_epoch_commits,
-        "add_voter",
-    ),
-]
 
 
 def prints_something_else(text):
@@ -144,8 +28,11 @@ def test_bug_that_is_put_back_changes_what_a_scenario_prints(monkeypatch, bug, o
     assert prints_something_else(text), f"{bug} goes unnoticed in {scenario}"
 
 
+def vote_by_id(voted, candidate):
+    return voted.node_id == candidate.node_id
+
+
 def test_vote_is_for_one_directory(monkeypatch):
     text = (FOLDER / "leader_refuses_and_steps_down.txt").read_text()
-    assert same_voter is not _vote_by_id
-    monkeypatch.setattr("kraftlog.raft.roles.unattached.same_voter", _vote_by_id)
+    monkeypatch.setattr("kraftlog.raft.roles.unattached.same_voter", vote_by_id)
     assert run_scenario(text) != text

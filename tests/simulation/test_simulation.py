@@ -13,6 +13,7 @@ import pytest
 from kraftlog.raft.effects import SendRequest
 from kraftlog.testing import InvariantViolationError, Simulation, SimulationConfig
 from kraftlog.testing.faults import FAULTS
+from raft_mutants import MUTANTS
 
 SEED_COUNT = int(os.environ.get("KRAFTLOG_SEEDS", "24"))
 FIRST_SEED = int(os.environ.get("KRAFTLOG_FIRST_SEED", "1000"))
@@ -84,5 +85,17 @@ def _send_without_waiting(self, destination, request, now_ms, *, flushed_to=None
 
 def test_follower_that_acknowledges_before_it_flushed_is_found_out(monkeypatch):
     monkeypatch.setattr("kraftlog.raft.replica.Replica.send", _send_without_waiting)
+    with pytest.raises(InvariantViolationError, match="INV-"):
+        run_twenty()
+
+
+NOTICED = ("KAFKA-10527", "KAFKA-16530", "KAFKA-18379")
+
+
+@pytest.mark.parametrize("bug", NOTICED)
+def test_bug_that_kraft_once_had_is_found_out(monkeypatch, bug):
+    """The scenarios notice all of them, schedules by chance only some within so few seeds."""
+    owner, name, mutant = next(one[1:4] for one in MUTANTS if one[0] == bug)
+    monkeypatch.setattr(owner, name, mutant)
     with pytest.raises(InvariantViolationError, match="INV-"):
         run_twenty()

@@ -11,19 +11,23 @@ __all__ = ["ElectionState", "EpochElection"]
 class EpochElection:
     """Who granted and who rejected, in one epoch, over one voter set."""
 
-    __slots__ = ("_answers", "_voters")
+    __slots__ = ("_answers", "_local_id", "_voters")
 
-    def __init__(self, voters: VoterSet) -> None:
-        """Start with no answer from anyone."""
+    def __init__(self, voters: VoterSet, *, local_id: NodeId | None = None) -> None:
+        """Start with no answer from anyone, ``local_id`` being who asks."""
         self._voters = voters
+        self._local_id = local_id
         self._answers: dict[NodeId, bool] = {}
 
     def record(self, voter_id: NodeId, *, granted: bool) -> None:
         """Note an answer; the same answer twice changes nothing, the latest answer of a voter counts (PREV-03).
 
         Raises:
-            ValueError: Not a voter of this election.
+            ValueError: Not a voter of this election, or who asks rejects itself (PREV-04).
         """
+        if voter_id == self._local_id and not granted:
+            msg = f"{voter_id} cannot reject itself"
+            raise ValueError(msg)
         if self._voters.get(voter_id) is None:
             msg = f"{voter_id} is not in the voter set {self._voters.ids}"
             raise ValueError(msg)

@@ -29,7 +29,7 @@ class Candidate(Role):
             raise ValueError(msg)
         self._deadline_ms = deadline_ms
         self._local_key = local_key
-        self.election = EpochElection(voters)
+        self.election = EpochElection(voters, local_id=local_key.node_id)
         self.election.record(local_key.node_id, granted=True)
 
     @property

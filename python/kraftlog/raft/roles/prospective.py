@@ -34,7 +34,7 @@ class Prospective(Role):
         self._leader_id = leader_id
         self.leader_endpoints = leader_endpoints
         self._voted_key = voted_key
-        self.election = EpochElection(voters)
+        self.election = EpochElection(voters, local_id=local_id)
         self.election.record(local_id, granted=True)
 
     @property

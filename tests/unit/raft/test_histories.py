@@ -1,0 +1,49 @@
+"""Voter sets, and what they were before an offset."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftlog.raft.voter_set import Voter
+from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
+from raft_fixture import follower_of, key, voter_set
+
+
+@pytest.mark.spec("RCFG-01", "RCFG-02", "RCFG-03", "RCFG-04", "RCFG-05", "RCFG-06")
+def test_voter_set_changes():
+    voters = voter_set(1, 2, 3)
+    assert voters.with_added(Voter(key(3, 9))) is None
+    assert voters.with_added(Voter(key(4))).ids == (1, 2, 3, 4)
+    assert voters.with_removed(key(3, 9)) is None
+    assert voters.with_removed(key(4)) is None
+    assert voters.with_removed(key(3)).ids == (1, 2)
+    assert voter_set(1).with_removed(key(1)) is None
+    assert voters.with_updated(Voter(key(4))) is None
+    assert voters.with_updated(Voter(key(3, 9))) is None
+    assert voters.with_updated(Voter(key(3), (), 1, 1)).get(NodeId(3)) == Voter(key(3), (), 1, 1)
+    assert voters.with_updated(Voter(key(3, 9)), ignores_directory_id=True).contains(key(3, 9))
+    assert voters.contains(key(3))
+    assert not voters.contains(key(3, 9))
+    assert voters.has_overlapping_majority(voter_set(1, 2))
+    assert voters.has_overlapping_majority(voter_set(1, 2, 4))
+    assert not voters.has_overlapping_majority(voter_set(1, 4, 5))
+
+
+@pytest.mark.spec("RCFG-08", "RCFG-09", "SNAP-11", "SNAP-16")
+def test_history_of_voter_sets_by_offset():
+    core = follower_of(1, 2, 3)
+    history = core._replica.voters
+    history.add(Offset(5), voter_set(1, 2))
+    history.add(Offset(8), voter_set(2))
+    with pytest.raises(ValueError, match="not above"):
+        history.add(Offset(8), voter_set(1))
+    assert [core.voters_before(Offset(end)).ids for end in (1, 5, 6, 8, 9)] == [
+        (1, 2, 3),
+        (1, 2, 3),
+        (1, 2),
+        (1, 2),
+        (2,),
+    ]
+    core.on_snapshot_created(SnapshotId(Offset(7), Epoch(1)), 10)
+    assert core.voters_before(Offset(7)).ids == (1, 2)
+    assert core.voters.ids == (2,)
