@@ -48,6 +48,7 @@ class SimulationConfig:
         fault_interval_ms: Mean time between faults.
         proposals_per_second: Load.
         quiet_ms: Time without faults at the end, in which everything has to recover.
+        auto_join: Replicas that are no voters make themselves voters.
         keeps_trace: Keep the whole trace, not only its hash.
     """
 
@@ -60,6 +61,7 @@ class SimulationConfig:
     fault_interval_ms: int = 700
     proposals_per_second: int = 10
     quiet_ms: int = 40_000
+    auto_join: bool = False
     keeps_trace: bool = False
 
 
@@ -146,6 +148,7 @@ class Simulation:
             bootstrap_servers=tuple(self._endpoints(one)[0] for one in self._first_ids if one != node_id),
             fetch_max_bytes=400,
             fetch_snapshot_max_bytes=300,
+            auto_join=self.config.auto_join,
         )
         disk = SimulatedDisk(self.static_voters if self.is_dynamic and is_formatted else None)
         static = VoterSet() if self.is_dynamic else self.static_voters
@@ -164,16 +167,30 @@ class Simulation:
 
     # The run
 
+    def start(self) -> None:
+        """Start the nodes and the load."""
+        for node in list(self.nodes.values()):
+            self.scheduler.after(self.rng.randrange(50_000), node.start)
+        self._propose_again()
+        self._snapshot_again()
+
+    def run_for(self, duration_ms: int) -> None:
+        """Let time pass, for a test that cuts and heals by itself.
+
+        Raises:
+            InvariantViolationError: What must never be was seen.
+        """
+        end_us = self.scheduler.now_us + duration_ms * 1000
+        while self.scheduler.now_us < end_us:
+            self.scheduler.step()
+
     def run(self) -> Report:
         """Everything, from the start of the nodes to a cluster that has recovered from the last fault.
 
         Raises:
             InvariantViolationError: What must never be was seen, or the cluster did not recover.
         """
-        for node in list(self.nodes.values()):
-            self.scheduler.after(self.rng.randrange(50_000), node.start)
-        self._propose_again()
-        self._snapshot_again()
+        self.start()
         self.faults.begin()
         try:
             while not self.faults.is_over:
@@ -186,10 +203,8 @@ class Simulation:
     def _recover(self) -> None:
         """No more faults: within a bound there is one leader, and all replicas hold what it holds (INV-34 to 36)."""
         self.faults.heal()
-        end_us = self.scheduler.now_us + self.config.quiet_ms * 1000
         committed = self.invariants.high_watermark
-        while self.scheduler.now_us < end_us:
-            self.scheduler.step()
+        self.run_for(self.config.quiet_ms)
         if not self.faults.may_make_progress():
             self.counters["no_majority_left"] += 1
             return
