@@ -190,3 +190,9 @@ def test_voter_with_a_new_disk_replaces_its_old_self(seed):
     assert simulation.leader().core.voters.ids == (1, 2, 3)
     assert simulation.leader().core.voters.contains(node.key)
     assert node.core.is_voter
+
+
+@pytest.mark.spec("SNAP-24", "SNAP-51")
+def test_checkpoint_that_outlives_the_end_of_the_log():
+    """Found by this seed: a crash took records of which there was a checkpoint already."""
+    Simulation(SimulationConfig(seed=74, voter_count=3, fault_count=60)).run()
