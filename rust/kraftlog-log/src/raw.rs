@@ -1,9 +1,9 @@
-//! All `unsafe` of this crate, here and in `raw/`, behind functions that are safe to call: whatever their
-//! arguments, nothing is read or written outside the memory that they were given.
+//! All `unsafe` of this crate, in one file to be reviewed as a whole, behind functions that are safe to call:
+//! whatever their arguments, nothing is read or written outside the memory that they were given.
 //!
 //! Three means carry the proofs. What is large is checked once for many rows ([`copy_spans`], [`Views`]). What is
-//! read byte by byte has the number of readable bytes in its type ([`records`]: `Ahead`), so that reading past them does not
-//! compile. And memory for columns is zeroed when it is new, so that no value is ever uninitialised.
+//! read byte by byte has the number of readable bytes in its type ([`records`]: `Ahead`), so that reading past them
+//! does not compile. And memory for columns is zeroed when it is new, so that no value is ever uninitialised.
 #![allow(unsafe_code)]
 
 use crate::columns::memory::{Block, Column};
@@ -11,10 +11,6 @@ use arrow_array::{ArrayRef, BinaryViewArray, DictionaryArray, Int32Array, String
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use std::ptr::NonNull;
 use std::sync::Arc;
-
-mod lz4;
-pub(crate) mod mapped;
-mod records;
 
 pub(crate) use lz4::{Lz4Decoder, Lz4Encoder};
 pub(crate) use records::{copy_spans, CommonRecord, Readable, Shape, Span, AHEAD, SLACK};
@@ -223,5 +219,683 @@ impl Views {
         // SAFETY: every row holds its bytes with zeros behind them, or names bytes inside one of the buffers together
         // with their first four; rows and buffers are only taken away together.
         Arc::new(unsafe { BinaryViewArray::new_unchecked(views, buffers.into(), nulls) })
+    }
+}
+
+mod records {
+    //! Reading the fields of records, and copying them.
+    use crate::columns::memory::Column;
+    use std::marker::PhantomData;
+
+    /// Bytes that are readable behind every span, so that copying may go on to the end of a wide register.
+    pub(crate) const SLACK: usize = 64;
+    /// Bytes that are readable at and behind every place that [`Readable`] gives.
+    pub(crate) const AHEAD: usize = SLACK + 32;
+
+    /// Bytes with [`AHEAD`] more readable behind them.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct Readable<'a> {
+        start: *const u8,
+        size: usize,
+        bytes: PhantomData<&'a [u8]>,
+    }
+
+    impl<'a> Readable<'a> {
+        /// The first `size` bytes, or as many as have [`AHEAD`] more behind them; None if there are not so many bytes.
+        pub(crate) fn new(bytes: &'a [u8], size: usize) -> Option<Self> {
+            let size = bytes.len().checked_sub(AHEAD)?.min(size);
+            Some(Self { start: bytes.as_ptr(), size, bytes: PhantomData })
+        }
+
+        /// The place `position` bytes from the start; None beyond the end.
+        #[inline(always)]
+        pub(crate) fn at(&self, position: usize) -> Option<Ahead<'a, AHEAD>> {
+            // SAFETY: with `position <= size`, AHEAD bytes are readable from there.
+            (position <= self.size).then(|| Ahead(unsafe { self.start.add(position) }, PhantomData))
+        }
+
+        /// The position of a place, as [`at`](Self::at) takes it.
+        #[inline(always)]
+        pub(crate) fn position<const LEFT: usize>(&self, place: Ahead<'a, LEFT>) -> usize {
+            (place.0 as usize).wrapping_sub(self.start as usize)
+        }
+
+        /// The `len` bytes from `place` on and the place behind them; None if that is beyond the end.
+        #[inline(always)]
+        pub(crate) fn take<const LEFT: usize>(
+            &self,
+            place: Ahead<'a, LEFT>,
+            len: u32,
+        ) -> Option<(Span<'a>, Ahead<'a, AHEAD>)> {
+            // `place` may be of other bytes, or a little behind the end: the difference is then not in 0..=size.
+            let position = self.position(place);
+            if position > self.size || self.size - position < len as usize {
+                return None;
+            }
+            // SAFETY: `position + len <= size`, so these bytes and AHEAD more are readable.
+            let (start, behind) =
+                unsafe { (self.start.add(position), self.start.add(position + len as usize)) };
+            Some((Span { start, len, bytes: PhantomData }, Ahead(behind, PhantomData)))
+        }
+    }
+
+    /// How the integers in front of a key lie in the first eight bytes of a record. Records of a batch are mostly alike, so
+    /// this is found out once and then only compared.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct Shape {
+        /// The bits that tell it: the highest of each byte before the key, and the lowest of the sizes of record and key.
+        ends: u64,
+        pattern: u64,
+        /// Bytes of the size, and of all before the key.
+        size_bytes: usize,
+        front_bytes: usize,
+        /// Which bits of the second byte of the size belong to it, once the size is shifted to its place.
+        size_second: u64,
+        /// How far the size of the key is from the lowest bit, and its bits there: none for a null key.
+        key_shift: u32,
+        key_bits: u64,
+        /// Where the deltas are.
+        timestamp_at: usize,
+        offset_at: usize,
+    }
+
+    impl Shape {
+        /// Of no record.
+        pub(crate) const NONE: Self = Self {
+            ends: 0,
+            pattern: 1,
+            size_bytes: 0,
+            front_bytes: 0,
+            size_second: 0,
+            key_shift: 0,
+            key_bits: 0,
+            timestamp_at: 0,
+            offset_at: 0,
+        };
+
+        /// Of a record with this front, unless it is longer than eight bytes, has an integer of three bytes or more than
+        /// one for the size of the key, or a negative size.
+        fn of(word: u64) -> Option<Self> {
+            let bytes = word.to_le_bytes();
+            let mut at = 0;
+            let mut next = || {
+                let start = at;
+                at += 1 + usize::from(*bytes.get(start)? >= 0x80);
+                Some((start, at))
+            };
+            let (_, size_bytes) = next()?;
+            let ((_, _), (timestamp_at, _), (offset_at, _)) = (next()?, next()?, next()?);
+            let (key_at, front_bytes) = next()?;
+            if key_at + 1 != front_bytes || front_bytes > 8 {
+                return None;
+            }
+            let highest = 0x8080_8080_8080_8080 & (u64::MAX >> (64 - 8 * front_bytes));
+            let ends = highest | 1 | 1 << (8 * key_at);
+            let pattern = word & ends;
+            // A third byte of an integer would show as two highest bits in a row.
+            if pattern & pattern >> 8 & highest != 0 || word & 1 != 0 {
+                return None;
+            }
+            let is_key_null = word >> (8 * key_at) & 1 != 0;
+            Some(Self {
+                ends,
+                pattern,
+                size_bytes,
+                front_bytes,
+                size_second: if size_bytes == 2 { 0x1fc0 } else { 0 },
+                key_shift: 8 * key_at as u32 + 1,
+                key_bits: if is_key_null { 0 } else { 0x3f },
+                timestamp_at,
+                offset_at,
+            })
+        }
+
+        /// 1 for a shape whose keys are null, else 0.
+        #[inline(always)]
+        pub(crate) fn null_key(&self) -> u64 {
+            u64::from(self.key_bits == 0)
+        }
+    }
+
+    /// What a record of a common shape holds.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct CommonRecord<'a> {
+        /// The first two bytes of the integer.
+        pub(crate) timestamp_delta: u16,
+        /// The first two bytes of the integer.
+        pub(crate) offset_delta: u16,
+        /// Empty when null, which the shape says.
+        pub(crate) key: Span<'a>,
+        /// Not null.
+        pub(crate) value: Span<'a>,
+        /// Position of what follows the record.
+        pub(crate) end: usize,
+    }
+
+    impl<'a> Readable<'a> {
+        /// The record at `position`, if it has this shape, a value of less than 8 KiB and no headers, and its fields fill it
+        /// exactly.
+        #[inline(always)]
+        pub(crate) fn common_record(self, position: usize, shape: &Shape) -> Option<CommonRecord<'a>> {
+            if position > self.size {
+                return None;
+            }
+            // SAFETY: from any position up to `size` AHEAD bytes are readable. `position` is just compared, `key_end` and
+            // `end` before anything is read there, and `value_end` is one less than `end`. The places in a shape are 8 at
+            // most. Spans end at positions of at most `size` and so have SLACK bytes behind them. Nothing overflows, as
+            // lengths have 14 bits at most.
+            unsafe {
+                let start = self.start.add(position);
+                let word = u64::from_le(start.cast::<u64>().read_unaligned());
+                if word & shape.ends != shape.pattern {
+                    return None;
+                }
+                let size = word >> 1 & 0x3f | word >> 2 & shape.size_second;
+                let end = position + shape.size_bytes + size as usize;
+                let key_size = word >> shape.key_shift & shape.key_bits;
+                let key_start = position + shape.front_bytes;
+                let key_end = key_start + key_size as usize;
+                if end > self.size || key_end >= end {
+                    return None;
+                }
+                let behind = u32::from_le(self.start.add(key_end).cast::<u32>().read_unaligned());
+                let (raw, value_start) = if behind & 0x80 == 0 {
+                    (behind & 0x7f, key_end + 1)
+                } else if behind & 0x8000 == 0 {
+                    (behind & 0x7f | behind >> 1 & 0x3f80, key_end + 2)
+                } else {
+                    return None;
+                };
+                let value_size = raw >> 1;
+                let value_end = value_start + value_size as usize;
+                // What is left has to be the zero that says: no headers. The lowest bit would say that the value is null.
+                if value_end + 1 != end || *self.start.add(value_end) != 0 || raw & 1 != 0 {
+                    return None;
+                }
+                let short = |at: usize| u16::from_le(start.add(at).cast::<u16>().read_unaligned());
+                Some(CommonRecord {
+                    timestamp_delta: short(shape.timestamp_at),
+                    offset_delta: short(shape.offset_at),
+                    key: Span { start: self.start.add(key_start), len: key_size as u32, bytes: PhantomData },
+                    value: Span { start: self.start.add(value_start), len: value_size, bytes: PhantomData },
+                    end,
+                })
+            }
+        }
+
+        /// The shape of the record at `position`, if it is a common one.
+        pub(crate) fn shape(&self, position: usize) -> Option<Shape> {
+            let place = self.at(position)?;
+            // SAFETY: AHEAD bytes are readable there, which is more than 8.
+            Shape::of(u64::from_le(unsafe { place.0.cast::<u64>().read_unaligned() }))
+        }
+    }
+
+    /// A place from which `LEFT` bytes are readable.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct Ahead<'a, const LEFT: usize>(*const u8, PhantomData<&'a [u8]>);
+
+    impl<'a, const LEFT: usize> Ahead<'a, LEFT> {
+        /// The place `COUNT` bytes on.
+        #[inline(always)]
+        pub(crate) fn skip<const COUNT: usize, const NEXT: usize>(self) -> Ahead<'a, NEXT> {
+            const { assert!(COUNT + NEXT <= LEFT) };
+            // SAFETY: of LEFT readable bytes, NEXT are left behind COUNT.
+            Ahead(unsafe { self.0.add(COUNT) }, PhantomData)
+        }
+
+        /// An unsigned varint and the place behind it; None when it has more than five bytes.
+        #[inline(always)]
+        pub(crate) fn uvarint<const NEXT: usize>(self) -> Option<(u32, Ahead<'a, NEXT>)> {
+            const { assert!(NEXT + 5 <= LEFT) };
+            let (raw, size) = self.long::<5>()?;
+            // SAFETY: `size` is at most 5.
+            Some((raw as u32, Ahead(unsafe { self.0.add(size) }, PhantomData)))
+        }
+
+        /// An unsigned varlong and the place behind it; None when it has more than ten bytes.
+        #[inline(always)]
+        pub(crate) fn uvarlong<const NEXT: usize>(self) -> Option<(u64, Ahead<'a, NEXT>)> {
+            const { assert!(NEXT + 10 <= LEFT) };
+            let (raw, size) = self.long::<10>()?;
+            // SAFETY: `size` is at most 10.
+            Some((raw, Ahead(unsafe { self.0.add(size) }, PhantomData)))
+        }
+
+        /// An integer of up to `MOST` bytes and how many it has.
+        #[inline]
+        fn long<const MOST: usize>(self) -> Option<(u64, usize)> {
+            const { assert!(MOST <= LEFT) };
+            let mut raw = 0;
+            for index in 0..MOST {
+                // SAFETY: `index` is below MOST, which is at most LEFT.
+                let byte = u64::from(unsafe { *self.0.add(index) });
+                raw |= (byte & 0x7f) << (7 * index);
+                if byte < 0x80 {
+                    return Some((raw, index + 1));
+                }
+            }
+            None
+        }
+    }
+
+    /// Bytes with [`SLACK`] more readable behind them.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct Span<'a> {
+        start: *const u8,
+        len: u32,
+        bytes: PhantomData<&'a [u8]>,
+    }
+
+    static NOTHING: [u8; SLACK] = [0; SLACK];
+
+    impl<'a> Span<'a> {
+        /// No bytes.
+        pub(crate) const EMPTY: Span<'static> = Span { start: NOTHING.as_ptr(), len: 0, bytes: PhantomData };
+
+        /// The first four bytes and the next eight, of what follows too where there are fewer, as little-endian numbers.
+        #[inline(always)]
+        pub(super) fn first_bytes(&self) -> (u32, u64) {
+            // SAFETY: SLACK bytes are readable behind every span, which is more than 12.
+            let (first, second) = unsafe {
+                (self.start.cast::<u32>().read_unaligned(), self.start.add(4).cast::<u64>().read_unaligned())
+            };
+            (u32::from_le(first), u64::from_le(second))
+        }
+
+        /// The bytes.
+        #[inline(always)]
+        pub(crate) fn bytes(&self) -> &'a [u8] {
+            // SAFETY: `len` bytes are readable at `start` for that lifetime.
+            unsafe { std::slice::from_raw_parts(self.start, self.len as usize) }
+        }
+    }
+
+    /// From here on the C library's copy is faster than a loop of wide moves.
+    const LIBRARY_COPY_MIN: usize = 384;
+
+    /// Appends the bytes of all spans to `data`, and to `ends` where each of them ends there: how many bytes. None, and
+    /// nothing done, when that passes 31 bits.
+    #[inline(always)]
+    pub(crate) fn copy_spans(
+        spans: &[Span<'_>],
+        data: &mut Column<u8>,
+        ends: &mut Column<i32>,
+    ) -> Option<usize> {
+        let total: usize = spans.iter().map(|span| span.len as usize).sum();
+        let base = data.len();
+        i32::try_from(base.checked_add(total)?).ok()?;
+        let target = data.spare_mut(total + SLACK);
+        let places = ends.spare_mut(spans.len());
+        if target.len() < total + SLACK || places.len() < spans.len() {
+            return None;
+        }
+        let start = target.as_mut_ptr();
+        let mut size = 0;
+        for (span, end) in spans.iter().zip(places) {
+            let len = span.len as usize;
+            // SAFETY: `size + len` is at most `total`, and SLACK bytes more are readable behind the span and writable in
+            // `target`; the wide moves end less than SLACK bytes behind `len`: it is above 32 where 64 are moved at a
+            // time. A shared and an exclusive borrow do not overlap.
+            unsafe {
+                let (from, to) = (span.start, start.add(size));
+                if len < LIBRARY_COPY_MIN {
+                    wide_move::<32>(from, to);
+                    let mut copied = 32;
+                    while copied < len {
+                        wide_move::<64>(from.add(copied), to.add(copied));
+                        copied += 64;
+                    }
+                } else {
+                    from.copy_to_nonoverlapping(to, len);
+                }
+            }
+            size += len;
+            *end = (base + size) as i32;
+        }
+        data.advance(total);
+        ends.advance(spans.len());
+        Some(total)
+    }
+
+    /// # Safety
+    /// `SIZE` bytes are readable at `from` and writable at `to`, which do not overlap.
+    #[inline(always)]
+    unsafe fn wide_move<const SIZE: usize>(from: *const u8, to: *mut u8) {
+        // SAFETY: the caller.
+        unsafe { to.cast::<[u8; SIZE]>().write_unaligned(from.cast::<[u8; SIZE]>().read_unaligned()) };
+    }
+}
+
+mod lz4 {
+    //! The LZ4 frame format of the C library: LZ4F, with its contexts.
+    use lz4_sys::{
+        LZ4FCompressionContext, LZ4FDecompressOptions, LZ4FDecompressionContext, LZ4FPreferences,
+        LZ4F_VERSION,
+    };
+    use std::ffi::CStr;
+    use std::ptr;
+
+    /// A decompression context of LZ4F.
+    pub(crate) struct Lz4Decoder(LZ4FDecompressionContext);
+
+    impl Lz4Decoder {
+        /// None when there is no memory for it.
+        pub(crate) fn new() -> Option<Self> {
+            let mut context = LZ4FDecompressionContext(ptr::null_mut());
+            // SAFETY: `context` outlives the call, which fills it or returns an error code.
+            let code = unsafe { lz4_sys::LZ4F_createDecompressionContext(&mut context, LZ4F_VERSION) };
+            check(code).ok().map(|_| Self(context))
+        }
+
+        /// Decodes one frame of `data` into the spare capacity of `out`, which is not moved meanwhile.
+        /// True when the frame ended, false when the space did.
+        pub(crate) fn frame(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<bool, String> {
+            // SAFETY: the context came from LZ4F_createDecompressionContext.
+            unsafe { lz4_sys::LZ4F_resetDecompressionContext(self.0) };
+            let options = LZ4FDecompressOptions { stable_dst: 1, reserved: [0; 3] };
+            let mut taken = 0;
+            loop {
+                let input = data.get(taken..).unwrap_or_default();
+                let space = out.spare_capacity_mut();
+                let (mut input_size, mut space_size) = (input.len(), space.len());
+                let start = space.as_mut_ptr().cast::<u8>();
+                // SAFETY: both pointers are valid for the sizes given with them; LZ4F writes at most
+                // `space_size` bytes and sets it to what it wrote. The output stays in place for the
+                // whole frame, since nothing here grows `out`, which is what stable_dst promises.
+                let hint = unsafe {
+                    lz4_sys::LZ4F_decompress(
+                        self.0,
+                        start,
+                        &mut space_size,
+                        input.as_ptr(),
+                        &mut input_size,
+                        &options,
+                    )
+                };
+                let hint = check(hint)?;
+                // SAFETY: LZ4F initialised `space_size` bytes of the spare capacity.
+                unsafe { out.set_len(out.len() + space_size) };
+                taken += input_size;
+                if hint == 0 {
+                    return Ok(true);
+                }
+                if out.len() == out.capacity() {
+                    return Ok(false);
+                }
+                if input_size == 0 && space_size == 0 {
+                    return Err("the frame ends before its end mark".to_owned());
+                }
+            }
+        }
+    }
+
+    impl Drop for Lz4Decoder {
+        fn drop(&mut self) {
+            // SAFETY: the context came from LZ4F_createDecompressionContext and is freed once.
+            unsafe { lz4_sys::LZ4F_freeDecompressionContext(self.0) };
+        }
+    }
+
+    /// A compression context of LZ4F.
+    pub(crate) struct Lz4Encoder(LZ4FCompressionContext);
+
+    impl Lz4Encoder {
+        /// None when there is no memory for it.
+        pub(crate) fn new() -> Option<Self> {
+            let mut context = LZ4FCompressionContext(ptr::null_mut());
+            // SAFETY: `context` outlives the call, which fills it or returns an error code.
+            let code = unsafe { lz4_sys::LZ4F_createCompressionContext(&mut context, LZ4F_VERSION) };
+            check(code).ok().map(|_| Self(context))
+        }
+
+        /// Appends one frame holding `data` to `out`.
+        pub(crate) fn frame(
+            &mut self,
+            preferences: &LZ4FPreferences,
+            data: &[u8],
+            out: &mut Vec<u8>,
+        ) -> Result<(), String> {
+            const FRAME_OVERHEAD: usize = 64;
+            // SAFETY: `preferences` is only read.
+            let bound = unsafe { lz4_sys::LZ4F_compressBound(data.len(), preferences) };
+            out.reserve(bound.saturating_add(FRAME_OVERHEAD));
+            self.step(out, |context, target, space| {
+                // SAFETY: `target` is valid for `space` bytes.
+                unsafe { lz4_sys::LZ4F_compressBegin(context, target, space, preferences) }
+            })?;
+            self.step(out, |context, target, space| {
+                // SAFETY: `target` is valid for `space` bytes and `data` for its length; null options are allowed.
+                unsafe {
+                    lz4_sys::LZ4F_compressUpdate(
+                        context,
+                        target,
+                        space,
+                        data.as_ptr(),
+                        data.len(),
+                        ptr::null(),
+                    )
+                }
+            })?;
+            self.step(out, |context, target, space| {
+                // SAFETY: `target` is valid for `space` bytes; null options are allowed.
+                unsafe { lz4_sys::LZ4F_compressEnd(context, target, space, ptr::null()) }
+            })
+        }
+
+        fn step(
+            &mut self,
+            out: &mut Vec<u8>,
+            call: impl FnOnce(LZ4FCompressionContext, *mut u8, usize) -> usize,
+        ) -> Result<(), String> {
+            let space = out.spare_capacity_mut();
+            let written = check(call(self.0, space.as_mut_ptr().cast::<u8>(), space.len()))?;
+            // SAFETY: LZ4F initialised `written` bytes of the spare capacity it was given.
+            unsafe { out.set_len(out.len() + written) };
+            Ok(())
+        }
+    }
+
+    impl Drop for Lz4Encoder {
+        fn drop(&mut self) {
+            // SAFETY: the context came from LZ4F_createCompressionContext and is freed once.
+            unsafe { lz4_sys::LZ4F_freeCompressionContext(self.0) };
+        }
+    }
+
+    /// The result of an LZ4F call, or the name of its error.
+    fn check(code: usize) -> Result<usize, String> {
+        // SAFETY: a pure function of its argument.
+        if unsafe { lz4_sys::LZ4F_isError(code) } == 0 {
+            return Ok(code);
+        }
+        // SAFETY: LZ4F_getErrorName returns a static string that ends in zero for any code.
+        let name = unsafe { CStr::from_ptr(lz4_sys::LZ4F_getErrorName(code)) };
+        Err(name.to_string_lossy().into_owned())
+    }
+}
+
+pub(crate) mod mapped {
+    //! Parts of files mapped into memory, in a way that survives the file becoming shorter.
+    //!
+    //! To read a mapped page that the file no longer has is a SIGBUS, which ends a process. The handler here gives the
+    //! page zeros instead when it is one of ours, and flags the range; every other SIGBUS goes to the handler before.
+    use arrow_buffer::Buffer;
+    use std::fs::File;
+    use std::io::{Error, Result};
+    use std::os::fd::AsRawFd;
+    use std::ptr::{self, NonNull};
+    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+    use std::sync::{Arc, Once};
+
+    /// A mapped range, for the signal handler. Slots are used again and never freed, so that the handler can walk over
+    /// them at any time.
+    #[derive(Debug)]
+    struct Slot {
+        /// First address, 0 while the slot is free, 1 while it is being filled.
+        start: AtomicUsize,
+        end: AtomicUsize,
+        has_faulted: AtomicBool,
+        next: *const Slot,
+    }
+
+    const FREE: usize = 0;
+    const CLAIMED: usize = 1;
+
+    static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
+    static PAGE_SIZE: AtomicUsize = AtomicUsize::new(4096);
+    static INSTALL: Once = Once::new();
+    /// The handler that was there before, as an address; its flags say how to call it.
+    static PREVIOUS: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+    static PREVIOUS_TAKES_INFO: AtomicBool = AtomicBool::new(false);
+
+    fn slots() -> impl Iterator<Item = &'static Slot> {
+        let mut next = SLOTS.load(Ordering::Acquire).cast_const();
+        std::iter::from_fn(move || {
+            // SAFETY: slots come from leaked boxes and live for ever; `next` never changes.
+            let slot = unsafe { next.as_ref() }?;
+            next = slot.next;
+            Some(slot)
+        })
+    }
+
+    fn claim_slot() -> &'static Slot {
+        let is_claimed = |slot: &&Slot| {
+            slot.start.compare_exchange(FREE, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        if let Some(slot) = slots().find(is_claimed) {
+            return slot;
+        }
+        let slot = Box::leak(Box::new(Slot {
+            start: AtomicUsize::new(CLAIMED),
+            end: AtomicUsize::new(0),
+            has_faulted: AtomicBool::new(false),
+            next: ptr::null(),
+        }));
+        let mut first = SLOTS.load(Ordering::Acquire);
+        loop {
+            slot.next = first;
+            match SLOTS.compare_exchange_weak(first, slot, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return slot,
+                Err(other) => first = other,
+            }
+        }
+    }
+
+    /// Part of a file in memory, read only. Where the file has become shorter it reads as zeros.
+    #[derive(Debug)]
+    pub(crate) struct MappedRange {
+        start: NonNull<u8>,
+        size: usize,
+        slot: &'static Slot,
+    }
+
+    // SAFETY: the memory is only read, and what changes in a slot is atomic.
+    unsafe impl Send for MappedRange {}
+    // SAFETY: as above.
+    unsafe impl Sync for MappedRange {}
+
+    impl MappedRange {
+        /// Maps `size` bytes, at least one, from byte `position` on, which is a multiple of [`page_size`].
+        pub(crate) fn open(file: &File, position: u64, size: usize) -> Result<Self> {
+            INSTALL.call_once(install_handler);
+            let offset = libc::off_t::try_from(position).map_err(Error::other)?;
+            let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+            // SAFETY: a new mapping at a place that the kernel chooses takes no memory from anyone.
+            let start = unsafe {
+                libc::mmap(ptr::null_mut(), size, libc::PROT_READ, flags, file.as_raw_fd(), offset)
+            };
+            let start =
+                NonNull::new(start.cast::<u8>()).filter(|start| start.as_ptr().cast() != libc::MAP_FAILED);
+            let start = start.ok_or_else(Error::last_os_error)?;
+            let slot = claim_slot();
+            slot.has_faulted.store(false, Ordering::Relaxed);
+            slot.end.store(start.addr().get() + size, Ordering::Relaxed);
+            slot.start.store(start.addr().get(), Ordering::Release);
+            Ok(Self { start, size, slot })
+        }
+
+        /// True once bytes were read that the file did not have any more.
+        pub(crate) fn has_faulted(&self) -> bool {
+            self.slot.has_faulted.load(Ordering::Acquire)
+        }
+
+        /// The bytes, which stay mapped as long as a buffer refers to them.
+        pub(crate) fn buffer(self: &Arc<Self>) -> Buffer {
+            let owner: Arc<Self> = Arc::clone(self);
+            // SAFETY: the range is mapped until the last reference to it is dropped. Its bytes may change when someone
+            // writes to the file; a sealed segment is not written to, and what is read of it is checked as outside data.
+            unsafe { Buffer::from_custom_allocation(self.start, self.size, owner) }
+        }
+    }
+
+    impl Drop for MappedRange {
+        fn drop(&mut self) {
+            // The slot goes first: from here on a fault at these addresses would be none of ours.
+            self.slot.start.store(FREE, Ordering::Release);
+            // SAFETY: this mapping was made by `open` and nobody refers to it any more.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.size) };
+        }
+    }
+
+    /// Bytes of a page of memory.
+    pub(crate) fn page_size() -> u64 {
+        INSTALL.call_once(install_handler);
+        PAGE_SIZE.load(Ordering::Relaxed) as u64
+    }
+
+    fn install_handler() {
+        // SAFETY: plain queries and calls with zeroed structures that the kernel fills; the handler only does what is
+        // allowed in one: atomic loads and stores, and system calls.
+        unsafe {
+            let page_size = libc::sysconf(libc::_SC_PAGESIZE);
+            PAGE_SIZE.store(usize::try_from(page_size).unwrap_or(4096), Ordering::Relaxed);
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let mut previous: libc::sigaction = std::mem::zeroed();
+            let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
+            action.sa_sigaction = handler as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+            libc::sigemptyset(&mut action.sa_mask);
+            if libc::sigaction(libc::SIGBUS, ptr::null(), &mut previous) == 0 {
+                PREVIOUS.store(previous.sa_sigaction, Ordering::Relaxed);
+                PREVIOUS_TAKES_INFO.store(previous.sa_flags & libc::SA_SIGINFO != 0, Ordering::Relaxed);
+                libc::sigaction(libc::SIGBUS, &action, ptr::null_mut());
+            }
+        }
+    }
+
+    /// Puts zeros where a page of ours is gone; otherwise does what would have been done without us.
+    extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: the kernel hands over a valid siginfo with an address for SIGBUS.
+        let address = unsafe { (*info).si_addr() } as usize;
+        for slot in slots() {
+            let start = slot.start.load(Ordering::Acquire);
+            if start <= CLAIMED || address < start || address >= slot.end.load(Ordering::Relaxed) {
+                continue;
+            }
+            let page_size = PAGE_SIZE.load(Ordering::Relaxed);
+            let page = address & !(page_size - 1);
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            // SAFETY: the page lies in a range that is mapped by us, read only, and is replaced by zeros.
+            let mapped = unsafe { libc::mmap(page as *mut _, page_size, libc::PROT_READ, flags, -1, 0) };
+            if mapped != libc::MAP_FAILED {
+                slot.has_faulted.store(true, Ordering::Release);
+                return;
+            }
+        }
+        let previous = PREVIOUS.load(Ordering::Relaxed);
+        if previous == libc::SIG_DFL || previous == libc::SIG_IGN {
+            // SAFETY: back to what the kernel does by itself; the access is tried again and ends the process.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        } else if PREVIOUS_TAKES_INFO.load(Ordering::Relaxed) {
+            // SAFETY: whoever installed it said that it has this signature.
+            let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                unsafe { std::mem::transmute(previous) };
+            handler(signal, info, context);
+        } else {
+            // SAFETY: as above.
+            let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(previous) };
+            handler(signal);
+        }
     }
 }
