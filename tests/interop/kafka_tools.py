@@ -65,6 +65,10 @@ def assert_dump_accepts(java: Java, *folders: Path, print_data: bool = True, has
 
 
 def metadata_shell(java: Java, snapshot: Path, *command: str) -> str:
-    done = java.run(SHELL, "--snapshot", str(snapshot), *command)
-    assert "Exception" not in done.stdout + done.stderr, done.stdout + done.stderr
+    # On a busy machine the shell may look before it has loaded the last of the image, and then prints nothing.
+    for _ in range(5):
+        done = java.run(SHELL, "--snapshot", str(snapshot), *command)
+        assert "Exception" not in done.stdout + done.stderr, done.stdout + done.stderr
+        if done.stdout.strip():
+            break
     return done.stdout
