@@ -50,13 +50,16 @@ pub fn run(history: &History, random: &mut Random, counts: &mut Counts) -> Resul
         }
         let bit = random.below(size * 8);
         let hit = classify(&machine, path, bit / 8);
+        let bases: Vec<i64> = paths.iter().filter_map(|path| segment_base(path)).collect();
         damaged.flip_bit(path, bit);
         let context = format!("bit {bit} of {} inverted ({hit:?})", path.display());
         let checkpoint = machine.log.recovery_point();
         if let Ok((log, checkpoints)) = open(&damaged, config(machine.config), machine.model.now_ms) {
             let promised =
                 if checkpoints.is_clean { checkpoint } else { checkpoints.recovery_point.min(checkpoint) };
-            check(&log, &machine.model, &hit, promised).map_err(|reason| Found { context, reason })?;
+            let cut_floor = cut_floor(&bases, promised);
+            check(&log, &machine.model, &hit, promised, cut_floor)
+                .map_err(|reason| Found { context, reason })?;
         }
     }
     Ok(())
@@ -84,7 +87,7 @@ fn classify(machine: &Machine, path: &std::path::Path, position: u64) -> Hit {
     }
 }
 
-fn check(log: &Log, model: &Model, hit: &Hit, promised: i64) -> Check {
+fn check(log: &Log, model: &Model, hit: &Hit, promised: i64, cut_floor: i64) -> Check {
     let (start, end) = (log.log_start_offset(), log.log_end_offset());
     let mut damaged = 0;
     for batch in model.visible() {
@@ -108,7 +111,7 @@ fn check(log: &Log, model: &Model, hit: &Hit, promised: i64) -> Check {
             ),
             None if bytes.is_empty() && end <= batch.last => {
                 ensure!(
-                    *hit == Hit::Covered && batch.base >= cut_floor(model, promised),
+                    *hit == Hit::Covered && batch.base >= cut_floor,
                     "batch [{}, {}] below the recovery point {promised} is gone without a word",
                     batch.base,
                     batch.last
@@ -127,8 +130,13 @@ fn check(log: &Log, model: &Model, hit: &Hit, promised: i64) -> Check {
     Ok(())
 }
 
+/// First offset of a segment, by the name of its `.log`.
+fn segment_base(path: &std::path::Path) -> Option<i64> {
+    path.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
+}
+
 /// Recovery checks the segment of the recovery point from its beginning on, and may cut there: nothing says that the
 /// batches before the recovery point were once whole. This is the offset from which on it may.
-fn cut_floor(model: &Model, promised: i64) -> i64 {
-    model.batches.iter().rev().find(|batch| batch.base < promised).map_or(0, |_| 0)
+fn cut_floor(segment_bases: &[i64], promised: i64) -> i64 {
+    segment_bases.iter().copied().filter(|base| *base <= promised).max().unwrap_or(0)
 }
