@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,41 +10,15 @@ import pytest
 
 import kraftlog
 from batch_rows import GOLDEN
+from interop.spark.jobs import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parents[2]
 NODE = GOLDEN / "topics" / "node-1"
 KAFKA_SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
 )
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "spark" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    if shutil.which("java") is None:
-        if os.environ.get("CI"):
-            pytest.fail("CI has no java on PATH, and the interop tests are never skipped there")
-        pytest.skip("no java on PATH: Spark runs on the JVM")
-    pytest.importorskip("pyspark", reason="pip install kraftlog[spark]: the tests run a real Spark")
-    # Python workers start with this interpreter and have to find the package under test.
-    package = str(Path(kraftlog.__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join([package, os.environ.get("PYTHONPATH", "")])
-    session = load("scan_job").make_session("local[2]")
-    kraftlog.spark.register(session)
-    yield session
-    session.stop()
 
 
 def arrow_rows(table: pa.Table) -> list[dict[str, Any]]:

@@ -1,0 +1,61 @@
+"""One Spark session on loopback for all tests of this folder that do not need one of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import kraftlog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark_environment() -> dict[str, str]:
+    """What Spark's processes have to find: loopback, this interpreter and the package under test.
+
+    Set in this process too, whose children the JVM and its Python workers are.
+    """
+    if shutil.which("java") is None:
+        if os.environ.get("CI"):
+            pytest.fail("CI has no java on PATH, and the interop tests are never skipped there")
+        pytest.skip("no java on PATH: Spark runs on the JVM")
+    pytest.importorskip("pyspark", reason="pip install kraftlog[spark]: the tests run a real Spark")
+    package = str(Path(kraftlog.__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return dict(os.environ)
+
+
+@pytest.fixture(scope="session")
+def spark(spark_environment: dict[str, str]) -> Iterator[SparkSession]:
+    """A local session with two threads, the formats of kraftlog registered."""
+    from pyspark.sql import SparkSession
+
+    import kraftlog.spark
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("kraftlog-tests")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    kraftlog.spark.register(session)
+    yield session
+    session.stop()
