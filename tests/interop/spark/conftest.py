@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,17 @@ import kraftlog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="session")
+def connector_jars() -> str:
+    """The class path of Spark's own Kafka source, fetched once by `.ci/dev jars`."""
+    target = HERE / "target"
+    if not (target / ".complete").exists():
+        subprocess.run(["sh", str(HERE.parents[2] / ".ci" / "dev"), "jars"], check=True)
+    return str(target / "libs" / "*")
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +48,11 @@ def spark_environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def spark(spark_environment: dict[str, str]) -> Iterator[SparkSession]:
-    """A local session with two threads, the formats of kraftlog registered."""
+def spark(spark_environment: dict[str, str], connector_jars: str) -> Iterator[SparkSession]:
+    """A local session with two threads, the formats of kraftlog registered, and Spark's own ``kafka``.
+
+    The class path of a JVM is fixed when it starts, so the one session of the run has the connector from the start.
+    """
     from pyspark.sql import SparkSession
 
     import kraftlog.spark
@@ -48,6 +63,7 @@ def spark(spark_environment: dict[str, str]) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraClassPath", connector_jars)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
