@@ -141,3 +141,22 @@ fn zstd_names_the_bound_whatever_the_output_held_before() {
         assert!(matches!(error, CodecError::OverBound { .. }), "{capacity}: {error}");
     }
 }
+
+#[test]
+fn nothing_is_appended_behind_a_marker_that_recovery_cannot_read() {
+    let options = BatchOptions {
+        producer_id: 7,
+        producer_epoch: 0,
+        is_transactional: true,
+        is_control: true,
+        ..BatchOptions::default()
+    };
+    let mut builder = BatchBuilder::new(options).unwrap();
+    builder.append(0, Some(b"\0"), Some(b""), &[]).unwrap();
+    let fs = one_file("00000000000000000000.log", &builder.finish().unwrap());
+    let options = OpenOptions { recovery_point: 0, log_start_offset: 0, clean_shutdown: false, now_ms: 0 };
+    let error = Log::open(fs, Path::new("/log"), LogConfig::default(), options).err().unwrap();
+    let text = error.to_string();
+    assert!(text.contains("00000000000000000000.log position 0"), "{text}");
+    assert!(text.contains("a transaction marker that cannot be read"), "{text}");
+}

@@ -89,6 +89,9 @@ pub(crate) enum Checked {
         next_offset: i64,
         /// No offset is missing before `next_offset`: compaction did not touch the segment.
         is_dense: bool,
+        /// Position and base offset of a sound batch before `end_position` that ends a transaction in a way that
+        /// cannot be read. Nothing behind it was looked at.
+        unreadable_marker: Option<(u64, i64)>,
     },
     /// An offset is too large for the segment's indexes: it is to be split.
     Overflow,
@@ -116,6 +119,7 @@ impl Segment {
         let mut next_offset = self.base_offset;
         let mut last_epoch = -1;
         let mut is_dense = true;
+        let mut unreadable_marker = None;
         loop {
             let batch = match reader.next_batch() {
                 Ok(Some(batch)) if batch.validate_crc().is_ok() => batch,
@@ -151,13 +155,16 @@ impl Segment {
                     sink(fact)?;
                 }
                 // Kafka counts the batch as read before it looks at the marker, and cuts after it.
-                Err(Error::Corrupt { .. }) => break,
+                Err(Error::Corrupt { .. }) => {
+                    unreadable_marker = Some((position, batch.base_offset()));
+                    break;
+                }
                 Err(error) => return Err(self.corrupt(position, batch.base_offset(), error)),
             }
         }
         state.bytes_since_index_entry = 0;
         progress.advance(size - reported);
-        Ok(Checked::Valid { end_position: valid, next_offset, is_dense })
+        Ok(Checked::Valid { end_position: valid, next_offset, is_dense, unreadable_marker })
     }
 
     /// Take over what a batch of this segment says of producers and epochs. Tells the transaction it aborts.

@@ -295,7 +295,7 @@ impl Reading<'_> {
                 let kind = if batch.is_control() { "control-record" } else { "transaction" };
                 let effect = match &error {
                     Error::Corrupt { .. } => {
-                        "a node that recovers this segment cuts the log behind the batch"
+                        "Kafka cuts the log behind the batch when it recovers this segment, kraftlog does not open it"
                     }
                     _ => "a node that recovers this segment does not start",
                 };

@@ -211,9 +211,14 @@ impl Loader<'_> {
         aborted: &[AbortedTransaction],
         producers: &mut ProducerState,
     ) -> Result<Option<Outcome>> {
-        let Checked::Valid { end_position, next_offset, is_dense } = checked else {
+        let Checked::Valid { end_position, next_offset, is_dense, unreadable_marker } = checked else {
             return Ok(Some(Outcome::Overflow(Arc::clone(segment))));
         };
+        // Kafka cuts what follows such a batch, and what is appended after it at the next unclean start again.
+        if let Some((position, base_offset)) = unreadable_marker {
+            return Err(Error::corrupt(position, base_offset, "a transaction marker that cannot be read")
+                .located(segment.path().display().to_string(), 0));
+        }
         let cut = segment.size_bytes() - end_position.min(segment.size_bytes());
         let is_over = self.misses_records(segment, next_offset, cut, is_dense);
         if is_over {
