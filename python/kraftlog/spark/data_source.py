@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,38 +21,29 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kraftlog._kraftlog import scan_stream
-from kraftlog.spark.options import SourceOptions
-from kraftlog.spark.plan import OffsetRange, plan_tasks
+from kraftlog.spark.columns import COLUMNS, HEADERS_TYPE, KAFKA_COLUMNS, SourceColumn, find_column, find_columns
+from kraftlog.spark.options import BATCH_OPTIONS, STREAM_OPTIONS, SourceOptions
+from kraftlog.spark.partition_log import OffsetRange
+from kraftlog.spark.plan import plan_tasks
+from kraftlog.spark.range_reader import read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["KraftlogDataSource", "KraftlogReader", "register"]
+__all__ = ["KraftlogDataSource", "KraftlogReader", "TaskPartition", "register", "schema_of"]
 
-# Rows of an Arrow batch: 1024 cost Spark 45 % more CPU than 4096, from there on it is flat.
-BATCH_ROWS = 16384
-BATCH_BYTES = 8 << 20
+logger = logging.getLogger("kraftlog.spark")
 
-HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-KAFKA_TYPES: dict[str, DataType] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
+_SPARK_TYPES: dict[str, DataType] = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "smallint": ShortType(),
+    "boolean": BooleanType(),
     "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-}
-# Columns that have to be asked for by a schema or by the option columns.
-FURTHER_TYPES: dict[str, DataType] = {
-    "headers": HEADERS_TYPE,
-    "leader_epoch": IntegerType(),
-    "producer_id": LongType(),
-    "producer_epoch": ShortType(),
-    "is_transactional": BooleanType(),
-    "is_control": BooleanType(),
+    HEADERS_TYPE: ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 }
 
 
@@ -77,25 +69,21 @@ class KraftlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not ty
 
     def schema(self) -> StructType:
         """Spark's Kafka columns, the headers with ``includeHeaders``, or those of the option ``columns``."""
-        options = SourceOptions.parse(self.options)
-        names = options.columns
-        if names is None:
-            names = (*KAFKA_TYPES, "headers") if options.include_headers else tuple(KAFKA_TYPES)
-        return StructType([StructField(name, _type_of(name)) for name in names])
+        return schema_of(SourceOptions.parse(self.options, known=(*BATCH_OPTIONS, *STREAM_OPTIONS), streaming=True))
 
     def reader(self, schema: StructType) -> KraftlogReader:
         """A reader of the columns of ``schema``, which may be any of ours in any order.
 
         Raises:
-            ValueError: A column that does not exist, or one of another type.
+            ValueError: A column that does not exist, one of another type, or other columns than the option names.
         """
-        if isinstance(schema, StructType):
-            for field in schema.fields:
-                wanted = _type_of(field.name)
-                if field.dataType != wanted:
-                    message = f"column {field.name} is {wanted.simpleString()}, not {field.dataType.simpleString()}"
-                    raise ValueError(message)
-        return KraftlogReader(schema, SourceOptions.parse(self.options))
+        options = SourceOptions.parse(self.options)
+        _check_schema(schema, options)
+        if options.trigger_options_given():
+            logger.warning(
+                "maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay mean nothing to a batch query"
+            )
+        return KraftlogReader(schema, options)
 
 
 class KraftlogReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typed
@@ -107,31 +95,29 @@ class KraftlogReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not 
         self._columns: Sequence[str] = list(schema.names)
         self._options = options
 
+    def pruneColumns(self, schema: pa.Schema) -> None:  # noqa: N802 - Sail's name
+        """Reads only the columns of ``schema``: what Sail calls before it plans, with what a query needs."""
+        self._arrow_schema = schema
+        self._columns = list(schema.names)
+
     def partitions(self) -> Sequence[InputPartition]:
         """One for each task; runs on the driver."""
         return [TaskPartition(ranges) for ranges in plan_tasks(self._options)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The Arrow batches of a task. An empty log has no task, for which Spark asks with None."""
-        import pyarrow as pa
-
         ranges = partition.ranges if isinstance(partition, TaskPartition) else ()
-        stream = scan_stream(
-            [(one.path, one.topic, one.partition, one.start_offset, one.end_offset, None) for one in ranges],
-            columns=self._columns,
-            timestamp_unit="us",
-            empty_headers_null=True,
-            batch_rows=BATCH_ROWS,
-            batch_bytes=BATCH_BYTES,
-            check_crc=self._options.verify_crc,
-            trust_headers=not self._options.verify_crc,
-            include_control=self._options.control_records,
-            from_timestamp=self._options.from_timestamp,
-            to_timestamp=self._options.to_timestamp,
-        )
-        for batch in stream:
-            rows = pa.record_batch(batch)
-            yield rows if self._arrow_schema is None else rows.cast(self._arrow_schema)
+        for batch in read_range(ranges, self._options, self._columns):
+            yield batch if self._arrow_schema is None or not self._columns else batch.cast(self._arrow_schema)
+
+
+def schema_of(options: SourceOptions) -> StructType:
+    """The schema when the user gives none: the option ``columns``, else Kafka's."""
+    if options.columns is not None:
+        columns: Sequence[SourceColumn] = find_columns(options.columns)
+        return StructType([_field(name, one) for name, one in zip(options.columns, columns, strict=True)])
+    columns = COLUMNS[: len(KAFKA_COLUMNS) + 1] if options.include_headers else KAFKA_COLUMNS
+    return StructType([_field(one.name, one) for one in columns])
 
 
 def register(spark: SparkSession) -> None:
@@ -139,9 +125,23 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(KraftlogDataSource)
 
 
-def _type_of(name: str) -> DataType:
-    found = KAFKA_TYPES.get(name) or FURTHER_TYPES.get(name)
-    if found is None:
-        message = f"no column {name!r}: there are {', '.join([*KAFKA_TYPES, *FURTHER_TYPES])}"
+def _field(name: str, column: SourceColumn) -> StructField:
+    return StructField(name, _SPARK_TYPES[column.type_name])
+
+
+def _check_schema(schema: Any, options: SourceOptions) -> None:
+    names = list(schema.names)
+    find_columns(names)
+    if options.columns is not None and list(options.columns) != names:
+        message = f"option columns names {', '.join(options.columns)}, the schema {', '.join(names)}: give one of them"
         raise ValueError(message)
-    return found
+    if not isinstance(schema, StructType):
+        return
+    for field in schema.fields:
+        column = find_column(field.name)
+        if field.dataType != _SPARK_TYPES[column.type_name]:
+            message = f"column {field.name} is {column.type_name}, not {field.dataType.simpleString()}"
+            raise ValueError(message)
+        if not field.nullable:
+            message = f"column {field.name} can be null as far as Spark is concerned: leave NOT NULL out"
+            raise ValueError(message)

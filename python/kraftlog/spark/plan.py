@@ -2,58 +2,238 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from kraftlog._kraftlog import plan_splits
-from kraftlog.reading import partition_directories
-from kraftlog.spark.options import SourceOptions
+from kraftlog.errors import OffsetOutOfRangeError
+from kraftlog.reading import Log
+from kraftlog.spark.data_loss import DataLoss, report_losses
+from kraftlog.spark.options import EARLIEST, LATEST, OffsetLimit, SourceOptions
+from kraftlog.spark.partition_log import OffsetRange, PartitionLog, epoch_at, list_partitions
+from kraftlog.spark.range_reader import read_range
 
-__all__ = ["OffsetRange", "plan_tasks"]
+__all__ = [
+    "OffsetRange",
+    "PartitionLog",
+    "list_partitions",
+    "pack_ranges",
+    "plan_tasks",
+    "read_range",
+    "resolve_offsets",
+    "split_ranges",
+]
 
 # Ranges this small are put together, so that many small partitions do not become as many tasks.
 PACK_BYTES = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """Offsets of one partition from ``start_offset`` up to, but without, ``end_offset``.
-
-    The byte size is what planning saw. A task finds its bytes through the index again, since compaction may swap
-    the file in between.
-    """
-
-    path: str
-    topic: str
-    partition: int
-    start_offset: int
-    end_offset: int
-    size_bytes: int
-
-
 def plan_tasks(options: SourceOptions) -> list[tuple[OffsetRange, ...]]:
-    """The ranges that each task reads, together every offset that the logs have now, once.
+    """The ranges that each task reads, together every offset that the options ask for, once.
 
     Raises:
-        FileNotFoundError: A path does not exist, or a topic is in none of them.
+        FileNotFoundError, ValueError, LogError: As :func:`list_partitions` and :func:`resolve_offsets`.
     """
-    tasks: list[tuple[OffsetRange, ...]] = []
-    pending: list[OffsetRange] = []
-    for offsets in _ranges(options):
-        if pending and sum(one.size_bytes for one in pending) + offsets.size_bytes > min(
-            PACK_BYTES, options.split_bytes
-        ):
-            tasks.append(tuple(pending))
-            pending = []
-        pending.append(offsets)
-    return [*tasks, tuple(pending)] if pending else tasks
+    partitions = list_partitions(options)
+    offsets = resolve_offsets(options, partitions)
+    return pack_ranges(options, split_ranges(options, partitions, offsets))
 
 
-def _ranges(options: SourceOptions) -> Iterator[OffsetRange]:
-    for log in partition_directories(options.paths, topics=options.topics):
-        start_offset, end_offset = log.log_start_offset, log.log_end_offset
-        path = str(log.path.resolve())
-        for _, first, end, _, size_bytes in plan_splits(
-            log.path, split_bytes=options.split_bytes, start_offset=start_offset, end_offset=end_offset
-        ):
-            yield OffsetRange(path, log.topic, log.partition, first, end, size_bytes)
+def resolve_offsets(
+    options: SourceOptions, partitions: Sequence[PartitionLog]
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """First offset and exclusive end of each partition, within what its log has.
+
+    Raises:
+        OffsetOutOfRangeError: With ``failOnDataLoss``: an offset before the log start offset or after what can be
+            read; names the option, the partition and the offsets.
+        ValueError: An option names partitions that are not selected, or not all that are; a start time after all
+            records; a start after its end.
+    """
+    for limit in (options.starting, options.ending):
+        _check_partitions(limit, partitions)
+    losses: list[DataLoss] = []
+    offsets: dict[tuple[str, int], tuple[int, int]] = {}
+    for log in partitions:
+        latest = log.latest_offset(options)
+        start = _offset_at(options.starting, log, latest, options)
+        end = _offset_at(options.ending, log, latest, options)
+        if start > end and start <= latest and end >= log.log_start_offset:
+            message = (
+                f"option {options.starting.option} starts {log} at offset {start}, "
+                f"after the end {end} by {options.ending.option}"
+            )
+            raise ValueError(message)
+        start = _within(options.starting, log, start, latest, options, losses)
+        end = _within(options.ending, log, end, latest, options, losses)
+        offsets[log.topic, log.partition] = (start, max(start, end))
+    report_losses(options, losses)
+    return offsets
+
+
+def split_ranges(
+    options: SourceOptions,
+    partitions: Sequence[PartitionLog],
+    offsets: Mapping[tuple[str, int], tuple[int, int]],
+) -> list[OffsetRange]:
+    """The offsets of the partitions in ranges of about ``splitBytes``, cut at batches that ``.index`` names.
+
+    ``maxRecordsPerPartition`` bounds the offsets of a range, and with ``minPartitions`` there are that many ranges,
+    unless there are fewer offsets. Partitions without offsets to read have none.
+
+    Raises:
+        FileNotFoundError: A partition is gone.
+        LogError: As :attr:`kraftlog.Log.leader_epochs`.
+    """
+    logs = [(log, *offsets[log.topic, log.partition]) for log in partitions]
+    logs = [(log, start, end) for log, start, end in logs if start < end]
+    split_bytes = options.split_bytes
+    if options.min_partitions is not None:
+        total = sum(_log(log).size_bytes for log, _, _ in logs)
+        split_bytes = max(min(split_bytes, total // options.min_partitions), 1)
+    ranges = [one for log, start, end in logs for one in _cut(log, start, end, split_bytes)]
+    most = options.max_records_per_partition
+    parts = [1 if most is None else -(-_count(one) // most) for one in ranges]
+    _raise_to(options.min_partitions or 0, [_count(one) for one in ranges], parts)
+    return [piece for one, count in zip(ranges, parts, strict=True) for piece in _even_pieces(one, count)]
+
+
+def pack_ranges(options: SourceOptions, ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
+    """Ranges put together into tasks: small ones share one, as far as the options allow."""
+    tasks: list[list[OffsetRange]] = []
+    size = count = 0
+    for one in ranges:
+        most = options.max_records_per_partition
+        is_full = size + one.size_bytes > min(PACK_BYTES, options.split_bytes)
+        if not tasks or is_full or (most is not None and count + _count(one) > most):
+            tasks.append([])
+            size = count = 0
+        tasks[-1].append(one)
+        size += one.size_bytes
+        count += _count(one)
+    if len(tasks) < (options.min_partitions or 0):
+        return [(one,) for one in ranges]
+    return [tuple(task) for task in tasks]
+
+
+def _check_partitions(limit: OffsetLimit, partitions: Sequence[PartitionLog]) -> None:
+    if limit.by_partition is None:
+        return
+    wanted = set(limit.by_partition)
+    there = {(log.topic, log.partition) for log in partitions}
+    if wanted != there:
+        parts = [
+            f"{what} {', '.join(f'{topic}-{partition}' for topic, partition in sorted(names))}"
+            for what, names in (("lacks", there - wanted), ("names unselected", wanted - there))
+            if names
+        ]
+        message = f"option {limit.option} has to name exactly the selected partitions: it {' and '.join(parts)}"
+        raise ValueError(message)
+
+
+def _offset_at(limit: OffsetLimit, log: PartitionLog, latest: int, options: SourceOptions) -> int:
+    """The offset that an option means for a partition, which need not be one that the log has."""
+    if limit.kind == "earliest":
+        return log.log_start_offset
+    if limit.kind == "latest":
+        return latest
+    value = (limit.by_partition or {}).get((log.topic, log.partition), 0)
+    if limit.kind == "offsets":
+        return {EARLIEST: log.log_start_offset, LATEST: latest}.get(value, value)
+    timestamp = value if limit.timestamp is None else limit.timestamp
+    found = _log(log).offset_for_timestamp(timestamp)
+    # A broker answers with what a consumer can get only.
+    if found is not None and found.offset < latest:
+        return found.offset
+    if limit.option.startswith("starting") and options.timestamp_strategy == "error":
+        message = (
+            f"option {limit.option}: {log} has no record at {timestamp} ms or later before offset {latest}; "
+            "startingOffsetsByTimestampStrategy=latest starts at its end"
+        )
+        raise ValueError(message)
+    return latest
+
+
+def _within(
+    limit: OffsetLimit, log: PartitionLog, offset: int, latest: int, options: SourceOptions, losses: list[DataLoss]
+) -> int:
+    """The offset, if the log can be read there; else the nearest one where loss of data is allowed."""
+    first = log.log_start_offset
+    if first <= offset <= latest:
+        return offset
+    if offset < first:
+        reason = f"before the log start offset {first}"
+    else:
+        reason = f"after {latest}, where what can be read ends{_why_so_early(log, latest, options)}"
+    message = f"option {limit.option}: offset {offset} of {log} ({log.path}) is {reason}"
+    if options.fail_on_data_loss:
+        message += "; failOnDataLoss=false reads what is there"
+        raise OffsetOutOfRangeError(message)
+    low, high = (offset, first) if offset < first else (latest, offset)
+    losses.append(
+        DataLoss(
+            topic=log.topic, partition=log.partition, start_offset=low, end_offset=high, path=log.path, reason=message
+        )
+    )
+    return first if offset < first else latest
+
+
+def _why_so_early(log: PartitionLog, latest: int, options: SourceOptions) -> str:
+    if latest >= log.log_end_offset:
+        return ""
+    if log.last_stable_offset is not None and latest == log.last_stable_offset:
+        return " with read_committed (the last stable offset)"
+    return f" at the high watermark (endOffset=logEnd reads up to {log.log_end_offset})" if options.end == "hw" else ""
+
+
+def _cut(log: PartitionLog, start: int, end: int, split_bytes: int) -> Iterator[OffsetRange]:
+    cuts = [
+        (first, last, size_bytes)
+        for _, first, last, _, size_bytes in plan_splits(
+            log.path, split_bytes=split_bytes, start_offset=start, end_offset=end
+        )
+    ]
+    if not cuts:
+        return
+    # Segments may have been deleted since the offsets were resolved; who reads finds out and says so.
+    cuts[0] = (start, *cuts[0][1:])
+    epochs = _log(log).leader_epochs
+    for first, last, size_bytes in cuts:
+        aborted = log.aborted
+        if aborted is not None:
+            aborted = tuple(one for one in aborted if one[2] >= first and one[1] < last)
+        yield OffsetRange(
+            log.path, log.topic, log.partition, first, last, size_bytes, aborted, epoch_at(epochs, last - 1)
+        )
+
+
+def _log(log: PartitionLog) -> Log:
+    return Log(Path(log.path), log.topic, log.partition)
+
+
+def _count(one: OffsetRange) -> int:
+    return one.end_offset - one.start_offset
+
+
+def _raise_to(least: int, counts: Sequence[int], parts: list[int]) -> None:
+    """Gives the ranges with the most offsets a part more parts, until there are ``least`` or one for each offset."""
+    heap = [
+        (-count / part, number) for number, (count, part) in enumerate(zip(counts, parts, strict=True)) if part < count
+    ]
+    heapq.heapify(heap)
+    missing = least - sum(parts)
+    while missing > 0 and heap:
+        _, number = heapq.heappop(heap)
+        parts[number] += 1
+        missing -= 1
+        if parts[number] < counts[number]:
+            heapq.heappush(heap, (-counts[number] / parts[number], number))
+
+
+def _even_pieces(one: OffsetRange, parts: int) -> Iterator[OffsetRange]:
+    count = _count(one)
+    for part in range(parts):
+        first, end = one.start_offset + count * part // parts, one.start_offset + count * (part + 1) // parts
+        yield replace(one, start_offset=first, end_offset=end, size_bytes=one.size_bytes // parts)
