@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kraftlog._kraftlog import (
     ArrowBatch,
@@ -18,7 +18,14 @@ from kraftlog._kraftlog import (
 )
 from kraftlog.reading.facts import ScanReport, SkippedRange
 
-__all__ = ["Scan", "ScanOptions", "ScanSource", "milliseconds"]
+if TYPE_CHECKING:
+    import datafusion
+    import duckdb
+    import polars as pl
+
+    from kraftlog.reading.arrow_dataset import LogDataset
+
+__all__ = ["Bounds", "Scan", "ScanOptions", "ScanSource", "milliseconds"]
 
 Timestamp: TypeAlias = int | dt.datetime
 BinaryType: TypeAlias = Literal["binary", "large_binary", "binary_view"]
@@ -74,6 +81,23 @@ class ScanOptions:
     check_crc: bool | None = None
     include_control: bool = False
     on_corrupt: OnCorrupt = "raise"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What the filter of a query says of offsets and timestamps, for :meth:`Scan.narrowed`; None for nothing.
+
+    Args:
+        start_offset: Inclusive.
+        end_offset: Exclusive.
+        from_timestamp: Inclusive, milliseconds.
+        to_timestamp: Exclusive, milliseconds.
+    """
+
+    start_offset: int | None = None
+    end_offset: int | None = None
+    from_timestamp: int | None = None
+    to_timestamp: int | None = None
 
 
 class Scan:
@@ -164,6 +188,100 @@ class Scan:
             own = None if aborted is None else tuple(one for one in aborted if one[2] >= first and one[1] < end)
             yield replace(source, start_offset=first, end_offset=end, aborted=own, size_bytes=size_bytes)
 
+    def narrowed(
+        self,
+        bounds: Bounds | None = None,
+        *,
+        partitions: Callable[[str, int], bool] | None = None,
+        **options: Any,
+    ) -> Scan:
+        """This scan with less in it: what an engine's query can do without.
+
+        Args:
+            bounds: Offsets and timestamps, beside those of the scan.
+            partitions: Whether to read a partition, by topic and number; None for all.
+            options: Fields of :class:`ScanOptions` to replace, such as ``columns``.
+
+        Raises:
+            ValueError: A column that does not exist, or a bound below 1.
+        """
+        bounds = bounds or Bounds()
+        sources = (
+            replace(
+                source,
+                start_offset=_latest(source.start_offset, bounds.start_offset),
+                end_offset=_earliest(source.end_offset, bounds.end_offset),
+            )
+            for source in self.sources
+            if partitions is None or partitions(source.topic, source.partition)
+        )
+        kept = [source for source in sources if source.end_offset is None or source.start_offset < source.end_offset]
+        options.setdefault("from_timestamp", _latest(self.options.from_timestamp, bounds.from_timestamp))
+        options.setdefault("to_timestamp", _earliest(self.options.to_timestamp, bounds.to_timestamp))
+        return Scan(kept, replace(self.options, **options))
+
+    def dataset(self, *, splits: int | None = None) -> LogDataset:
+        """The scan as a :class:`pyarrow.dataset.Dataset`, to which engines hand down columns and filters.
+
+        Args:
+            splits: How many fragments there are at most; one for each core when None.
+
+        Raises:
+            ModuleNotFoundError: pyarrow is not installed.
+        """
+        from kraftlog.reading.arrow_dataset import LogDataset
+
+        return LogDataset(self, splits=splits)
+
+    def polars(self, *, threads: int | None = None) -> pl.LazyFrame:
+        """The scan as a Polars LazyFrame, which reads what a query needs.
+
+        Columns, the row limit, and what a filter says of offset, timestamp, topic and partition are handed down.
+
+        Args:
+            threads: How many decode; those of the scan if more than one, else as many as Polars has, when None.
+
+        Raises:
+            ModuleNotFoundError: polars is not installed.
+        """
+        from kraftlog.reading.polars_frame import lazy_frame
+
+        return lazy_frame(self, threads=threads)
+
+    def duckdb(
+        self, connection: duckdb.DuckDBPyConnection, name: str | None = None, *, splits: int | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """The scan as a DuckDB relation that DuckDB's own threads read; it holds what is in the logs now.
+
+        Args:
+            connection: Where it can be queried.
+            name: Of a temporary view to make of it, in place of one with that name.
+            splits: How many streams at most; two for each thread of DuckDB, of no less than 4 MiB, when None.
+
+        Raises:
+            ModuleNotFoundError: duckdb or pyarrow is not installed.
+        """
+        from kraftlog.reading.duckdb_relation import relation
+
+        return relation(self, connection, name, splits=splits)
+
+    def datafusion(
+        self, context: datafusion.SessionContext, name: str, *, splits: int | None = None
+    ) -> datafusion.DataFrame:
+        """The scan as a table of a DataFusion context, read by a stream for each partition of a plan.
+
+        Args:
+            context: Where it can be queried.
+            name: Of the table, in place of one with that name.
+            splits: How many streams at most; one for each core when None.
+
+        Raises:
+            ModuleNotFoundError: datafusion or pyarrow is not installed.
+        """
+        from kraftlog.reading.datafusion_table import table
+
+        return table(self, context, name, splits=splits)
+
     def __iter__(self) -> Iterator[ArrowBatch]:
         return iter(self._stream)
 
@@ -221,6 +339,14 @@ def _open_stream(sources: Sequence[ScanSource], options: ScanOptions) -> ArrowSt
         include_control=options.include_control,
         on_corrupt=options.on_corrupt,
     )
+
+
+def _latest(bound: Any, other: int | None) -> Any:
+    return bound if other is None else other if bound is None else max(bound, other)
+
+
+def _earliest(bound: int | None, other: int | None) -> int | None:
+    return bound if other is None else other if bound is None else min(bound, other)
 
 
 def _full_groups(ranges: Sequence[ScanSource], split_bytes: int) -> list[list[ScanSource]]:
