@@ -9,6 +9,7 @@ KraftlogError
   LogError                  the log on disk
     CorruptRecordError      stored bytes are not what was written
     OffsetOutOfRangeError   outside [log_start_offset, log_end_offset]
+    LogTruncatedError       records that were read before are gone or others (KIP-320)
     PoisonedLogError        an earlier write or fsync failed; nothing is retried
   NodeClosedError           the node was stopped
 """
@@ -26,6 +27,7 @@ __all__ = [
     "KraftlogError",
     "LocalProtocolError",
     "LogError",
+    "LogTruncatedError",
     "NodeClosedError",
     "OffsetOutOfRangeError",
     "PoisonedLogError",
@@ -107,6 +109,10 @@ class CorruptRecordError(LogError):
 
 class OffsetOutOfRangeError(LogError):
     """An offset outside ``[log_start_offset, log_end_offset]``."""
+
+
+class LogTruncatedError(LogError):
+    """A log was truncated below an offset that was read before; the text names it and both leader epochs."""
 
 
 class PoisonedLogError(LogError):
