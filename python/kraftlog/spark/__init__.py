@@ -19,13 +19,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kraftlog.spark.data_source import KraftlogDataSource, register
     from kraftlog.spark.functions import decode_batches
+    from kraftlog.spark.stream_progress import StreamLag, stream_lag
 
-__all__ = ["KraftlogDataSource", "decode_batches", "register"]
+__all__ = ["KraftlogDataSource", "StreamLag", "decode_batches", "register", "stream_lag"]
 
 _MODULE_OF = {
     "KraftlogDataSource": "kraftlog.spark.data_source",
+    "StreamLag": "kraftlog.spark.stream_progress",
     "decode_batches": "kraftlog.spark.functions",
     "register": "kraftlog.spark.data_source",
+    "stream_lag": "kraftlog.spark.stream_progress",
 }
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from kraftlog.spark.stream import KraftlogStreamReader
+
 __all__ = ["KraftlogDataSource", "KraftlogReader", "TaskPartition", "register", "schema_of"]
 
 logger = logging.getLogger("kraftlog.spark")
@@ -56,7 +58,7 @@ class TaskPartition(InputPartition):  # type: ignore[misc]  # pyspark is not typ
 
 
 class KraftlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
-    """Rows of Kafka log directories with the columns of Spark's own Kafka source; batch reads.
+    """Rows of Kafka log directories with the columns of Spark's own Kafka source.
 
     Spark hands every column of the schema from Python to the JVM, needed or not: name the few that a job needs with
     ``.schema("value binary, offset bigint")`` or ``.option("columns", "value,offset")``.
@@ -84,6 +86,18 @@ class KraftlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not ty
                 "maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay mean nothing to a batch query"
             )
         return KraftlogReader(schema, options)
+
+    def streamReader(self, schema: StructType) -> KraftlogStreamReader:  # noqa: N802 - Spark's name
+        """A reader of micro-batches of these columns.
+
+        Raises:
+            ValueError: As :meth:`reader`, and a limit where PySpark 4.1 knows none.
+        """
+        from kraftlog.spark.stream import stream_reader
+
+        options = SourceOptions.parse(self.options, known=STREAM_OPTIONS, streaming=True)
+        _check_schema(schema, options)
+        return stream_reader(options, list(schema.names))
 
 
 class KraftlogReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typed

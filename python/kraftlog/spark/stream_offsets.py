@@ -64,7 +64,9 @@ class StreamOffset:
         """
         version = document.get("version")
         if version != _VERSION:
-            message = f"an offset of version {version!r} is in the checkpoint; this version of kraftlog knows {_VERSION}"
+            message = (
+                f"an offset of version {version!r} is in the checkpoint; this version of kraftlog knows {_VERSION}"
+            )
             raise ValueError(message)
         start = document.get("from")
         return cls(
@@ -106,24 +108,21 @@ def _positions(members: Mapping[str, Any]) -> dict[PartitionKey, Position]:
             topic_epochs = epochs.get(topic, {})
             topic_id = topic_ids.get(topic)
             for partition, offset in offsets.items():
-                position = Position(offset, topic_epochs.get(partition, NO_EPOCH), topic_id)
-                _check(position)
-                found[topic, int(partition)] = position
+                found[topic, int(partition)] = _position(offset, topic_epochs.get(partition, NO_EPOCH), topic_id)
     except (KeyError, AttributeError, TypeError, ValueError) as error:
         message = f"no offset of the kraftlog source is in the checkpoint: {type(error).__name__}: {error}"
         raise ValueError(message) from error
     return found
 
 
-def _check(position: Position) -> None:
-    if type(position.offset) is not int or not 0 <= position.offset <= _OFFSET_MAX:
-        message = f"offset {position.offset!r}"
+def _position(offset: Any, epoch: Any, topic_id: Any) -> Position:
+    if type(offset) is not int or not 0 <= offset <= _OFFSET_MAX:
+        message = f"offset {offset!r}"
         raise ValueError(message)
-    if type(position.epoch) is not int or position.epoch < NO_EPOCH:
-        message = f"epoch {position.epoch!r}"
+    if type(epoch) is not int or epoch < NO_EPOCH:
+        message = f"epoch {epoch!r}"
         raise ValueError(message)
-    if position.topic_id is not None and not isinstance(position.topic_id, str):
-        message = f"topic id {position.topic_id!r}"
-        raise ValueError(message)
-
-
+    if topic_id is not None and not isinstance(topic_id, str):
+        message = f"topic id {topic_id!r}"
+        raise TypeError(message)
+    return Position(offset, epoch, topic_id)

@@ -40,12 +40,12 @@ def stream_lag(progress: Any) -> StreamLag:
     """The lag in the progress of a query that reads with this source; needs PySpark 4.2 or later.
 
     Args:
-        progress: ``query.lastProgress``, or ``event.progress`` of a StreamingQueryListener.
+        progress: ``query.lastProgress``, ``event.progress`` of a StreamingQueryListener, or the parsed JSON of one.
 
     Raises:
         ValueError: The progress has no offsets of this source.
     """
-    document = json.loads(progress) if isinstance(progress, str) else json.loads(_text(progress))
+    document = progress if isinstance(progress, Mapping) else json.loads(progress.json)
     lags: dict[PartitionKey, int] = {}
     is_found = False
     for source in document.get("sources", ()):
@@ -61,12 +61,6 @@ def stream_lag(progress: Any) -> StreamLag:
     if not is_found:
         raise ValueError("no source of the progress has the offsets of the kraftlog source: Spark 4.1, or another one")
     return StreamLag(lags)
-
-
-def _text(progress: Any) -> str:
-    if isinstance(progress, Mapping):
-        return json.dumps(progress)
-    return str(progress.json)
 
 
 def _offset(value: Any) -> StreamOffset | None:

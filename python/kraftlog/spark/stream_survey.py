@@ -1,4 +1,4 @@
-"""What log directories hold right now, as cheaply as a trigger needs it: names and checkpoints, no segment is scanned."""
+"""What log directories hold right now, as cheaply as a trigger needs it: by names and checkpoints, without a scan."""
 
 from __future__ import annotations
 
