@@ -954,7 +954,11 @@ class ArrowBatch:
     def __arrow_c_schema__(self) -> Any:
         """Capsule ``arrow_schema``."""
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """Capsules ``arrow_schema`` and ``arrow_array``; the requested schema is not looked at."""
+        """Capsules ``arrow_schema`` and ``arrow_array``.
+
+        Args:
+            requested_schema: As in :meth:`ArrowStream.__arrow_c_stream__`.
+        """
 
 @final
 class ArrowArray:
@@ -964,7 +968,12 @@ class ArrowArray:
     def __arrow_c_schema__(self) -> Any:
         """Capsule ``arrow_schema``."""
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """Capsules ``arrow_schema`` and ``arrow_array``; the requested schema is not looked at."""
+        """Capsules ``arrow_schema`` and ``arrow_array``.
+
+        Args:
+            requested_schema: A capsule ``arrow_schema`` with the type that is wanted; what cannot be given as that is
+                given as it is.
+        """
 
 @final
 class ArrowBatchIterator:
@@ -994,7 +1003,16 @@ class ArrowStream:
     def __arrow_c_schema__(self) -> Any:
         """Capsule ``arrow_schema``."""
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Capsule ``arrow_array_stream`` of a new scan; the requested schema is not looked at."""
+        """Capsule ``arrow_array_stream`` of a new scan, which begins when its first batch is asked for.
+
+        Args:
+            requested_schema: A capsule ``arrow_schema`` with types that are wanted: bytes and texts with 32-bit offsets,
+                64-bit offsets or as views, timestamps in milli-, micro- or nanoseconds and with any zone, topic and codec
+                as dictionaries with any keys, headers as a large list. A column keeps its type where another is wanted.
+
+        Raises:
+            ValueError: The requested schema has other columns.
+        """
 
 def decode_batches(data: Buffer | list[Any], **options: Unpack[_ColumnOptions]) -> ArrowBatch:
     """The records of whole record batches as one Arrow batch; a truncated one at the end of a buffer is left out.

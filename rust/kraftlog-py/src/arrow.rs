@@ -3,11 +3,13 @@
 //! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>. A capsule holds the C
 //! struct itself. A consumer moves the content out and leaves `release` null; when none did, dropping the
 //! capsule drops the struct, which releases it.
+use crate::arrow_request::{can_give, convert, convert_batch, negotiate, Representation};
 use crate::errors::PyLogError;
+use crate::raw::schema_of_capsule;
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StructArray};
-use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use kraftlog_log::scan::{Report, ReportValues};
 use kraftlog_log::Error;
 use pyo3::prelude::*;
@@ -67,9 +69,12 @@ impl ArrowBatch {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let _ = requested_schema;
-        let schema = FFI_ArrowSchema::try_from(self.0.schema_ref().as_ref()).map_err(arrow_error)?;
-        array_capsules(py, schema, &StructArray::from(self.0.clone()))
+        let mut rows = self.0.clone();
+        if let Some(wanted) = wanted_schema(self.0.schema_ref(), requested_schema.as_ref())? {
+            rows = py.detach(|| convert_batch(rows, &wanted)).map_err(arrow_error)?;
+        }
+        let schema = FFI_ArrowSchema::try_from(rows.schema_ref().as_ref()).map_err(arrow_error)?;
+        array_capsules(py, schema, &StructArray::from(rows))
     }
 }
 
@@ -83,6 +88,10 @@ impl ArrowArray {
     fn schema(&self) -> PyResult<FFI_ArrowSchema> {
         let field = Field::new("", self.array.data_type().clone(), true);
         FFI_ArrowSchema::try_from(&field).map_err(arrow_error)
+    }
+
+    fn capsules<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        array_capsules(py, self.schema()?, &self.array)
     }
 }
 
@@ -106,8 +115,15 @@ impl ArrowArray {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let _ = requested_schema;
-        array_capsules(py, self.schema()?, &self.array)
+        let Some(requested) = requested_schema else {
+            return self.capsules(py);
+        };
+        let wanted = DataType::try_from(&*schema_of_capsule(&requested)?).map_err(arrow_error)?;
+        let mut array = Arc::clone(&self.array);
+        if can_give(array.data_type(), &wanted, true) {
+            array = py.detach(|| convert(&array, &wanted)).map_err(arrow_error)?;
+        }
+        Self { array }.capsules(py)
     }
 }
 
@@ -132,34 +148,43 @@ fn report_tuple(report: &Report) -> ReportTuple {
     (bytes_read, segments, batches, batches_skipped, rows, skipped_count, skipped)
 }
 
-type OpenSource = Box<dyn Fn() -> Box<dyn BatchSource> + Send + Sync>;
+/// The schema that answers a request; None without a request.
+fn wanted_schema(ours: &Schema, requested: Option<&Bound<'_, PyAny>>) -> PyResult<Option<SchemaRef>> {
+    let Some(requested) = requested else { return Ok(None) };
+    let requested = Schema::try_from(&*schema_of_capsule(requested)?).map_err(arrow_error)?;
+    negotiate(ours, &requested).map(Some)
+}
+
+type OpenSource = dyn Fn(Representation) -> Box<dyn BatchSource> + Send + Sync;
+/// Counters of the pass that was begun last.
+type LastReport = Arc<Mutex<Arc<Report>>>;
 
 /// A scan that starts anew for each consumer.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 pub(crate) struct ArrowStream {
     schema: SchemaRef,
-    open: OpenSource,
-    /// Of the pass that was begun last.
-    report: Mutex<Arc<Report>>,
+    open: Arc<OpenSource>,
+    report: LastReport,
 }
 
 impl ArrowStream {
+    /// `open` begins a pass; it may give other types than those of the representation, which are converted then.
     pub(crate) fn new(
         schema: SchemaRef,
-        open: impl Fn() -> Box<dyn BatchSource> + Send + Sync + 'static,
+        open: impl Fn(Representation) -> Box<dyn BatchSource> + Send + Sync + 'static,
     ) -> Self {
-        Self { schema, open: Box::new(open), report: Mutex::default() }
+        Self { schema, open: Arc::new(open), report: LastReport::default() }
     }
 
     pub(crate) fn schema(&self) -> &Schema {
         &self.schema
     }
+}
 
-    fn begin(&self) -> Box<dyn BatchSource> {
-        let source = (self.open)();
-        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = source.report();
-        source
-    }
+fn begin(open: &OpenSource, representation: Representation, report: &LastReport) -> Box<dyn BatchSource> {
+    let source = open(representation);
+    *report.lock().unwrap_or_else(PoisonError::into_inner) = source.report();
+    source
 }
 
 #[pymethods]
@@ -178,7 +203,7 @@ impl ArrowStream {
     }
 
     fn __iter__(&self) -> ArrowBatchIterator {
-        ArrowBatchIterator(Mutex::new(self.begin()))
+        ArrowBatchIterator(Mutex::new(begin(&*self.open, Representation::default(), &self.report)))
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
@@ -191,23 +216,36 @@ impl ArrowStream {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let _ = requested_schema;
-        let reader = SourceReader { schema: self.schema.clone(), source: self.begin() };
+        let wanted = wanted_schema(&self.schema, requested_schema.as_ref())?;
+        let representation = wanted.as_deref().map(Representation::of).unwrap_or_default();
+        let reader = SourceReader {
+            schema: wanted.unwrap_or_else(|| Arc::clone(&self.schema)),
+            representation,
+            open: Arc::clone(&self.open),
+            report: Arc::clone(&self.report),
+            source: None,
+        };
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
     }
 }
 
-/// A source as the C stream wants it.
+/// A source as the C stream wants it; the pass begins with the first rows that are asked for, as some consumers open a
+/// stream only to look at its schema.
 struct SourceReader {
     schema: SchemaRef,
-    source: Box<dyn BatchSource>,
+    representation: Representation,
+    open: Arc<OpenSource>,
+    report: LastReport,
+    source: Option<Box<dyn BatchSource>>,
 }
 
 impl Iterator for SourceReader {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.source.next_batch().map_err(|error| ArrowError::ExternalError(Box::new(error))).transpose()
+        let source = self.source.get_or_insert_with(|| begin(&*self.open, self.representation, &self.report));
+        let rows = source.next_batch().map_err(|error| ArrowError::ExternalError(Box::new(error)));
+        rows.and_then(|rows| rows.map(|rows| convert_batch(rows, &self.schema)).transpose()).transpose()
     }
 }
 

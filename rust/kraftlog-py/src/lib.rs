@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 mod arrow;
 mod arrow_file;
 mod arrow_import;
+mod arrow_request;
 mod dump;
 mod errors;
 mod log;

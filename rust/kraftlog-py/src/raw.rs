@@ -256,6 +256,40 @@ pub(crate) fn array_of_capsules(
     Ok(make_array(data))
 }
 
+/// The fields of `ArrowSchema` in C, as far as the one that tells whether it still has contents.
+#[repr(C)]
+struct CSchema {
+    _texts: [*const c_void; 3],
+    _flags_and_count: [i64; 2],
+    _children: [*const c_void; 2],
+    release: *const c_void,
+}
+
+/// A schema that a capsule lends.
+pub(crate) struct LentSchema<'a>(&'a FFI_ArrowSchema);
+
+impl std::ops::Deref for LentSchema<'_> {
+    type Target = FFI_ArrowSchema;
+
+    fn deref(&self) -> &FFI_ArrowSchema {
+        self.0
+    }
+}
+
+/// The schema in a capsule of the name `arrow_schema`, which keeps it.
+pub(crate) fn schema_of_capsule<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<LentSchema<'a>> {
+    let capsule = object.cast::<PyCapsule>()?;
+    let schema = capsule.pointer_checked(Some(c"arrow_schema"))?.cast::<FFI_ArrowSchema>();
+    // SAFETY: the name says that the capsule holds this struct, which is as large; who took the contents out of it left
+    // null for `release`. It lives until the capsule is released, which `object` keeps from happening.
+    let release = unsafe { schema.cast::<CSchema>().read() }.release;
+    if release.is_null() {
+        return Err(PyValueError::new_err("the capsule holds no schema: somebody took it out"));
+    }
+    // SAFETY: as above; nobody else writes to it while the interpreter lock is held, and the reference is only used then.
+    Ok(LentSchema(unsafe { schema.as_ref() }))
+}
+
 // --- slots of instances ---
 
 /// Where the `__slots__` of a class are in its instances: only [`Slots::find`] makes one, so the offsets are right.

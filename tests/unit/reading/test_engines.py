@@ -341,3 +341,11 @@ def test_dropped_streams_end_their_threads_and_close_their_files(tmp_path: Path,
     del started
     gc.collect()
     assert (scan_threads(), open_logs()) == (0, 0)
+
+
+def test_nothing_is_read_before_rows_are_asked_for(log_dir: Path) -> None:
+    scan = kraftlog.scan(log_dir, threads=3)
+    reader = pa.RecordBatchReader.from_stream(scan)
+    assert (scan_threads(), open_logs()) == (0, 0)
+    assert scan.report().bytes_read == 0
+    assert reader.read_all().num_rows == scan.report().rows > 0

@@ -1,5 +1,6 @@
 //! Log directories as streams of Arrow batches, and what they tell of themselves.
 use crate::arrow::{ArrowStream, BatchSource};
+use crate::arrow_request::Representation;
 use crate::errors::PyLogError;
 use arrow_array::RecordBatch;
 use kraftlog_log::producer_state::ProducerEntry;
@@ -48,7 +49,7 @@ fn scan_batches_stream(
     batch_rows: usize,
 ) -> PyResult<ArrowStream> {
     let sources: Vec<ScanSource> = sources.into_iter().map(source).collect();
-    Ok(ArrowStream::new(scan::batch_rows_schema(), move || {
+    Ok(ArrowStream::new(scan::batch_rows_schema(), move |_| {
         Box::new(RunningBatchRows(BatchRows::new(sources.clone(), check_crc, batch_rows)))
     }))
 }
@@ -128,9 +129,19 @@ fn scan_options(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<ScanOptions> {
 fn scan_stream(sources: Vec<SourceTuple>, options: Option<&Bound<'_, PyDict>>) -> PyResult<ArrowStream> {
     let options = Arc::new(scan_options(options)?);
     let sources: Vec<ScanSource> = sources.into_iter().map(source).collect();
-    Ok(ArrowStream::new(options.columns.schema(), move || {
-        Box::new(RunningScan(Scan::new(sources.clone(), Arc::clone(&options))))
+    Ok(ArrowStream::new(options.columns.schema(), move |representation| {
+        let options = represented(&options, representation);
+        Box::new(RunningScan(Scan::new(sources.clone(), options)))
     }))
+}
+
+/// The options with the types that a consumer asked for.
+fn represented(options: &Arc<ScanOptions>, wanted: Representation) -> Arc<ScanOptions> {
+    let mut columns = options.columns.as_ref().clone();
+    columns.binary_type = wanted.binary_type.unwrap_or(columns.binary_type);
+    columns.timestamp_unit = wanted.timestamp_unit.unwrap_or(columns.timestamp_unit);
+    columns.topic_dictionary = wanted.topic_dictionary.unwrap_or(columns.topic_dictionary);
+    Arc::new(ScanOptions { columns: Arc::new(columns), ..options.as_ref().clone() })
 }
 
 #[pyfunction]
