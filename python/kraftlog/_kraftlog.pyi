@@ -1026,8 +1026,34 @@ def decode_batches(data: Buffer | list[Any], **options: Unpack[_ColumnOptions]) 
         LogError: The keys and values take more than 1 GiB.
     """
 
-def decode_batches_nested(data: list[Any], **options: Unpack[_ColumnOptions]) -> ArrowArray:
-    """As :func:`decode_batches`, as an array with a list of records for each buffer, null for None."""
+def decode_cells(
+    cells: Any,
+    *,
+    start: int = 0,
+    first_row: int = 0,
+    on_error: Literal["fail", "null"] = "fail",
+    keep_truncated: bool = False,
+    **options: Unpack[_ColumnOptions],
+) -> tuple[ArrowArray, int, int]:
+    """The records of cells that hold whole record batches: a list of structs for each cell, null for a null cell.
+
+    Args:
+        cells: An Arrow array of binary, large binary or binary views (anything with ``__arrow_c_array__``).
+        start: The first cell to decode.
+        first_row: What error texts call the first cell of the array.
+        on_error: ``null`` gives a null list for a bad cell, ``fail`` raises.
+        keep_truncated: Leave out bytes at a cell's end that are the beginning of a batch, as in answers to a fetch;
+            else such a cell is bad.
+        options: As :func:`scan_stream`; ``batch_bytes`` bounds what one call gives, though a single cell may give up
+            to 1 GiB.
+
+    Returns:
+        The lists, the cell after the last that was decoded, and how many cells are null because they are bad.
+
+    Raises:
+        CorruptRecordError: A cell is bad; names its row, byte position and base offset.
+        LogError: A cell has more than 1 GiB of records.
+    """
 
 def scan_stream(
     sources: Sequence[_SourceTuple],
@@ -1045,9 +1071,29 @@ def scan_stream(
     """
 
 def scan_batches_stream(
-    sources: Sequence[_SourceTuple], *, check_crc: bool = False, batch_rows: int = 16384
+    sources: Sequence[_SourceTuple],
+    *,
+    columns: Sequence[str] | None = None,
+    timestamp_unit: Literal["ms", "us"] = "ms",
+    check_crc: bool = False,
+    on_corrupt: Literal["raise", "skip"] = "raise",
+    batch_rows: int = 16384,
 ) -> ArrowStream:
-    """A row for each record batch: what its header says, and with ``check_crc`` whether its checksum is right."""
+    """A row for each record batch: what its header says, and with ``check_crc`` whether its checksum is right.
+
+    Args:
+        sources: As :func:`scan_stream`.
+        columns: In the wanted order, in snake case or in the camel case that the Spark source has; all but
+            ``has_delete_horizon`` and ``file`` when None.
+        timestamp_unit: Of ``base_timestamp`` and ``max_timestamp``.
+        check_crc: Fill ``crc_ok``, for which every byte is read.
+        on_corrupt: ``skip`` goes on at the next batch that ``.index`` names, else with the next segment, and
+            reports what was left out. A batch with a wrong checksum has a row in any case.
+        batch_rows: Most rows of an Arrow batch.
+
+    Raises:
+        ValueError: A column that does not exist.
+    """
 
 def read_transactions(
     directory: str | PathLike[str], *, start_offset: int | None = None, end_offset: int | None = None

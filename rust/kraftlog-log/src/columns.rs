@@ -18,3 +18,4 @@ mod rows;
 
 pub use decode::{BatchCursor, ColumnsDecoder, Progress};
 pub use options::{BinaryType, Column, ColumnOptions, TimestampUnit};
+pub use rows::RowsMark;

@@ -3,6 +3,7 @@
 //! No lock is taken and nothing is mapped: every chunk is read by position into memory of our own, so a
 //! file that a running node truncates or deletes can end a scan with an error, never with a signal. The
 //! memory of a scan is one chunk, or one record batch where that is larger, and the Arrow batch in the making.
+mod batch_columns;
 mod batch_rows;
 mod chunks;
 mod dump;
@@ -19,7 +20,8 @@ mod stream;
 mod text;
 mod transactions;
 
-pub use batch_rows::{batch_rows_schema, BatchRows};
+pub use batch_columns::{BatchColumn, BatchColumns};
+pub use batch_rows::{BatchRows, BatchRowsOptions};
 pub use chunks::{Chunks, FoundBatch, HeaderAhead, CHUNK_SIZE};
 pub use dump::{Describe, DumpFormat, DumpOptions, FileDump, Plain};
 pub use lookup::offset_for_timestamp;

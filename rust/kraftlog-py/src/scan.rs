@@ -1,10 +1,8 @@
 //! Record batches and log directories as Arrow.
-use crate::arrow::{ArrowArray, ArrowBatch};
+use crate::arrow::ArrowBatch;
 use crate::errors::PyLogError;
 use crate::raw::arrow_buffer;
-use arrow_array::{Array, ListArray, StructArray};
-use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow_schema::Field;
+use arrow_buffer::Buffer;
 use kraftlog_log::batch::next_batch;
 use kraftlog_log::columns::{
     BatchCursor, BinaryType, ColumnOptions, ColumnsDecoder, Progress, TimestampUnit,
@@ -17,6 +15,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList};
 use std::sync::Arc;
 
+mod cells;
 mod directories;
 
 fn binary_type(name: &str) -> PyResult<BinaryType> {
@@ -139,37 +138,6 @@ fn decode_batches(
 }
 
 #[pyfunction]
-#[pyo3(signature = (data, **options))]
-fn decode_batches_nested(
-    py: Python<'_>,
-    data: &Bound<'_, PyList>,
-    options: Option<&Bound<'_, PyDict>>,
-) -> PyResult<ArrowArray> {
-    let mut decoder = whole_decoder(options)?;
-    let cells = data
-        .iter()
-        .map(|item| if item.is_none() { Ok(None) } else { arrow_buffer(&item).map(Some) })
-        .collect::<PyResult<Vec<_>>>()?;
-    let list = py.detach(move || {
-        let mut ends = Vec::with_capacity(cells.len() + 1);
-        ends.push(0i32);
-        for cell in cells.iter() {
-            if let Some(buffer) = cell {
-                decode_all(&mut decoder, buffer)?;
-            }
-            ends.push(decoder.rows() as i32);
-        }
-        let nulls: NullBuffer = cells.iter().map(Option::is_some).collect();
-        let items = StructArray::from(decoder.finish()?);
-        let field = Field::new("element", items.data_type().clone(), true);
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
-        ListArray::try_new(Arc::new(field), offsets, Arc::new(items), Some(nulls))
-            .map_err(|error| Error::Invalid(error.to_string()))
-    });
-    Ok(ArrowArray { array: Arc::new(list.map_err(PyLogError)?) })
-}
-
-#[pyfunction]
 fn decompressed_size(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
     let buffer = arrow_buffer(data)?;
     let size = py.detach(move || {
@@ -186,7 +154,7 @@ fn decompressed_size(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize>
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     crate::arrow::register(m)?;
     m.add_function(wrap_pyfunction!(decode_batches, m)?)?;
-    m.add_function(wrap_pyfunction!(decode_batches_nested, m)?)?;
+    cells::register(m)?;
     directories::register(m)?;
     m.add_function(wrap_pyfunction!(decompressed_size, m)?)?;
     Ok(())

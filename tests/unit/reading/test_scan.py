@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import kraftlog
-from kraftlog._kraftlog import decode_batches, decode_batches_nested, encode_batch, plan_splits
+from kraftlog._kraftlog import decode_batches, decode_cells, encode_batch, plan_splits
 from kraftlog.errors import CorruptRecordError, OffsetOutOfRangeError
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -185,18 +185,49 @@ def test_splits_hold_every_offset_once_without_an_index(tmp_path: Path) -> None:
         assert pa.concat_tables([pa.table(part) for part in parts]).equals(whole.slice(3, 504))
 
 
-def test_nested_decode_keeps_cells_apart() -> None:
-    cells = [batch(0, 3), None, b"", batch(3, 2, compression="zstd") + batch(5, 1), batch(9, 1)[:-1]]
-    lists = pa.array(
-        decode_batches_nested([cell if cell is None else memoryview(cell) for cell in cells], columns=["offset"])
-    )
-    assert [cell and [row["offset"] for row in cell] for cell in lists.to_pylist()] == [
+CELLS = [batch(0, 3), None, b"", batch(3, 2, compression="zstd") + batch(5, 1), batch(9, 1)[:-1]]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])
+def test_decoded_cells_are_kept_apart(kind: pa.DataType) -> None:
+    cells = pa.array([b"before", *CELLS], kind).slice(1)
+    lists, after, bad = decode_cells(cells, columns=["offset"], keep_truncated=True)
+    assert (after, bad) == (5, 0)
+    assert [cell and [row["offset"] for row in cell] for cell in pa.array(lists).to_pylist()] == [
         [0, 1, 2],
         None,
         [],
         [3, 4, 5],
         [],
     ]
+
+
+def test_a_bad_cell_is_named_or_null() -> None:
+    cells = pa.array([*CELLS[:4], batch(7, 2) + batch(9, 1)[:-1], b"x" * 100, batch(12, 1)], pa.binary())
+    with pytest.raises(CorruptRecordError, match=r"^row 1004 position \d+: \d+ bytes are not a whole batch"):
+        decode_cells(cells, first_row=1000)
+    damaged = bytearray(batch(40, 2))
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptRecordError, match=r"^row 1 position 0: .*CRC.*base_offset 40"):
+        decode_cells(pa.array([b"", bytes(damaged)]))
+    columns = ["offset", "value", "headers", "leader_epoch", "compression", "sequence", "timestampType", "is_control"]
+    lists, after, bad = decode_cells(cells, on_error="null", columns=columns)
+    assert (after, bad) == (7, 2)
+    found = [cell and [row["offset"] for row in cell] for cell in pa.array(lists).to_pylist()]
+    assert found == [[0, 1, 2], None, [], [3, 4, 5], None, None, [12]]
+    pa.array(lists).validate(full=True)
+
+
+def test_cells_are_decoded_in_bounded_pieces() -> None:
+    one = encode_batch([(1, None, bytes(100_000), [])] * 10, compression="zstd")
+    cells = pa.array([one] * 20)
+    start, pieces = 0, []
+    while start < len(cells):
+        lists, start, _ = decode_cells(cells, start=start, columns=["value"], batch_bytes=2_500_000)
+        pieces.append(len(lists))
+    assert pieces == [2] * 10
+    lists, after, _ = decode_cells(cells, columns=["value"], batch_bytes=1000)
+    assert (after, len(pa.array(lists)[0])) == (1, 10)  # one cell that is larger than the bound
 
 
 def test_views_outlive_the_bytes_they_were_read_from(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 //! The decoder: which batches matter, where a batch is continued, and the rows as an Arrow batch.
 use super::bytes::{CopyColumn, ViewColumn};
 use super::options::{BinaryType, Column, ColumnOptions};
-use super::rows::{BatchFacts, Body, Rows};
+use super::rows::{BatchFacts, Body, Rows, RowsMark};
 use crate::batch::{BatchHeader, BatchView, TimestampType, MAGIC};
 use crate::compression::{Bound, Codec};
 use crate::Result;
@@ -121,6 +121,16 @@ impl ColumnsDecoder {
     /// Rows since the last [`finish`](Self::finish).
     pub fn rows(&self) -> usize {
         either!(&self.kind, rows => rows.len())
+    }
+
+    /// Where the rows end now, to come [`back_to`](Self::back_to).
+    pub fn mark(&self) -> RowsMark {
+        either!(&self.kind, builder => builder.mark())
+    }
+
+    /// Drops all rows that were added since `mark` was taken; there was no [`finish`](Self::finish) in between.
+    pub fn back_to(&mut self, mark: RowsMark) {
+        either!(&mut self.kind, builder => builder.back_to(mark));
     }
 
     /// Says about how many rows, and bytes of values, will come, so that room for them is made at once.

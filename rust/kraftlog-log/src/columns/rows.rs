@@ -103,6 +103,13 @@ pub(super) enum Stop {
     Full,
 }
 
+/// Where rows ended at some moment.
+#[derive(Debug, Clone, Copy)]
+pub struct RowsMark {
+    rows: usize,
+    used_bytes: usize,
+}
+
 /// Rows of one Arrow batch so far.
 #[derive(Debug)]
 pub(super) struct Rows<B> {
@@ -378,6 +385,35 @@ impl<B: ByteColumn> Rows<B> {
             headers.truncate(rows);
         }
         self.rows = rows;
+    }
+
+    /// Where the rows end now.
+    pub(super) fn mark(&self) -> RowsMark {
+        RowsMark { rows: self.rows, used_bytes: self.used_bytes }
+    }
+
+    /// Drops whole batches of rows that were added since.
+    pub(super) fn back_to(&mut self, mark: RowsMark) {
+        fn cut<T>(column: &mut Option<Vec<T>>, rows: usize) {
+            if let Some(column) = column {
+                column.truncate(rows);
+            }
+        }
+        let rows = mark.rows.min(self.rows);
+        self.truncate(rows);
+        self.used_bytes = mark.used_bytes;
+        if let Some(types) = &mut self.timestamp_types {
+            types.truncate(rows);
+        }
+        cut(&mut self.leader_epochs, rows);
+        cut(&mut self.producer_ids, rows);
+        cut(&mut self.producer_epochs, rows);
+        cut(&mut self.transactional, rows);
+        cut(&mut self.control, rows);
+        cut(&mut self.codecs, rows);
+        cut(&mut self.base_offsets, rows);
+        cut(&mut self.positions, rows);
+        cut(&mut self.sequences, rows);
     }
 
     /// The rows as an Arrow batch; there are none afterwards.

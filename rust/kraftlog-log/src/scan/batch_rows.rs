@@ -1,81 +1,65 @@
 //! Record batches as rows: what the headers say, for counts, skew and audits without decoding a record.
+use super::batch_columns::{BatchColumns, Place, Row};
 use super::chunks::Chunks;
-use super::options::ScanSource;
+use super::options::{OnCorrupt, ScanSource};
 use super::partition::{pieces_of, Piece};
-use super::position::position_before;
+use super::position::{indexed_position_after, position_before};
 use super::report::Report;
 use super::segments::list_segments;
 use crate::batch::BatchHeader;
 use crate::{Error, Result};
-use arrow_array::{
-    ArrayRef, BooleanArray, Int16Array, Int32Array, Int64Array, Int8Array, RecordBatch, StringArray,
-    TimestampMillisecondArray,
-};
-use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow_array::RecordBatch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The schema of every Arrow batch.
-pub fn batch_rows_schema() -> SchemaRef {
-    let time = || DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()));
-    let fields = [
-        ("topic", DataType::Utf8),
-        ("partition", DataType::Int32),
-        ("base_offset", DataType::Int64),
-        ("last_offset", DataType::Int64),
-        ("record_count", DataType::Int32),
-        ("size_bytes", DataType::Int32),
-        ("magic", DataType::Int8),
-        ("compression", DataType::Utf8),
-        ("timestamp_type", DataType::Int32),
-        ("base_timestamp", time()),
-        ("max_timestamp", time()),
-        ("leader_epoch", DataType::Int32),
-        ("producer_id", DataType::Int64),
-        ("producer_epoch", DataType::Int16),
-        ("base_sequence", DataType::Int32),
-        ("is_transactional", DataType::Boolean),
-        ("is_control", DataType::Boolean),
-        ("crc", DataType::Int64),
-        ("crc_ok", DataType::Boolean),
-        ("segment_base_offset", DataType::Int64),
-        ("position", DataType::Int64),
-    ];
-    Arc::new(Schema::new(fields.map(|(name, kind)| Field::new(name, kind, true)).to_vec()))
+/// How often a directory is listed again because a segment in it is gone.
+const RELISTS_MAX: usize = 8;
+
+/// How record batches become rows.
+#[derive(Debug, Clone)]
+pub struct BatchRowsOptions {
+    /// Columns and types.
+    pub columns: BatchColumns,
+    /// Compare checksums, for which every byte is read; else headers are.
+    pub check_crc: bool,
+    /// Most rows of an Arrow batch, at least 1.
+    pub rows_max: usize,
+    /// What becomes of bytes that are no batch. A wrong checksum is a row like any other.
+    pub on_corrupt: OnCorrupt,
 }
 
-/// One batch.
+/// A source that is being read.
 #[derive(Debug)]
-struct Row {
-    header: [u8; crate::batch::HEADER_SIZE],
-    is_crc_valid: Option<bool>,
-    position: u64,
+struct Current {
+    source: ScanSource,
+    pieces: VecDeque<Piece>,
+    /// Offset after the last batch seen: what took the place of a segment may begin before it.
+    next_offset: i64,
+    relists: usize,
 }
 
 /// Gives a row for each record batch that has an offset in the range of its source.
 #[derive(Debug)]
 pub struct BatchRows {
+    options: BatchRowsOptions,
     sources: VecDeque<ScanSource>,
-    current: Option<(ScanSource, VecDeque<Piece>)>,
+    current: Option<Current>,
     open: Option<(Chunks, Piece)>,
-    check_crc: bool,
-    rows_max: usize,
-    /// Base offset of the segment that was opened last.
-    last_base: i64,
+    /// The segment that was opened last: its base offset and path.
+    last_segment: (i64, String),
     failure: Option<Error>,
     report: Arc<Report>,
 }
 
 impl BatchRows {
-    /// A pass over `sources`. With `check_crc` every byte is read, else headers are.
-    pub fn new(sources: Vec<ScanSource>, check_crc: bool, rows_max: usize) -> Self {
+    /// A pass over `sources`.
+    pub fn new(sources: Vec<ScanSource>, options: BatchRowsOptions) -> Self {
         Self {
+            options,
             sources: sources.into(),
             current: None,
             open: None,
-            check_crc,
-            rows_max: rows_max.max(1),
-            last_base: 0,
+            last_segment: (0, String::new()),
             failure: None,
             report: Arc::default(),
         }
@@ -89,7 +73,8 @@ impl BatchRows {
     /// The next Arrow batch, of one segment; it has at least one row.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where bytes are no batch, after the rows before; [`Error::Io`].
+    /// [`Error::Corrupt`] where bytes are no batch, after the rows before; [`Error::OffsetOutOfRange`] when retention
+    /// took a segment away; [`Error::Io`].
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             if let Some(error) = self.failure.take() {
@@ -100,49 +85,81 @@ impl BatchRows {
             if self.open.is_none() && !self.open_next()? {
                 return Ok(None);
             }
-            let Some((source, _)) = &self.current else { continue };
-            let Some((chunks, piece)) = &mut self.open else { continue };
-            let mut rows = Vec::new();
-            while rows.len() < self.rows_max {
-                let row = match next_row(chunks, piece, self.check_crc) {
-                    Ok(Some(row)) => row,
-                    end => {
-                        // The rows before come first.
-                        self.failure = end.err();
-                        self.open = None;
-                        break;
-                    }
-                };
-                let header = BatchHeader::new(&row.header);
-                if header.base_offset() >= source.end_offset {
-                    self.open = None;
-                    break;
-                }
-                if header.last_offset() >= source.start_offset {
-                    rows.push(row);
-                }
-            }
+            let rows = self.read_rows();
+            let Some(Current { source, .. }) = &self.current else { continue };
             if rows.is_empty() {
                 continue;
             }
             self.report.add_batches(rows.len() as u64, 0);
             self.report.add_rows(rows.len());
-            return record_batch(&rows, source, self.last_base).map(Some);
+            let (segment_base_offset, file) = &self.last_segment;
+            let place = Place {
+                topic: source.topic.as_deref(),
+                partition: source.partition,
+                segment_base_offset: *segment_base_offset,
+                file,
+            };
+            return self.options.columns.record_batch(&rows, &place).map(Some);
         }
+    }
+
+    /// Rows of the open segment, as many as fit; fewer at its end or before damage.
+    fn read_rows(&mut self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let (Some(current), Some((chunks, piece))) = (&mut self.current, &mut self.open) else {
+            return rows;
+        };
+        while rows.len() < self.options.rows_max.max(1) {
+            let row = match next_row(chunks, piece, self.options.check_crc) {
+                Ok(Some(row)) => row,
+                Ok(None) => {
+                    self.open = None;
+                    break;
+                }
+                Err(error) => {
+                    match skip_damage(chunks, piece, error, self.options.on_corrupt, &self.report) {
+                        Ok(true) => continue,
+                        Ok(false) => {}
+                        // The rows before come first.
+                        Err(error) => self.failure = Some(error),
+                    }
+                    self.open = None;
+                    break;
+                }
+            };
+            let header = BatchHeader::new(&row.header);
+            if header.base_offset() >= current.source.end_offset {
+                self.open = None;
+                current.pieces.clear();
+                break;
+            }
+            if header.last_offset() >= current.source.start_offset.max(current.next_offset) {
+                current.next_offset = current.next_offset.max(header.next_offset());
+                rows.push(row);
+            }
+        }
+        rows
     }
 
     fn open_next(&mut self) -> Result<bool> {
         loop {
-            if let Some((source, pieces)) = &mut self.current {
-                if let Some(piece) = pieces.pop_front() {
-                    let position = position_before(&piece.segment, source.start_offset);
-                    let mut chunks =
-                        Chunks::reporting(&piece.segment.path, position, Arc::clone(&self.report))?;
-                    if !self.check_crc {
+            if let Some(current) = &mut self.current {
+                if let Some(piece) = current.pieces.pop_front() {
+                    let start = current.source.start_offset.max(current.next_offset);
+                    let position = position_before(&piece.segment, start);
+                    let path = &piece.segment.path;
+                    let mut chunks = match Chunks::reporting(path, position, Arc::clone(&self.report)) {
+                        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                            list_again(current, &piece)?;
+                            continue;
+                        }
+                        opened => opened?,
+                    };
+                    if !self.options.check_crc {
                         chunks.expect_headers();
                     }
                     self.report.add_segment();
-                    self.last_base = piece.segment.base_offset;
+                    self.last_segment = (piece.segment.base_offset, path.display().to_string());
                     self.open = Some((chunks, piece));
                     return Ok(true);
                 }
@@ -150,9 +167,52 @@ impl BatchRows {
             let Some(source) = self.sources.pop_front() else { return Ok(false) };
             let segments = list_segments(&source.directory)?;
             let pieces = pieces_of(segments, source.start_offset, source.end_offset);
-            self.current = Some((source, pieces));
+            self.current = Some(Current { source, pieces, next_offset: i64::MIN, relists: 0 });
         }
     }
+}
+
+/// Finds what has taken the place of a segment that is gone.
+fn list_again(current: &mut Current, missing: &Piece) -> Result<()> {
+    let wanted = current.next_offset.max(current.source.start_offset).max(missing.segment.base_offset);
+    current.relists += 1;
+    if current.relists > RELISTS_MAX {
+        let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+        return Err(Error::io("open", &missing.segment.path, error));
+    }
+    let segments = list_segments(&current.source.directory)?;
+    let start = segments.first().map_or(i64::MAX, |segment| segment.base_offset);
+    if start > wanted {
+        return Err(Error::OffsetOutOfRange {
+            origin: current.source.directory.display().to_string(),
+            offset: wanted,
+            log_start_offset: start,
+            log_end_offset: current.source.end_offset,
+        });
+    }
+    current.next_offset = wanted;
+    current.pieces = pieces_of(segments, wanted, current.source.end_offset);
+    Ok(())
+}
+
+/// Steps over bytes that are no batch where that is wanted: true when the segment goes on at a batch that `.index`
+/// names. Gives the error back otherwise.
+fn skip_damage(
+    chunks: &mut Chunks,
+    piece: &Piece,
+    error: Error,
+    on_corrupt: OnCorrupt,
+    report: &Report,
+) -> Result<bool> {
+    if on_corrupt == OnCorrupt::Raise || !matches!(error, Error::Corrupt { .. }) {
+        return Err(error);
+    }
+    let next = indexed_position_after(&piece.segment, chunks.position());
+    report.add_skipped(error, next.unwrap_or_else(|| chunks.size_bytes()));
+    if let Some(next) = next {
+        chunks.go_to(next);
+    }
+    Ok(next.is_some())
 }
 
 /// The next batch of a segment; None at its end.
@@ -166,67 +226,20 @@ fn next_row(chunks: &mut Chunks, piece: &Piece, check_crc: bool) -> Result<Optio
     }
     match chunks.next_batch() {
         Ok(Some(found)) => {
-            let batch = Chunks::view(chunks.buffer(), found)?;
+            let batch = chunks.current(found)?;
             Ok(Some(Row {
                 header: *batch.header().as_bytes(),
                 is_crc_valid: check_crc.then(|| batch.validate_crc().is_ok()),
                 position: found.position,
             }))
         }
+        Ok(None) if !piece.is_last && chunks.position() < chunks.size_bytes() => {
+            let left = chunks.size_bytes() - chunks.position();
+            let reason = format!("the segment ends within a batch, {left} bytes after this position");
+            Err(Error::corrupt(chunks.position(), -1, reason).located(chunks.path().display().to_string(), 0))
+        }
         Ok(None) => Ok(None),
         Err(_) if piece.is_last && chunks.is_at_zeros() => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-fn record_batch(rows: &[Row], source: &ScanSource, segment_base_offset: i64) -> Result<RecordBatch> {
-    fn each<'a, T: 'a>(
-        rows: &'a [Row],
-        value: impl Fn(&BatchHeader<'_>) -> T + 'a,
-    ) -> impl Iterator<Item = T> + 'a {
-        rows.iter().map(move |row| value(&BatchHeader::new(&row.header)))
-    }
-    let times = |value: fn(&BatchHeader<'_>) -> i64| -> ArrayRef {
-        Arc::new(TimestampMillisecondArray::from_iter_values(each(rows, value)).with_timezone("UTC"))
-    };
-    let numbers = |value: fn(&BatchHeader<'_>) -> i64| -> ArrayRef {
-        Arc::new(Int64Array::from_iter_values(each(rows, value)))
-    };
-    let small = |value: fn(&BatchHeader<'_>) -> i32| -> ArrayRef {
-        Arc::new(Int32Array::from_iter_values(each(rows, value)))
-    };
-    let flags = |value: fn(&BatchHeader<'_>) -> bool| -> ArrayRef {
-        Arc::new(each(rows, value).map(Some).collect::<BooleanArray>())
-    };
-    let topic = source.topic.as_deref();
-    let columns: Vec<ArrayRef> = vec![
-        match topic {
-            Some(topic) => Arc::new(StringArray::new_repeated(topic, rows.len())),
-            None => Arc::new(StringArray::new_null(rows.len())),
-        },
-        Arc::new(rows.iter().map(|_| source.partition).collect::<Int32Array>()),
-        numbers(|header| header.base_offset()),
-        numbers(|header| header.last_offset()),
-        small(|header| header.record_count()),
-        small(|header| i32::try_from(header.size_bytes()).unwrap_or(i32::MAX)),
-        Arc::new(Int8Array::from_iter_values(each(rows, |header| header.magic()))),
-        Arc::new(
-            each(rows, |header| header.codec().ok().map(crate::compression::Codec::name))
-                .collect::<StringArray>(),
-        ),
-        small(|header| header.timestamp_type().id()),
-        times(|header| header.base_timestamp()),
-        times(|header| header.max_timestamp()),
-        small(|header| header.partition_leader_epoch()),
-        numbers(|header| header.producer_id()),
-        Arc::new(Int16Array::from_iter_values(each(rows, |header| header.producer_epoch()))),
-        small(|header| header.base_sequence()),
-        flags(|header| header.is_transactional()),
-        flags(|header| header.is_control()),
-        numbers(|header| i64::from(header.crc())),
-        Arc::new(rows.iter().map(|row| row.is_crc_valid).collect::<BooleanArray>()),
-        Arc::new(Int64Array::from_value(segment_base_offset, rows.len())),
-        Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.position as i64))),
-    ];
-    RecordBatch::try_new(batch_rows_schema(), columns).map_err(|error| Error::Invalid(error.to_string()))
 }

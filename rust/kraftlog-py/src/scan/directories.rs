@@ -5,8 +5,8 @@ use crate::errors::PyLogError;
 use arrow_array::RecordBatch;
 use kraftlog_log::producer_state::ProducerEntry;
 use kraftlog_log::scan::{
-    self, AbortedRanges, BatchRows, IsolationLevel, OnCorrupt, Report, Scan, ScanOptions, ScanSource,
-    Transactions,
+    self, AbortedRanges, BatchColumns, BatchRows, BatchRowsOptions, IsolationLevel, OnCorrupt, Report, Scan,
+    ScanOptions, ScanSource, Transactions,
 };
 use kraftlog_log::segment::AbortedTransaction;
 use kraftlog_log::Result;
@@ -42,16 +42,34 @@ impl BatchSource for RunningBatchRows {
 }
 
 #[pyfunction]
-#[pyo3(signature = (sources, *, check_crc=false, batch_rows=16384))]
+#[pyo3(signature = (
+    sources, *, columns=None, timestamp_unit="ms", check_crc=false, on_corrupt="raise", batch_rows=16384
+))]
 fn scan_batches_stream(
     sources: Vec<SourceTuple>,
+    columns: Option<Vec<PyBackedStr>>,
+    timestamp_unit: &str,
     check_crc: bool,
+    on_corrupt: &str,
     batch_rows: usize,
 ) -> PyResult<ArrowStream> {
+    let unit = super::timestamp_unit(timestamp_unit)?;
+    let columns = BatchColumns::new(columns.as_deref(), unit).map_err(super::value_error)?;
+    let schema = columns.schema();
+    let on_corrupt = on_corrupt_named(on_corrupt)?;
+    let options = BatchRowsOptions { columns, check_crc, rows_max: batch_rows, on_corrupt };
     let sources: Vec<ScanSource> = sources.into_iter().map(source).collect();
-    Ok(ArrowStream::new(scan::batch_rows_schema(), move |_| {
-        Box::new(RunningBatchRows(BatchRows::new(sources.clone(), check_crc, batch_rows)))
+    Ok(ArrowStream::new(schema, move |_| {
+        Box::new(RunningBatchRows(BatchRows::new(sources.clone(), options.clone())))
     }))
+}
+
+fn on_corrupt_named(name: &str) -> PyResult<OnCorrupt> {
+    match name {
+        "raise" => Ok(OnCorrupt::Raise),
+        "skip" => Ok(OnCorrupt::Skip),
+        other => Err(PyValueError::new_err(format!("on_corrupt is raise or skip, not {other:?}"))),
+    }
 }
 
 /// Base offset of the segment, first offset, exclusive end offset, byte position, bytes.
@@ -102,17 +120,7 @@ fn scan_options(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<ScanOptions> {
                     }
                 }
             }
-            "on_corrupt" => {
-                options.on_corrupt = match &*value.extract::<PyBackedStr>()? {
-                    "raise" => OnCorrupt::Raise,
-                    "skip" => OnCorrupt::Skip,
-                    other => {
-                        return Err(PyValueError::new_err(format!(
-                            "on_corrupt is raise or skip, not {other:?}"
-                        )))
-                    }
-                }
-            }
+            "on_corrupt" => options.on_corrupt = on_corrupt_named(&value.extract::<PyBackedStr>()?)?,
             "trust_headers" => options.trust_headers = value.extract()?,
             "memory_map" => options.memory_map = value.extract()?,
             "threads" => options.threads = super::positive("threads", &value)?,
