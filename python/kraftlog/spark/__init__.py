@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kraftlog.spark.data_source import KraftlogDataSource, register
-    from kraftlog.spark.functions import decode_batches
+    from kraftlog.spark.functions import decode_batches, decode_batches_pandas
     from kraftlog.spark.stream_progress import StreamLag, stream_lag
 
-__all__ = ["KraftlogDataSource", "StreamLag", "decode_batches", "register", "stream_lag"]
+__all__ = ["KraftlogDataSource", "StreamLag", "decode_batches", "decode_batches_pandas", "register", "stream_lag"]
 
 _MODULE_OF = {
     "KraftlogDataSource": "kraftlog.spark.data_source",
     "StreamLag": "kraftlog.spark.stream_progress",
     "decode_batches": "kraftlog.spark.functions",
+    "decode_batches_pandas": "kraftlog.spark.functions",
     "register": "kraftlog.spark.data_source",
     "stream_lag": "kraftlog.spark.stream_progress",
 }
