@@ -211,8 +211,9 @@ class Log:
             to_timestamp: Records with this timestamp or a later one are left out.
             columns: Of key, value, topic, partition, offset, timestamp, timestamp_type and headers, which are given
                 when None, and leader_epoch, producer_id, producer_epoch, is_transactional, is_control, key_length,
-                value_length, sequence, compression, batch_base_offset and batch_position. With no column at all the
-                batches still have their number of rows.
+                value_length, sequence, compression, batch_base_offset, batch_position and crc_ok, which says whether
+                the checksum is right and is only ever false with ``check_crc=False``. With no column at all the batches
+                still have their number of rows.
             headers: False leaves the headers out of the columns when ``columns`` is None.
             isolation_level: ``read_committed`` gives what a Kafka consumer with that level gets: nothing of aborted
                 transactions, and nothing from the first open one on.

@@ -40,6 +40,7 @@ COLUMNS = (
     SourceColumn("compression", "string", "compression"),
     SourceColumn("batchBaseOffset", "bigint", "batch_base_offset"),
     SourceColumn("batchPosition", "bigint", "batch_position"),
+    SourceColumn("crcOk", "boolean", "crc_ok"),
 )
 KAFKA_COLUMNS = COLUMNS[:7]
 

@@ -28,6 +28,8 @@ pub struct BatchCursor {
     pub(super) read: usize,
     /// Some records may have to be left out.
     pub(super) filter: bool,
+    /// The checksum of the batch is right, as far as it was looked at.
+    pub(super) crc_ok: bool,
     place: Option<Place>,
 }
 
@@ -82,6 +84,8 @@ pub struct ColumnsDecoder {
     needs_records: bool,
     /// As `needs_records`, for a batch whose records all have the time that is in its header.
     needs_records_beside_time: bool,
+    /// A wrong checksum is a value of a column.
+    pub(super) tells_crc: bool,
     /// Byte position in the file of the buffers that batches come from.
     origin: u64,
     kind: Kind,
@@ -101,6 +105,7 @@ impl ColumnsDecoder {
             needs_records: options.columns.iter().any(|(column, _)| column.needs_records()),
             needs_records_beside_time: (options.columns.iter())
                 .any(|(column, _)| column.needs_records() && *column != Column::Timestamp),
+            tells_crc: options.has(Column::CrcOk),
             origin: 0,
             kind,
             options,
@@ -156,7 +161,7 @@ impl ColumnsDecoder {
             }
             cursor.place = Some(self.start(batch, source, cursor)?);
         }
-        let facts = BatchFacts::new(batch, self.origin + batch.position());
+        let facts = BatchFacts::new(batch, self.origin + batch.position(), cursor.crc_ok);
         let place = cursor.place.take();
         let body = match &place {
             Some(Place::Source(start)) => Body::new(source, *start, batch.body().len()),
@@ -175,7 +180,7 @@ impl ColumnsDecoder {
 
     /// True when a column is asked for that headers of batches do not tell.
     pub fn needs_records(&self) -> bool {
-        self.needs_records
+        self.needs_records || self.tells_crc
     }
 
     /// Says where in its file the buffer starts that coming batches are in, for the column of positions.
@@ -197,12 +202,12 @@ impl ColumnsDecoder {
             }
             let count = usize::try_from(header.record_count()).ok()?;
             let filter = self.needs_filter(header);
-            if header.magic() != MAGIC || !self.is_told_by_header(header, count, filter) {
+            if self.tells_crc || header.magic() != MAGIC || !self.is_told_by_header(header, count, filter) {
                 return None;
             }
             cursor.place = Some(Place::Header);
         }
-        let facts = BatchFacts::new(header, position);
+        let facts = BatchFacts::new(header, position, cursor.crc_ok);
         Some(either!(&mut self.kind, rows => rows.add_by_header(&facts, cursor)))
     }
 
@@ -251,6 +256,7 @@ impl ColumnsDecoder {
         if options.check_crc {
             batch.validate_crc()?;
         }
+        cursor.crc_ok = options.check_crc || !self.tells_crc || batch.validate_crc().is_ok();
         let Ok(count) = usize::try_from(batch.record_count()) else {
             return Err(batch.corrupt(format!("record count {}", batch.record_count())));
         };

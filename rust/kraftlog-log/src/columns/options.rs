@@ -44,6 +44,8 @@ pub enum Column {
     BatchBaseOffset,
     /// Byte position of the batch in its segment file.
     BatchPosition,
+    /// The checksum of the batch is right: only without [`check_crc`](ColumnOptions::check_crc) can it be wrong.
+    CrcOk,
 }
 
 impl Column {
@@ -51,7 +53,7 @@ impl Column {
     pub const DEFAULT_COUNT: usize = 8;
 
     /// Every column. A scan that names none gives the first eight in this order, the others are given when named.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Key,
         Self::Value,
         Self::Topic,
@@ -71,6 +73,7 @@ impl Column {
         Self::Compression,
         Self::BatchBaseOffset,
         Self::BatchPosition,
+        Self::CrcOk,
     ];
 
     /// The name in a schema.
@@ -95,6 +98,7 @@ impl Column {
             Self::Compression => "compression",
             Self::BatchBaseOffset => "batch_base_offset",
             Self::BatchPosition => "batch_position",
+            Self::CrcOk => "crc_ok",
         }
     }
 
@@ -264,7 +268,7 @@ impl ColumnOptions {
             }
             Column::Headers => super::headers::data_type(),
             Column::ProducerEpoch => DataType::Int16,
-            Column::IsTransactional | Column::IsControl => DataType::Boolean,
+            Column::IsTransactional | Column::IsControl | Column::CrcOk => DataType::Boolean,
         }
     }
 }

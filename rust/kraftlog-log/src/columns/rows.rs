@@ -37,11 +37,12 @@ pub(super) struct BatchFacts {
     base_sequence: i32,
     codec: Option<Codec>,
     position: u64,
+    crc_ok: bool,
 }
 
 impl BatchFacts {
-    /// `position`: byte position in the file.
-    pub(super) fn new(batch: &BatchHeader<'_>, position: u64) -> Self {
+    /// `position`: byte position in the file; `crc_ok`: the checksum is right, as far as it was wanted.
+    pub(super) fn new(batch: &BatchHeader<'_>, position: u64, crc_ok: bool) -> Self {
         Self {
             count: usize::try_from(batch.record_count()).unwrap_or(0),
             base_offset: batch.base_offset(),
@@ -57,6 +58,7 @@ impl BatchFacts {
             base_sequence: batch.base_sequence(),
             codec: batch.codec().ok(),
             position,
+            crc_ok,
         }
     }
 }
@@ -134,6 +136,7 @@ pub(super) struct Rows<B> {
     codecs: Option<Vec<Option<Codec>>>,
     base_offsets: Option<Vec<i64>>,
     positions: Option<Vec<i64>>,
+    crc_ok: Option<Vec<bool>>,
 }
 
 impl<B: ByteColumn> Rows<B> {
@@ -163,6 +166,7 @@ impl<B: ByteColumn> Rows<B> {
             codecs: wanted(&options, Column::Compression),
             base_offsets: wanted(&options, Column::BatchBaseOffset),
             positions: wanted(&options, Column::BatchPosition),
+            crc_ok: wanted(&options, Column::CrcOk),
             options,
         }
     }
@@ -361,6 +365,7 @@ impl<B: ByteColumn> Rows<B> {
         to(&mut self.control, self.rows, facts.is_control);
         to(&mut self.codecs, self.rows, facts.codec);
         to(&mut self.base_offsets, self.rows, facts.base_offset);
+        to(&mut self.crc_ok, self.rows, facts.crc_ok);
         to(&mut self.positions, self.rows, i64::try_from(facts.position).unwrap_or(i64::MAX));
         if let (Some(sequences), Some(offsets)) = (&mut self.sequences, &self.offsets) {
             let new = offsets.as_slice().get(sequences.len()..).unwrap_or_default();
@@ -489,6 +494,7 @@ impl<B: ByteColumn> Rows<B> {
             )),
             Column::BatchBaseOffset => Arc::new(Int64Array::from(scalars(&mut self.base_offsets))),
             Column::BatchPosition => Arc::new(Int64Array::from(scalars(&mut self.positions))),
+            Column::CrcOk => Arc::new(BooleanArray::from(scalars(&mut self.crc_ok))),
         }
     }
 

@@ -368,12 +368,25 @@ impl PartitionScan {
 }
 
 /// The column options of a source with what its isolation level narrows, and the aborted transactions.
+///
+/// # Errors
+/// [`Error::OffsetOutOfRange`] when the source starts before the first segment.
 pub(super) fn prepare(
     source: &ScanSource,
     segments: &[SegmentFile],
     pass: &Pass,
 ) -> Result<(ColumnOptions, Option<Arc<AbortedRanges>>)> {
     let mut columns = source.columns(&pass.options);
+    let log_start_offset = segments.first().map_or(i64::MIN, |segment| segment.base_offset);
+    if source.start_offset != i64::MIN && source.start_offset < log_start_offset {
+        // Deleted by retention since somebody planned to read it: rows must not be missing without a word.
+        return Err(Error::OffsetOutOfRange {
+            origin: source.directory.display().to_string(),
+            offset: source.start_offset,
+            log_start_offset,
+            log_end_offset: log_end_offset(segments)?,
+        });
+    }
     if pass.options.isolation == IsolationLevel::ReadUncommitted {
         return Ok((columns, None));
     }
