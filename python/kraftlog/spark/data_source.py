@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -24,16 +24,17 @@ from pyspark.sql.types import (
 from kraftlog.spark.columns import COLUMNS, HEADERS_TYPE, KAFKA_COLUMNS, SourceColumn, find_column, find_columns
 from kraftlog.spark.options import BATCH_OPTIONS, STREAM_OPTIONS, SourceOptions
 from kraftlog.spark.partition_log import OffsetRange
-from kraftlog.spark.plan import plan_tasks
+from kraftlog.spark.plan import Narrowing, plan_tasks
 from kraftlog.spark.range_reader import read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import Filter
 
     from kraftlog.spark.stream import KraftlogStreamReader
 
-__all__ = ["KraftlogDataSource", "KraftlogReader", "TaskPartition", "register", "schema_of"]
+__all__ = ["KraftlogDataSource", "KraftlogReader", "PushdownReader", "TaskPartition", "register", "schema_of"]
 
 logger = logging.getLogger("kraftlog.spark")
 
@@ -85,7 +86,7 @@ class KraftlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not ty
             logger.warning(
                 "maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay mean nothing to a batch query"
             )
-        return KraftlogReader(schema, options)
+        return PushdownReader(schema, options) if options.pushdown else KraftlogReader(schema, options)
 
     def streamReader(self, schema: StructType) -> KraftlogStreamReader:  # noqa: N802 - Spark's name
         """A reader of micro-batches of these columns.
@@ -108,6 +109,7 @@ class KraftlogReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not 
         self._arrow_schema = None if isinstance(schema, StructType) else schema
         self._columns: Sequence[str] = list(schema.names)
         self._options = options
+        self._narrowing = Narrowing()
 
     def pruneColumns(self, schema: pa.Schema) -> None:  # noqa: N802 - Sail's name
         """Reads only the columns of ``schema``: what Sail calls before it plans, with what a query needs."""
@@ -116,13 +118,24 @@ class KraftlogReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not 
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each task; runs on the driver."""
-        return [TaskPartition(ranges) for ranges in plan_tasks(self._options)]
+        return [TaskPartition(ranges) for ranges in plan_tasks(self._options, self._narrowing)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The Arrow batches of a task. An empty log has no task, for which Spark asks with None."""
         ranges = partition.ranges if isinstance(partition, TaskPartition) else ()
-        for batch in read_range(ranges, self._options, self._columns):
+        for batch in read_range(ranges, self._options, self._columns, keys=self._narrowing.keys):
             yield batch if self._arrow_schema is None or not self._columns else batch.cast(self._arrow_schema)
+
+
+class PushdownReader(KraftlogReader):
+    """Takes filters from Spark; a class of its own, as Spark refuses readers that do unless it is configured to."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Plans and reads by the filters; gives back those that Spark has to apply itself."""
+        from kraftlog.spark.pushdown import take_filters
+
+        self._narrowing, self._options, left = take_filters(filters, self._options)
+        return left
 
 
 def schema_of(options: SourceOptions) -> StructType:

@@ -171,6 +171,15 @@ def _facts(log: Log, options: SourceOptions, checkpoints: _Checkpoints) -> Parti
                 REPLICATION_OFFSET_CHECKPOINT,
             )
     log_end = max(_log_end_offset(path, log, options, segments), log_start)
+    if high_watermark is not None and high_watermark > log_end and options.end == "hw":
+        logger.warning(
+            "%s ends at offset %d, before the high watermark %d of %s: %d offsets are not there",
+            path,
+            log_end,
+            high_watermark,
+            REPLICATION_OFFSET_CHECKPOINT,
+            high_watermark - log_end,
+        )
     facts = PartitionLog(
         path=str(path),
         topic=log.topic,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kraftlog._kraftlog import plan_splits
@@ -16,6 +16,7 @@ from kraftlog.spark.partition_log import OffsetRange, PartitionLog, epoch_at, li
 from kraftlog.spark.range_reader import read_range
 
 __all__ = [
+    "Narrowing",
     "OffsetRange",
     "PartitionLog",
     "list_partitions",
@@ -30,14 +31,50 @@ __all__ = [
 PACK_BYTES = 4 << 20
 
 
-def plan_tasks(options: SourceOptions) -> list[tuple[OffsetRange, ...]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowing:
+    """Less than the options ask for: what filters of a query leave.
+
+    Args:
+        topic_tests: All have to hold for the name of a topic.
+        partition_tests: All have to hold for the number of a partition.
+        start_offset: Inclusive; None for no bound.
+        end_offset: Exclusive; None for no bound.
+        keys: Only records with one of these keys; None for all.
+    """
+
+    topic_tests: tuple[Callable[[str], bool], ...] = ()
+    partition_tests: tuple[Callable[[int], bool], ...] = ()
+    start_offset: int | None = None
+    end_offset: int | None = None
+    keys: frozenset[bytes] | None = None
+
+    def apply(self, offsets: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        """The offsets that are left of each partition, without those where none is."""
+        left = {}
+        for (topic, partition), (start, end) in offsets.items():
+            if all(test(topic) for test in self.topic_tests) and all(test(partition) for test in self.partition_tests):
+                first = start if self.start_offset is None else max(start, self.start_offset)
+                last = end if self.end_offset is None else min(end, self.end_offset)
+                if first < last:
+                    left[topic, partition] = (first, last)
+        return left
+
+
+def plan_tasks(options: SourceOptions, narrowing: Narrowing | None = None) -> list[tuple[OffsetRange, ...]]:
     """The ranges that each task reads, together every offset that the options ask for, once.
+
+    Args:
+        options: Which partitions and offsets.
+        narrowing: What filters leave of them; all of it without one.
 
     Raises:
         FileNotFoundError, ValueError, LogError: As :func:`list_partitions` and :func:`resolve_offsets`.
     """
     partitions = list_partitions(options)
     offsets = resolve_offsets(options, partitions)
+    if narrowing is not None:
+        offsets = narrowing.apply(offsets)
     return pack_ranges(options, split_ranges(options, partitions, offsets))
 
 
@@ -87,7 +124,7 @@ def split_ranges(
         FileNotFoundError: A partition is gone.
         LogError: As :attr:`kraftlog.Log.leader_epochs`.
     """
-    logs = [(log, *offsets[log.topic, log.partition]) for log in partitions]
+    logs = [(log, *offsets.get((log.topic, log.partition), (0, 0))) for log in partitions]
     logs = [(log, start, end) for log, start, end in logs if start < end]
     split_bytes = options.split_bytes
     if options.min_partitions is not None:

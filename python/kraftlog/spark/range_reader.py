@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kraftlog._kraftlog import ArrowStream, list_segments, log_end_offset, scan_stream
 from kraftlog.errors import CorruptRecordError, LogError, OffsetOutOfRangeError
 from kraftlog.reading.directory import read_leader_epochs
-from kraftlog.spark.columns import SourceColumn, find_columns
+from kraftlog.spark.columns import SourceColumn, find_column, find_columns
 from kraftlog.spark.data_loss import DataLoss, report_losses
 from kraftlog.spark.options import SourceOptions
 from kraftlog.spark.partition_log import OffsetRange, epoch_at
@@ -25,7 +25,11 @@ BATCH_BYTES = 8 << 20
 
 
 def read_range(
-    ranges: Sequence[OffsetRange], options: SourceOptions, columns: Sequence[str]
+    ranges: Sequence[OffsetRange],
+    options: SourceOptions,
+    columns: Sequence[str],
+    *,
+    keys: frozenset[bytes] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ranges as Arrow batches of the types that Spark wants, in order; none for an empty range.
 
@@ -36,6 +40,7 @@ def read_range(
         ranges: What to read.
         options: How; offsets and paths are those of the ranges.
         columns: Names of columns as the batches shall have them, in any case.
+        keys: Only records with one of these keys.
 
     Raises:
         ValueError: A name that is no column.
@@ -43,9 +48,28 @@ def read_range(
         CorruptRecordError: Names file, byte position and base offset, and the range; the rows before come first.
         FileNotFoundError: The partition is gone.
     """
-    found = find_columns(columns)
+    names = list(columns)
+    found = find_columns(names)
+    if keys is None:
+        for one in ranges:
+            yield from _read_one(one, options, found, names)
+        return
+    places = [place for place, column in enumerate(found) if column.name == "key"]
+    if not places:
+        found, names = (*found, find_column("key")), [*names, "key"]
     for one in ranges:
-        yield from _read_one(one, options, found, list(columns))
+        for batch in _read_one(one, options, found, names):
+            rows = _with_keys(batch, places[0] if places else len(columns), keys)
+            if rows.num_rows:
+                yield rows if places else rows.select(list(columns))
+
+
+def _with_keys(batch: pa.RecordBatch, place: int, keys: frozenset[bytes]) -> pa.RecordBatch:
+    """The rows whose column at ``place`` is one of the keys."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return batch.filter(pc.is_in(batch.column(place), value_set=pa.array(sorted(keys), pa.binary())))
 
 
 def _read_one(
