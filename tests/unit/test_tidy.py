@@ -75,7 +75,7 @@ LONG_FILES: dict[str, int] = {"rust/kraftlog-log/src/raw.rs": 910}
 
 
 def python_files(*under: str) -> Iterator[Path]:
-    for top in under or ("python",):
+    for top in under or ("python/kraftlog",):
         yield from sorted((ROOT / top).rglob("*.py"))
 
 
