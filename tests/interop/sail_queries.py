@@ -50,7 +50,10 @@ def main() -> None:
             (out / f"{query['name']}.error").write_text(str(error))
             continue
         used = os.times()
-        with pa.OSFile(str(out / f"{query['name']}.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        with (
+            pa.OSFile(str(out / f"{query['name']}.arrow"), "wb") as file,
+            pa.ipc.new_file(file, table.schema) as writer,
+        ):
             writer.write_table(table)
         cpu = used.user - started.user + used.system - started.system
         print(json.dumps({"name": query["name"], "cpu_s": cpu, "wall_s": time.monotonic() - begun}), flush=True)

@@ -44,7 +44,9 @@ def ask() -> Answer:
         environment.pop("SPARK_HOME", None)
         task = json.dumps({"path": str(out), "queries": queries})
         child = [sys.executable, str(TESTS / "interop" / "sail_queries.py")]
-        done = subprocess.run(child, input=task, env=environment, capture_output=True, text=True, check=False, timeout=240)
+        done = subprocess.run(
+            child, input=task, env=environment, capture_output=True, text=True, check=False, timeout=240
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         answers: dict[str, pa.Table | str] = {}
         for query in queries:
@@ -64,7 +66,9 @@ def assert_same_rows(answer: pa.Table | str, table: pa.Table) -> None:
     assert isinstance(answer, pa.Table), answer
     assert answer.schema.names == table.schema.names
     # Sail's timestamps may have lost the zone, whose instants they still are.
-    answer = pa.table([pc.cast(answer[name], table.schema.field(name).type) for name in table.schema.names], table.schema)
+    answer = pa.table(
+        [pc.cast(answer[name], table.schema.field(name).type) for name in table.schema.names], table.schema
+    )
     assert answer.sort_by(ORDER).equals(table.sort_by(ORDER))
 
 
@@ -104,7 +108,9 @@ def test_rows_of_kafka_topics(ask: Answer, tmp_path: Path) -> None:
     assert any(given)
     assert_same_rows(answers["committed"], expected(TOPICS, isolation_level="read_committed"))
     assert_same_rows(answers["projected"], whole.select(["offset", "topic", "value", "partition", "timestamp"]))
-    lengths = expected(TOPICS, ("offset", "topic", "partition", "key_length")).rename_columns({"key_length": "keyLength"})
+    lengths = expected(TOPICS, ("offset", "topic", "partition", "key_length")).rename_columns(
+        {"key_length": "keyLength"}
+    )
     assert_same_rows(answers["named"], lengths)
     assert_same_rows(answers["selected"], whole.select(["topic", "partition", "offset"]))
     one = whole.filter(pc.equal(whole["topic"], "g-zstd"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kraftlog._kraftlog import scan_stream
 from kraftlog.spark.columns import COLUMNS, HEADERS_TYPE, KAFKA_COLUMNS, SourceColumn, find_column, find_columns
 from kraftlog.spark.options import BATCH_OPTIONS, STREAM_OPTIONS, SourceOptions
 from kraftlog.spark.partition_log import OffsetRange
@@ -70,9 +72,10 @@ class KraftlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not ty
         """The name for ``format()``."""
         return "kraftlog"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | pa.Schema:
         """Spark's Kafka columns, the headers with ``includeHeaders``, or those of the option ``columns``."""
-        return schema_of(SourceOptions.parse(self.options, known=(*BATCH_OPTIONS, *STREAM_OPTIONS), streaming=True))
+        found = schema_of(SourceOptions.parse(self.options, known=(*BATCH_OPTIONS, *STREAM_OPTIONS), streaming=True))
+        return _arrow_schema(found) if "pysail" in sys.modules else found
 
     def reader(self, schema: StructType) -> KraftlogReader:
         """A reader of the columns of ``schema``, which may be any of ours in any order.
@@ -145,6 +148,15 @@ def schema_of(options: SourceOptions) -> StructType:
         return StructType([_field(name, one) for name, one in zip(options.columns, columns, strict=True)])
     columns = COLUMNS[: len(KAFKA_COLUMNS) + 1] if options.include_headers else KAFKA_COLUMNS
     return StructType([_field(one.name, one) for one in columns])
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """As Arrow's schema, for Sail: it turns Spark's into one without a zone, at which PySpark 4.2 fails."""
+    import pyarrow as pa
+
+    names = [column.scan_name for column in find_columns(schema.names)]
+    found = pa.schema(scan_stream([], columns=names, timestamp_unit="us"))
+    return pa.schema([field.with_name(name) for field, name in zip(found, schema.names, strict=True)])
 
 
 def register(spark: SparkSession) -> None:
