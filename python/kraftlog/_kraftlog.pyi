@@ -1006,9 +1006,10 @@ class ArrowStream:
         """Capsule ``arrow_array_stream`` of a new scan, which begins when its first batch is asked for.
 
         Args:
-            requested_schema: A capsule ``arrow_schema`` with types that are wanted: bytes and texts with 32-bit offsets,
-                64-bit offsets or as views, timestamps in milli-, micro- or nanoseconds and with any zone, topic and codec
-                as dictionaries with any keys, headers as a large list. A column keeps its type where another is wanted.
+            requested_schema: A capsule ``arrow_schema`` with types that are wanted: bytes and texts with 32-bit or
+                64-bit offsets or as views, timestamps in milli-, micro- or nanoseconds and with any zone, topic and
+                codec as dictionaries with any keys, headers as a large list. A column keeps its type where another is
+                wanted.
 
         Raises:
             ValueError: The requested schema has other columns.

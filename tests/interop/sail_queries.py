@@ -1,7 +1,8 @@
 """Runs queries on a Sail server in this process, for the tests: Sail 0.7 refuses the PySpark of the others.
 
-Standard input has one JSON object: ``path`` and ``queries``, each with ``name``, ``options`` and perhaps ``schema``, ``where``
-and ``columns``. Each answer is an Arrow file ``name.arrow`` in ``path``, or ``name.error`` with the text of the error.
+Standard input has one JSON object: ``path`` and ``queries``, each with ``name``, ``options`` and perhaps ``schema``,
+``where`` and ``columns``. Each answer is an Arrow file ``name.arrow`` in ``path``, or ``name.error`` with the text of
+the error.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def main() -> None:
         begun = time.monotonic()
         try:
             table = answer(spark, query)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the text is the answer
             (out / f"{query['name']}.error").write_text(str(error))
             continue
         used = os.times()
