@@ -19,9 +19,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kraftlog.spark.data_source import KraftlogDataSource, register
     from kraftlog.spark.functions import decode_batches, decode_batches_pandas
+    from kraftlog.spark.shipping import ship
     from kraftlog.spark.stream_progress import StreamLag, stream_lag
 
-__all__ = ["KraftlogDataSource", "StreamLag", "decode_batches", "decode_batches_pandas", "register", "stream_lag"]
+__all__ = [
+    "KraftlogDataSource",
+    "StreamLag",
+    "decode_batches",
+    "decode_batches_pandas",
+    "register",
+    "ship",
+    "stream_lag",
+]
 
 _MODULE_OF = {
     "KraftlogDataSource": "kraftlog.spark.data_source",
@@ -29,6 +38,7 @@ _MODULE_OF = {
     "decode_batches": "kraftlog.spark.functions",
     "decode_batches_pandas": "kraftlog.spark.functions",
     "register": "kraftlog.spark.data_source",
+    "ship": "kraftlog.spark.shipping",
     "stream_lag": "kraftlog.spark.stream_progress",
 }
 
