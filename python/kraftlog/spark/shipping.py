@@ -99,6 +99,8 @@ def ship(spark: SparkSession, *, wheel: str | os.PathLike[str] | None = None) ->
             machine=machine,
         )
     register(spark)
+    if is_connect:
+        session.dataSource.register(_source_of_connect())
     return found
 
 
@@ -142,6 +144,47 @@ def _add_artifacts(session: Any, library: Path, archive: Path) -> None:
     session.addArtifacts(str(library), file=True)
     with _unchanged_path():
         session.addArtifacts(str(archive), pyfile=True)
+
+
+def _source_of_connect() -> type:
+    """The format ``kraftlog`` in a class that is sent by value, so that it can speak where kraftlog is not.
+
+    That is in a streaming query of Spark Connect, whose processes see no artifacts of the session.
+    """
+    from pyspark.sql.datasource import DataSource
+
+    class ShippedDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
+        @classmethod
+        def name(cls) -> str:
+            return "kraftlog"
+
+        def _source(self) -> Any:
+            try:
+                from kraftlog.spark.data_source import KraftlogDataSource
+            except ModuleNotFoundError as error:
+                message = (
+                    f"{error}: streaming queries of Spark Connect do not see what kraftlog.spark.ship sent to their "
+                    "session; install the kraftlog wheel on the server and on the executors"
+                )
+                raise ImportError(message) from error
+            return KraftlogDataSource(self.options)
+
+        def schema(self) -> Any:
+            return self._source().schema()
+
+        def reader(self, schema: Any) -> Any:
+            return self._source().reader(schema)
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            return self._source().writer(schema, overwrite)
+
+        def streamReader(self, schema: Any) -> Any:  # noqa: N802 - Spark's name
+            return self._source().streamReader(schema)
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+            return self._source().streamWriter(schema, overwrite)
+
+    return ShippedDataSource
 
 
 @contextmanager
