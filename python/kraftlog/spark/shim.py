@@ -49,7 +49,7 @@ def find_library(shim: str, path: Sequence[str]) -> str | None:
 
 
 def _load() -> None:
-    from kraftlog._shipped import DRIVER, MACHINE, VERSION  # type: ignore[import-not-found]  # only in the zip
+    from kraftlog.spark.shipped_facts import DRIVER, MACHINE, VERSION  # type: ignore[import-not-found]  # only in the zip
 
     def refuse(reason: str) -> NoReturn:
         message = (

@@ -213,7 +213,9 @@ def _stage(wheel: str | None) -> tuple[Path, Path]:
     library.write_bytes(binary)
     facts = {"VERSION": version, "MACHINE": machine_of(library), "DRIVER": shim.this_process()}
     members["kraftlog/_kraftlog.py"] = shim_text
-    members["kraftlog/_shipped.py"] = "".join(f"{name} = {value!r}\n" for name, value in facts.items()).encode()
+    members["kraftlog/spark/shipped_facts.py"] = "".join(
+        f"{name} = {value!r}\n" for name, value in facts.items()
+    ).encode()
     with zipfile.ZipFile(archive, "w") as out:
         for name, data in members.items():
             if name.endswith(".py"):

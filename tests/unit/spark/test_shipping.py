@@ -70,7 +70,7 @@ def test_the_library_is_importable_alone(files: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "reason"),
     [
-        ("kraftlog/_shipped.py", "MACHINE = ", "MACHINE = 'sparc64' or ", "is for Linux on sparc64"),
+        ("kraftlog/spark/shipped_facts.py", "MACHINE = ", "MACHINE = 'sparc64' or ", "is for Linux on sparc64"),
         ("kraftlog/_kraftlog.py", "(3, 11)", "(3, 99)", "is for CPython 3.99 and later"),
         ("kraftlog/_kraftlog.py", "_kraftlog.abi3.so", "_other.abi3.so", "_other.abi3.so is not among Spark's files"),
     ],
