@@ -11,6 +11,7 @@ KraftlogError
     OffsetOutOfRangeError   outside [log_start_offset, log_end_offset]
     LogTruncatedError       records that were read before are gone or others (KIP-320)
     PoisonedLogError        an earlier write or fsync failed; nothing is retried
+    RemoteLogError          an object of a remote directory cannot be read, or is not what was listed
   NodeClosedError           the node was stopped
 """
 
@@ -32,6 +33,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "PoisonedLogError",
     "ProtocolError",
+    "RemoteLogError",
     "RemoteProtocolError",
     "UnsupportedVersionError",
 ]
@@ -117,6 +119,13 @@ class LogTruncatedError(LogError):
 
 class PoisonedLogError(LogError):
     """An earlier write or fsync of this log failed; every later call says so."""
+
+
+class RemoteLogError(LogError):
+    """An object of a remote directory cannot be read, or is not the one that was listed.
+
+    The text names its URL, the byte position, and the offset of the next record. Transient errors were retried before.
+    """
 
 
 class NodeClosedError(KraftlogError):

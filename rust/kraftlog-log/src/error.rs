@@ -61,6 +61,20 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// An object of a remote directory could not be read, or is not what was listed.
+    #[error("{} position {position}, offset {offset}: {reason}", url.display())]
+    Remote {
+        /// The object.
+        url: PathBuf,
+        /// First byte that was asked for.
+        position: u64,
+        /// Offset of the next record, -1 where none was being read.
+        offset: i64,
+        /// What happened.
+        reason: String,
+        /// There is no such object any more.
+        is_missing: bool,
+    },
     /// An argument that makes no sense, or a file that is not what its name says.
     #[error("{0}")]
     Invalid(String),
@@ -81,6 +95,17 @@ impl Error {
     #[cold]
     pub fn corrupt(position: u64, base_offset: i64, reason: impl Into<String>) -> Self {
         Self::Corrupt { origin: "buffer".to_owned(), position, base_offset, reason: reason.into() }
+    }
+
+    /// The same error with the offset of the record that would have come next.
+    #[must_use]
+    pub fn at_offset(self, next_offset: i64) -> Self {
+        match self {
+            Self::Remote { url, position, offset: -1, reason, is_missing } => {
+                Self::Remote { url, position, offset: next_offset, reason, is_missing }
+            }
+            other => other,
+        }
     }
 
     /// The same error for bytes that were read from `origin`, starting at byte `start_position` of it.

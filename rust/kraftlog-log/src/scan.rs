@@ -3,6 +3,7 @@
 //! No lock is taken and nothing is mapped: every chunk is read by position into memory of our own, so a
 //! file that a running node truncates or deletes can end a scan with an error, never with a signal. The
 //! memory of a scan is one chunk, or one record batch where that is larger, and the Arrow batch in the making.
+//! A [`RemoteDirectory`] is read in windows that a [`RangeReader`] fetches: some more memory, the same rows.
 mod batch_columns;
 mod batch_rows;
 mod chunks;
@@ -13,6 +14,7 @@ mod options;
 mod parallel;
 mod partition;
 mod position;
+mod remote;
 mod report;
 mod segments;
 mod split;
@@ -27,8 +29,12 @@ pub use dump::{Describe, DumpFormat, DumpOptions, FileDump, Plain};
 pub use lookup::offset_for_timestamp;
 pub use options::{IsolationLevel, OnCorrupt, ScanOptions, ScanSource};
 pub use partition::{log_end_offset, PartitionScan};
+pub use remote::{
+    ObjectKind, PendingRead, PositionHint, RangeReader, ReadFailure, RemoteDirectory, RemoteObject,
+    WINDOWS_AHEAD,
+};
 pub use report::{Report, ReportValues, SkippedRange};
-pub use segments::{list_segments, partition_of, SegmentFile};
+pub use segments::{list_segments, partition_of, Directory, SegmentFile};
 pub use split::{plan_splits, Split};
 pub use stream::Scan;
 pub use transactions::{AbortedRanges, Transactions};

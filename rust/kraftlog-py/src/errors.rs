@@ -10,6 +10,7 @@ import_exception!(kraftlog.errors, LocalProtocolError);
 import_exception!(kraftlog.errors, LogError);
 import_exception!(kraftlog.errors, OffsetOutOfRangeError);
 import_exception!(kraftlog.errors, PoisonedLogError);
+import_exception!(kraftlog.errors, RemoteLogError);
 import_exception!(kraftlog.errors, RemoteProtocolError);
 import_exception!(kraftlog.errors, UnsupportedVersionError);
 
@@ -38,6 +39,7 @@ impl From<PyLogError> for PyErr {
                 Some(errno) => PyOSError::new_err((errno, text)),
                 None => PyOSError::new_err(text),
             },
+            Error::Remote { .. } => RemoteLogError::new_err(text),
             _ => LogError::new_err(text),
         }
     }

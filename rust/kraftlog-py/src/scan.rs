@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 mod cells;
 mod directories;
+mod remote;
 
 fn binary_type(name: &str) -> PyResult<BinaryType> {
     match name {
@@ -156,6 +157,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(decode_batches, m)?)?;
     cells::register(m)?;
     directories::register(m)?;
+    remote::register(m)?;
     m.add_function(wrap_pyfunction!(decompressed_size, m)?)?;
     Ok(())
 }

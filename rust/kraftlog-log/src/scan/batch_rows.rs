@@ -3,9 +3,8 @@ use super::batch_columns::{BatchColumns, Place, Row};
 use super::chunks::Chunks;
 use super::options::{OnCorrupt, ScanSource};
 use super::partition::{pieces_of, Piece};
-use super::position::{indexed_position_after, position_before};
+use super::position::{indexed_position_after, position_after, position_before};
 use super::report::Report;
-use super::segments::list_segments;
 use crate::batch::BatchHeader;
 use crate::{Error, Result};
 use arrow_array::RecordBatch;
@@ -147,25 +146,31 @@ impl BatchRows {
                 if let Some(piece) = current.pieces.pop_front() {
                     let start = current.source.start_offset.max(current.next_offset);
                     let position = position_before(&piece.segment, start);
-                    let path = &piece.segment.path;
-                    let mut chunks = match Chunks::reporting(path, position, Arc::clone(&self.report)) {
+                    let mut chunks = match Chunks::of(&piece.segment, position, Arc::clone(&self.report)) {
                         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                             list_again(current, &piece)?;
                             continue;
                         }
                         opened => opened?,
                     };
+                    if piece.segment.remote.is_some() {
+                        let end_offset = current.source.end_offset;
+                        chunks.expect_sequential(match current.pieces.is_empty() && end_offset != i64::MAX {
+                            true => position_after(&piece.segment, end_offset),
+                            false => u64::MAX,
+                        });
+                    }
                     if !self.options.check_crc {
                         chunks.expect_headers();
                     }
                     self.report.add_segment();
-                    self.last_segment = (piece.segment.base_offset, path.display().to_string());
+                    self.last_segment = (piece.segment.base_offset, piece.segment.path.display().to_string());
                     self.open = Some((chunks, piece));
                     return Ok(true);
                 }
             }
             let Some(source) = self.sources.pop_front() else { return Ok(false) };
-            let segments = list_segments(&source.directory)?;
+            let segments = source.directory.segments()?;
             let pieces = pieces_of(segments, source.start_offset, source.end_offset);
             self.current = Some(Current { source, pieces, next_offset: i64::MIN, relists: 0 });
         }
@@ -180,11 +185,11 @@ fn list_again(current: &mut Current, missing: &Piece) -> Result<()> {
         let error = std::io::Error::from(std::io::ErrorKind::NotFound);
         return Err(Error::io("open", &missing.segment.path, error));
     }
-    let segments = list_segments(&current.source.directory)?;
+    let segments = current.source.directory.segments()?;
     let start = segments.first().map_or(i64::MAX, |segment| segment.base_offset);
     if start > wanted {
         return Err(Error::OffsetOutOfRange {
-            origin: current.source.directory.display().to_string(),
+            origin: current.source.directory.path().display().to_string(),
             offset: wanted,
             log_start_offset: start,
             log_end_offset: current.source.end_offset,

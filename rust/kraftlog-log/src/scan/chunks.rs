@@ -1,5 +1,7 @@
 //! A segment file batch by batch, read in chunks of bounded size.
+use super::remote::RemoteFile;
 use super::report::Report;
+use super::segments::SegmentFile;
 use crate::batch::{
     next_batch_from, next_batch_shallow, BatchHeader, BatchView, Source, HEADER_SIZE, LENGTH_MIN,
     LOG_OVERHEAD, MAGIC,
@@ -47,11 +49,17 @@ impl HeaderAhead {
     }
 }
 
+/// What is read.
+#[derive(Debug)]
+enum Input {
+    Local { file: File, id: u64 },
+    Remote(RemoteFile),
+}
+
 /// Reads the batches of one file in order.
 #[derive(Debug)]
 pub struct Chunks {
-    file: File,
-    file_id: u64,
+    input: Input,
     path: PathBuf,
     /// Bytes of the file that may be looked at; the file may since have grown.
     end: u64,
@@ -86,10 +94,25 @@ impl Chunks {
     pub fn reporting(path: &Path, position: u64, report: Arc<Report>) -> Result<Self> {
         let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
         let metadata = file.metadata().map_err(|source| Error::io("stat", path, source))?;
-        let (end, file_id) = (metadata.len(), metadata.ino());
-        Ok(Self {
-            file,
-            file_id,
+        let input = Input::Local { file, id: metadata.ino() };
+        Ok(Self::new(input, path, metadata.len(), position, report))
+    }
+
+    /// As [`reporting`](Self::reporting), of a segment wherever it is. One that is not of this machine is asked for
+    /// when it is read.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be opened.
+    pub(super) fn of(segment: &SegmentFile, position: u64, report: Arc<Report>) -> Result<Self> {
+        let Some(remote) = &segment.remote else { return Self::reporting(&segment.path, position, report) };
+        let file = RemoteFile::open(remote, segment)?;
+        let end = file.size_bytes();
+        Ok(Self::new(Input::Remote(file), &segment.path, end, position, report))
+    }
+
+    fn new(input: Input, path: &Path, end: u64, position: u64, report: Arc<Report>) -> Self {
+        Self {
+            input,
             path: path.to_owned(),
             end,
             buffer: Buffer::from_vec(Vec::<u8>::new()),
@@ -100,7 +123,7 @@ impl Chunks {
             is_mapped: false,
             mapped: None,
             report,
-        })
+        }
     }
 
     /// The bytes of the current chunk.
@@ -125,13 +148,23 @@ impl Chunks {
 
     /// Which file of its file system it is, whatever its name is by now.
     pub(super) fn file_id(&self) -> u64 {
-        self.file_id
+        match self.input {
+            Input::Local { id, .. } => id,
+            Input::Remote(_) => 0,
+        }
+    }
+
+    /// What follows is read in order up to about byte `wanted_end`.
+    pub(super) fn expect_sequential(&mut self, wanted_end: u64) {
+        if let Input::Remote(file) = &mut self.input {
+            file.expect_sequential(wanted_end);
+        }
     }
 
     /// From here on the file is mapped, where it is still that one, instead of read. Nobody may write to it, but it may
     /// become shorter.
     pub(super) fn map(&mut self) {
-        self.is_mapped = true;
+        self.is_mapped = matches!(self.input, Input::Local { .. });
     }
 
     /// Only headers are wanted, so that little is read where batches are large.
@@ -189,7 +222,8 @@ impl Chunks {
             if left < HEADER_SIZE as u64 {
                 return Ok(None);
             }
-            self.read(position, (self.peek_ahead as u64).min(left) as usize)?;
+            let ahead = if self.is_remote() { HEADER_SIZE } else { self.peek_ahead };
+            self.read(position, (ahead as u64).min(left) as usize)?;
         }
         let position = self.position();
         let Some(bytes) = self.buffer.get(self.index..).and_then(<[u8]>::first_chunk) else {
@@ -206,6 +240,9 @@ impl Chunks {
         let size = ahead.header().size_bytes() as u64;
         // The next one may be alike: where it is not in the chunk already, its header will do.
         self.peek_ahead = if size >= STEP_SIZE_MIN { HEADER_SIZE } else { HEADERS_SIZE };
+        if let Input::Remote(file) = &mut self.input {
+            file.expect_step(size);
+        }
         self.go_to(ahead.position + size);
     }
 
@@ -273,7 +310,8 @@ impl Chunks {
             // Truncated: to read it into memory would change nothing.
             return Ok(false);
         }
-        let size = (needed.max(self.read_ahead).max(HEADER_SIZE) as u64).min(left) as usize;
+        let ahead = if self.is_remote() { 0 } else { self.read_ahead };
+        let size = (needed.max(ahead).max(HEADER_SIZE) as u64).min(left) as usize;
         self.read_ahead = (self.read_ahead * 2).clamp(HEADERS_SIZE, CHUNK_SIZE);
         self.peek_ahead = self.read_ahead;
         self.read(position, size)?;
@@ -290,21 +328,34 @@ impl Chunks {
         if self.is_mapped {
             return self.read_mapped(position, size);
         }
-        self.buffer =
-            read_at(&self.file, position, size).map_err(|source| Error::io("read", &self.path, source))?;
-        self.report.add_bytes_read(self.buffer.len() as u64);
+        let (buffer, fetched) = match &mut self.input {
+            Input::Local { file, .. } => {
+                let buffer = read_at(file, position, size);
+                let buffer = buffer.map_err(|source| Error::io("read", &self.path, source))?;
+                let fetched = buffer.len() as u64;
+                (buffer, fetched)
+            }
+            Input::Remote(file) => file.read(position, size)?,
+        };
+        self.buffer = buffer;
+        self.report.add_bytes_read(fetched);
         self.start = position;
         self.index = 0;
         Ok(())
     }
 
+    fn is_remote(&self) -> bool {
+        matches!(self.input, Input::Remote(_))
+    }
+
     fn read_mapped(&mut self, position: u64, size: usize) -> Result<()> {
+        let Input::Local { file, .. } = &self.input else { return Ok(()) };
         let before = position % page_size();
         let start = position - before;
         let left = self.end.saturating_sub(start);
         let size = ((size + before as usize).max(MAPPED_SIZE) as u64).min(left) as usize;
-        let mapped = MappedRange::open(&self.file, start, size)
-            .map_err(|source| Error::io("map", &self.path, source))?;
+        let mapped =
+            MappedRange::open(file, start, size).map_err(|source| Error::io("map", &self.path, source))?;
         let mapped = Arc::new(mapped);
         self.buffer = mapped.buffer();
         self.mapped = Some(mapped);

@@ -1,11 +1,11 @@
 //! Single records found by what they hold.
 use super::options::{ScanOptions, ScanSource};
 use super::partition::PartitionScan;
+use super::segments::Directory;
 use crate::columns::{Column, ColumnOptions};
 use crate::{Error, Result};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMillisecondType};
-use std::path::Path;
 use std::sync::Arc;
 
 /// The first record from `start_offset` on, by offset, whose timestamp is `timestamp` or later: its offset and its
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// # Errors
 /// As [`PartitionScan::next_batch`].
 pub fn offset_for_timestamp(
-    directory: &Path,
+    directory: Directory,
     start_offset: i64,
     timestamp: i64,
 ) -> Result<Option<(i64, i64)>> {

@@ -1,8 +1,8 @@
 //! What a scan reads, and how.
 use super::report::Report;
+use super::segments::Directory;
 use super::transactions::AbortedRanges;
 use crate::columns::ColumnOptions;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Which records of transactions are given (KIP-98).
@@ -60,7 +60,7 @@ impl Default for ScanOptions {
 #[derive(Debug, Clone)]
 pub struct ScanSource {
     /// The directory.
-    pub directory: PathBuf,
+    pub directory: Directory,
     /// Value of the topic column.
     pub topic: Option<Arc<str>>,
     /// Value of the partition column.
@@ -76,7 +76,7 @@ pub struct ScanSource {
 
 impl ScanSource {
     /// All offsets of `directory`, without names.
-    pub fn of_directory(directory: impl Into<PathBuf>) -> Self {
+    pub fn of_directory(directory: impl Into<Directory>) -> Self {
         Self {
             directory: directory.into(),
             topic: None,

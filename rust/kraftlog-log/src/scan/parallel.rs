@@ -4,20 +4,21 @@
 //! pieces in flight than threads, so that memory is bounded whatever the consumer does.
 use super::options::{Pass, ScanSource};
 use super::partition::{pieces_of, prepare, PartitionScan, Piece};
-use super::segments::list_segments;
+use super::segments::Directory;
 use super::split::cuts_of;
 use super::transactions::AbortedRanges;
 use crate::columns::ColumnOptions;
 use crate::{Error, Result};
 use arrow_array::RecordBatch;
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Bytes of a segment that a thread decodes at once.
 const PIECE_SIZE: u64 = 4 << 20;
+/// The same of a segment that is fetched.
+const REMOTE_PIECE_SIZE: u64 = 32 << 20;
 /// Arrow batches that may wait for the consumer in each piece.
 const WAITING_MAX: usize = 4;
 /// Most threads of a scan.
@@ -25,7 +26,7 @@ const THREADS_MAX: usize = 256;
 
 /// What a thread works on.
 struct Unit {
-    directory: PathBuf,
+    directory: Directory,
     piece: Piece,
     columns: Arc<ColumnOptions>,
     aborted: Option<Arc<AbortedRanges>>,
@@ -216,7 +217,8 @@ impl Shared {
                 if unit.piece.is_cut {
                     return Ok(Some(unit));
                 }
-                let cuts = cuts_of(&unit.piece, PIECE_SIZE)?;
+                let is_remote = unit.piece.segment.remote.is_some();
+                let cuts = cuts_of(&unit.piece, if is_remote { REMOTE_PIECE_SIZE } else { PIECE_SIZE })?;
                 if cuts.len() < 2 {
                     unit.piece.is_cut = true;
                     return Ok(Some(unit));
@@ -237,7 +239,7 @@ impl Shared {
                 continue;
             }
             let Some(source) = state.sources.pop_front() else { return Ok(None) };
-            let segments = list_segments(&source.directory)?;
+            let segments = source.directory.segments()?;
             let (columns, aborted) = prepare(&source, &segments, &self.pass)?;
             let pieces = pieces_of(segments, columns.start_offset, columns.end_offset);
             let ends: Vec<i64> = pieces.iter().skip(1).map(|piece| piece.segment.base_offset).collect();

@@ -1,15 +1,15 @@
 //! The records of one partition as Arrow batches.
 use super::chunks::{Chunks, FoundBatch, HeaderAhead};
 use super::options::{IsolationLevel, OnCorrupt, Pass, ScanOptions, ScanSource};
-use super::position::{indexed_position_after, position_before, time_hint};
+use super::position::{indexed_position_after, position_after, position_before, starts_before, time_hint};
 use super::report::Report;
-use super::segments::{list_segments, SegmentFile};
+use super::segments::{list_segments, Directory, SegmentFile};
 use super::transactions::{AbortedRanges, Transactions};
+use crate::batch::BatchHeader;
 use crate::columns::{BatchCursor, ColumnOptions, ColumnsDecoder, Progress};
 use crate::{Error, Result};
 use arrow_array::RecordBatch;
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Most times that a directory is listed again for one missing segment.
@@ -29,6 +29,8 @@ pub(super) struct Piece {
     pub(super) is_cut: bool,
     /// The last of the log: it may be written to, and may end within a batch.
     pub(super) is_last: bool,
+    /// Exclusive end of the offsets that are read from this segment, where another has those behind.
+    pub(super) end_offset: i64,
 }
 
 /// The pieces of a partition that have an offset from `start` up to, without, `end`.
@@ -37,6 +39,7 @@ pub(super) fn pieces_of(segments: Vec<SegmentFile>, start: i64, end: i64) -> Vec
     let mut pieces = VecDeque::with_capacity(count);
     for (index, segment) in segments.into_iter().enumerate() {
         pieces.push_back(Piece {
+            end_offset: segment.end_offset(),
             segment,
             position: 0,
             end_position: u64::MAX,
@@ -77,7 +80,7 @@ struct Open {
 /// place is read instead, and where retention has deleted it the scan ends with [`Error::OffsetOutOfRange`].
 #[derive(Debug)]
 pub struct PartitionScan {
-    directory: PathBuf,
+    directory: Directory,
     pass: Pass,
     decoder: ColumnsDecoder,
     aborted: Option<Arc<AbortedRanges>>,
@@ -98,7 +101,7 @@ impl PartitionScan {
     /// [`Error::Io`] when the directory cannot be read; as [`Transactions::read`] with read_committed.
     pub fn open(source: &ScanSource, options: Arc<ScanOptions>, report: Arc<Report>) -> Result<Self> {
         let pass = Pass { options, report };
-        let segments = list_segments(&source.directory)?;
+        let segments = source.directory.segments()?;
         let (columns, aborted) = prepare(source, &segments, &pass)?;
         let pieces = pieces_of(segments, columns.start_offset, columns.end_offset);
         Ok(Self::of_pieces(source.directory.clone(), pieces, Arc::new(columns), aborted, pass))
@@ -106,7 +109,7 @@ impl PartitionScan {
 
     /// A scan of these pieces, in this order.
     pub(super) fn of_pieces(
-        directory: PathBuf,
+        directory: Directory,
         pieces: VecDeque<Piece>,
         columns: Arc<ColumnOptions>,
         aborted: Option<Arc<AbortedRanges>>,
@@ -143,6 +146,7 @@ impl PartitionScan {
                 Ok(Some(rows))
             }
             Err(error) => {
+                let error = error.at_offset(self.next_offset.unwrap_or(self.decoder.options().start_offset));
                 self.stop();
                 let good_rows = self.good_rows.take().unwrap_or_else(|| self.decoder.rows());
                 if good_rows == 0 {
@@ -189,6 +193,9 @@ impl PartitionScan {
             if header.base_offset() >= self.decoder.options().end_offset {
                 self.stop();
                 return Ok(Progress::Done);
+            }
+            if header.last_offset() >= open.piece.end_offset {
+                return self.end_copy(&header).map(|()| Progress::Done);
             }
             let is_repeated = header.last_offset() < open.resume_offset;
             let is_aborted = self.aborted.as_ref().is_some_and(|aborted| aborted.contain(&header));
@@ -289,11 +296,24 @@ impl PartitionScan {
         Ok(())
     }
 
+    /// Leaves a copy of a segment where another one has what follows.
+    fn end_copy(&mut self, header: &BatchHeader<'_>) -> Result<()> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let end_offset = open.piece.end_offset;
+        if header.base_offset() >= end_offset {
+            return Ok(());
+        }
+        let reason =
+            format!("the batch goes on behind offset {end_offset}, from which on another copy is read");
+        let origin = open.chunks.path().display().to_string();
+        Err(Error::corrupt(open.chunks.position(), header.base_offset(), reason).located(origin, 0))
+    }
+
     /// Opens a segment; none when something else has to be opened in its place.
     fn open_piece(&mut self, piece: Piece) -> Result<Option<Open>> {
         let options = self.decoder.options();
         let report = &self.pass.report;
-        let opened = open_at(&piece, options, report);
+        let opened = open_at(&piece, self.pieces.is_empty(), options, report);
         let chunks = match opened {
             Ok(chunks) => chunks,
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
@@ -319,15 +339,19 @@ impl PartitionScan {
 
     /// Finds what has taken the place of a segment that is gone, and makes it the next piece.
     fn list_again(&mut self, missing: &Piece) -> Result<()> {
+        let Directory::Local(directory) = &self.directory else {
+            let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+            return Err(Error::io("open", &missing.segment.path, error));
+        };
         let options = self.decoder.options();
         let wanted = self.next_offset.unwrap_or(options.start_offset).max(missing.segment.base_offset);
         let next_piece = self.pieces.front().map_or(i64::MAX, |piece| piece.segment.base_offset);
         for _ in 0..RELISTS_MAX {
-            let segments = list_segments(&self.directory)?;
+            let segments = list_segments(directory)?;
             let start = segments.first().map_or(i64::MAX, |segment| segment.base_offset);
             if start > wanted {
                 return Err(Error::OffsetOutOfRange {
-                    origin: self.directory.display().to_string(),
+                    origin: directory.display().to_string(),
                     offset: wanted,
                     log_start_offset: start,
                     log_end_offset: next_piece.min(options.end_offset),
@@ -400,15 +424,33 @@ pub(super) fn prepare(
 }
 
 /// Opens the segment of a piece where the plan or the indexes say that wanted rows begin.
-fn open_at(piece: &Piece, options: &ColumnOptions, report: &Arc<Report>) -> Result<Chunks> {
+fn open_at(piece: &Piece, is_final: bool, options: &ColumnOptions, report: &Arc<Report>) -> Result<Chunks> {
+    let mut chunks = seek(piece, options, report)?;
     let segment = &piece.segment;
-    let mut chunks = Chunks::reporting(&segment.path, 0, Arc::clone(report))?;
+    if segment.remote.is_some() {
+        let end_offset = options.end_offset.min(piece.end_offset);
+        let is_bounded = is_final && end_offset != i64::MAX && piece.end_position == u64::MAX;
+        let end = if is_bounded { position_after(segment, end_offset) } else { piece.end_position };
+        chunks.expect_sequential(end);
+    }
+    Ok(chunks)
+}
+
+fn seek(piece: &Piece, options: &ColumnOptions, report: &Arc<Report>) -> Result<Chunks> {
+    let segment = &piece.segment;
+    let mut chunks = Chunks::of(segment, 0, Arc::clone(report))?;
+    // What a file of this machine was cut at was looked at then; here nothing but the index was.
+    if segment.remote.is_some() && starts_before(segment, piece.position, options.start_offset) {
+        chunks.go_to(piece.position);
+    }
     if piece.file_id.is_some_and(|id| id == chunks.file_id()) {
         chunks.end_at(piece.end_position);
         chunks.go_to(piece.position);
     }
     // The plan knows a batch that begins the piece; the index is asked where that is not near enough.
-    let is_near = piece.file_id.is_some() && chunks.position() == piece.position && piece.position > 0;
+    let is_near = (piece.file_id.is_some() || segment.remote.is_some())
+        && chunks.position() == piece.position
+        && piece.position > 0;
     if !is_near {
         chunks.go_to(position_before(segment, options.start_offset).max(chunks.position()));
     }
@@ -442,7 +484,7 @@ fn open_at(piece: &Piece, options: &ColumnOptions, report: &Arc<Report>) -> Resu
 /// [`Error::Corrupt`] naming file and position, [`Error::Io`].
 pub fn log_end_offset(segments: &[SegmentFile]) -> Result<i64> {
     let Some(last) = segments.last() else { return Ok(0) };
-    let mut chunks = Chunks::open(&last.path, position_before(last, i64::MAX))?;
+    let mut chunks = Chunks::of(last, position_before(last, i64::MAX), Arc::default())?;
     let mut end_offset = last.base_offset;
     loop {
         match chunks.next_batch() {

@@ -3,11 +3,13 @@
 //! Of an index only the entries that a binary search meets are read. An index that is missing, in an odd
 //! shape or that points to something else than a batch costs time, never records: the scan begins earlier.
 use super::chunks::read_at;
+use super::remote::{ObjectKind, RemoteDirectory};
 use super::segments::SegmentFile;
 use crate::batch::{BatchHeader, HEADER_SIZE, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MAGIC};
 use crate::legacy::{is_legacy, translate_header};
+use arrow_buffer::Buffer;
 use std::fs::File;
-use std::path::Path;
+use std::sync::Arc;
 
 /// Bytes of an entry of `.index`: relative offset and position.
 const OFFSET_ENTRY_SIZE: u64 = 8;
@@ -17,15 +19,32 @@ const TIME_ENTRY_SIZE: u64 = 12;
 /// Fixed-size sorted entries of a file. Behind the last may be zeros: space that Kafka allocated in advance.
 #[derive(Debug)]
 struct Entries<const SIZE: usize> {
-    file: File,
+    bytes: IndexBytes,
     count: u64,
 }
 
+/// The bytes of an index: read entry by entry from a file, or fetched.
+#[derive(Debug)]
+enum IndexBytes {
+    File(File),
+    Here(Buffer),
+}
+
 impl<const SIZE: usize> Entries<SIZE> {
-    fn open(path: &Path) -> Option<Self> {
-        let file = File::open(path).ok()?;
-        let count = file.metadata().ok()?.len() / SIZE as u64;
-        Some(Self { file, count })
+    fn open(segment: &SegmentFile, kind: ObjectKind) -> Option<Self> {
+        let (bytes, size) = match &segment.remote {
+            Some(remote) => {
+                let bytes = remote.sidecar(kind, segment.base_offset).ok()??;
+                let size = bytes.len() as u64;
+                (IndexBytes::Here(bytes), size)
+            }
+            None => {
+                let file = File::open(segment.sidecar(kind.extension())).ok()?;
+                let size = file.metadata().ok()?.len();
+                (IndexBytes::File(file), size)
+            }
+        };
+        Some(Self { bytes, count: size / SIZE as u64 })
     }
 
     /// Entry `index`, None behind the last.
@@ -33,8 +52,14 @@ impl<const SIZE: usize> Entries<SIZE> {
         if index >= self.count {
             return None;
         }
-        let bytes = read_at(&self.file, index * SIZE as u64, SIZE).ok()?;
-        let entry = *bytes.first_chunk::<SIZE>()?;
+        let entry = match &self.bytes {
+            IndexBytes::File(file) => {
+                *read_at(file, index * SIZE as u64, SIZE).ok()?.first_chunk::<SIZE>()?
+            }
+            IndexBytes::Here(bytes) => {
+                *bytes.get((index as usize).checked_mul(SIZE)?..)?.first_chunk::<SIZE>()?
+            }
+        };
         (entry != [0; SIZE]).then_some(entry)
     }
 
@@ -67,6 +92,34 @@ fn timestamp_and_relative_offset(entry: &[u8; TIME_ENTRY_SIZE as usize]) -> (i64
     (i64::from_be_bytes([a, b, c, d, e, f, g, h]), i64::from(u32::from_be_bytes([i, j, k, l])))
 }
 
+/// The offset index of a segment.
+fn offset_index(segment: &SegmentFile) -> Option<Entries<{ OFFSET_ENTRY_SIZE as usize }>> {
+    Entries::open(segment, ObjectKind::Index)
+}
+
+/// Looks at single places of a segment.
+#[derive(Debug)]
+pub(super) enum Places {
+    Local(File),
+    Remote(Arc<RemoteDirectory>),
+}
+
+impl Places {
+    pub(super) fn open(segment: &SegmentFile) -> std::io::Result<Self> {
+        Ok(match &segment.remote {
+            Some(remote) => Self::Remote(Arc::clone(remote)),
+            None => Self::Local(File::open(&segment.path)?),
+        })
+    }
+
+    fn read(&self, segment: &SegmentFile, position: u64, size: usize) -> Option<Buffer> {
+        match self {
+            Self::Local(file) => read_at(file, position, size).ok(),
+            Self::Remote(remote) => remote.probe(segment, position, size).ok(),
+        }
+    }
+}
+
 /// Byte position of a batch at or before the one that holds `offset`; 0 when the index is of no help.
 pub(super) fn position_before(segment: &SegmentFile, offset: i64) -> u64 {
     if offset <= segment.base_offset {
@@ -75,8 +128,31 @@ pub(super) fn position_before(segment: &SegmentFile, offset: i64) -> u64 {
     hinted_position(segment, offset).unwrap_or(0)
 }
 
+/// Byte position at which the records before `end_offset` seem to end: that of the index entry after the first that
+/// is not before it, since an entry names the last offset of the batch that it points to. `u64::MAX` when nothing
+/// says where.
+pub(super) fn position_after(segment: &SegmentFile, end_offset: i64) -> u64 {
+    let remote = segment.remote.as_ref();
+    if let Some(hint) = remote.and_then(|remote| remote.hint(segment.base_offset)) {
+        return hint.end_position;
+    }
+    let found = || {
+        let entries = offset_index(segment)?;
+        let relative = end_offset.checked_sub(segment.base_offset)?.checked_sub(1)?;
+        let before = entries.count_where(|entry| relative_offset_and_position(entry).0 < relative);
+        Some(relative_offset_and_position(&entries.get(before.checked_add(1)?)?).1)
+    };
+    found().unwrap_or(u64::MAX)
+}
+
 fn hinted_position(segment: &SegmentFile, offset: i64) -> Option<u64> {
-    let entries = Entries::<{ OFFSET_ENTRY_SIZE as usize }>::open(&segment.sidecar("index"))?;
+    let remote = segment.remote.as_ref();
+    if let Some(hint) = remote.and_then(|remote| remote.hint(segment.base_offset)) {
+        if starts_before(segment, hint.position, offset) {
+            return Some(hint.position);
+        }
+    }
+    let entries = offset_index(segment)?;
     let relative = offset.checked_sub(segment.base_offset)?;
     let (_, position) = relative_offset_and_position(
         &entries.last_where(|entry| relative_offset_and_position(entry).0 <= relative)?,
@@ -85,10 +161,15 @@ fn hinted_position(segment: &SegmentFile, offset: i64) -> Option<u64> {
     (header.base_offset() <= offset).then_some(position)
 }
 
+/// Whether a batch seems to be at `position`, behind the first, that is at or before the one with `offset`.
+pub(super) fn starts_before(segment: &SegmentFile, position: u64, offset: i64) -> bool {
+    position > 0 && header_at(segment, position).is_some_and(|header| header.base_offset() <= offset)
+}
+
 /// The header at `position` when a whole batch of this segment seems to be there.
 fn header_at(segment: &SegmentFile, position: u64) -> Option<OwnedHeader> {
-    let file = File::open(&segment.path).ok()?;
-    header_in(&file, segment, position)
+    let places = Places::open(segment).ok()?;
+    header_in(&places, segment, position)
 }
 
 /// A header read from a file.
@@ -107,8 +188,8 @@ impl OwnedHeader {
     }
 }
 
-pub(super) fn header_in(file: &File, segment: &SegmentFile, position: u64) -> Option<OwnedHeader> {
-    let bytes = read_at(file, position, HEADER_SIZE).ok()?;
+pub(super) fn header_in(places: &Places, segment: &SegmentFile, position: u64) -> Option<OwnedHeader> {
+    let bytes = places.read(segment, position, HEADER_SIZE)?;
     let magic = *bytes.get(HEADER_SIZE_UP_TO_MAGIC - 1)? as i8;
     let header = OwnedHeader(match is_legacy(magic) {
         true => translate_header(bytes.first_chunk()?),
@@ -131,7 +212,7 @@ pub(super) struct TimeHint {
 
 /// The last entry of the time index before `timestamp`: no record up to its offset is as late as `timestamp`.
 pub(super) fn time_hint(segment: &SegmentFile, timestamp: i64) -> Option<TimeHint> {
-    let entries = Entries::<{ TIME_ENTRY_SIZE as usize }>::open(&segment.sidecar("timeindex"))?;
+    let entries = Entries::<{ TIME_ENTRY_SIZE as usize }>::open(segment, ObjectKind::TimeIndex)?;
     let entry = entries.last_where(|entry| timestamp_and_relative_offset(entry).0 < timestamp)?;
     let (timestamp, relative) = timestamp_and_relative_offset(&entry);
     Some(TimeHint { timestamp, offset: segment.base_offset.checked_add(relative)? })
@@ -139,12 +220,12 @@ pub(super) fn time_hint(segment: &SegmentFile, timestamp: i64) -> Option<TimeHin
 
 /// A position in `.index` behind `position` at which a batch seems to be: where to go on after damage.
 pub(super) fn indexed_position_after(segment: &SegmentFile, position: u64) -> Option<u64> {
-    let entries = Entries::<{ OFFSET_ENTRY_SIZE as usize }>::open(&segment.sidecar("index"))?;
-    let file = File::open(&segment.path).ok()?;
+    let entries = offset_index(segment)?;
+    let places = Places::open(segment).ok()?;
     let mut index = entries.count_where(|entry| relative_offset_and_position(entry).1 <= position);
     while let Some(entry) = entries.get(index) {
         let (_, position) = relative_offset_and_position(&entry);
-        if header_in(&file, segment, position).is_some() {
+        if header_in(&places, segment, position).is_some() {
             return Some(position);
         }
         index += 1;
@@ -154,9 +235,7 @@ pub(super) fn indexed_position_after(segment: &SegmentFile, position: u64) -> Op
 
 /// Positions from `.index` in order, for cutting a segment into parts; empty when there is no index.
 pub(super) fn indexed_positions(segment: &SegmentFile, gap: u64) -> Vec<u64> {
-    let Some(entries) = Entries::<{ OFFSET_ENTRY_SIZE as usize }>::open(&segment.sidecar("index")) else {
-        return Vec::new();
-    };
+    let Some(entries) = offset_index(segment) else { return Vec::new() };
     let mut positions = Vec::new();
     let mut wanted = gap;
     // One search a part: the first entry at or behind the next multiple of `gap`.
@@ -172,4 +251,31 @@ pub(super) fn indexed_positions(segment: &SegmentFile, gap: u64) -> Vec<u64> {
         wanted = position.max(wanted).saturating_add(gap);
     }
     positions
+}
+
+/// Where `.index` alone lets a segment be cut, about `gap` bytes apart: byte position of the batch that ends before the
+/// offset of the cut, byte position behind that batch at the least, and the offset. Nothing of the segment is read for
+/// it. None when there is no index.
+pub(super) fn indexed_cuts(segment: &SegmentFile, gap: u64) -> Option<Vec<(u64, u64, i64)>> {
+    let entries = offset_index(segment)?;
+    let mut cuts: Vec<(u64, u64, i64)> = Vec::new();
+    let mut wanted = gap;
+    while wanted < segment.size_bytes {
+        let index = entries.count_where(|entry| relative_offset_and_position(entry).1 <= wanted);
+        let Some(entry) = index.checked_sub(1).and_then(|index| entries.get(index)) else {
+            wanted = wanted.saturating_add(gap);
+            continue;
+        };
+        let (relative, position) = relative_offset_and_position(&entry);
+        let next =
+            entries.get(index).map_or(segment.size_bytes, |next| relative_offset_and_position(&next).1);
+        let offset = segment.base_offset.saturating_add(relative).saturating_add(1);
+        let (last_position, last_offset) =
+            cuts.last().map_or((0, segment.base_offset), |&(position, _, offset)| (position, offset));
+        if position > last_position && offset > last_offset && next > position {
+            cuts.push((position, next, offset));
+        }
+        wanted = position.max(wanted).saturating_add(gap);
+    }
+    Some(cuts)
 }

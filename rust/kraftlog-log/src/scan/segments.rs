@@ -1,9 +1,11 @@
 //! The segment files of a partition directory.
 use super::partition::log_end_offset;
+use super::remote::{ObjectKind, RemoteDirectory};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Digits of the base offset in the name of a segment file.
 const NAME_DIGITS: usize = 20;
@@ -12,8 +14,44 @@ const SWAP_SUFFIX: &str = ".swap";
 /// Most listings of a directory whose files are being renamed.
 const LISTINGS_MAX: usize = 8;
 
+/// Where the files of a partition are.
+#[derive(Debug, Clone)]
+pub enum Directory {
+    /// In a directory of this machine.
+    Local(PathBuf),
+    /// Elsewhere.
+    Remote(Arc<RemoteDirectory>),
+}
+
+impl Directory {
+    /// The segments by rising base offset, as [`list_segments`] gives them.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the directory cannot be read.
+    pub fn segments(&self) -> Result<Vec<SegmentFile>> {
+        match self {
+            Self::Local(path) => list_segments(path),
+            Self::Remote(remote) => Ok(remote.segments()),
+        }
+    }
+
+    /// Its path or URL, for people.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Local(path) => path,
+            Self::Remote(remote) => remote.url(),
+        }
+    }
+}
+
+impl<T: Into<PathBuf>> From<T> for Directory {
+    fn from(path: T) -> Self {
+        Self::Local(path.into())
+    }
+}
+
 /// One `.log` file of a partition directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct SegmentFile {
     /// Offset in the file's name: no record in it is before.
     pub base_offset: i64,
@@ -21,7 +59,18 @@ pub struct SegmentFile {
     pub path: PathBuf,
     /// Bytes of the file when it was listed.
     pub size_bytes: u64,
+    /// The directory that it is in when that is not one of this machine.
+    pub(crate) remote: Option<Arc<RemoteDirectory>>,
 }
+
+impl PartialEq for SegmentFile {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |one: &Self| (one.base_offset, one.size_bytes);
+        key(self) == key(other) && self.path == other.path
+    }
+}
+
+impl Eq for SegmentFile {}
 
 impl SegmentFile {
     /// The segment that the `.log` file at `path` is, by its name and size.
@@ -38,7 +87,7 @@ impl SegmentFile {
                 Error::Invalid(format!("{} is not named as a segment: 20 digits and .log", path.display()))
             })?;
         let metadata = fs::metadata(path).map_err(|source| Error::io("open", path, source))?;
-        Ok(Self { base_offset, path: path.to_owned(), size_bytes: metadata.len() })
+        Ok(Self { base_offset, path: path.to_owned(), size_bytes: metadata.len(), remote: None })
     }
 
     /// The file beside it with another extension, such as `index`.
@@ -47,6 +96,19 @@ impl SegmentFile {
             return self.path.with_extension("").with_extension(format!("{extension}{SWAP_SUFFIX}"));
         }
         self.path.with_extension(extension)
+    }
+
+    /// Whether there is a file of this kind beside it.
+    pub(super) fn has(&self, kind: ObjectKind) -> bool {
+        match &self.remote {
+            Some(remote) => remote.has(kind, self.base_offset),
+            None => self.sidecar(kind.extension()).exists(),
+        }
+    }
+
+    /// Exclusive end of the offsets that are read from it.
+    pub(super) fn end_offset(&self) -> i64 {
+        self.remote.as_ref().map_or(i64::MAX, |remote| remote.end_offset(self.base_offset))
     }
 
     fn is_swap(&self) -> bool {
@@ -101,7 +163,8 @@ fn list_once(directory: &Path) -> Result<(Vec<SegmentFile>, bool)> {
         let Some(base_offset) = plain.strip_suffix(".log").and_then(parse_base_offset) else { continue };
         match entry.metadata() {
             Ok(metadata) => {
-                let found = SegmentFile { base_offset, path: entry.path(), size_bytes: metadata.len() };
+                let found =
+                    SegmentFile { base_offset, path: entry.path(), size_bytes: metadata.len(), remote: None };
                 if plain == name || !segments.contains_key(&base_offset) {
                     segments.insert(base_offset, found);
                 }

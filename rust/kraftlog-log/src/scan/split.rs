@@ -1,11 +1,11 @@
 //! A partition cut into parts of about equal bytes that can be scanned apart.
 use super::chunks::Chunks;
 use super::partition::Piece;
-use super::position::{header_in, indexed_positions};
+use super::position::{header_in, indexed_cuts, indexed_positions, Places};
 use super::segments::SegmentFile;
 use crate::{Error, Result};
-use std::fs::File;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 /// A range of offsets and how many bytes of one segment it takes.
 ///
@@ -20,7 +20,7 @@ pub struct Split {
     pub end_offset: i64,
     /// Byte position of the part in the segment when it was planned.
     pub position: u64,
-    /// Bytes of the part when it was planned.
+    /// Bytes of the part when it was planned, up to the end of its last batch at the least.
     pub size_bytes: u64,
 }
 
@@ -40,16 +40,19 @@ pub fn plan_splits(
     let mut splits = Vec::new();
     for (index, segment) in segments.iter().enumerate() {
         let segment_end = segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
+        let segment_end = segment_end.min(segment.end_offset());
         if segment.size_bytes == 0 || segment_end <= start_offset || segment.base_offset >= end_offset {
             continue;
         }
-        let mut cuts = vec![(0, segment.base_offset)];
+        let mut cuts = vec![Start { position: 0, end_before: 0, offset: segment.base_offset }];
         if segment.size_bytes > split_bytes {
             cuts.extend(inner_cuts(segment, split_bytes)?);
         }
-        cuts.push((segment.size_bytes, segment_end));
+        let end_before = segment.size_bytes;
+        cuts.push(Start { position: end_before, end_before, offset: segment_end });
         for pair in cuts.windows(2) {
-            let [(position, first), (next_position, next)] = *pair else { continue };
+            let [start, next_start] = pair else { continue };
+            let (position, first, next) = (start.position, start.offset, next_start.offset);
             let (first, next) = (first.max(start_offset), next.min(end_offset));
             if first < next {
                 splits.push(Split {
@@ -57,7 +60,7 @@ pub fn plan_splits(
                     start_offset: first,
                     end_offset: next,
                     position,
-                    size_bytes: next_position.saturating_sub(position),
+                    size_bytes: next_start.end_before.saturating_sub(position),
                 });
             }
         }
@@ -77,51 +80,76 @@ pub(super) struct Cut {
 pub(super) fn cuts_of(piece: &Piece, size: u64) -> Result<Vec<Cut>> {
     let segment = &piece.segment;
     let inner = if segment.size_bytes > size { inner_cuts(segment, size)? } else { Vec::new() };
-    let Ok(metadata) = std::fs::metadata(&segment.path) else {
-        // Gone: who opens it finds out what to read instead.
-        return Ok(Vec::new());
+    let file_id = match &segment.remote {
+        Some(_) => None,
+        None => match std::fs::metadata(&segment.path) {
+            Ok(metadata) => Some(metadata.ino()),
+            // Gone: who opens it finds out what to read instead.
+            Err(_) => return Ok(Vec::new()),
+        },
     };
-    let mut starts = vec![(0, i64::MIN)];
+    let mut starts = vec![Start { position: 0, end_before: 0, offset: i64::MIN }];
     starts.extend(inner);
-    let cut = |index: usize, &(position, start_offset): &(u64, i64)| {
+    let cut = |index: usize, start: &Start| {
         let next = starts.get(index + 1);
         Cut {
             piece: Piece {
                 segment: segment.clone(),
-                position,
-                end_position: next.map_or(u64::MAX, |&(position, _)| position),
-                file_id: Some(metadata.ino()),
+                position: start.position,
+                end_position: next.map_or(u64::MAX, |next| next.end_before),
+                file_id,
                 is_last: piece.is_last && next.is_none(),
                 is_cut: true,
+                end_offset: piece.end_offset,
             },
-            start_offset,
-            end_offset: next.map_or(i64::MAX, |&(_, offset)| offset),
+            start_offset: start.offset,
+            end_offset: next.map_or(i64::MAX, |next| next.offset),
         }
     };
     Ok(starts.iter().enumerate().map(|(index, start)| cut(index, start)).collect())
 }
 
-/// Byte positions and base offsets of batches inside the segment, about `split_bytes` apart, both rising.
-fn inner_cuts(segment: &SegmentFile, split_bytes: u64) -> Result<Vec<(u64, i64)>> {
-    let file = match File::open(&segment.path) {
-        Ok(file) => file,
+/// Where a part of a segment begins.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    /// Byte position of a batch at or before the first of the part.
+    position: u64,
+    /// Byte position at which the part before ends, or a later one.
+    end_before: u64,
+    /// First offset.
+    offset: i64,
+}
+
+/// Starts inside the segment, about `split_bytes` apart, by rising position and offset.
+fn inner_cuts(segment: &SegmentFile, split_bytes: u64) -> Result<Vec<Start>> {
+    if segment.remote.is_some() {
+        // To look at each of the batches would take a request for each.
+        if let Some(cuts) = indexed_cuts(segment, split_bytes) {
+            let start = |(position, end_before, offset)| Start { position, end_before, offset };
+            return Ok(cuts.into_iter().map(start).collect());
+        }
+    }
+    let places = match Places::open(segment) {
+        Ok(places) => places,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => return Err(Error::io("open", &segment.path, source)),
     };
-    let mut cuts: Vec<(u64, i64)> = Vec::new();
+    let mut cuts: Vec<Start> = Vec::new();
+    let start = |position, offset| Start { position, end_before: position, offset };
     let indexed = indexed_positions(segment, split_bytes);
     for position in &indexed {
-        let header = header_in(&file, segment, *position);
+        let header = header_in(&places, segment, *position);
         let Some(first) = header.and_then(|header| header.first_offset()) else { continue };
-        let last = cuts.last().map_or(segment.base_offset, |&(_, offset)| offset);
+        let last = cuts.last().map_or(segment.base_offset, |cut| cut.offset);
         if first > last {
-            cuts.push((*position, first));
+            cuts.push(start(*position, first));
         }
     }
     if !indexed.is_empty() {
         return Ok(cuts);
     }
-    let mut chunks = Chunks::open(&segment.path, 0)?;
+    let mut chunks = Chunks::of(segment, 0, Arc::default())?;
+    chunks.expect_sequential(segment.size_bytes);
     let mut wanted = split_bytes;
     loop {
         let (position, base_offset) = match chunks.peek()? {
@@ -134,9 +162,9 @@ fn inner_cuts(segment: &SegmentFile, split_bytes: u64) -> Result<Vec<(u64, i64)>
                 Ok(None) | Err(_) => return Ok(cuts),
             },
         };
-        let last = cuts.last().map_or(segment.base_offset, |&(_, offset)| offset);
+        let last = cuts.last().map_or(segment.base_offset, |cut| cut.offset);
         if position >= wanted && base_offset > last {
-            cuts.push((position, base_offset));
+            cuts.push(start(position, base_offset));
             wanted = position.saturating_add(split_bytes);
         }
     }

@@ -5,13 +5,15 @@
 //! before its index entry.
 use super::chunks::Chunks;
 use super::position::position_before;
+use super::remote::ObjectKind;
 use super::report::Report;
-use super::segments::SegmentFile;
+use super::segments::{Directory, SegmentFile};
 use crate::batch::{BatchHeader, BatchView};
 use crate::fs::RealFileSystem;
 use crate::producer_state::{read_snapshot, BatchMetadata, ProducerEntry};
 use crate::segment::{AbortedTransaction, TransactionIndex};
 use crate::{Error, Result};
+use arrow_buffer::Buffer;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +48,7 @@ impl Transactions {
     /// # Errors
     /// [`Error::Io`]; [`Error::Invalid`] for a `.txnindex` that is not one.
     pub fn read(
-        directory: &Path,
+        directory: &Directory,
         segments: &[SegmentFile],
         start_offset: i64,
         end_offset: i64,
@@ -70,16 +72,23 @@ impl Transactions {
     }
 
     /// The newest readable snapshot at or before `end_offset`, whose offset becomes the end offset.
-    fn from_snapshot(directory: &Path, segments: &[SegmentFile], end_offset: i64) -> Result<Self> {
+    fn from_snapshot(directory: &Directory, segments: &[SegmentFile], end_offset: i64) -> Result<Self> {
         let log_start = segments.first().map_or(0, |segment| segment.base_offset);
-        let mut snapshots = list_snapshots(directory)?;
+        let mut snapshots = match directory {
+            Directory::Local(path) => list_snapshots(path)?,
+            Directory::Remote(remote) => remote.snapshots(),
+        };
         snapshots.retain(|(offset, _)| *offset <= end_offset && *offset >= log_start);
         snapshots.sort_by_key(|(offset, _)| std::cmp::Reverse(*offset));
         for (offset, path) in snapshots {
             // One that a crash tore, or that is just being written, is no loss: an older one and the log say the same.
-            let Ok(entries) = read_small_file(&path).and_then(|bytes| read_snapshot(&bytes)) else {
-                continue;
+            let bytes = match directory {
+                Directory::Local(_) => read_small_file(&path).map(Buffer::from_vec),
+                Directory::Remote(remote) => {
+                    Ok(remote.sidecar(ObjectKind::Snapshot, offset)?.unwrap_or_default())
+                }
             };
+            let Ok(entries) = bytes.and_then(|bytes| read_snapshot(&bytes)) else { continue };
             let producers = entries.into_iter().map(|entry| (entry.producer_id, entry)).collect();
             return Ok(Self { producers, end_offset: offset, ..Self::default() });
         }
@@ -94,8 +103,8 @@ impl Transactions {
         end_offset: i64,
         report: &Arc<Report>,
     ) -> Result<bool> {
-        let mut chunks =
-            Chunks::reporting(&segment.path, position_before(segment, from), Arc::clone(report))?;
+        let mut chunks = Chunks::of(segment, position_before(segment, from), Arc::clone(report))?;
+        chunks.expect_sequential(segment.size_bytes);
         let mut scratch = Vec::new();
         loop {
             if let Some(ahead) = chunks.peek()? {
@@ -111,7 +120,11 @@ impl Transactions {
                     continue;
                 }
             }
-            let Ok(Some(found)) = chunks.next_batch() else {
+            let found = match chunks.next_batch() {
+                Err(error @ Error::Remote { .. }) => return Err(error),
+                found => found,
+            };
+            let Ok(Some(found)) = found else {
                 return Ok(chunks.position() >= chunks.size_bytes());
             };
             let batch = Chunks::view(chunks.buffer(), found)?;
@@ -190,12 +203,22 @@ impl Transactions {
             if next_base <= start_offset {
                 continue;
             }
-            let exists = |extension: &str| segment.sidecar(extension).exists();
-            if exists("txnindex") {
+            if let Some(remote) = &segment.remote {
+                if let Some(bytes) = remote.sidecar(ObjectKind::TxnIndex, segment.base_offset)? {
+                    for one in TransactionIndex::parse(&bytes, &segment.sidecar("txnindex"))? {
+                        aborted.insert((one.last_offset, one.producer_id), one);
+                    }
+                    continue;
+                }
+            }
+            if segment.has(ObjectKind::TxnIndex) {
                 for one in TransactionIndex::new(fs.clone(), segment.sidecar("txnindex")).entries()? {
                     aborted.insert((one.last_offset, one.producer_id), *one);
                 }
-            } else if next_base != i64::MAX && !exists("index") && !exists("timeindex") {
+            } else if next_base != i64::MAX
+                && !segment.has(ObjectKind::Index)
+                && !segment.has(ObjectKind::TimeIndex)
+            {
                 for one in self.markers_without_index(segments, index, report)? {
                     aborted.insert((one.last_offset, one.producer_id), one);
                 }

@@ -1,5 +1,5 @@
 //! `.txnindex`: the aborted transactions that end in a segment, 34 bytes each; no file while there are none.
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::fs::{self, FileSystem, OpenMode};
@@ -92,12 +92,20 @@ impl TransactionIndex {
 
     fn read(&self) -> Result<Vec<AbortedTransaction>> {
         let bytes = fs::read_file(self.fs.as_ref(), &self.path)?.unwrap_or_default();
+        Self::parse(&bytes, &self.path)
+    }
+
+    /// The entries in the bytes of a file, which is named in the error.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when they are not whole entries of version 0.
+    pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Vec<AbortedTransaction>> {
         let chunks = bytes.chunks_exact(ENTRY_BYTES);
         let is_whole = chunks.remainder().is_empty();
         let entries: Option<Vec<_>> = chunks.map(AbortedTransaction::decode).collect();
         entries
             .filter(|_| is_whole)
-            .ok_or_else(|| Error::Invalid(format!("{}: not a transaction index", self.path.display())))
+            .ok_or_else(|| Error::Invalid(format!("{}: not a transaction index", path.display())))
     }
 
     /// Add one; markers come in order.

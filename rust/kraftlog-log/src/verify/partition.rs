@@ -37,7 +37,7 @@ impl Partition {
         let base_offset = stem.filter(|_| is_log).and_then(|stem| stem.parse().ok()).unwrap_or(0);
         Self {
             path: path.to_owned(),
-            segments: vec![SegmentFile { base_offset, path: path.to_owned(), size_bytes }],
+            segments: vec![SegmentFile { base_offset, path: path.to_owned(), size_bytes, remote: None }],
             snapshots: BTreeMap::new(),
             names: Vec::new(),
             is_directory: false,

@@ -2,11 +2,12 @@
 use crate::arrow::{ArrowStream, BatchSource};
 use crate::arrow_request::Representation;
 use crate::errors::PyLogError;
+use crate::scan::remote::DirectoryArg;
 use arrow_array::RecordBatch;
 use kraftlog_log::producer_state::ProducerEntry;
 use kraftlog_log::scan::{
-    self, AbortedRanges, BatchColumns, BatchRows, BatchRowsOptions, IsolationLevel, OnCorrupt, Report, Scan,
-    ScanOptions, ScanSource, Transactions,
+    self, AbortedRanges, BatchColumns, BatchRows, BatchRowsOptions, Directory, IsolationLevel, OnCorrupt,
+    Report, Scan, ScanOptions, ScanSource, Transactions,
 };
 use kraftlog_log::segment::AbortedTransaction;
 use kraftlog_log::Result;
@@ -17,15 +18,43 @@ use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-struct RunningScan(Scan);
+/// Runs without the GIL whatever the caller holds, where other threads need it to go on.
+fn detached<T: Send>(needs_python: bool, mut work: impl FnMut() -> T + Send) -> T {
+    let done = needs_python.then(|| Python::try_attach(|py| py.detach(&mut work))).flatten();
+    done.unwrap_or_else(work)
+}
+
+struct RunningScan {
+    scan: Option<Scan>,
+    report: Arc<Report>,
+    /// Threads of the scan fetch through Python.
+    needs_python: bool,
+}
+
+impl RunningScan {
+    fn new(sources: Vec<ScanSource>, options: Arc<ScanOptions>) -> Self {
+        let is_remote = sources.iter().any(|source| matches!(source.directory, Directory::Remote(_)));
+        let scan = Scan::new(sources, options);
+        Self { report: Arc::clone(scan.report()), scan: Some(scan), needs_python: is_remote }
+    }
+}
 
 impl BatchSource for RunningScan {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        self.0.next_batch()
+        let scan = &mut self.scan;
+        detached(self.needs_python, || scan.as_mut().map_or(Ok(None), Scan::next_batch))
     }
 
     fn report(&self) -> Arc<Report> {
-        Arc::clone(self.0.report())
+        Arc::clone(&self.report)
+    }
+}
+
+impl Drop for RunningScan {
+    fn drop(&mut self) {
+        let scan = &mut self.scan;
+        // It waits for its threads.
+        detached(self.needs_python, || drop(scan.take()));
     }
 }
 
@@ -78,7 +107,7 @@ type SplitTuple = (i64, i64, i64, u64, u64);
 type AbortedTuple = (i64, i64, i64);
 /// Directory, topic, partition, first offset, exclusive end offset, aborted transactions when they are known.
 type SourceTuple =
-    (PathBuf, Option<String>, Option<i32>, Option<i64>, Option<i64>, Option<Vec<AbortedTuple>>);
+    (DirectoryArg, Option<String>, Option<i32>, Option<i64>, Option<i64>, Option<Vec<AbortedTuple>>);
 /// Producer id, epoch, coordinator epoch, last sequence, last offset, last timestamp, start of its transaction.
 type ProducerTuple = (i64, i16, i32, i32, i64, i64, Option<i64>);
 
@@ -93,7 +122,7 @@ fn source((directory, topic, partition, start_offset, end_offset, aborted): Sour
         Arc::new(AbortedRanges::new(&aborted.into_iter().map(entry).collect::<Vec<_>>()))
     });
     ScanSource {
-        directory,
+        directory: directory.0,
         topic: topic.map(Arc::from),
         partition,
         start_offset: start_offset.unwrap_or(i64::MIN),
@@ -139,7 +168,7 @@ fn scan_stream(sources: Vec<SourceTuple>, options: Option<&Bound<'_, PyDict>>) -
     let sources: Vec<ScanSource> = sources.into_iter().map(source).collect();
     Ok(ArrowStream::new(options.columns.schema(), move |representation| {
         let options = represented(&options, representation);
-        Box::new(RunningScan(Scan::new(sources.clone(), options)))
+        Box::new(RunningScan::new(sources.clone(), options))
     }))
 }
 
@@ -153,14 +182,14 @@ fn represented(options: &Arc<ScanOptions>, wanted: Representation) -> Arc<ScanOp
 }
 
 #[pyfunction]
-fn list_segments(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<(i64, PathBuf, u64)>> {
-    let segments = py.detach(|| scan::list_segments(&directory)).map_err(PyLogError)?;
+fn list_segments(py: Python<'_>, directory: DirectoryArg) -> PyResult<Vec<(i64, PathBuf, u64)>> {
+    let segments = py.detach(|| directory.0.segments()).map_err(PyLogError)?;
     Ok(segments.into_iter().map(|segment| (segment.base_offset, segment.path, segment.size_bytes)).collect())
 }
 
 #[pyfunction]
-fn log_end_offset(py: Python<'_>, directory: PathBuf) -> PyResult<i64> {
-    let end = py.detach(|| scan::log_end_offset(&scan::list_segments(&directory)?));
+fn log_end_offset(py: Python<'_>, directory: DirectoryArg) -> PyResult<i64> {
+    let end = py.detach(|| scan::log_end_offset(&directory.0.segments()?));
     Ok(end.map_err(PyLogError)?)
 }
 
@@ -168,14 +197,14 @@ fn log_end_offset(py: Python<'_>, directory: PathBuf) -> PyResult<i64> {
 #[pyo3(signature = (directory, *, split_bytes, start_offset=None, end_offset=None))]
 fn plan_splits(
     py: Python<'_>,
-    directory: PathBuf,
+    directory: DirectoryArg,
     split_bytes: u64,
     start_offset: Option<i64>,
     end_offset: Option<i64>,
 ) -> PyResult<Vec<SplitTuple>> {
     let (start, end) = (start_offset.unwrap_or(i64::MIN), end_offset.unwrap_or(i64::MAX));
     let splits = py
-        .detach(|| scan::plan_splits(&scan::list_segments(&directory)?, split_bytes, start, end))
+        .detach(|| scan::plan_splits(&directory.0.segments()?, split_bytes, start, end))
         .map_err(PyLogError)?;
     Ok(splits
         .into_iter()
@@ -198,14 +227,13 @@ type TransactionsTuple = (i64, i64, Vec<AbortedTuple>, Vec<ProducerTuple>);
 #[pyo3(signature = (directory, *, start_offset=None, end_offset=None))]
 fn read_transactions(
     py: Python<'_>,
-    directory: PathBuf,
+    directory: DirectoryArg,
     start_offset: Option<i64>,
     end_offset: Option<i64>,
 ) -> PyResult<TransactionsTuple> {
     let (start, end) = (start_offset.unwrap_or(i64::MIN), end_offset.unwrap_or(i64::MAX));
-    let found = py.detach(|| {
-        Transactions::read(&directory, &scan::list_segments(&directory)?, start, end, &Arc::default())
-    });
+    let found =
+        py.detach(|| Transactions::read(&directory.0, &directory.0.segments()?, start, end, &Arc::default()));
     let found = found.map_err(PyLogError)?;
     let aborted = found.aborted.iter().map(|one| (one.producer_id, one.first_offset, one.last_offset));
     let producer = |entry: &ProducerEntry| {
@@ -226,11 +254,11 @@ fn read_transactions(
 #[pyfunction]
 fn offset_for_timestamp(
     py: Python<'_>,
-    directory: PathBuf,
+    directory: DirectoryArg,
     start_offset: i64,
     timestamp: i64,
 ) -> PyResult<Option<(i64, i64)>> {
-    let found = py.detach(|| scan::offset_for_timestamp(&directory, start_offset, timestamp));
+    let found = py.detach(|| scan::offset_for_timestamp(directory.0, start_offset, timestamp));
     Ok(found.map_err(PyLogError)?)
 }
 
