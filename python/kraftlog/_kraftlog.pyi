@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, final
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypedDict, TypeVar, Unpack, final
 
 from typing_extensions import Buffer
 
@@ -934,9 +934,14 @@ class _ScanOptions(_ColumnOptions, total=False):
     memory_map: bool
     threads: int
 
+class _HasDirectory(Protocol):
+    def __kraftlog_directory__(self) -> RemoteDirectory: ...
+
+# A directory of this machine, or a value that stands for one elsewhere.
+_Directory: TypeAlias = str | PathLike[str] | _HasDirectory
 _AbortedTuple: TypeAlias = tuple[int, int, int]
 _SourceTuple: TypeAlias = tuple[
-    str | PathLike[str], str | None, int | None, int | None, int | None, Sequence[_AbortedTuple] | None
+    _Directory, str | None, int | None, int | None, int | None, Sequence[_AbortedTuple] | None
 ]
 _ReportTuple: TypeAlias = tuple[int, int, int, int, int, int, list[tuple[str, int, int, int, str]]]
 
@@ -1097,7 +1102,7 @@ def scan_batches_stream(
     """
 
 def read_transactions(
-    directory: str | PathLike[str], *, start_offset: int | None = None, end_offset: int | None = None
+    directory: _Directory, *, start_offset: int | None = None, end_offset: int | None = None
 ) -> tuple[int, int, list[_AbortedTuple], list[tuple[int, int, int, int, int, int, int | None]]]:
     """What a partition directory knows of producers and transactions up to ``end_offset``, exclusive.
 
@@ -1107,17 +1112,17 @@ def read_transactions(
         epoch, last sequence, last offset, last timestamp (ms), first offset of the open transaction.
     """
 
-def list_segments(directory: str | PathLike[str]) -> list[tuple[int, Any, int]]:
+def list_segments(directory: _Directory) -> list[tuple[int, Any, int]]:
     """Base offset, path (pathlib.Path) and size in bytes of each ``.log`` file, by rising offset."""
 
-def log_end_offset(directory: str | PathLike[str]) -> int:
+def log_end_offset(directory: _Directory) -> int:
     """The offset after the last whole batch in a partition directory, 0 without segments."""
 
-def offset_for_timestamp(directory: str | PathLike[str], start_offset: int, timestamp: int) -> tuple[int, int] | None:
+def offset_for_timestamp(directory: _Directory, start_offset: int, timestamp: int) -> tuple[int, int] | None:
     """Offset and timestamp (ms) of the first record from ``start_offset`` on that is as late as ``timestamp``."""
 
 def plan_splits(
-    directory: str | PathLike[str],
+    directory: _Directory,
     *,
     split_bytes: int,
     start_offset: int | None = None,
@@ -1129,6 +1134,34 @@ def plan_splits(
         For each: base offset of its segment, first offset, exclusive end offset, byte position and bytes in the
         segment now. A part is read by its offsets, since compaction may swap the file meanwhile.
     """
+
+@final
+class RemoteDirectory:
+    """A partition whose objects Python fetches; indexes that were fetched are kept, 16 MiB for the process.
+
+    Args:
+        reader: Has ``begin(object, start, end, check)``, which gives a future of the bytes of a range of the object
+            with that index; with ``check`` the object has to be the one that was listed.
+        url: For errors.
+        objects: Kind (log, index, timeindex, txnindex, snapshot), offset, exclusive end of the offsets that are read
+            from a log, URL and size in bytes.
+        hint: Base offset of a segment, byte position of a batch at or before the first wanted one, and byte position
+            behind the last.
+        window_bytes: Most bytes of a range of a log.
+
+    Raises:
+        ValueError: A kind that is none.
+    """
+
+    def __new__(
+        cls,
+        reader: Any,
+        url: str,
+        objects: Sequence[tuple[str, int, int | None, str, int]],
+        *,
+        hint: tuple[int, int, int] | None = None,
+        window_bytes: int = 8388608,
+    ) -> RemoteDirectory: ...
 
 def decompressed_size(data: Buffer) -> int:
     """Bytes that the records of whole batches take uncompressed: each is decompressed and nothing else.

@@ -24,6 +24,7 @@ from kraftlog.reading.facts import (
     MarkedDirectory,
     OffsetAndTimestamp,
     Producer,
+    RemoteSegment,
     ScanReport,
     Segment,
     SkippedRange,
@@ -31,6 +32,9 @@ from kraftlog.reading.facts import (
 )
 from kraftlog.reading.log import Log, open_log
 from kraftlog.reading.log_dir import LogDir, partition_directories, scan, scan_batches
+from kraftlog.reading.remote_fetch import FetchCounts, RetryPolicy, fetch_counts
+from kraftlog.reading.remote_log import RemoteLog
+from kraftlog.reading.remote_partition import RemotePartition
 from kraftlog.reading.scanning import Scan, ScanOptions, ScanSource
 
 __all__ = [
@@ -39,6 +43,7 @@ __all__ = [
     "ArrowBatch",
     "ArrowStream",
     "Checkpoints",
+    "FetchCounts",
     "IndexFile",
     "LeaderEpoch",
     "Log",
@@ -46,6 +51,10 @@ __all__ = [
     "MarkedDirectory",
     "OffsetAndTimestamp",
     "Producer",
+    "RemoteLog",
+    "RemotePartition",
+    "RemoteSegment",
+    "RetryPolicy",
     "Scan",
     "ScanOptions",
     "ScanReport",
@@ -53,6 +62,7 @@ __all__ = [
     "Segment",
     "SkippedRange",
     "Topic",
+    "fetch_counts",
     "open_log",
     "partition_directories",
     "partition_of",

@@ -19,6 +19,7 @@ __all__ = [
     "MARKED_DIRECTORY",
     "StrPath",
     "directory_bytes",
+    "parse_leader_epochs",
     "partition_of",
     "read_checkpoint",
     "read_leader_epochs",
@@ -69,20 +70,30 @@ def read_leader_epochs(directory: Path) -> tuple[LeaderEpoch, ...]:
         LogError: The file is not such a checkpoint.
     """
     path = directory / LEADER_EPOCH_CHECKPOINT
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return ()
+    return parse_leader_epochs(data, origin=str(path))
 
-    def read(path: Path) -> tuple[LeaderEpoch, ...]:
-        try:
-            lines = path.read_text(encoding="utf-8").split("\n")
-        except FileNotFoundError:
-            return ()
+
+def parse_leader_epochs(data: bytes, *, origin: str) -> tuple[LeaderEpoch, ...]:
+    """The epochs in the bytes of a checkpoint of them, which ``origin`` names in errors.
+
+    Raises:
+        LogError: They are not such a checkpoint.
+    """
+    try:
+        lines = data.decode("utf-8").split("\n")
         version, count, *rows = [line for line in lines if line] or ["0", "0"]
         epochs = tuple(LeaderEpoch(int(epoch), int(start_offset)) for epoch, start_offset in map(str.split, rows))
         if int(version) != 0 or int(count) != len(epochs):
             message = f"version {version}, {count} entries promised, {len(epochs)} found"
             raise ValueError(message)
-        return epochs
-
-    return _read(path, read)
+    except ValueError as error:
+        message = f"{origin}: not a checkpoint: {error}"
+        raise LogError(message) from error
+    return epochs
 
 
 def directory_bytes(directory: Path) -> int:

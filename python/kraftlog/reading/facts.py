@@ -14,6 +14,7 @@ __all__ = [
     "MarkedDirectory",
     "OffsetAndTimestamp",
     "Producer",
+    "RemoteSegment",
     "ScanReport",
     "Segment",
     "SkippedRange",
@@ -46,6 +47,19 @@ class Segment:
     size_bytes: int
     modified_ms: int = 0
     indexes: tuple[IndexFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSegment:
+    """A segment that is an object elsewhere.
+
+    ``end_offset`` is set where another object has the offsets from there on; None for all that the segment has.
+    """
+
+    base_offset: int
+    url: str
+    size_bytes: int
+    end_offset: int | None = None
 
 
 class LeaderEpoch(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kraftlog._kraftlog import (
     ArrowStream,
@@ -31,6 +32,7 @@ from kraftlog.reading.facts import (
     Producer,
     Segment,
 )
+from kraftlog.reading.remote_files import is_url
 from kraftlog.reading.scanning import (
     DEFAULT_COLUMNS,
     BinaryType,
@@ -80,14 +82,10 @@ class Log:
         """
         path = self.path / "partition.metadata"
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-            fields = dict(line.split(":", 1) for line in lines if line)
-            return Uuid.parse(fields["topic_id"].strip())
+            text = path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError) as error:
-            message = f"{path}: no topic id: {error}"
-            raise LogError(message) from error
+        return topic_id_of(text, origin=str(path))
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -302,23 +300,35 @@ class Log:
                 raise FileNotFoundError(message)
             end_offset = high_watermark if end_offset is None else min(end_offset, high_watermark)
         first = log_start_offset if start_offset is None else start_offset
-        return ScanSource(str(self.path), self.topic, self.partition, first, end_offset)
+        return ScanSource(self._scan_path(), self.topic, self.partition, first, end_offset)
+
+    def _scan_path(self) -> Any:
+        """What stands for the directory in a :class:`ScanSource`."""
+        return str(self.path)
 
     @property
     def _topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
 
-def open_log(path: StrPath) -> Log:
+def open_log(path: StrPath, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Log:
     """A partition's directory, Kafka's or ours, for reading.
 
     Args:
-        path: The directory; its name ends in the partition's number, as in ``orders-0``.
+        path: The directory; its name ends in the partition's number, as in ``orders-0``. A URL such as
+            ``s3://bucket/kafka-logs/orders-0`` is listed now, and gives a :class:`RemoteLog`.
+        filesystem: For URLs, and paths of it: a file system of fsspec or ``pyarrow.fs``.
+        storage_options: For URLs: arguments of the file system that is opened.
 
     Raises:
         FileNotFoundError: There is no such directory.
         ValueError: The name is not that of a partition's directory.
+        RemoteLogError: The URL cannot be listed.
     """
+    if is_url(path) or filesystem is not None:
+        from kraftlog.reading.remote import open_remote_log
+
+        return open_remote_log(str(path), filesystem=filesystem, storage_options=storage_options)
     directory = Path(path)
     if not directory.is_dir():
         message = f"no partition directory {directory}"
@@ -328,6 +338,20 @@ def open_log(path: StrPath) -> Log:
         message = f"{directory} is not named as a partition's directory, such as orders-0"
         raise ValueError(message)
     return Log(directory, *name)
+
+
+def topic_id_of(text: str, *, origin: str) -> Uuid:
+    """The topic id in the text of a ``partition.metadata``, which ``origin`` names in errors.
+
+    Raises:
+        LogError: There is none.
+    """
+    try:
+        fields = dict(line.split(":", 1) for line in text.splitlines() if line)
+        return Uuid.parse(fields["topic_id"].strip())
+    except (ValueError, KeyError) as error:
+        message = f"{origin}: no topic id: {error}"
+        raise LogError(message) from error
 
 
 def batches_of(sources: Sequence[ScanSource], *, check_crc: bool, batch_rows: int) -> ArrowStream:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from kraftlog._kraftlog import ArrowStream
 from kraftlog.errors import LogError
@@ -20,6 +20,8 @@ from kraftlog.reading.directory import (
 )
 from kraftlog.reading.facts import Checkpoints, MarkedDirectory, Topic
 from kraftlog.reading.log import Log, batches_of, columns_of
+from kraftlog.reading.remote import RemoteDirectories, is_tiered_directory, list_remote, wanted_logs
+from kraftlog.reading.remote_files import FileSystemKind, RemoteLocation, display_url, is_url
 from kraftlog.reading.scanning import (
     BinaryType,
     End,
@@ -38,8 +40,13 @@ from kraftlog.storage.checkpoints import (
     REPLICATION_OFFSET_CHECKPOINT,
 )
 from kraftlog.storage.log_dir import CLEAN_SHUTDOWN_NAME
-from kraftlog.storage.meta_properties import MetaProperties, read_meta_properties
-from kraftlog.types import Uuid
+from kraftlog.storage.meta_properties import (
+    META_PROPERTIES_NAME,
+    MetaProperties,
+    parse_meta_properties,
+    read_meta_properties,
+)
+from kraftlog.types import TopicPartition, Uuid
 
 __all__ = ["LogDir", "partition_directories", "scan", "scan_batches"]
 
@@ -51,17 +58,37 @@ class LogDir:
 
     Nothing is locked and nothing is written: it works beside a running node, and on a copy.
 
+    A URL is listed once, now, and shows what was there then; a directory of tiered storage has partitions and nothing
+    else.
+
     Args:
-        path: The directory.
+        path: The directory, or a URL such as ``s3://bucket/kafka-logs``, or a directory of tiered storage.
+        filesystem: For URLs, and paths of it: a file system of fsspec or ``pyarrow.fs``.
+        storage_options: For URLs: arguments of the file system that is opened.
 
     Raises:
         FileNotFoundError: There is no such directory.
+        RemoteLogError: The URL cannot be listed.
     """
 
-    __slots__ = ("path",)
+    __slots__ = ("_remote", "path")
 
-    def __init__(self, path: StrPath) -> None:
+    def __init__(
+        self, path: StrPath, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        self._remote: RemoteDirectories | None = None
+        self.path: Path | RemoteLocation
+        if is_url(path) or filesystem is not None:
+            self._remote = list_remote(os.fspath(path), filesystem=filesystem, storage_options=storage_options)
+            self.path = self._remote.location
+            return
+        if storage_options is not None:
+            message = f"storage options are for URLs, and {os.fspath(path)} is none"
+            raise ValueError(message)
         self.path = Path(path)
+        if self.path.is_dir() and is_tiered_directory(self.path):
+            self._remote = list_remote(str(path))
+            return
         if not self.path.is_dir():
             message = f"no directory {self.path}"
             raise FileNotFoundError(message)
@@ -85,7 +112,11 @@ class LogDir:
 
     def partitions(self, topic: str | None = None) -> tuple[Log, ...]:
         """Partitions by topic and number, of internal topics too; those of one topic when it is named."""
-        logs = (Log(path, *name) for path, name in _partitions_in(self.path))
+        logs: Iterable[Log] = (
+            (Log(path, *name) for path, name in _partitions_in(self._directory))
+            if self._remote is None
+            else self._remote.logs
+        )
         return tuple(
             sorted(
                 (log for log in logs if topic is None or log.topic == topic), key=lambda log: (log.topic, log.partition)
@@ -98,7 +129,13 @@ class LogDir:
         Raises:
             FileNotFoundError: It is not here.
         """
-        path = self.path / f"{topic}-{partition}"
+        if self._remote is not None:
+            for log in self._remote.logs:
+                if (log.topic, log.partition) == (topic, partition):
+                    return log
+            message = f"no partition {partition} of topic {topic} in {self.path}"
+            raise FileNotFoundError(message)
+        path = self._directory / f"{topic}-{partition}"
         if not path.is_dir():
             message = f"no partition {partition} of topic {topic} in {self.path}"
             raise FileNotFoundError(message)
@@ -106,7 +143,12 @@ class LogDir:
 
     @property
     def marked_directories(self) -> tuple[MarkedDirectory, ...]:
-        """Directories of partitions that Kafka is deleting, moving here or has found astray, by name."""
+        """Directories of partitions that Kafka is deleting, moving here or has found astray, by name.
+
+        Of a URL none: they are not part of its listing.
+        """
+        if self._remote is not None:
+            return ()
         return tuple(
             MarkedDirectory(
                 path=path,
@@ -115,7 +157,7 @@ class LogDir:
                 mark=cast("Literal['delete', 'future', 'stray']", match["mark"]),
                 size_bytes=directory_bytes(path),
             )
-            for path in sorted(self.path.iterdir())
+            for path in sorted(self._directory.iterdir())
             if (match := MARKED_DIRECTORY.match(path.name)) and path.is_dir()
         )
 
@@ -132,7 +174,11 @@ class LogDir:
             LogError: The file is not of version 0 or 1.
         """
         try:
-            return read_meta_properties(self.path)
+            if self._remote is not None:
+                data = self._remote.checkpoints.read(META_PROPERTIES_NAME)
+                origin = f"{self.path}/{META_PROPERTIES_NAME}"
+                return None if data is None else parse_meta_properties(data.decode("latin-1"), origin=origin)
+            return read_meta_properties(self._directory)
         except ValueError as error:
             message = f"{self.path}: meta.properties: {error}"
             raise LogError(message) from error
@@ -163,16 +209,28 @@ class LogDir:
             LogError: One of them is not a checkpoint.
         """
         return Checkpoints(
-            recovery_points=read_checkpoint(self.path / RECOVERY_POINT_CHECKPOINT),
-            high_watermarks=read_checkpoint(self.path / REPLICATION_OFFSET_CHECKPOINT),
-            log_start_offsets=read_checkpoint(self.path / LOG_START_OFFSET_CHECKPOINT),
-            cleaner_offsets=read_checkpoint(self.path / CLEANER_OFFSET_CHECKPOINT),
+            recovery_points=self._checkpoint(RECOVERY_POINT_CHECKPOINT),
+            high_watermarks=self._checkpoint(REPLICATION_OFFSET_CHECKPOINT),
+            log_start_offsets=self._checkpoint(LOG_START_OFFSET_CHECKPOINT),
+            cleaner_offsets=self._checkpoint(CLEANER_OFFSET_CHECKPOINT),
         )
+
+    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        if self._remote is not None:
+            return self._remote.checkpoints.offsets(name) or {}
+        return read_checkpoint(self._directory / name)
 
     @property
     def was_clean_shutdown(self) -> bool:
         """The node that used the directory last has stopped, and flushed all logs before."""
-        return (self.path / CLEAN_SHUTDOWN_NAME).exists()
+        if self._remote is not None:
+            return self._remote.checkpoints.read(CLEAN_SHUTDOWN_NAME) is not None
+        return (self._directory / CLEAN_SHUTDOWN_NAME).exists()
+
+    @property
+    def _directory(self) -> Path:
+        assert isinstance(self.path, Path)
+        return self.path
 
     def __repr__(self) -> str:
         return f"LogDir({str(self.path)!r})"
@@ -181,6 +239,8 @@ class LogDir:
 def scan(
     paths: StrPath | Sequence[StrPath],
     *,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
     topics: str | Sequence[str] | None = None,
     partitions: Sequence[int | tuple[str, int]] | None = None,
     start_offsets: Offsets | None = None,
@@ -205,7 +265,10 @@ def scan(
     """The records of many partitions as one stream of Arrow batches, partition after partition.
 
     Args:
-        paths: Log directories (``log.dirs``) or directories of partitions, or a list of them.
+        paths: Log directories (``log.dirs``) or directories of partitions, or a list of them. A URL, such as
+            ``s3://bucket/kafka-logs``, is listed once, now, and read by ranges; so is a directory of tiered storage.
+        filesystem: A file system of fsspec or ``pyarrow.fs`` for all paths; by default each URL says which.
+        storage_options: Arguments of the file systems that are opened for URLs.
         topics: Only these topics; all but the internal ones when None.
         partitions: Only these: numbers, which hold for each topic, or pairs of topic and number.
         start_offsets: First offset, inclusive: one for all partitions, where one that starts later is read from its
@@ -233,6 +296,7 @@ def scan(
             ``partitions``.
         OffsetOutOfRangeError: A mapping names an offset before the log start offset.
         ValueError: A mapping names a partition that is not scanned.
+        RemoteLogError: A URL cannot be listed, or a small file there cannot be read.
     """
     options = ScanOptions(
         columns=columns_of(columns, headers=headers),
@@ -250,7 +314,8 @@ def scan(
         include_control=include_control,
         on_corrupt=on_corrupt,
     )
-    logs = _chosen(partition_directories(paths, topics=topics), partitions)
+    found = partition_directories(paths, topics=topics, filesystem=filesystem, storage_options=storage_options)
+    logs = _chosen(found, partitions)
     for offsets in (start_offsets, end_offsets):
         _check_names(offsets, logs)
     return Scan([_source(log, start_offsets, end_offsets, end) for log in logs], options)
@@ -259,6 +324,8 @@ def scan(
 def scan_batches(
     paths: StrPath | Sequence[StrPath],
     *,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
     topics: str | Sequence[str] | None = None,
     partitions: Sequence[int | tuple[str, int]] | None = None,
     check_crc: bool = False,
@@ -267,7 +334,9 @@ def scan_batches(
     """A row for each record batch of many partitions, as :meth:`Log.batches` gives them.
 
     Args:
-        paths: As in :func:`scan`, like ``topics`` and ``partitions``.
+        paths: As in :func:`scan`, like all up to ``partitions``.
+        filesystem: Of the paths.
+        storage_options: Of URLs.
         topics: Only these.
         partitions: Only these.
         check_crc: Fill ``crc_ok``, which reads every byte.
@@ -276,33 +345,65 @@ def scan_batches(
     Raises:
         FileNotFoundError: As :func:`scan`.
     """
-    logs = _chosen(partition_directories(paths, topics=topics), partitions)
+    found = partition_directories(paths, topics=topics, filesystem=filesystem, storage_options=storage_options)
+    logs = _chosen(found, partitions)
     sources = [log.source(None, None, "log_end") for log in logs]
     return batches_of(sources, check_crc=check_crc, batch_rows=batch_rows)
 
 
 def partition_directories(
-    paths: StrPath | Sequence[StrPath], *, topics: str | Sequence[str] | None = None
+    paths: StrPath | Sequence[StrPath],
+    *,
+    topics: str | Sequence[str] | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    kind: FileSystemKind = "auto",
 ) -> tuple[Log, ...]:
     """The partitions in log directories, by topic and number; a path may itself be a partition's directory.
 
+    Args:
+        paths: Directories of this machine, or URLs.
+        topics: Only these; all but the internal ones when None.
+        filesystem: A file system of fsspec or pyarrow for all paths.
+        storage_options: Arguments of the file systems that are opened for URLs.
+        kind: Which library opens URLs.
+
     Raises:
         FileNotFoundError: A path does not exist, or none has a partition of one of ``topics``.
+        RemoteLogError: A URL cannot be listed, or a small file there cannot be read.
+        ValueError: Storage options without a URL that they could be for.
     """
     if isinstance(topics, str):
         topics = (topics,)
-    found: dict[Path, Log] = {}
+    found: dict[str, Log] = {}
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
+        if is_url(path) or filesystem is not None:
+            listed = list_remote(
+                os.fspath(path), kind=kind, filesystem=filesystem, storage_options=storage_options, topics=topics
+            )
+            found.update((str(log.path), log) for log in wanted_logs(listed, topics))
+            continue
+        if storage_options is not None:
+            message = f"storage options are for URLs, and {os.fspath(path)} is none"
+            raise ValueError(message)
         directory = Path(path)
         if not directory.is_dir():
             message = f"no directory {directory}"
             raise FileNotFoundError(message)
-        found.update((log.path, log) for log in _logs_in(directory, topics))
+        if is_tiered_directory(directory):
+            logs: Iterable[Log] = wanted_logs(list_remote(str(directory), topics=topics), topics)
+        else:
+            logs = _logs_in(directory, topics)
+        found.update((str(log.path), log) for log in logs)
     missing = sorted(set(topics or ()) - {log.topic for log in found.values()})
     if missing:
-        message = f"no partition of topic {', '.join(missing)} in {paths}"
+        message = f"no partition of topic {', '.join(missing)} in {_shown(paths)}"
         raise FileNotFoundError(message)
-    return tuple(sorted(found.values(), key=lambda log: (log.topic, log.partition, log.path)))
+    return tuple(sorted(found.values(), key=lambda log: (log.topic, log.partition, str(log.path))))
+
+
+def _shown(paths: StrPath | Sequence[StrPath]) -> str:
+    return ", ".join(display_url(str(path)) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths))
 
 
 def _logs_in(directory: Path, topics: Sequence[str] | None) -> Iterator[Log]:

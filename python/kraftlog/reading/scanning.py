@@ -17,6 +17,7 @@ from kraftlog._kraftlog import (
     scan_stream,
 )
 from kraftlog.reading.facts import ScanReport, SkippedRange
+from kraftlog.reading.remote_partition import RemotePartition
 
 if TYPE_CHECKING:
     import datafusion
@@ -43,7 +44,7 @@ class ScanSource:
     """Offsets of one partition's directory, from ``start_offset`` up to, without, ``end_offset``.
 
     Args:
-        path: The directory.
+        path: The directory, or a :class:`~kraftlog.reading.RemotePartition`.
         topic: Value of the topic column.
         partition: Value of the partition column.
         start_offset: First offset, inclusive.
@@ -53,7 +54,7 @@ class ScanSource:
         size_bytes: About how many bytes of the segment the range takes; 0 when nothing was planned.
     """
 
-    path: str
+    path: str | RemotePartition
     topic: str
     partition: int
     start_offset: int
@@ -182,11 +183,14 @@ class Scan:
                 source.path, start_offset=source.start_offset, end_offset=end_offset
             )
             end_offset, aborted = min(end_offset, last_stable_offset), tuple(transactions)
-        for _, first, end, _, size_bytes in plan_splits(
+        for base_offset, first, end, position, size_bytes in plan_splits(
             source.path, split_bytes=split_bytes, start_offset=source.start_offset, end_offset=end_offset
         ):
             own = None if aborted is None else tuple(one for one in aborted if one[2] >= first and one[1] < end)
-            yield replace(source, start_offset=first, end_offset=end, aborted=own, size_bytes=size_bytes)
+            path = source.path
+            if isinstance(path, RemotePartition):
+                path = path.part(base_offset, position, size_bytes)
+            yield replace(source, path=path, start_offset=first, end_offset=end, aborted=own, size_bytes=size_bytes)
 
     def narrowed(
         self,

@@ -94,9 +94,21 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     """
     path = directory / META_PROPERTIES_NAME
     try:
-        properties = parse_properties(path.read_text("latin-1"))
+        text = path.read_text("latin-1")
     except FileNotFoundError:
         return None
+    return parse_meta_properties(text, origin=str(path))
+
+
+def parse_meta_properties(text: str, *, origin: str) -> MetaProperties:
+    """The text of a ``meta.properties``, which ``origin`` names in errors.
+
+    Raises:
+        LogError: It is not that of version 0 or 1.
+    """
+    path = origin
+    try:
+        properties = parse_properties(text)
     except PropertiesError as error:
         msg = f"{path}: {error}"
         raise LogError(msg) from error

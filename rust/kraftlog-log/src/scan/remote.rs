@@ -11,12 +11,15 @@ use arrow_buffer::Buffer;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Windows that are asked for before the one in work is used up.
 pub const WINDOWS_AHEAD: usize = 2;
 /// Least bytes of a window after a jump.
 const WINDOW_SIZE_MIN: u64 = 256 << 10;
+/// The same where it is known that the bytes behind are wanted too.
+const WINDOW_SIZE_SEQUENTIAL: u64 = 1 << 20;
 /// How much larger each window is than the one before.
 const WINDOW_GROWTH: u64 = 4;
 /// Bytes of the header of one batch with room for the batch: what a look at a single place fetches.
@@ -24,8 +27,8 @@ const PROBE_SIZE: u64 = 16 << 10;
 /// Batches of at least as many bytes that are stepped over are not fetched: to wait for one more request takes about
 /// as long as to read on for so many bytes.
 const STEP_SIZE_MIN: u64 = 1 << 20;
-/// Bytes of sidecar files that are kept.
-const SIDECARS_SIZE_MAX: usize = 16 << 20;
+/// Bytes of sidecar files and of looks at single places that are kept, of all directories of the process.
+const KEPT_SIZE_MAX: usize = 16 << 20;
 /// Bytes of log for each entry of an index, at the least: Kafka writes one every `index.interval.bytes` (4096). Behind
 /// them an index has zeros: space that was allocated in advance.
 const INDEX_INTERVAL_MIN: u64 = 1024;
@@ -135,9 +138,55 @@ pub struct RemoteDirectory {
     hint: Option<PositionHint>,
     /// Most bytes of a window.
     window_size: u64,
-    sidecars: Mutex<VecDeque<(usize, Buffer)>>,
-    /// The last places that were looked at: object, position, bytes.
-    probes: Mutex<VecDeque<(usize, u64, Buffer)>>,
+    /// Names the directory in [`KEPT`].
+    id: u64,
+}
+
+static KEPT: Mutex<Kept> = Mutex::new(Kept { ranges: VecDeque::new(), size: 0 });
+static IDS: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes that were fetched last, oldest first.
+#[derive(Debug)]
+struct Kept {
+    ranges: VecDeque<KeptRange>,
+    size: usize,
+}
+
+#[derive(Debug)]
+struct KeptRange {
+    directory: u64,
+    object: usize,
+    start: u64,
+    bytes: Buffer,
+}
+
+impl Kept {
+    /// The bytes of `[start, end)` and those behind that are kept with them.
+    fn find(&self, directory: u64, object: usize, start: u64, end: u64) -> Option<Buffer> {
+        let has = |one: &&KeptRange| {
+            let is_same = one.directory == directory && one.object == object;
+            is_same && one.start <= start && end <= one.start + one.bytes.len() as u64
+        };
+        let found = self.ranges.iter().find(has)?;
+        Some(found.bytes.slice((start - found.start) as usize))
+    }
+
+    fn keep(&mut self, directory: u64, object: usize, start: u64, bytes: &[u8]) {
+        if bytes.len() > KEPT_SIZE_MAX {
+            return;
+        }
+        while self.size + bytes.len() > KEPT_SIZE_MAX {
+            let Some(oldest) = self.ranges.pop_front() else { break };
+            self.size -= oldest.bytes.len();
+        }
+        self.size += bytes.len();
+        // A copy, so that nothing of the one who fetched it is held.
+        self.ranges.push_back(KeptRange { directory, object, start, bytes: Buffer::from(bytes) });
+    }
+}
+
+fn kept() -> MutexGuard<'static, Kept> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RemoteDirectory {
@@ -151,9 +200,9 @@ impl RemoteDirectory {
     ) -> Self {
         let by_kind =
             objects.iter().enumerate().map(|(index, one)| ((one.kind, one.offset), index)).collect();
-        let (sidecars, probes) = Default::default();
         let window_size = window_size.max(WINDOW_SIZE_MIN);
-        Self { reader, url, objects, by_kind, hint, window_size, sidecars, probes }
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        Self { reader, url, objects, by_kind, hint, window_size, id }
     }
 
     /// Where the partition is, for people.
@@ -207,11 +256,6 @@ impl RemoteDirectory {
     /// [`Error::Remote`]; [`Error::Invalid`] for one of more than 256 MiB.
     pub(super) fn sidecar(&self, kind: ObjectKind, offset: i64) -> Result<Option<Buffer>> {
         let Some((index, object)) = self.find(kind, offset) else { return Ok(None) };
-        let kept =
-            lock(&self.sidecars).iter().find(|(kept, _)| *kept == index).map(|(_, bytes)| bytes.clone());
-        if kept.is_some() {
-            return Ok(kept);
-        }
         let mut size = object.size_bytes;
         if matches!(kind, ObjectKind::Index | ObjectKind::TimeIndex) {
             let log = self.find(ObjectKind::Log, offset).map_or(0, |(_, log)| log.size_bytes);
@@ -221,17 +265,15 @@ impl RemoteDirectory {
         if size > SIDECAR_SIZE_MAX {
             return Err(Error::Invalid(format!("{} has {size} bytes", object.url.display())));
         }
-        let bytes = match size {
-            0 => Buffer::from_vec(Vec::<u8>::new()),
-            size => self.fetch(index, 0, size, true)?,
-        };
-        let mut sidecars = lock(&self.sidecars);
-        let mut total: usize = sidecars.iter().map(|(_, bytes)| bytes.len()).sum();
-        while total.saturating_add(bytes.len()) > SIDECARS_SIZE_MAX {
-            let Some((_, oldest)) = sidecars.pop_front() else { break };
-            total -= oldest.len();
+        if size == 0 {
+            return Ok(Some(Buffer::from_vec(Vec::<u8>::new())));
         }
-        sidecars.push_back((index, bytes.clone()));
+        let found = kept().find(self.id, index, 0, size);
+        if found.is_some() {
+            return Ok(found);
+        }
+        let bytes = self.fetch(index, 0, size, true)?;
+        kept().keep(self.id, index, 0, &bytes);
         Ok(Some(bytes))
     }
 
@@ -271,26 +313,14 @@ impl RemoteDirectory {
         }
         let fetched_end = position.saturating_add(PROBE_SIZE).max(end).min(object.size_bytes);
         let bytes = self.fetch(index, position, fetched_end, false)?;
-        let mut probes = lock(&self.probes);
-        if probes.len() >= 8 {
-            probes.pop_front();
-        }
-        probes.push_back((index, position, bytes.clone()));
+        kept().keep(self.id, index, position, &bytes);
         Ok(bytes.slice_with_length(0, (end - position) as usize))
     }
 
     /// What a probe has fetched from `position` on, when it has the bytes up to `end`.
     fn probed(&self, index: usize, position: u64, end: u64) -> Option<Buffer> {
-        let probes = lock(&self.probes);
-        let (_, start, bytes) = probes.iter().find(|(object, start, bytes)| {
-            *object == index && *start <= position && end <= *start + bytes.len() as u64
-        })?;
-        (position < end).then(|| bytes.slice((position - start) as usize))
+        kept().find(self.id, index, position, end).filter(|_| position < end)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]
@@ -399,6 +429,9 @@ impl RemoteFile {
 
     /// Asks for the window at `start`, of at least `least` bytes.
     fn ask(&mut self, start: u64, least: u64) {
+        if self.is_sequential && !self.is_stepping {
+            self.next_size = self.next_size.max(WINDOW_SIZE_SEQUENTIAL).min(self.directory.window_size);
+        }
         let planned = start.saturating_add(self.next_size);
         // No more than is wanted, unless that was wrong.
         let wanted = if start < self.wanted_end { planned.min(self.wanted_end) } else { planned };
