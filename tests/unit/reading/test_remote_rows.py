@@ -164,7 +164,7 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, memory_url: str)
         kraftlog.scan(f"file://{tmp_path}", storage_options={"key": "x"})
     with pytest.raises(ValueError, match="give one of both"):
         kraftlog.LogDir("memory://x", filesystem=fs.LocalFileSystem(), storage_options={"key": "x"})
-    with pytest.raises(TypeError, match="a file system of fsspec or pyarrow.* is wanted, not str"):
+    with pytest.raises(TypeError, match="is wanted, not str"):
         kraftlog.LogDir("memory://x", filesystem="s3")
     with pytest.raises(FileNotFoundError, match="no files in memory://not-there"):
         kraftlog.LogDir("memory://not-there")
