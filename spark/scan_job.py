@@ -11,36 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from pathlib import Path
 
+from job_session import add_session_arguments, make_session, print_table
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark job uses
-
-import kraftlog.spark
-
-
-def make_session(master: str) -> SparkSession:
-    """A local session on loopback; workers use this interpreter."""
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = (
-        SparkSession.builder.master(master)
-        .appName("kraftlog-scan")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        # Less CPU per row than TCP between the JVM and the Python workers; Spark 4.1 and later.
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
 def row_hash() -> Column:
@@ -72,22 +49,26 @@ def main() -> int:
     """Scans, prints and compares; 1 when something differs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path, help="what generate_data.py made")
-    parser.add_argument("--master", default="local[2]")
+    add_session_arguments(parser)
     args = parser.parse_args()
     expected = json.loads((args.directory / "expected.json").read_text())
-    spark = make_session(args.master)
+    spark = make_session("kraftlog scan", args)
     try:
-        kraftlog.spark.register(spark)
         started = time.perf_counter()
         found = scan(spark, args.directory / "node")
         seconds = time.perf_counter() - started
     finally:
         spark.stop()
-    wrong = 0
-    for topic in sorted(expected):
-        is_equal = found.get(topic) == expected[topic]
-        wrong += not is_equal
-        print(f"{topic:12} {found.get(topic)} {'as produced' if is_equal else f'EXPECTED {expected[topic]}'}")
+    wrong = [topic for topic in expected if found.get(topic) != expected[topic]]
+    print_table(
+        ("topic", "rows", "value bytes", "hash", "as produced"),
+        [
+            (topic, *found.get(topic, dict.fromkeys(expected[topic], 0)).values(), "no" if topic in wrong else "yes")
+            for topic in sorted(expected)
+        ],
+    )
+    for topic in wrong:
+        print(f"{topic}: expected {expected[topic]}, found {found.get(topic)}")
     print(
         f"{sum(row['count'] for row in found.values())} rows in {seconds:.2f} s, the start of Python workers included"
     )
