@@ -160,3 +160,17 @@ fn nothing_is_appended_behind_a_marker_that_recovery_cannot_read() {
     assert!(text.contains("00000000000000000000.log position 0"), "{text}");
     assert!(text.contains("a transaction marker that cannot be read"), "{text}");
 }
+
+#[test]
+fn nothing_is_appended_behind_offsets_that_fall() {
+    let batch_at = |base_offset| {
+        let mut builder = BatchBuilder::new(BatchOptions { base_offset, ..BatchOptions::default() }).unwrap();
+        builder.append(0, None, Some(b"value"), &[]).unwrap();
+        builder.finish().unwrap()
+    };
+    // Too close to each other for the index to notice.
+    let fs = one_file("00000000000000000000.log", &[batch_at(100), batch_at(5)].concat());
+    let options = OpenOptions { recovery_point: 0, log_start_offset: 0, clean_shutdown: false, now_ms: 0 };
+    let error = Log::open(fs, Path::new("/log"), LogConfig::default(), options).err().unwrap();
+    assert!(error.to_string().contains("its last offset does not rise above the one before"), "{error}");
+}

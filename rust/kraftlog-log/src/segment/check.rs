@@ -89,9 +89,8 @@ pub(crate) enum Checked {
         next_offset: i64,
         /// No offset is missing before `next_offset`: compaction did not touch the segment.
         is_dense: bool,
-        /// Position and base offset of a sound batch before `end_position` that ends a transaction in a way that
-        /// cannot be read. Nothing behind it was looked at.
-        unreadable_marker: Option<(u64, i64)>,
+        /// A batch before `end_position` that no log should go on behind: its position, base offset, and why.
+        unfit: Option<(u64, i64, &'static str)>,
     },
     /// An offset is too large for the segment's indexes: it is to be split.
     Overflow,
@@ -119,7 +118,7 @@ impl Segment {
         let mut next_offset = self.base_offset;
         let mut last_epoch = -1;
         let mut is_dense = true;
-        let mut unreadable_marker = None;
+        let mut unfit = None;
         loop {
             let batch = match reader.next_batch() {
                 Ok(Some(batch)) if batch.validate_crc().is_ok() => batch,
@@ -132,6 +131,11 @@ impl Segment {
                     return Ok(Checked::Overflow);
                 }
                 return Err(fail(error));
+            }
+            if batch.last_offset() < next_offset && unfit.is_none() {
+                // Kafka finds this only where both offsets come into the index: perhaps at a later start.
+                unfit =
+                    Some((valid, batch.base_offset(), "its last offset does not rise above the one before"));
             }
             let appended = AppendedBatch::of(&batch);
             state.bytes_since_index_entry = valid - last_indexed;
@@ -156,7 +160,7 @@ impl Segment {
                 }
                 // Kafka counts the batch as read before it looks at the marker, and cuts after it.
                 Err(Error::Corrupt { .. }) => {
-                    unreadable_marker = Some((position, batch.base_offset()));
+                    unfit = Some((position, batch.base_offset(), "a transaction marker that cannot be read"));
                     break;
                 }
                 Err(error) => return Err(self.corrupt(position, batch.base_offset(), error)),
@@ -164,7 +168,7 @@ impl Segment {
         }
         state.bytes_since_index_entry = 0;
         progress.advance(size - reported);
-        Ok(Checked::Valid { end_position: valid, next_offset, is_dense, unreadable_marker })
+        Ok(Checked::Valid { end_position: valid, next_offset, is_dense, unfit })
     }
 
     /// Take over what a batch of this segment says of producers and epochs. Tells the transaction it aborts.

@@ -211,12 +211,12 @@ impl Loader<'_> {
         aborted: &[AbortedTransaction],
         producers: &mut ProducerState,
     ) -> Result<Option<Outcome>> {
-        let Checked::Valid { end_position, next_offset, is_dense, unreadable_marker } = checked else {
+        let Checked::Valid { end_position, next_offset, is_dense, unfit } = checked else {
             return Ok(Some(Outcome::Overflow(Arc::clone(segment))));
         };
-        // Kafka cuts what follows such a batch, and what is appended after it at the next unclean start again.
-        if let Some((position, base_offset)) = unreadable_marker {
-            return Err(Error::corrupt(position, base_offset, "a transaction marker that cannot be read")
+        // What is appended behind such a batch would be cut, or not be found, at the next unclean start.
+        if let Some((position, base_offset, reason)) = unfit {
+            return Err(Error::corrupt(position, base_offset, reason)
                 .located(segment.path().display().to_string(), 0));
         }
         let cut = segment.size_bytes() - end_position.min(segment.size_bytes());
