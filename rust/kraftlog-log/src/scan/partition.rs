@@ -405,7 +405,7 @@ pub(super) fn prepare(
     if source.start_offset != i64::MIN && source.start_offset < log_start_offset {
         // Deleted by retention since somebody planned to read it: rows must not be missing without a word.
         return Err(Error::OffsetOutOfRange {
-            origin: source.directory.display().to_string(),
+            origin: source.directory.path().display().to_string(),
             offset: source.start_offset,
             log_start_offset,
             log_end_offset: log_end_offset(segments)?,
