@@ -1082,6 +1082,7 @@ def scan_batches_stream(
     columns: Sequence[str] | None = None,
     timestamp_unit: Literal["ms", "us"] = "ms",
     check_crc: bool = False,
+    begin_in_range: bool = False,
     on_corrupt: Literal["raise", "skip"] = "raise",
     batch_rows: int = 16384,
 ) -> ArrowStream:
@@ -1093,6 +1094,8 @@ def scan_batches_stream(
             ``has_delete_horizon`` and ``file`` when None.
         timestamp_unit: Of ``base_timestamp`` and ``max_timestamp``.
         check_crc: Fill ``crc_ok``, for which every byte is read.
+        begin_in_range: Only batches whose first offset is in the range of their source; else those that have an
+            offset in it.
         on_corrupt: ``skip`` goes on at the next batch that ``.index`` names, else with the next segment, and
             reports what was left out. A batch with a wrong checksum has a row in any case.
         batch_rows: Most rows of an Arrow batch.

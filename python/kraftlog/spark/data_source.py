@@ -160,8 +160,11 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``kraftlog`` a format of this session."""
-    spark.dataSource.register(KraftlogDataSource)
+    """Makes ``kraftlog``, ``kraftlog-batches`` and the other formats known to this session."""
+    from kraftlog.spark.batches import KraftlogBatchesDataSource
+
+    for source in (KraftlogDataSource, KraftlogBatchesDataSource):
+        spark.dataSource.register(source)
 
 
 def _field(name: str, column: SourceColumn) -> StructField:

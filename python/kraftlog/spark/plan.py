@@ -270,7 +270,14 @@ def _raise_to(least: int, counts: Sequence[int], parts: list[int]) -> None:
 
 
 def _even_pieces(one: OffsetRange, parts: int) -> Iterator[OffsetRange]:
+    if parts == 1:
+        yield one
+        return
     count = _count(one)
+    epochs = Log(Path(one.path), one.topic, one.partition).leader_epochs
     for part in range(parts):
         first, end = one.start_offset + count * part // parts, one.start_offset + count * (part + 1) // parts
-        yield replace(one, start_offset=first, end_offset=end, size_bytes=one.size_bytes // parts)
+        last_epoch = one.last_epoch if end == one.end_offset else epoch_at(epochs, end - 1)
+        yield replace(
+            one, start_offset=first, end_offset=end, size_bytes=one.size_bytes // parts, last_epoch=last_epoch
+        )

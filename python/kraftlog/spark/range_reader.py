@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from kraftlog.spark.partition_log import OffsetRange, epoch_at
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "read_range"]
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "read_range", "stream_range"]
 
 # Rows of an Arrow batch: 1024 cost Spark 45 % more CPU than 4096, from there on it is flat.
 BATCH_ROWS = 16384
@@ -75,19 +75,36 @@ def _with_keys(batch: pa.RecordBatch, place: int, keys: frozenset[bytes]) -> pa.
 def _read_one(
     one: OffsetRange, options: SourceOptions, columns: Sequence[SourceColumn], names: list[str]
 ) -> Iterator[pa.RecordBatch]:
+    scan_names = [column.scan_name for column in columns]
+
+    def open_at(start_offset: int) -> ArrowStream:
+        return _open(one, start_offset, options, scan_names)
+
+    for batch in stream_range(one, options, open_at):
+        yield batch if names == scan_names else batch.rename_columns(names)
+
+
+def stream_range(
+    one: OffsetRange, options: SourceOptions, open_at: Callable[[int], ArrowStream]
+) -> Iterator[pa.RecordBatch]:
+    """What a stream gives of a range, with the errors and the loss of data of :func:`read_range`.
+
+    Args:
+        one: The range.
+        options: ``fail_on_data_loss`` and ``data_loss_report``.
+        open_at: Opens a stream of the range from an offset on; with ``fail_on_data_loss`` false it steps over damage.
+    """
     import pyarrow as pa
 
     at: int | None = one.start_offset
     losses: list[DataLoss] = []
-    skipped_count = 0
-    scan_names = [column.scan_name for column in columns]
+    unlisted = 0
     while at is not None:
         start_offset, at = at, None
-        stream = _open(one, start_offset, options, scan_names)
+        stream = open_at(start_offset)
         try:
             for rows in stream:
-                batch = pa.record_batch(rows)
-                yield batch if names == scan_names else batch.rename_columns(names)
+                yield pa.record_batch(rows)
         except OffsetOutOfRangeError as error:
             at = _go_on(one, start_offset, error, options, losses)
         except FileNotFoundError as error:
@@ -101,7 +118,7 @@ def _read_one(
             message = f"{_name(one)}: {error}"
             raise CorruptRecordError(message) from error
         skipped = stream.report()
-        skipped_count += skipped[5]
+        unlisted += skipped[5] - len(skipped[6])
         losses += [
             DataLoss(
                 topic=one.topic,
@@ -117,7 +134,7 @@ def _read_one(
             for path, position, end_position, base_offset, reason in skipped[6]
         ]
     _check_end(one, options, losses)
-    report_losses(options, losses)
+    report_losses(options, losses, total=len(losses) + unlisted)
 
 
 def _open(one: OffsetRange, start_offset: int, options: SourceOptions, columns: list[str]) -> ArrowStream:

@@ -23,6 +23,9 @@ pub struct BatchRowsOptions {
     pub check_crc: bool,
     /// Most rows of an Arrow batch, at least 1.
     pub rows_max: usize,
+    /// Give only batches that begin in the range of their source, so that of ranges side by side one has each batch;
+    /// else those that have an offset in it.
+    pub begin_in_range: bool,
     /// What becomes of bytes that are no batch. A wrong checksum is a row like any other.
     pub on_corrupt: OnCorrupt,
 }
@@ -37,7 +40,7 @@ struct Current {
     relists: usize,
 }
 
-/// Gives a row for each record batch that has an offset in the range of its source.
+/// Gives a row for each record batch in the range of its source.
 #[derive(Debug)]
 pub struct BatchRows {
     options: BatchRowsOptions,
@@ -132,7 +135,10 @@ impl BatchRows {
                 current.pieces.clear();
                 break;
             }
-            if header.last_offset() >= current.source.start_offset.max(current.next_offset) {
+            let begins = header.base_offset() >= current.source.start_offset;
+            if (begins || !self.options.begin_in_range)
+                && header.last_offset() >= current.source.start_offset.max(current.next_offset)
+            {
                 current.next_offset = current.next_offset.max(header.next_offset());
                 rows.push(row);
             }

@@ -72,13 +72,15 @@ impl BatchSource for RunningBatchRows {
 
 #[pyfunction]
 #[pyo3(signature = (
-    sources, *, columns=None, timestamp_unit="ms", check_crc=false, on_corrupt="raise", batch_rows=16384
+    sources, *, columns=None, timestamp_unit="ms", check_crc=false, begin_in_range=false, on_corrupt="raise",
+    batch_rows=16384
 ))]
 fn scan_batches_stream(
     sources: Vec<SourceTuple>,
     columns: Option<Vec<PyBackedStr>>,
     timestamp_unit: &str,
     check_crc: bool,
+    begin_in_range: bool,
     on_corrupt: &str,
     batch_rows: usize,
 ) -> PyResult<ArrowStream> {
@@ -86,7 +88,7 @@ fn scan_batches_stream(
     let columns = BatchColumns::new(columns.as_deref(), unit).map_err(super::value_error)?;
     let schema = columns.schema();
     let on_corrupt = on_corrupt_named(on_corrupt)?;
-    let options = BatchRowsOptions { columns, check_crc, rows_max: batch_rows, on_corrupt };
+    let options = BatchRowsOptions { columns, check_crc, rows_max: batch_rows, begin_in_range, on_corrupt };
     let sources: Vec<ScanSource> = sources.into_iter().map(source).collect();
     Ok(ArrowStream::new(schema, move |_| {
         Box::new(RunningBatchRows(BatchRows::new(sources.clone(), options.clone())))
