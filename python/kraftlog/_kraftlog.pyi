@@ -906,6 +906,82 @@ def recover_segment(path: str | PathLike[str], *, index_interval_bytes: int = 40
         CorruptRecordError: Offsets that overflow or do not rise, or an unreadable marker; the log is as it was.
     """
 
+# -- rows to segments ---------------------------------------------------------------------------------------------------
+
+_StartTuple: TypeAlias = tuple[str, int, int, int]
+_WrittenTuple: TypeAlias = tuple[str, int, int, int, int, int, list[tuple[int, int]]]
+
+@final
+class RowWriter:
+    """Writes Arrow rows into new partition directories ``<topic>-<partition>``, each with its segments and indexes.
+
+    The rows of a partition come one behind the other. Columns, found by name: ``value``, and if there ``key``, ``topic``,
+    ``partition``, ``headers``, ``timestamp`` (any unit, or int64 of milliseconds), ``timestampType``, ``offset`` and
+    ``leader_epoch``. Any thread may call; the interpreter lock is released.
+
+    Args:
+        directory: Exists and is empty.
+        config: Settings of the logs.
+        topic: Of all rows, whatever a column says.
+        partition: Of all rows, whatever a column says.
+        starts: Partitions that have records already: topic, partition, least offset of the first record, leader epoch.
+        leader_epoch: Of the partitions not in ``starts``, for rows without one.
+        compression: Codec.
+        compression_level: Level of the codec, Kafka's default when None.
+        timestamp_type: Of all records; None: as ``timestampType`` says, or CreateTime.
+        batch_bytes: A batch ends before it grows beyond this uncompressed, header included.
+        batch_rows: Most records of a batch.
+
+    Raises:
+        ValueError: An option makes no sense.
+    """
+
+    def __new__(
+        cls,
+        directory: str | PathLike[str],
+        *,
+        config: LogConfig,
+        topic: str | None = None,
+        partition: int | None = None,
+        starts: Sequence[_StartTuple] = ...,
+        leader_epoch: int = 0,
+        compression: str = "none",
+        compression_level: int | None = None,
+        timestamp_type: str | None = None,
+        batch_bytes: int = 131072,
+        batch_rows: int = 2147483647,
+    ) -> RowWriter: ...
+    def write(self, rows: Any, now_ms: int) -> None:
+        """Append the rows of an Arrow record batch or struct array; ``now_ms`` is the time of those without one.
+
+        Raises:
+            ValueError: Rows that make no log: the text names topic, partition and offset. The writer is finished then.
+            OSError: A file cannot be written.
+        """
+
+    def finish(self) -> list[_WrittenTuple]:
+        """Close all files, durably.
+
+        Returns:
+            For each partition topic, partition, first offset, offset after the last, records, bytes of the segments,
+            and leader epochs with their first offsets.
+        """
+
+def key_partitions(keys: Any, values: Any, partition_count: int) -> ArrowArray:
+    """The partition of each row as Kafka's default partitioner has it, int32; of the value where the key is null.
+
+    Args:
+        keys: Binary or text array.
+        values: The same, as long.
+        partition_count: At least 1.
+
+    Raises:
+        ValueError: Another type or count.
+    """
+
+def check_compression(compression: str, level: int | None = None) -> None:
+    """Raises ValueError when there is no such codec, or it has no such level."""
+
 # -- scan --------------------------------------------------------------------------------------------------------------
 
 _BinaryType: TypeAlias = Literal["binary", "large_binary", "binary_view"]

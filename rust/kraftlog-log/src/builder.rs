@@ -249,6 +249,27 @@ impl BatchBuilder {
         Ok(())
     }
 
+    /// Ends the current batch, if it has records, and begins one with other header fields.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a level that the codec does not have, or when the codec's library fails.
+    pub fn begin_batch(&mut self, options: BatchOptions) -> Result<()> {
+        check_level(options.codec, options.level).map_err(invalid)?;
+        if self.record_count == 0 {
+            self.out.truncate(self.batch_start);
+        } else {
+            self.end()?;
+        }
+        self.options = options;
+        self.begin();
+        Ok(())
+    }
+
+    /// Bytes of finished batches.
+    pub fn finished_bytes(&self) -> usize {
+        self.batch_start
+    }
+
     /// The finished batches. A current batch without records is left out.
     ///
     /// # Errors

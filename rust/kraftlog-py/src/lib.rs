@@ -12,6 +12,7 @@ mod errors;
 mod log;
 mod raw;
 mod records;
+mod rows;
 mod scan;
 mod verify;
 mod wire;
@@ -29,6 +30,7 @@ fn _kraftlog(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("build_profile", profile)?;
     records::register(m)?;
     log::register(m)?;
+    rows::register(m)?;
     scan::register(m)?;
     dump::register(m)?;
     arrow_file::register(m)?;

@@ -20,7 +20,7 @@ mod directory_lock;
 mod recovery;
 mod slice;
 
-use config::LogConfig;
+pub(crate) use config::LogConfig;
 use recovery::RecoveryProgress;
 pub(crate) use slice::FileSlice;
 

@@ -79,7 +79,7 @@ impl<'a> Column<'a> {
     }
 
     /// Rows; None where every row is null.
-    fn len(&self) -> Option<usize> {
+    pub(crate) fn len(&self) -> Option<usize> {
         match self {
             Self::Null => None,
             Self::Offsets32(slices) => Some(slices.offsets.len().saturating_sub(1)),
@@ -102,8 +102,9 @@ impl<'a> Column<'a> {
         }
     }
 
+    /// The bytes of a row, None where it is null.
     #[inline(always)]
-    fn get(&self, row: usize) -> Option<&[u8]> {
+    pub(crate) fn get(&self, row: usize) -> Option<&[u8]> {
         match self {
             Self::Null => None,
             Self::Offsets32(slices) => slices.get(row),

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 /// Settings of one log.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
-pub(crate) struct LogConfig(pub(super) engine::LogConfig);
+pub(crate) struct LogConfig(pub(crate) engine::LogConfig);
 
 #[pymethods]
 impl LogConfig {
