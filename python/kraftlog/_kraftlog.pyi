@@ -906,7 +906,7 @@ def recover_segment(path: str | PathLike[str], *, index_interval_bytes: int = 40
         CorruptRecordError: Offsets that overflow or do not rise, or an unreadable marker; the log is as it was.
     """
 
-# -- rows to segments ---------------------------------------------------------------------------------------------------
+# -- rows to segments --------------------------------------------------------------------------------------------------
 
 _StartTuple: TypeAlias = tuple[str, int, int, int]
 _WrittenTuple: TypeAlias = tuple[str, int, int, int, int, int, list[tuple[int, int]]]
@@ -915,9 +915,9 @@ _WrittenTuple: TypeAlias = tuple[str, int, int, int, int, int, list[tuple[int, i
 class RowWriter:
     """Writes Arrow rows into new partition directories ``<topic>-<partition>``, each with its segments and indexes.
 
-    The rows of a partition come one behind the other. Columns, found by name: ``value``, and if there ``key``, ``topic``,
-    ``partition``, ``headers``, ``timestamp`` (any unit, or int64 of milliseconds), ``timestampType``, ``offset`` and
-    ``leader_epoch``. Any thread may call; the interpreter lock is released.
+    The rows of a partition come one behind the other. Columns, found by name: ``value``, and if there ``key``,
+    ``topic``, ``partition``, ``headers``, ``timestamp`` (any unit, or int64 of milliseconds), ``timestampType``,
+    ``offset`` and ``leaderEpoch``. Any thread may call; the interpreter lock is released.
 
     Args:
         directory: Exists and is empty.

@@ -21,15 +21,20 @@ if TYPE_CHECKING:
     from kraftlog.spark.functions import decode_batches, decode_batches_pandas
     from kraftlog.spark.shipping import ship
     from kraftlog.spark.stream_progress import StreamLag, stream_lag
+    from kraftlog.spark.write_commit import finish_writes
+    from kraftlog.spark.write_prepare import prepare, topic_ids
 
 __all__ = [
     "KraftlogDataSource",
     "StreamLag",
     "decode_batches",
     "decode_batches_pandas",
+    "finish_writes",
+    "prepare",
     "register",
     "ship",
     "stream_lag",
+    "topic_ids",
 ]
 
 _MODULE_OF = {
@@ -37,9 +42,12 @@ _MODULE_OF = {
     "StreamLag": "kraftlog.spark.stream_progress",
     "decode_batches": "kraftlog.spark.functions",
     "decode_batches_pandas": "kraftlog.spark.functions",
+    "finish_writes": "kraftlog.spark.write_commit",
+    "prepare": "kraftlog.spark.write_prepare",
     "register": "kraftlog.spark.data_source",
     "ship": "kraftlog.spark.shipping",
     "stream_lag": "kraftlog.spark.stream_progress",
+    "topic_ids": "kraftlog.spark.write_prepare",
 }
 
 

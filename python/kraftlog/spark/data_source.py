@@ -32,7 +32,7 @@ from kraftlog.spark.range_reader import read_range
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import Filter
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Filter
 
     from kraftlog.spark.stream import KraftlogStreamReader
 
@@ -102,6 +102,26 @@ class KraftlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not ty
         options = SourceOptions.parse(self.options, known=STREAM_OPTIONS, streaming=True)
         _check_schema(schema, options)
         return stream_reader(options, list(schema.names))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """To a broker with ``kafka.bootstrap.servers``, else to segment files.
+
+        Raises:
+            ValueError: A column or an option is wrong.
+        """
+        from kraftlog.spark.write import batch_writer
+
+        return batch_writer(schema, self.options, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
+        """To a broker.
+
+        Raises:
+            ValueError: A column or an option is wrong, or there is no ``kafka.bootstrap.servers``.
+        """
+        from kraftlog.spark.write import stream_writer
+
+        return stream_writer(schema, self.options, overwrite=overwrite)
 
 
 class KraftlogReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typed

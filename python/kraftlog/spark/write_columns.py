@@ -33,7 +33,7 @@ _SEGMENT_TYPES: Final[Mapping[str, tuple[DataType, ...]]] = {
     "timestamp": (TimestampType(), LongType()),
     "timestampType": (IntegerType(),),
     "offset": (LongType(),),
-    "leader_epoch": (IntegerType(),),
+    "leaderEpoch": (IntegerType(),),
 }
 
 
@@ -78,9 +78,8 @@ def _check(schema: StructType, topic: str | None, types: Mapping[str, tuple[Data
         allowed = types.get(field.name)
         if allowed and not any(_same(field.dataType, one) for one in allowed):
             wanted = " or ".join(one.simpleString() for one in allowed)
-            message = (
-                f"{field.name} attribute unsupported type {field.dataType.simpleString()}. {field.name} must be a {wanted}"
-            )
+            given = field.dataType.simpleString()
+            message = f"{field.name} attribute unsupported type {given}. {field.name} must be a {wanted}"
             raise ValueError(message)
 
 
@@ -88,4 +87,4 @@ def _same(given: DataType, wanted: DataType) -> bool:
     """Equal but for what may be null; a string of any collation is one."""
     if isinstance(wanted, StringType):
         return isinstance(given, StringType)
-    return given.simpleString() == wanted.simpleString()
+    return bool(given.simpleString() == wanted.simpleString())

@@ -66,7 +66,9 @@ def begin_attempt(directory: Path, job: str, task: int, attempt: int) -> Path:
 
 
 def abort_job(directory: Path, job: str) -> None:
-    """Remove what a job staged."""
+    """Remove what a job staged, unless it has begun to commit: then the next run finishes it."""
+    if (directory / TEMPORARY / job / JOURNAL).exists():
+        return
     shutil.rmtree(directory / TEMPORARY / job, ignore_errors=True)
     _remove_if_empty(directory / TEMPORARY)
 
@@ -179,7 +181,9 @@ def _check_unchanged(target: Path, staging: Path, step: Step) -> None:
         raise LogError(message)
     if step.kind == "append" and step.tail is not None:
         known = dict([step.tail, *step.moved])
-        found = {file.name: file.stat().st_size for file in path.glob(f"*{LOG_SUFFIX}") if file.name not in step.emptied}
+        found = {
+            file.name: file.stat().st_size for file in path.glob(f"*{LOG_SUFFIX}") if file.name not in step.emptied
+        }
         last = max(found, default="")
         if last not in known or found[last] != known[last]:
             message = f"{path} was written to since the commit in {staging} was interrupted: remove {staging}"
@@ -198,7 +202,9 @@ def _apply(target: Path, staging: Path, steps: Sequence[Step]) -> None:
         else:
             _place(target, staging, step)
     flush_directory(target)
+    ends: dict[TopicPartition, int | None]
     ends = {_key(step): step.end_offset for step in steps if step.end_offset is not None}
+    starts: dict[TopicPartition, int | None]
     starts = {_key(step): step.log_start_offset or None for step in steps if step.log_start_offset is not None}
     _set_offsets(
         target,

@@ -174,9 +174,7 @@ def _refuse_unknown(given: Mapping[str, str], known: tuple[str, ...], purpose: s
         raise ValueError(message)
 
 
-def _number(
-    options: Mapping[str, str], name: str, *, least: int | None = None, most: int | None = None
-) -> int | None:
+def _number(options: Mapping[str, str], name: str, *, least: int | None = None, most: int | None = None) -> int | None:
     value = options.get(name.lower())
     if value is None:
         return None
@@ -220,8 +218,8 @@ def _topic_ids(text: str | None) -> dict[str, str]:
     try:
         ids = json.loads(text)
         if not isinstance(ids, dict):
-            raise TypeError  # noqa: TRY301  # the same words for any text that is none
+            raise TypeError  # the same words for any text that is none
         return {str(topic): str(Uuid.parse(topic_id)) for topic, topic_id in ids.items()}
     except (ValueError, TypeError, AttributeError):
-        message = f"option topicIds is a JSON object of topic and id, such as {{\"orders\": \"...\"}}, not {text!r}"
+        message = f'option topicIds is a JSON object of topic and id, such as {{"orders": "..."}}, not {text!r}'
         raise ValueError(message) from None

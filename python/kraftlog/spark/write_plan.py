@@ -279,8 +279,11 @@ def _append(
 
 
 def _files(directory: Path) -> list[tuple[str, int]]:
-    """Files of the segments, oldest segment first, each with its size. Snapshots of producers stay behind: the newest
-    one of the log that is appended to knows producers that these rows know nothing of."""
+    """Files of the segments, oldest segment first, each with its size.
+
+    Snapshots of producers stay behind: the newest one of the log that is appended to knows producers that these rows
+    know nothing of.
+    """
     found = [path for path in directory.iterdir() if path.suffix in _MOVED_SUFFIXES]
     found.sort(key=lambda path: (path.stem, _MOVED_SUFFIXES.index(path.suffix)))
     return [(path.name, path.stat().st_size) for path in found]

@@ -27,8 +27,8 @@ def prepare(
 
     Args:
         df: Rows with the writer's columns.
-        partitions: How many partitions the topic has: each row gets the partition that Kafka's default partitioner gives
-            its key (murmur2), or its value where the key is null. Left out when there is a column ``partition``.
+        partitions: How many partitions the topic has: each row gets the partition that Kafka's default partitioner
+            gives its key (murmur2), or its value where the key is null. Left out when there is a column ``partition``.
         order_by: Columns by which the rows of a partition are sorted. When empty: ``offset`` if there is one, else
             ``timestamp`` if there is one, else in no promised order.
         tasks: How many tasks write, ``spark.sql.shuffle.partitions`` when None. A partition is written by one task.

@@ -125,13 +125,9 @@ class SegmentWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is 
                 directory was changed then.
         """
         written = [one for message in messages if isinstance(message, SegmentsWritten) for one in message.partitions]
-        try:
-            commit_job(self._plan, written)
-        except LogError:
-            abort_job(self._plan.directory, self._plan.job)
-            raise
+        commit_job(self._plan, written)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what was staged; runs on the driver when a task failed for good."""
+        """Remove what was staged; runs on the driver when a task failed for good, or the commit did."""
         del messages
         abort_job(self._plan.directory, self._plan.job)

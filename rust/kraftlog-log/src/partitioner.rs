@@ -34,7 +34,11 @@ pub fn key_partitions(keys: &Column<'_>, values: &Column<'_>, partition_count: i
         .ok_or_else(|| Error::Invalid(format!("{partition_count} partitions: there is at least one")))?;
     let rows = keys.len().or(values.len()).unwrap_or(0);
     if values.len().is_some_and(|values| values != rows) {
-        return Err(Error::Invalid(format!("columns of {:?} keys and {:?} values", keys.len(), values.len())));
+        return Err(Error::Invalid(format!(
+            "columns of {:?} keys and {:?} values",
+            keys.len(),
+            values.len()
+        )));
     }
     let partition = |row| {
         let bytes = keys.get(row).or_else(|| values.get(row)).unwrap_or_default();

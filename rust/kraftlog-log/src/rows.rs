@@ -128,6 +128,9 @@ impl RowWriter {
         if options.batch_rows < 1 || options.batch_bytes < 1 {
             return Err(Error::Invalid("a batch has room for at least one row and one byte".to_owned()));
         }
+        // A batch has to fit a segment.
+        let segment_bytes = usize::try_from(options.log.segment_bytes).unwrap_or(usize::MAX);
+        let options = RowOptions { batch_bytes: options.batch_bytes.min(segment_bytes), ..options };
         let Target { topic, partition, starts, leader_epoch } = target;
         if let Some(topic) = &topic {
             check_topic(topic)?;
@@ -257,7 +260,8 @@ impl RowWriter {
     fn write_run(&mut self, columns: &RowColumns<'_>, run: Range<usize>, now_ms: i64) -> Result<()> {
         let Some(current) = &mut self.current else { return Ok(()) };
         let options = &self.options;
-        let mut shape = Shape { leader_epoch: current.leader_epoch, is_append_time: false, timestamp: now_ms };
+        let mut shape =
+            Shape { leader_epoch: current.leader_epoch, is_append_time: false, timestamp: now_ms };
         let mut base_offset = current.next_offset;
         // Of the first batch in the builder: what is appended together has to fit one segment, whose files count from it.
         let mut append_offset = base_offset;
@@ -267,9 +271,8 @@ impl RowWriter {
         )?;
         let mut headers = Vec::new();
         for row in run {
-            let named = |reason: String| {
-                Error::Invalid(format!("{}-{}: {reason}", current.topic, current.partition))
-            };
+            let named =
+                |reason: String| Error::Invalid(format!("{}-{}: {reason}", current.topic, current.partition));
             let offset = columns.offset(row).map_err(|error| named(error.to_string()))?;
             let offset = offset.unwrap_or(current.next_offset);
             if offset < current.next_offset {
@@ -302,7 +305,10 @@ impl RowWriter {
             let size = RECORD_OVERHEAD_MAX
                 + key.map_or(0, <[u8]>::len)
                 + value.map_or(0, <[u8]>::len)
-                + headers.iter().map(|(key, value)| 10 + key.len() + value.map_or(0, <[u8]>::len)).sum::<usize>();
+                + headers
+                    .iter()
+                    .map(|(key, value)| 10 + key.len() + value.map_or(0, <[u8]>::len))
+                    .sum::<usize>();
             let count = builder.record_count();
             let is_far = offset - append_offset > OFFSET_DELTA_MAX;
             let is_full =
@@ -369,8 +375,14 @@ fn batch_options(options: &RowOptions, base_offset: i64, shape: Shape) -> BatchO
 /// Give the finished batches to the log; the buffer comes back.
 fn append(log: &Log, builder: BatchBuilder) -> Result<Vec<u8>> {
     let batches = builder.finish()?;
-    log.append_as_follower(&batches, i32::MAX, NO_TIMESTAMP)?;
-    Ok(batches)
+    match log.append_as_follower(&batches, i32::MAX, NO_TIMESTAMP) {
+        Ok(_) => Ok(batches),
+        // A record that is larger than segment.bytes.
+        Err(Error::Rejected { reason, .. }) => {
+            Err(Error::Invalid(format!("{}: {reason}", log.path().display())))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Kafka's rule for names of topics; they become names of directories here.

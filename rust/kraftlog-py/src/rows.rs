@@ -50,7 +50,9 @@ fn key_partitions(
 ) -> PyResult<ArrowArray> {
     let (keys, values) = (import_array(keys)?, import_array(values)?);
     let partitions = py
-        .detach(|| partitioner::key_partitions(&Column::new(&*keys)?, &Column::new(&*values)?, partition_count))
+        .detach(|| {
+            partitioner::key_partitions(&Column::new(&*keys)?, &Column::new(&*values)?, partition_count)
+        })
         .map_err(invalid)?;
     Ok(ArrowArray { array: Arc::new(Int32Array::from(partitions)) })
 }
@@ -98,9 +100,10 @@ impl RowWriter {
     ) -> PyResult<Self> {
         let timestamp_type = match timestamp_type {
             None => None,
-            Some(name) => Some(TimestampType::from_name(name).ok_or_else(|| {
-                PyValueError::new_err(format!("no timestamp type is called {name:?}"))
-            })?),
+            Some(name) => Some(
+                TimestampType::from_name(name)
+                    .ok_or_else(|| PyValueError::new_err(format!("no timestamp type is called {name:?}")))?,
+            ),
         };
         let options = RowOptions {
             codec: codec(compression)?,
@@ -112,7 +115,9 @@ impl RowWriter {
         };
         let starts = starts
             .into_iter()
-            .map(|(topic, partition, offset, leader_epoch)| ((topic, partition), Start { offset, leader_epoch }))
+            .map(|(topic, partition, offset, leader_epoch)| {
+                ((topic, partition), Start { offset, leader_epoch })
+            })
             .collect();
         let target = Target { topic, partition, starts, leader_epoch };
         let writer = Writer::new(Arc::new(RealFileSystem), directory, options, target).map_err(invalid)?;

@@ -63,7 +63,7 @@ impl<'a> RowColumns<'a> {
                     "timestamp" => found.timestamp = Some(Milliseconds::new(array)?),
                     "timestampType" => found.timestamp_type = Some(primitive32(array)?),
                     "offset" => found.offset = Some(primitive64(array)?),
-                    "leader_epoch" => found.leader_epoch = Some(primitive32(array)?),
+                    "leaderEpoch" => found.leader_epoch = Some(primitive32(array)?),
                     _ => return Err(Error::Invalid("it is not known here".to_owned())),
                 }
                 Ok(())
@@ -109,7 +109,9 @@ impl<'a> RowColumns<'a> {
     pub(super) fn offset(&self, row: usize) -> Result<Option<i64>> {
         let Some(offsets) = self.offset else { return Ok(None) };
         if offsets.is_null(row) {
-            return Err(Error::Invalid("an offset is null: leave the column out, or give every row one".to_owned()));
+            return Err(Error::Invalid(
+                "an offset is null: leave the column out, or give every row one".to_owned(),
+            ));
         }
         Ok(offsets.values().get(row).copied())
     }
@@ -233,7 +235,10 @@ enum ListOffsets<'a> {
 impl<'a> HeaderColumn<'a> {
     fn new(array: &'a dyn Array) -> Result<Self> {
         let wrong = || {
-            Error::Invalid(format!("its type is a list of structs of key and value, not {}", array.data_type()))
+            Error::Invalid(format!(
+                "its type is a list of structs of key and value, not {}",
+                array.data_type()
+            ))
         };
         let (offsets, items) = match array.data_type() {
             DataType::List(_) => {
@@ -258,9 +263,8 @@ impl<'a> HeaderColumn<'a> {
     }
 
     fn range(&self, row: usize) -> Range<usize> {
-        let range = |start: i64, end: i64| {
-            usize::try_from(start).unwrap_or(0)..usize::try_from(end).unwrap_or(0)
-        };
+        let range =
+            |start: i64, end: i64| usize::try_from(start).unwrap_or(0)..usize::try_from(end).unwrap_or(0);
         match self.offsets {
             ListOffsets::Bits32(offsets) => match offsets.get(row..) {
                 Some([start, end, ..]) => range((*start).into(), (*end).into()),

@@ -93,7 +93,7 @@ fn batches_are_cut_where_what_they_share_changes() {
         ("offset", offsets),
         ("timestamp", timestamps),
         ("timestampType", types),
-        ("leader_epoch", epochs),
+        ("leaderEpoch", epochs),
     ];
     writer.write(&rows(columns), 1).unwrap();
     let written = writer.finish().unwrap();
@@ -125,17 +125,11 @@ fn rows_that_make_no_log_are_refused() {
     let again = refused(topic("t"), vec![("value", values(3)), ("partition", numbers(&[0, 1, 0]))]);
     assert!(again.contains("t-0 come again"), "{again}");
     let offsets: ArrayRef = Arc::new(Int64Array::from(vec![4, 4]));
-    let twice = refused(
-        Target { partition: Some(2), ..topic("t") },
-        vec![("value", values(2)), ("offset", offsets)],
-    );
+    let twice =
+        refused(Target { partition: Some(2), ..topic("t") }, vec![("value", values(2)), ("offset", offsets)]);
     assert!(twice.contains("t-2: offset 4 comes after offset 4"), "{twice}");
     let start = Start { offset: 5, leader_epoch: 0 };
-    let target = Target {
-        partition: Some(0),
-        starts: [(("t".to_owned(), 0), start)].into(),
-        ..topic("t")
-    };
+    let target = Target { partition: Some(0), starts: [(("t".to_owned(), 0), start)].into(), ..topic("t") };
     let offsets: ArrayRef = Arc::new(Int64Array::from(vec![4]));
     let below = refused(target, vec![("value", values(1)), ("offset", offsets)]);
     assert!(below.contains("offset 4 of t-0 is below 5"), "{below}");
