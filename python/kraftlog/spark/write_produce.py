@@ -118,7 +118,7 @@ class _Delivery:
         self._client = _import_client()
         # Only failures are reported one by one: that nothing is left in the queue at the end says that the rest
         # arrived.
-        config = {**DEFAULTS, **options.config, "delivery.report.only.error": "true"}
+        config = {**DEFAULTS, **options.config, "delivery.report.only.error": True}
         try:
             self._producer: Any = self._client.Producer(config, logger=_silent())
         except self._client.KafkaException as error:
