@@ -32,7 +32,7 @@ from kraftlog.reading.facts import (
     Producer,
     Segment,
 )
-from kraftlog.reading.remote_files import is_url
+from kraftlog.reading.remote_files import is_tiered_partition, is_url
 from kraftlog.reading.scanning import (
     DEFAULT_COLUMNS,
     BinaryType,
@@ -325,7 +325,7 @@ def open_log(path: StrPath, *, filesystem: Any = None, storage_options: Mapping[
         ValueError: The name is not that of a partition's directory.
         RemoteLogError: The URL cannot be listed.
     """
-    if is_url(path) or filesystem is not None:
+    if is_url(path) or filesystem is not None or storage_options is not None:
         from kraftlog.reading.remote import open_remote_log
 
         return open_remote_log(str(path), filesystem=filesystem, storage_options=storage_options)
@@ -333,6 +333,10 @@ def open_log(path: StrPath, *, filesystem: Any = None, storage_options: Mapping[
     if not directory.is_dir():
         message = f"no partition directory {directory}"
         raise FileNotFoundError(message)
+    if is_tiered_partition(directory):
+        from kraftlog.reading.remote import open_remote_log
+
+        return open_remote_log(str(directory))
     name = partition_of(directory.resolve().name)
     if name is None:
         message = f"{directory} is not named as a partition's directory, such as orders-0"

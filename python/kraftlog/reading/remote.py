@@ -11,10 +11,18 @@ from typing import Any, cast
 from kraftlog.errors import LogError
 from kraftlog.reading.directory import INTERNAL_TOPICS, partition_of
 from kraftlog.reading.remote_fetch import RetryPolicy, listed
-from kraftlog.reading.remote_files import FileSystemKind, ListedFile, RemoteLocation, location_of
+from kraftlog.reading.remote_files import (
+    TIERED_DIRECTORY,
+    TIERED_FILE,
+    FileSystemKind,
+    ListedFile,
+    RemoteLocation,
+    is_tiered_partition,
+    location_of,
+)
 from kraftlog.reading.remote_log import RemoteCheckpoints, RemoteLog
 from kraftlog.reading.remote_partition import WINDOW_BYTES, ObjectKind, RemoteObject, RemotePartition
-from kraftlog.reading.remote_tiered import TIERED_DIRECTORY, TIERED_FILE, tiered_partition
+from kraftlog.reading.remote_tiered import tiered_partition
 from kraftlog.types import Uuid
 
 __all__ = ["RemoteDirectories", "is_tiered_directory", "list_remote", "open_remote_log", "wanted_logs"]
@@ -114,9 +122,7 @@ def open_remote_log(
 
 def is_tiered_directory(directory: Path) -> bool:
     """Whether a directory of this machine is one of tiered storage: of all partitions, or of one of them."""
-    candidates = [directory] if TIERED_DIRECTORY.match(directory.name) else []
-    candidates += [entry for entry in directory.iterdir() if TIERED_DIRECTORY.match(entry.name) and entry.is_dir()]
-    return any(TIERED_FILE.match(file.name) for candidate in candidates for file in candidate.iterdir())
+    return is_tiered_partition(directory) or any(map(is_tiered_partition, directory.iterdir()))
 
 
 def wanted_logs(found: RemoteDirectories, topics: Collection[str] | None) -> tuple[RemoteLog, ...]:

@@ -12,16 +12,20 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 __all__ = [
+    "TIERED_DIRECTORY",
+    "TIERED_FILE",
     "FileSystemKind",
     "ListedFile",
     "RemoteFiles",
     "RemoteLocation",
     "display_url",
+    "is_tiered_partition",
     "is_url",
     "location_of",
 ]
@@ -42,6 +46,14 @@ _ARROW_CLASSES = {
     "viewfs": "HadoopFileSystem",
 }
 _FSSPEC_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs"}
+# Names of Kafka's LocalTieredStorage.
+TIERED_DIRECTORY = re.compile(
+    r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]{1,10})-(?P<topic_id>[A-Za-z0-9_-]{22})\Z"
+)
+TIERED_FILE = re.compile(
+    r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})"
+    r"\.(?P<suffix>log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint)\Z"
+)
 # Open handles of pyarrow's files: opening one asks for its size first.
 _HANDLES_MAX = 16
 
@@ -243,6 +255,13 @@ class RemoteLocation:
 def is_url(path: object) -> bool:
     """Whether a path is a URL such as ``s3://bucket/kafka-logs``."""
     return isinstance(path, str) and _URL.match(path) is not None
+
+
+def is_tiered_partition(directory: Path) -> bool:
+    """Whether a directory of this machine is that of a partition in tiered storage."""
+    if TIERED_DIRECTORY.match(directory.name) is None or not directory.is_dir():
+        return False
+    return any(TIERED_FILE.match(file.name) for file in directory.iterdir())
 
 
 def display_url(url: str) -> str:

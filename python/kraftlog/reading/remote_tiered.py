@@ -17,7 +17,6 @@ Source: KIP-405; ``RemoteLogManager`` and ``RemoteLogMetadataCache`` of Kafka, `
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -28,19 +27,13 @@ from kraftlog.errors import LogError
 from kraftlog.reading.directory import parse_leader_epochs
 from kraftlog.reading.facts import LeaderEpoch
 from kraftlog.reading.remote_fetch import RetryPolicy, small_file
+from kraftlog.reading.remote_files import TIERED_FILE
 from kraftlog.reading.remote_partition import WINDOW_BYTES, RemoteObject, RemotePartition
 
-__all__ = ["TIERED_DIRECTORY", "TIERED_FILE", "Copy", "chosen_copies", "tiered_partition"]
+__all__ = ["Copy", "chosen_copies", "tiered_partition"]
 
 logger = logging.getLogger("kraftlog.reading")
 
-TIERED_DIRECTORY = re.compile(
-    r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]{1,10})-(?P<topic_id>[A-Za-z0-9_-]{22})\Z"
-)
-TIERED_FILE = re.compile(
-    r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})"
-    r"\.(?P<suffix>log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint)\Z"
-)
 EPOCHS_SUFFIX = "leader_epoch_checkpoint"
 
 # Looks at the ends of segments at once.

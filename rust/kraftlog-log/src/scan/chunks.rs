@@ -171,6 +171,9 @@ impl Chunks {
     pub(super) fn expect_headers(&mut self) {
         self.peek_ahead = HEADERS_SIZE;
         self.read_ahead = 0;
+        if let Input::Remote(file) = &mut self.input {
+            file.expect_headers();
+        }
     }
 
     /// # Errors

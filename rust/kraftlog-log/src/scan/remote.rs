@@ -5,6 +5,7 @@
 //! decoded where it lies; only a batch that lies across the end of one is copied together. Sidecar files are
 //! fetched whole, when they are needed first.
 use super::segments::SegmentFile;
+use crate::batch::HEADER_SIZE;
 use crate::columns::memory::Column;
 use crate::{Error, Result};
 use arrow_buffer::Buffer;
@@ -384,7 +385,13 @@ impl RemoteFile {
     /// From here on the bytes are read in order, up to about `wanted_end`.
     pub(super) fn expect_sequential(&mut self, wanted_end: u64) {
         self.is_sequential = true;
-        self.wanted_end = wanted_end.min(self.size_bytes);
+        // The header behind the last batch says that it was the last.
+        self.wanted_end = wanted_end.saturating_add(HEADER_SIZE as u64).min(self.size_bytes);
+    }
+
+    /// Only headers are wanted: the first says whether it is worth while to step over batches.
+    pub(super) fn expect_headers(&mut self) {
+        self.is_stepping = true;
     }
 
     /// The next batch is `size` bytes behind this one. Where batches are large only their surroundings are fetched.
@@ -432,9 +439,10 @@ impl RemoteFile {
         if self.is_sequential && !self.is_stepping {
             self.next_size = self.next_size.max(WINDOW_SIZE_SEQUENTIAL).min(self.directory.window_size);
         }
-        let planned = start.saturating_add(self.next_size);
-        // No more than is wanted, unless that was wrong.
-        let wanted = if start < self.wanted_end { planned.min(self.wanted_end) } else { planned };
+        // Behind what seemed to be wanted it is tried in small steps.
+        let is_behind = start >= self.wanted_end;
+        let planned = start.saturating_add(if is_behind { PROBE_SIZE } else { self.next_size });
+        let wanted = if is_behind { planned } else { planned.min(self.wanted_end) };
         let end = wanted.max(start.saturating_add(least)).min(self.size_bytes);
         let check = self.is_fresh || end >= self.wanted_end;
         self.is_fresh = false;
