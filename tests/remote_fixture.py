@@ -89,10 +89,17 @@ class S3Server:
 
     def upload(self, directory: Path, prefix: str) -> None:
         """All files below a directory, under a prefix of the bucket."""
+        self._filesystem().put(f"{directory}/", f"{BUCKET}/{prefix}/", recursive=True)
+
+    def upload_file(self, path: Path, key: str) -> None:
+        """One file."""
+        self._filesystem().put_file(str(path), f"{BUCKET}/{key}")
+
+    def _filesystem(self) -> Any:
         filesystem = fsspec.filesystem("s3", **self.s3fs_options)
         if not filesystem.exists(BUCKET):
             filesystem.mkdir(BUCKET)
-        filesystem.put(f"{directory}/", f"{BUCKET}/{prefix}/", recursive=True)
+        return filesystem
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[list[Request]]:

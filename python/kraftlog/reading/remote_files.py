@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 __all__ = [
+    "FILE_SYSTEM_KINDS",
     "TIERED_DIRECTORY",
     "TIERED_FILE",
     "FileSystemKind",
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 FileSystemKind: TypeAlias = Literal["auto", "pyarrow", "fsspec"]
-KINDS: tuple[FileSystemKind, ...] = ("auto", "pyarrow", "fsspec")
+FILE_SYSTEM_KINDS: tuple[FileSystemKind, ...] = ("auto", "pyarrow", "fsspec")
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 # Schemes that pyarrow has a class of its own for, which takes storage options as its arguments.
@@ -285,8 +286,8 @@ def location_of(
         ValueError: ``kind`` is none of auto, pyarrow and fsspec, or options are given beside a file system.
         TypeError: ``filesystem`` is not one of fsspec or pyarrow.
     """
-    if kind not in KINDS:
-        message = f"the file system is one of {', '.join(KINDS)}, not {kind!r}"
+    if kind not in FILE_SYSTEM_KINDS:
+        message = f"the file system is one of {', '.join(FILE_SYSTEM_KINDS)}, not {kind!r}"
         raise ValueError(message)
     if filesystem is not None:
         if storage_options is not None:

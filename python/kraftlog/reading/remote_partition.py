@@ -107,5 +107,9 @@ class RemotePartition:
         )
         return replace(self, objects=objects, hint=(base_offset, position, position + size_bytes), _handle=_Handle())
 
+    def without_hint(self) -> RemotePartition:
+        """The same, whose byte positions are looked up in the index."""
+        return replace(self, hint=None, _handle=_Handle())
+
     def __str__(self) -> str:
         return self.url

@@ -145,7 +145,7 @@ def _read(one: BatchRange, options: SourceOptions, columns: list[str]) -> Iterat
 
     def open_at(start_offset: int) -> ArrowStream:
         return scan_batches_stream(
-            [(place.path, place.topic, place.partition, start_offset, place.end_offset, None)],
+            [(place.place, place.topic, place.partition, start_offset, place.end_offset, None)],
             columns=columns,
             timestamp_unit="us",
             check_crc="crcOk" in columns,

@@ -17,6 +17,7 @@ __all__ = [
     "read_number",
     "read_partition_numbers",
     "read_partition_values",
+    "read_storage_options",
 ]
 
 _INT64_MAX = 2**63 - 1
@@ -152,6 +153,25 @@ def read_partition_numbers(name: str, text: str, *, example: str) -> tuple[tuple
     if not found:
         raise _bad_json(name, text, example)
     return tuple(sorted(found))
+
+
+def read_storage_options(given: Mapping[str, str]) -> dict[str, Any] | None:
+    """The option ``storageOptions``; None when it is not given.
+
+    Raises:
+        ValueError: No JSON object. What was given is not in the text, as it may hold credentials.
+    """
+    text = given.get("storageoptions")
+    if text is None:
+        return None
+    message = 'option storageOptions is a JSON object such as {"endpoint_url": "http://127.0.0.1:9000"}'
+    try:
+        options = json.loads(text)
+    except ValueError:
+        raise ValueError(message) from None
+    if not isinstance(options, dict):
+        raise ValueError(message)  # noqa: TRY004 - options are texts
+    return options
 
 
 def read_json(name: str, text: str, *, example: str) -> Any:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
+from kraftlog.reading.remote_files import FILE_SYSTEM_KINDS, FileSystemKind
 from kraftlog.spark.option_values import (
     given_options,
     read_choice,
@@ -21,6 +22,7 @@ from kraftlog.spark.option_values import (
     read_number,
     read_partition_numbers,
     read_partition_values,
+    read_storage_options,
 )
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "PATH_OPTIONS",
+    "REMOTE_OPTIONS",
     "SELECT_OPTIONS",
     "SPLIT_BYTES",
     "STREAM_OPTIONS",
@@ -44,6 +47,8 @@ LATEST = -1
 EARLIEST = -2
 
 PATH_OPTIONS = ("path", "paths")
+# How URLs among the paths are reached.
+REMOTE_OPTIONS = ("storageOptions", "kraftlog.fs")
 SELECT_OPTIONS = ("subscribe", "topics", "subscribePattern", "assign")
 _START_OPTIONS = (
     "startingOffsets",
@@ -73,6 +78,7 @@ _TRIGGER_OPTIONS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerD
 # they mean nothing to a batch query, and it says so in a warning.
 BATCH_OPTIONS = (
     *PATH_OPTIONS,
+    *REMOTE_OPTIONS,
     *SELECT_OPTIONS,
     *_START_OPTIONS,
     *_END_OPTIONS,
@@ -122,7 +128,9 @@ class SourceOptions:
     """What ``spark.read.format("kraftlog").option(...)`` can say; names are not case sensitive.
 
     Args:
-        paths: ``path``, or ``paths`` as a JSON list: log directories, or directories of partitions.
+        paths: ``path``, or ``paths`` as a JSON list: log directories, or directories of partitions; URLs too.
+        storage_options: ``storageOptions``: arguments of the file systems of URLs, as a JSON object.
+        file_system: ``kraftlog.fs``: which library opens URLs.
         topics: ``subscribe`` (or ``topics``), separated by commas; with ``topic_pattern`` and ``assign`` None too,
             all topics but the internal ones.
         topic_pattern: ``subscribePattern``: a regular expression for whole names of topics that are not internal.
@@ -152,6 +160,8 @@ class SourceOptions:
     """
 
     paths: tuple[str, ...]
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    file_system: FileSystemKind = "auto"
     topics: tuple[str, ...] | None = None
     topic_pattern: str | None = None
     assign: tuple[tuple[str, int], ...] | None = None
@@ -212,6 +222,8 @@ class SourceOptions:
         isolation = read_choice(given, "kafka.isolation.level", ("read_uncommitted", "read_committed"))
         return cls(
             paths=_paths(given),
+            storage_options=read_storage_options(given),
+            file_system=_file_system(given),
             topics=topics,
             topic_pattern=pattern,
             assign=assign,
@@ -279,6 +291,11 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     if not paths or not all(paths):
         raise ValueError("option path is missing: a log directory, or the directory of a partition")
     return tuple(paths)
+
+
+def _file_system(given: Mapping[str, str]) -> FileSystemKind:
+    chosen = read_choice(given, "kraftlog.fs", FILE_SYSTEM_KINDS)
+    return next((kind for kind in FILE_SYSTEM_KINDS if kind == chosen), "auto")
 
 
 def _selection(

@@ -6,12 +6,13 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kraftlog._kraftlog import list_segments, log_end_offset, read_transactions, scan_stream
 from kraftlog.errors import CorruptRecordError
-from kraftlog.reading import INTERNAL_TOPICS, Log, partition_directories
+from kraftlog.reading import INTERNAL_TOPICS, Log, RemoteLog, RemotePartition, partition_directories
 from kraftlog.reading.directory import read_checkpoint
 from kraftlog.spark.options import SourceOptions
 from kraftlog.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
@@ -21,13 +22,16 @@ __all__ = ["OffsetRange", "PartitionLog", "epoch_at", "list_partitions", "select
 
 logger = logging.getLogger("kraftlog.spark")
 
+# Partitions elsewhere that are looked at at once.
+_REMOTE_THREADS = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLog:
     """What planning knows of a partition; offsets of the same moment.
 
     Args:
-        path: Its directory, absolute.
+        path: Its directory, absolute, or its URL.
         topic: Name of the topic.
         partition: Its number.
         log_start_offset: First readable offset.
@@ -35,6 +39,7 @@ class PartitionLog:
         log_end_offset: The offset after the last whole batch.
         last_stable_offset: With read_committed, the first offset up to the end that is not decided yet.
         aborted: With read_committed, aborted transactions: producer id, first offset, offset of the marker.
+        remote: Its objects where it is not a directory of this machine.
     """
 
     path: str
@@ -45,6 +50,17 @@ class PartitionLog:
     log_end_offset: int
     last_stable_offset: int | None = None
     aborted: tuple[tuple[int, int, int], ...] | None = None
+    remote: RemoteLog | None = None
+
+    @property
+    def place(self) -> str | RemotePartition:
+        """What the functions of the engine take for the directory."""
+        return self.path if self.remote is None else self.remote.remote
+
+    @property
+    def log(self) -> Log:
+        """The partition to be asked for more."""
+        return Log(Path(self.path), self.topic, self.partition) if self.remote is None else self.remote
 
     def latest_offset(self, options: SourceOptions) -> int:
         """Where ``latest`` is, exclusive.
@@ -71,7 +87,7 @@ class OffsetRange:
     the file in between.
 
     Args:
-        path: The partition's directory, absolute.
+        path: The partition's directory, absolute, or its URL.
         topic: Value of the topic column.
         partition: Value of the partition column.
         start_offset: Inclusive.
@@ -81,6 +97,8 @@ class OffsetRange:
             marker; ``end_offset`` is no later than the last stable offset then.
         last_epoch: Leader epoch of the last offset when the range was planned; None when the log does not tell. Another
             one at the time of reading means that the log was cut and has other records there.
+        remote: The objects to read where that is not a directory of this machine; they do not change, or reading them
+            is an error.
     """
 
     path: str
@@ -91,6 +109,12 @@ class OffsetRange:
     size_bytes: int = 0
     aborted: tuple[tuple[int, int, int], ...] | None = None
     last_epoch: int | None = None
+    remote: RemotePartition | None = None
+
+    @property
+    def place(self) -> str | RemotePartition:
+        """What the functions of the engine take for the directory."""
+        return self.path if self.remote is None else self.remote
 
 
 def list_partitions(options: SourceOptions) -> list[PartitionLog]:
@@ -105,10 +129,19 @@ def list_partitions(options: SourceOptions) -> list[PartitionLog]:
     topics = options.topics
     if options.assign is not None:
         topics = tuple(sorted({topic for topic, _ in options.assign}))
-    logs = partition_directories(options.paths, topics=topics)
+    logs = partition_directories(
+        options.paths, topics=topics, storage_options=options.storage_options, kind=options.file_system
+    )
+    remote = {str(log.path): log for log in logs if isinstance(log, RemoteLog)}
     chosen = select_partitions({(str(log.path), log.topic, log.partition) for log in logs}, options)
     checkpoints = _Checkpoints()
-    return [_facts(Log(Path(path), topic, partition), options, checkpoints) for path, topic, partition in chosen]
+    # Each takes a few requests, which wait for the network.
+    with ThreadPoolExecutor(_REMOTE_THREADS, thread_name_prefix="kraftlog-plan") as pool:
+        asked = {path: pool.submit(_remote_facts, remote[path], options) for path, _, _ in chosen if path in remote}
+        return [
+            asked[path].result() if path in asked else _facts(Log(Path(path), topic, partition), options, checkpoints)
+            for path, topic, partition in chosen
+        ]
 
 
 def select_partitions(found: Iterable[tuple[str, str, int]], options: SourceOptions) -> list[tuple[str, str, int]]:
@@ -164,12 +197,7 @@ def _facts(log: Log, options: SourceOptions, checkpoints: _Checkpoints) -> Parti
     if high_watermarks is not None and log.topic != "__cluster_metadata":
         high_watermark = max(high_watermarks.get(name, log_start), log_start)
         if name not in high_watermarks and options.end == "hw" and any(size for _, _, size in segments):
-            logger.warning(
-                "%s is not in %s, so that none of its records is known to be replicated and none is read; "
-                "endOffset=logEnd reads them",
-                path,
-                REPLICATION_OFFSET_CHECKPOINT,
-            )
+            _warn_unreplicated(str(path))
     log_end = max(_log_end_offset(path, log, options, segments), log_start)
     if high_watermark is not None and high_watermark > log_end and options.end == "hw":
         logger.warning(
@@ -196,9 +224,46 @@ def _facts(log: Log, options: SourceOptions, checkpoints: _Checkpoints) -> Parti
     return replace(facts, last_stable_offset=last_stable_offset, aborted=tuple(aborted))
 
 
-def _log_end_offset(path: Path, log: Log, options: SourceOptions, segments: list[tuple[int, Path, int]]) -> int:
+def _remote_facts(log: RemoteLog, options: SourceOptions) -> PartitionLog:
+    log_start = log.log_start_offset
+    high_watermark = None if log.topic == "__cluster_metadata" else log.high_watermark
+    if log.checkpoints is not None and options.end == "hw" and log.size_bytes:
+        named = log.checkpoints.offsets(REPLICATION_OFFSET_CHECKPOINT)
+        if named is not None and TopicPartition(log.topic, log.partition) not in named:
+            _warn_unreplicated(str(log.path))
+    segments = [(one.base_offset, Path(one.url), one.size_bytes) for one in log.segments]
+    log_end = max(_log_end_offset(log.remote, log, options, segments), log_start)
+    facts = PartitionLog(
+        path=str(log.path),
+        topic=log.topic,
+        partition=log.partition,
+        log_start_offset=log_start,
+        high_watermark=high_watermark,
+        log_end_offset=log_end,
+        remote=log,
+    )
+    if options.isolation_level == "read_uncommitted":
+        return facts
+    last_stable_offset, _, aborted, _ = read_transactions(
+        log.remote, start_offset=log_start, end_offset=facts.latest_offset(options)
+    )
+    return replace(facts, last_stable_offset=last_stable_offset, aborted=tuple(aborted))
+
+
+def _warn_unreplicated(path: str) -> None:
+    logger.warning(
+        "%s is not in %s, so that none of its records is known to be replicated and none is read; "
+        "endOffset=logEnd reads them",
+        path,
+        REPLICATION_OFFSET_CHECKPOINT,
+    )
+
+
+def _log_end_offset(
+    path: Path | RemotePartition, log: Log, options: SourceOptions, segments: list[tuple[int, Path, int]]
+) -> int:
     try:
-        return log_end_offset(path)
+        return log.log_end_offset if isinstance(log, RemoteLog) else log_end_offset(path)
     except CorruptRecordError as error:
         if options.fail_on_data_loss:
             message = f"the end of {log.topic}-{log.partition} cannot be told: {error}"
@@ -206,7 +271,7 @@ def _log_end_offset(path: Path, log: Log, options: SourceOptions, segments: list
         return _end_despite_damage(path, segments[-1][0])
 
 
-def _end_despite_damage(path: Path, base_offset: int) -> int:
+def _end_despite_damage(path: Path | RemotePartition, base_offset: int) -> int:
     """The offset after the last record that a scan finds which leaves damage out."""
     import pyarrow as pa
 

@@ -128,7 +128,7 @@ def split_ranges(
     logs = [(log, start, end) for log, start, end in logs if start < end]
     split_bytes = options.split_bytes
     if options.min_partitions is not None:
-        total = sum(_log(log).size_bytes for log, _, _ in logs)
+        total = sum(log.log.size_bytes for log, _, _ in logs)
         split_bytes = max(min(split_bytes, total // options.min_partitions), 1)
     ranges = [one for log, start, end in logs for one in _cut(log, start, end, split_bytes)]
     most = options.max_records_per_partition
@@ -180,7 +180,7 @@ def _offset_at(limit: OffsetLimit, log: PartitionLog, latest: int, options: Sour
     if limit.kind == "offsets":
         return {EARLIEST: log.log_start_offset, LATEST: latest}.get(value, value)
     timestamp = value if limit.timestamp is None else limit.timestamp
-    found = _log(log).offset_for_timestamp(timestamp)
+    found = log.log.offset_for_timestamp(timestamp)
     # A broker answers with what a consumer can get only.
     if found is not None and found.offset < latest:
         return found.offset
@@ -226,28 +226,27 @@ def _why_so_early(log: PartitionLog, latest: int, options: SourceOptions) -> str
 
 
 def _cut(log: PartitionLog, start: int, end: int, split_bytes: int) -> Iterator[OffsetRange]:
-    cuts = [
-        (first, last, size_bytes)
-        for _, first, last, _, size_bytes in plan_splits(
-            log.path, split_bytes=split_bytes, start_offset=start, end_offset=end
-        )
-    ]
+    cuts = plan_splits(log.place, split_bytes=split_bytes, start_offset=start, end_offset=end)
     if not cuts:
         return
     # Segments may have been deleted since the offsets were resolved; who reads finds out and says so.
-    cuts[0] = (start, *cuts[0][1:])
-    epochs = _log(log).leader_epochs
-    for first, last, size_bytes in cuts:
+    cuts[0] = (cuts[0][0], start, *cuts[0][2:])
+    epochs = log.log.leader_epochs
+    for base_offset, first, last, position, size_bytes in cuts:
         aborted = log.aborted
         if aborted is not None:
             aborted = tuple(one for one in aborted if one[2] >= first and one[1] < last)
         yield OffsetRange(
-            log.path, log.topic, log.partition, first, last, size_bytes, aborted, epoch_at(epochs, last - 1)
+            log.path,
+            log.topic,
+            log.partition,
+            first,
+            last,
+            size_bytes,
+            aborted,
+            epoch_at(epochs, last - 1),
+            None if log.remote is None else log.remote.remote.part(base_offset, position, size_bytes),
         )
-
-
-def _log(log: PartitionLog) -> Log:
-    return Log(Path(log.path), log.topic, log.partition)
 
 
 def _count(one: OffsetRange) -> int:
@@ -274,10 +273,17 @@ def _even_pieces(one: OffsetRange, parts: int) -> Iterator[OffsetRange]:
         yield one
         return
     count = _count(one)
-    epochs = Log(Path(one.path), one.topic, one.partition).leader_epochs
+    # A piece is found by the index, not from the start of the whole range on; objects elsewhere do not change.
+    remote = None if one.remote is None else one.remote.without_hint()
+    epochs = () if remote is not None else Log(Path(one.path), one.topic, one.partition).leader_epochs
     for part in range(parts):
         first, end = one.start_offset + count * part // parts, one.start_offset + count * (part + 1) // parts
         last_epoch = one.last_epoch if end == one.end_offset else epoch_at(epochs, end - 1)
         yield replace(
-            one, start_offset=first, end_offset=end, size_bytes=one.size_bytes // parts, last_epoch=last_epoch
+            one,
+            start_offset=first,
+            end_offset=end,
+            size_bytes=one.size_bytes // parts,
+            last_epoch=last_epoch,
+            remote=remote,
         )

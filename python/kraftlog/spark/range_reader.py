@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kraftlog._kraftlog import ArrowStream, list_segments, log_end_offset, scan_stream
-from kraftlog.errors import CorruptRecordError, LogError, OffsetOutOfRangeError
+from kraftlog.errors import CorruptRecordError, LogError, OffsetOutOfRangeError, RemoteLogError
 from kraftlog.reading.directory import read_leader_epochs
 from kraftlog.spark.columns import SourceColumn, find_column, find_columns
 from kraftlog.spark.data_loss import DataLoss, report_losses
@@ -117,6 +117,9 @@ def stream_range(
         except CorruptRecordError as error:
             message = f"{_name(one)}: {error}"
             raise CorruptRecordError(message) from error
+        except RemoteLogError as error:
+            message = f"{_name(one)}: {error}"
+            raise RemoteLogError(message) from error
         skipped = stream.report()
         unlisted += skipped[5] - len(skipped[6])
         losses += [
@@ -139,7 +142,7 @@ def stream_range(
 
 def _open(one: OffsetRange, start_offset: int, options: SourceOptions, columns: list[str]) -> ArrowStream:
     return scan_stream(
-        [(one.path, one.topic, one.partition, start_offset, one.end_offset, one.aborted)],
+        [(one.place, one.topic, one.partition, start_offset, one.end_offset, one.aborted)],
         columns=columns,
         isolation_level=options.isolation_level,
         timestamp_unit="us",
@@ -159,7 +162,7 @@ def _go_on(
     one: OffsetRange, start_offset: int, error: LogError, options: SourceOptions, losses: list[DataLoss]
 ) -> int | None:
     """Where to go on after records were deleted under the scan; None at the end of the range."""
-    segments = list_segments(one.path)
+    segments = list_segments(one.place)
     first = segments[0][0] if segments else one.end_offset
     if options.fail_on_data_loss or first <= start_offset:
         message = f"{_name(one)}: records were deleted since the query was planned: {error}"
@@ -184,6 +187,8 @@ def _check_end(one: OffsetRange, options: SourceOptions, losses: list[DataLoss])
 
 
 def _end_missing(one: OffsetRange, options: SourceOptions) -> str | None:
+    if one.remote is not None:
+        return None  # an object that is not what was listed was an error above
     try:
         segments = list_segments(one.path)
     except FileNotFoundError:

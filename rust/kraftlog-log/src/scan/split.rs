@@ -53,7 +53,8 @@ pub fn plan_splits(
         for pair in cuts.windows(2) {
             let [start, next_start] = pair else { continue };
             let (position, first, next) = (start.position, start.offset, next_start.offset);
-            let (first, next) = (first.max(start_offset), next.min(end_offset));
+            // A copy of a segment may go on behind where another takes over.
+            let (first, next) = (first.max(start_offset), next.min(end_offset).min(segment_end));
             if first < next {
                 splits.push(Split {
                     segment_base_offset: segment.base_offset,

@@ -1,0 +1,82 @@
+"""A real PySpark reads log directories of an S3 server, planned by one listing and read by ranges in its workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from batch_rows import GOLDEN
+from remote_fixture import KEY, SECRET, S3Server, s3_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NODE = GOLDEN / "topics" / "node-1"
+TOPICS = ("g-none", "g-txn", "g-zstd", "g-deleterecords")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as running:
+        for topic in TOPICS:
+            running.upload(NODE / f"{topic}-0", f"node-1/{topic}-0")
+        for name in ("replication-offset-checkpoint", "log-start-offset-checkpoint"):
+            running.upload_file(NODE / name, f"node-1/{name}")
+        yield running
+
+
+def rows_of(frame: DataFrame) -> list[Any]:
+    return sorted(frame.toArrow().to_pylist(), key=lambda row: (row["topic"], row["offset"]))
+
+
+def test_rows_and_options_are_those_of_the_local_directory(spark: SparkSession, server: S3Server) -> None:
+    local = spark.read.format("kraftlog").option("path", str(NODE)).option("subscribe", ",".join(TOPICS))
+    remote = (
+        spark.read.format("kraftlog")
+        .option("path", "s3://logs/node-1")
+        .option("subscribe", ",".join(TOPICS))
+        .option("storageOptions", json.dumps(server.s3fs_options))
+        .option("kraftlog.fs", "fsspec")
+    )
+    options: dict[str, str] = {"splitBytes": "100000", "kafka.isolation.level": "read_committed"}
+    with server.counted() as seen:
+        found = remote.options(**options).load()
+        tasks = found.rdd.getNumPartitions()
+    assert tasks > len(TOPICS)
+    assert not [one for one in seen if one.method == "LIST" and one.size_bytes == 0]
+    wanted = rows_of(local.options(**options).load())
+    assert len(wanted) > 5000
+    assert rows_of(found) == wanted
+
+    starts = json.dumps(
+        {"g-none": {"0": 500}, "g-txn": {"0": -2}, "g-zstd": {"0": 1000}, "g-deleterecords": {"0": 300}}
+    )
+    times = {"startingTimestamp": "0", "endingOffsets": starts.replace("-2", "100")}
+    for bounds in ({"startingOffsets": starts, "maxRecordsPerPartition": "200"}, times):
+        schema = "topic string, offset bigint, value binary"
+        wanted = rows_of(local.options(**bounds).schema(schema).load())
+        assert len(wanted) > 1000
+        assert rows_of(remote.options(**bounds).schema(schema).load()) == wanted
+
+
+def test_credentials_are_in_no_plan_and_no_error(
+    spark: SparkSession, server: S3Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = json.dumps(server.s3fs_options)
+    reader = spark.read.format("kraftlog").option("storageOptions", options)
+    frame = reader.load("s3://logs/node-1/g-none-0")
+    frame.explain("formatted")
+    texts = [capsys.readouterr().out, repr(frame)]
+    for path in ("s3://logs/nothing", "s3://no-such-bucket/x"):
+        with pytest.raises(Exception, match=r"nothing|no-such-bucket") as caught:
+            reader.load(path).count()
+        texts.append(str(caught.value))
+    with pytest.raises(Exception, match="option storageOptions is a JSON object") as caught:
+        spark.read.format("kraftlog").option("storageOptions", f"{{'{SECRET}").load("s3://logs/node-1").count()
+    texts.append(str(caught.value))
+    for text in texts:
+        assert KEY not in text
+        assert SECRET not in text
