@@ -4,7 +4,7 @@ A broker with tiered storage copies each segment under a name of its own, and af
 copy offsets again that the old one had copied. Kafka keeps in ``__remote_log_metadata`` which copy serves an offset
 of a leader epoch; here the copies tell it themselves, each by the leader epochs that were copied with it:
 
-1. A copy without ``.leader_epoch_checkpoint`` is not finished, as that file is written last, and does not count.
+1. A copy without ``.leader_epoch_checkpoint``, which is written after the log and its indexes, is not finished.
 2. The history is that of the copy with the newest last epoch; of several the one that goes furthest.
 3. A copy counts up to where its epochs differ from the history (KIP-101): what is behind was truncated by a leader.
 4. Of the offsets that are left each is read from the copy with the greatest base offset that has it, and a copy that

@@ -78,13 +78,13 @@ _TRIGGER_OPTIONS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerD
 # they mean nothing to a batch query, and it says so in a warning.
 BATCH_OPTIONS = (
     *PATH_OPTIONS,
-    *REMOTE_OPTIONS,
     *SELECT_OPTIONS,
     *_START_OPTIONS,
     *_END_OPTIONS,
     *_READ_OPTIONS,
     "pushdown",
     *_TRIGGER_OPTIONS,
+    *REMOTE_OPTIONS,
 )
 # What spark.readStream.format("kraftlog") knows: a stream has no end, and no filters are handed to it.
 STREAM_OPTIONS = (*PATH_OPTIONS, *SELECT_OPTIONS, *_START_OPTIONS, *_READ_OPTIONS, *_TRIGGER_OPTIONS)
