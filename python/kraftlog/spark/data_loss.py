@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -77,6 +78,6 @@ def report_losses(options: SourceOptions, losses: Sequence[DataLoss], *, total: 
     parts = sorted({(one.path, one.start_offset, one.end_offset) for one in losses})
     name = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
     file = directory / f"{name}.json"
-    temporary = directory / f".{name}.{id(losses):x}"
+    temporary = directory / f".{name}.{uuid.uuid4().hex}"
     temporary.write_text("".join(json.dumps(asdict(one)) + "\n" for one in losses), encoding="utf-8")
     temporary.replace(file)

@@ -197,6 +197,9 @@ def _check_schema(schema: Any, options: SourceOptions) -> None:
     if options.columns is not None and list(options.columns) != names:
         message = f"option columns names {', '.join(options.columns)}, the schema {', '.join(names)}: give one of them"
         raise ValueError(message)
+    if options.include_headers and all(find_column(name).name != "headers" for name in names):
+        message = f"option includeHeaders asks for headers, which are not among the columns {', '.join(names)}"
+        raise ValueError(message)
     if not isinstance(schema, StructType):
         return
     for field in schema.fields:

@@ -216,6 +216,9 @@ class SourceOptions:
         if from_timestamp is not None and to_timestamp is not None and from_timestamp > to_timestamp:
             message = f"option fromTimestamp {from_timestamp} is after toTimestamp {to_timestamp}"
             raise ValueError(message)
+        fail_on_data_loss = read_flag(given, "failOnDataLoss", default=True)
+        if fail_on_data_loss and "datalossreport" in given:
+            raise ValueError("option dataLossReport has nothing to report without failOnDataLoss=false")
         topics, pattern, assign = _selection(given)
         strategy = read_choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest"))
         end = read_choice(given, "endOffset", ("hw", "logEnd"))
@@ -231,7 +234,7 @@ class SourceOptions:
             ending=ending,
             timestamp_strategy="latest" if strategy == "latest" else "error",
             end="logEnd" if end == "logEnd" else "hw",
-            fail_on_data_loss=read_flag(given, "failOnDataLoss", default=True),
+            fail_on_data_loss=fail_on_data_loss,
             data_loss_report=given.get("datalossreport"),
             isolation_level="read_committed" if isolation == "read_committed" else "read_uncommitted",
             columns=read_names(given, "columns"),

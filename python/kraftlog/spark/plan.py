@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kraftlog._kraftlog import plan_splits
-from kraftlog.errors import OffsetOutOfRangeError
+from kraftlog._kraftlog import plan_splits, scan_stream
+from kraftlog.errors import CorruptRecordError, OffsetOutOfRangeError
 from kraftlog.reading import Log
 from kraftlog.spark.data_loss import DataLoss, report_losses
 from kraftlog.spark.options import EARLIEST, LATEST, OffsetLimit, SourceOptions
@@ -180,10 +180,10 @@ def _offset_at(limit: OffsetLimit, log: PartitionLog, latest: int, options: Sour
     if limit.kind == "offsets":
         return {EARLIEST: log.log_start_offset, LATEST: latest}.get(value, value)
     timestamp = value if limit.timestamp is None else limit.timestamp
-    found = log.log.offset_for_timestamp(timestamp)
+    found = _first_at(limit, log, timestamp, options)
     # A broker answers with what a consumer can get only.
-    if found is not None and found.offset < latest:
-        return found.offset
+    if found is not None and found < latest:
+        return found
     if limit.option.startswith("starting") and options.timestamp_strategy == "error":
         message = (
             f"option {limit.option}: {log} has no record at {timestamp} ms or later before offset {latest}; "
@@ -191,6 +191,26 @@ def _offset_at(limit: OffsetLimit, log: PartitionLog, latest: int, options: Sour
         )
         raise ValueError(message)
     return latest
+
+
+def _first_at(limit: OffsetLimit, log: PartitionLog, timestamp: int, options: SourceOptions) -> int | None:
+    """Offset of the first record that is as late; where loss is allowed, damage is stepped over."""
+    import pyarrow as pa
+
+    stream = scan_stream(
+        [(log.place, None, None, log.log_start_offset, None, None)],
+        columns=["offset"],
+        from_timestamp=timestamp,
+        batch_rows=1,
+        on_corrupt="raise" if options.fail_on_data_loss else "skip",
+    )
+    try:
+        for rows in stream:
+            return int(pa.record_batch(rows)["offset"][0].as_py())
+    except CorruptRecordError as error:
+        message = f"option {limit.option}: {log}: {error}"
+        raise CorruptRecordError(message) from error
+    return None
 
 
 def _within(

@@ -98,6 +98,9 @@ def test_names_of_columns_in_any_case(spark: SparkSession) -> None:
     frame = spark.read.format("kraftlog").schema("OFFSET bigint, valuelength int").load(str(NODE / "g-lz4-0"))
     assert frame.columns == ["OFFSET", "valuelength"]
     assert frame.selectExpr("max(offset)", "sum(valueLength) > 0").collect()[0][1]
+    headers = spark.read.format("kraftlog").option("includeHeaders", "true").schema("offset bigint")
+    with pytest.raises(Exception, match=r"option includeHeaders asks for headers, which are not among .* offset"):
+        headers.load(str(NODE / "g-lz4-0")).count()
     both = spark.read.format("kraftlog").option("columns", "key").schema("offset bigint")
     with pytest.raises(Exception, match="option columns names key, the schema offset"):
         both.load(str(NODE / "g-lz4-0")).count()

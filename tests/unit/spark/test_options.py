@@ -101,6 +101,7 @@ def test_a_time_comes_before_times_by_partition_and_those_before_offsets() -> No
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "minOffsetsPerTrigger 9 is more than"),
         ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay is a time such as"),
         ({"includeHeaders": "yes"}, "option includeHeaders is true or false"),
+        ({"dataLossReport": "r"}, "option dataLossReport has nothing to report without failOnDataLoss=false"),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss is true or false"),
         ({"endOffset": "lso"}, "option endOffset is hw or logEnd, not 'lso'"),
         ({"kafka.isolation.level": "serializable"}, "option kafka.isolation.level is read_uncommitted or read_comm"),

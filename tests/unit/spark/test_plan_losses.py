@@ -166,6 +166,15 @@ def test_a_damaged_batch_is_an_error_that_names_it_or_is_left_out(
     )
 
 
+def test_times_are_looked_up_beside_damage(log: Path, tmp_path: Path) -> None:
+    damage(log / f"{1000:020}.log", 37 * BATCH_SIZE + 150)
+    at = {"startingTimestamp": str(1000 + 1375)}
+    with pytest.raises(CorruptRecordError, match=r"option startingTimestamp: t-0: .*base_offset 1370"):
+        plan(parse(tmp_path, **at))
+    loose = parse(tmp_path, failOnDataLoss="false", **at)
+    assert offsets(plan(loose), loose) == list(range(1380, 3000))
+
+
 def test_wrong_checksums_can_be_a_column(log: Path, tmp_path: Path) -> None:
     path = log / f"{1000:020}.log"
     damage(path, 37 * BATCH_SIZE + 150)
