@@ -29,6 +29,11 @@ def test_import_takes_less_than_50_ms():
     assert cost < IMPORT_LIMIT_S, f"import kraftlog took {cost * 1000:.0f} ms"
 
 
+def test_every_package_is_in_the_wheel():
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]["python-packages"]
+    assert sorted(shipped) == sorted(path.parent.name for path in (ROOT / "python").glob("*/__init__.py"))
+
+
 def test_import_loads_no_extra_and_no_event_loop():
     code = "import sys, kraftlog; print(*sys.modules)"
     loaded = set(
