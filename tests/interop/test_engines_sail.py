@@ -57,6 +57,19 @@ def ask() -> Answer:
     return ask
 
 
+def run_with_client(arguments: list[str], directory: Path, said: str = "") -> str:
+    """What a Python with the client of Sail prints."""
+    package = str(Path(kraftlog.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CLIENT), package, str(TESTS)])}
+    environment.pop("SPARK_HOME", None)
+    child = [sys.executable, *arguments]
+    done = subprocess.run(
+        child, input=said, env=environment, cwd=directory, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
 def expected(path: Path, columns: tuple[str, ...] = SPARK_COLUMNS, **options: Any) -> pa.Table:
     scan = kraftlog.scan(path, columns=columns, timestamp_unit="us", end="high_watermark", **options)
     return pa.table(scan).rename_columns(["timestampType" if one == "timestamp_type" else one for one in columns])
@@ -144,3 +157,11 @@ def test_damage_is_an_error_that_names_the_place(ask: Answer, tmp_path: Path) ->
     assert "orders-1" in error
     assert answers["other topic"].column("count").to_pylist() == [480]  # type: ignore[union-attr]
     assert answers["skipped"].column("count").to_pylist() == [3 * 480 - 40]  # type: ignore[union-attr]
+
+
+def test_examples_of_the_page(ask: Answer, tmp_path: Path) -> None:
+    write_logs(tmp_path / "kafka-logs")
+    printed = run_with_client([str(TESTS / "engine_pages.py"), "sail"], tmp_path)
+    # From offset 100 on: 383 records of partition 0, 388 of partition 1. Then bytes of values by topic.
+    for text in ("|  383|", "|  388|", "30720", "13788"):
+        assert text in printed, printed
