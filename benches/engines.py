@@ -2,9 +2,10 @@
 
     python benches/engines.py DIRECTORY [--topics b100-none,b100-zstd] [--runs 7] [--threads 2] [--only duckdb]
 
-The directory is made when it is not there: two partitions of each topic, batches of 64 KiB, segments of 128 MiB, keys of 11 B, values
-of words. Rows of the table: CPU of all threads of the process, median of the runs; wall, least of the runs, which other work on the machine
-makes longer. Sail needs KRAFTLOG_SAIL_CLIENT (see `.ci/dev`), Kafka's FileRecords loop KAFKA_LIBS; its figure is the best pass.
+The directory is made when it is not there: two partitions of each topic, batches of 64 KiB, segments of 128 MiB, keys
+of 11 B, values of words. Rows of the table: CPU of all threads of the process, median of the runs; wall, least of the
+runs, which other work on the machine makes longer. Sail needs KRAFTLOG_SAIL_CLIENT (see `.ci/dev`), Kafka's FileRecords
+loop KAFKA_LIBS; its figure is the best pass.
 """
 
 from __future__ import annotations
