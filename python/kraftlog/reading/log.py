@@ -44,6 +44,7 @@ from kraftlog.reading.scanning import (
     ScanSource,
     Timestamp,
     TimestampUnit,
+    ending_at,
     milliseconds,
 )
 from kraftlog.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
@@ -251,7 +252,7 @@ class Log:
             include_control=include_control,
             on_corrupt=on_corrupt,
         )
-        return Scan([self.source(start_offset, end_offset, end)], options)
+        return Scan([ending_at(self.source(start_offset, None, end), end_offset, isolation_level)], options)
 
     def batches(
         self,

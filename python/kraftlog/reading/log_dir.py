@@ -32,6 +32,7 @@ from kraftlog.reading.scanning import (
     ScanSource,
     Timestamp,
     TimestampUnit,
+    ending_at,
     milliseconds,
 )
 from kraftlog.storage.checkpoints import (
@@ -318,7 +319,10 @@ def scan(
     logs = _chosen(found, partitions)
     for offsets in (start_offsets, end_offsets):
         _check_names(offsets, logs)
-    return Scan([_source(log, start_offsets, end_offsets, end) for log in logs], options)
+    sources = (
+        ending_at(_source(log, start_offsets, end), _offset_of(end_offsets, log), isolation_level) for log in logs
+    )
+    return Scan(list(sources), options)
 
 
 def scan_batches(
@@ -447,11 +451,11 @@ def _check_names(offsets: Offsets | None, logs: tuple[Log, ...]) -> None:
         raise ValueError(message)
 
 
-def _source(log: Log, start_offsets: Offsets | None, end_offsets: Offsets | None, end: End) -> ScanSource:
+def _source(log: Log, start_offsets: Offsets | None, end: End) -> ScanSource:
     start_offset = _offset_of(start_offsets, log)
     if start_offset is not None and not isinstance(start_offsets, Mapping):
         start_offset = max(start_offset, log.log_start_offset)
-    return log.source(start_offset, _offset_of(end_offsets, log), end)
+    return log.source(start_offset, None, end)
 
 
 def _offset_of(offsets: Offsets | None, log: Log) -> int | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kraftlog.reading.arrow_dataset import LogDataset
 
-__all__ = ["Bounds", "Scan", "ScanOptions", "ScanSource", "milliseconds"]
+__all__ = ["Bounds", "Scan", "ScanOptions", "ScanSource", "ending_at", "milliseconds"]
 
 Timestamp: TypeAlias = int | dt.datetime
 BinaryType: TypeAlias = Literal["binary", "large_binary", "binary_view"]
@@ -175,14 +175,11 @@ class Scan:
         return tuple(Scan(group, self.options) for group in groups)
 
     def _parts(self, source: ScanSource, split_bytes: int) -> Iterator[ScanSource]:
+        if self.options.isolation_level == "read_committed":
+            source = _settled(source)
         log_end = log_end_offset(source.path)
         end_offset = log_end if source.end_offset is None else min(source.end_offset, log_end)
         aborted = source.aborted
-        if self.options.isolation_level == "read_committed" and aborted is None:
-            last_stable_offset, _, transactions, _ = read_transactions(
-                source.path, start_offset=source.start_offset, end_offset=end_offset
-            )
-            end_offset, aborted = min(end_offset, last_stable_offset), tuple(transactions)
         for base_offset, first, end, position, size_bytes in plan_splits(
             source.path, split_bytes=split_bytes, start_offset=source.start_offset, end_offset=end_offset
         ):
@@ -212,9 +209,8 @@ class Scan:
         bounds = bounds or Bounds()
         sources = (
             replace(
-                source,
+                ending_at(source, bounds.end_offset, self.options.isolation_level),
                 start_offset=_latest(source.start_offset, bounds.start_offset),
-                end_offset=_earliest(source.end_offset, bounds.end_offset),
             )
             for source in self.sources
             if partitions is None or partitions(source.topic, source.partition)
@@ -343,6 +339,30 @@ def _open_stream(sources: Sequence[ScanSource], options: ScanOptions) -> ArrowSt
         include_control=options.include_control,
         on_corrupt=options.on_corrupt,
     )
+
+
+def ending_at(source: ScanSource, end_offset: int | None, isolation_level: IsolationLevel) -> ScanSource:
+    """The source without what is at ``end_offset`` or later; None for no bound.
+
+    With read_committed, transactions are decided by all that the log holds now up to the end of ``source``: one that is
+    open at ``end_offset`` and committed later counts as committed, and only one that has no marker ends the source.
+    """
+    if end_offset is None or (source.end_offset is not None and source.end_offset <= end_offset):
+        return source
+    if isolation_level == "read_committed":
+        source = _settled(source)
+    return replace(source, end_offset=_earliest(source.end_offset, end_offset))
+
+
+def _settled(source: ScanSource) -> ScanSource:
+    """The source up to its last stable offset, with the aborted transactions in it, as the log is now."""
+    if source.aborted is not None:
+        return source
+    last_stable_offset, _, aborted, _ = read_transactions(
+        source.path, start_offset=source.start_offset, end_offset=source.end_offset
+    )
+    end_offset = _earliest(source.end_offset, last_stable_offset)
+    return replace(source, end_offset=end_offset, aborted=tuple(aborted))
 
 
 def _latest(bound: Any, other: int | None) -> Any:

@@ -20,6 +20,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import kraftlog
+from batch_rows import GOLDEN
 from engine_logs import FIRST_TIME, Row, damage, places, rows_of, write_logs
 from kraftlog.reading import Scan
 
@@ -349,3 +350,32 @@ def test_nothing_is_read_before_rows_are_asked_for(log_dir: Path) -> None:
     assert (scan_threads(), open_logs()) == (0, 0)
     assert scan.report().bytes_read == 0
     assert reader.read_all().num_rows == scan.report().rows > 0
+
+
+TRANSACTIONS = GOLDEN / "topics" / "node-1"
+
+
+@pytest.mark.parametrize("topic", ["g-txn", "g-txn-open", "g-compact-txn"])
+def test_bounds_do_not_change_what_is_committed(topic: str) -> None:
+    """A transaction that is open at a bound and committed behind it is committed all the same."""
+    log = kraftlog.open_log(TRANSACTIONS / f"{topic}-0")
+    whole = [row["offset"] for row in rows_of(log.scan(isolation_level="read_committed"))]
+    assert len(whole) > 10
+    scan = kraftlog.scan(TRANSACTIONS, topics=topic, isolation_level="read_committed")
+    first, last = whole[0], log.log_end_offset
+    ends = [first + (last - first) * part // 6 for part in range(1, 6)]
+    for start, end in [(0, 5), (5, 246), (246, 250), (0, 10_000), *((first, end) for end in ends)]:
+        expected = [offset for offset in whole if start <= offset < end]
+        bounded = log.scan(
+            start_offset=max(start, log.log_start_offset), end_offset=end, isolation_level="read_committed"
+        )
+        assert [row["offset"] for row in rows_of(bounded)] == expected
+        by_number = kraftlog.scan(TRANSACTIONS, topics=topic, isolation_level="read_committed", end_offsets={0: end})
+        assert [row["offset"] for row in rows_of(by_number) if row["offset"] >= start] == expected
+        parts = bounded.splits(3)
+        assert [row["offset"] for part in parts for row in rows_of(part)] == expected
+        by_condition = by_polars(scan, f'"offset" >= {start} AND "offset" < {end}')
+        assert [row["offset"] for row in by_condition] == expected
+    for query in (by_duckdb, by_datafusion):
+        got = [row["offset"] for row in query(scan, f'"offset" < {ends[2]}')]
+        assert sorted(got) == [offset for offset in whole if offset < ends[2]]
