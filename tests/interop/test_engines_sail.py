@@ -103,6 +103,11 @@ def test_rows_of_kafka_topics(ask: Answer, tmp_path: Path) -> None:
                 "options": path,
                 "where": "topic = 'g-zstd' AND offset BETWEEN 10 AND 19 AND timestamp < timestamp'2100-01-01 00:00:00'",
             },
+            {
+                "name": "pushed",
+                "options": {**path, "pushdown": "true"},
+                "where": "topic = 'g-zstd' AND partition = 0 AND offset >= 10 AND offset < 20",
+            },
             {"name": "counted", "options": path, "columns": ["count(*) AS count"]},
             {"name": "ranges", "options": {**path, "subscribe": "g-zstd", "startingOffsets": '{"g-zstd":{"0":30}}'}},
             {"name": "unknown option", "options": {**path, "pth": "x"}},
@@ -129,6 +134,7 @@ def test_rows_of_kafka_topics(ask: Answer, tmp_path: Path) -> None:
     one = whole.filter(pc.equal(whole["topic"], "g-zstd"))
     between = pc.and_(pc.greater_equal(one["offset"], 10), pc.less_equal(one["offset"], 19))
     assert_same_rows(answers["filtered"], one.filter(between))
+    assert_same_rows(answers["pushed"], one.filter(between))
     counted = answers["counted"]
     assert isinstance(counted, pa.Table)
     assert counted["count"].to_pylist() == [whole.num_rows]
