@@ -101,6 +101,7 @@ def main() -> None:
 
     home = Path(tempfile.mkdtemp(prefix="kraftlog-write-"))
     broker = KafkaServer(home / "kafka", Java(options.kafka_libs), heap="1g", fast_start=False)
+    broker.ready_timeout_s = 300.0
     try:
         measure_encoder(options.rows, home / "alone")
         spark = (
@@ -157,7 +158,8 @@ def create_topic(bootstrap: str) -> None:
     """A topic of two partitions, without limits on what it keeps."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic("rows", 2)])["rows"].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("rows", 2)])["rows"].result(120)
 
 
 if __name__ == "__main__":

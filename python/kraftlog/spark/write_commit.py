@@ -22,9 +22,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from kraftlog._kraftlog import lock_directory
+from kraftlog._kraftlog import DirectoryLock, lock_directory
 from kraftlog.errors import LogError
-from kraftlog.spark.write_plan import LEADER_EPOCHS, LOG_SUFFIX, Step, WritePlan, WrittenPartition, plan_steps
+from kraftlog.spark.write_plan import (
+    LEADER_EPOCHS,
+    LOG_SUFFIX,
+    Step,
+    WritePlan,
+    WrittenPartition,
+    existing_partitions,
+    plan_steps,
+)
 from kraftlog.storage.atomic_file import flush_directory, replace_file
 from kraftlog.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -44,6 +52,7 @@ JOURNAL_VERSION: Final = 1
 REPLACED: Final = "replaced"
 # What a job that never committed left behind is removed when nothing in it has changed for so long.
 STALE_S: Final = 3600.0
+LOCK_WAIT_S = 5.0
 
 
 def new_job() -> str:
@@ -61,6 +70,13 @@ def check_unused(directory: Path) -> None:
 def begin_attempt(directory: Path, job: str, task: int, attempt: int) -> Path:
     """A new directory for one attempt of one task; a second attempt, or a speculative one, gets another."""
     path = directory / TEMPORARY / job / f"{task:05d}-{attempt}-{uuid.uuid4().hex[:8]}"
+    for _ in range(3):
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileNotFoundError:
+            # Another job has just removed the empty directory of all jobs.
+            continue
     path.mkdir(parents=True)
     return path
 
@@ -140,15 +156,24 @@ def finish_writes(directory: str | os.PathLike[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    try:
-        lock = lock_directory(directory)
-    except LogError as error:
-        message = f"{directory} is in use: stop the node that runs on it, or the other write ({error})"
-        raise LogError(message) from error
+    lock = _lock(directory)
     try:
         yield
     finally:
         lock.release()
+
+
+def _lock(directory: Path) -> DirectoryLock:
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return lock_directory(directory)
+        except LogError as error:
+            # Another write may be committing, to other topics; a node stays.
+            if time.monotonic() > deadline:
+                message = f"{directory} is in use: stop the node that runs on it, or the other write ({error})"
+                raise LogError(message) from error
+            time.sleep(0.05)
 
 
 def _read_journal(path: Path) -> list[Step] | None:
@@ -204,6 +229,11 @@ def _apply(target: Path, staging: Path, steps: Sequence[Step]) -> None:
     flush_directory(target)
     ends: dict[TopicPartition, int | None]
     ends = {_key(step): step.end_offset for step in steps if step.end_offset is not None}
+    high_watermarks = ends
+    if not (target / REPLICATION_OFFSET_CHECKPOINT).exists():
+        # Readers take logs to their end where there is no such file, and where there is one only what it names.
+        others = {TopicPartition(*key): found.end_offset for key, found in existing_partitions(target).items()}
+        high_watermarks = {**others, **ends}
     starts: dict[TopicPartition, int | None]
     starts = {_key(step): step.log_start_offset or None for step in steps if step.log_start_offset is not None}
     _set_offsets(
@@ -211,7 +241,7 @@ def _apply(target: Path, staging: Path, steps: Sequence[Step]) -> None:
         {
             LOG_START_OFFSET_CHECKPOINT: starts,
             RECOVERY_POINT_CHECKPOINT: ends,
-            REPLICATION_OFFSET_CHECKPOINT: ends,
+            REPLICATION_OFFSET_CHECKPOINT: high_watermarks,
         },
     )
     (staging / JOURNAL).unlink()

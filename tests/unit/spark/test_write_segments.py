@@ -256,7 +256,16 @@ def test_rows_in_the_wrong_tasks_or_order_change_nothing(tmp_path: Path) -> None
     assert_sound(tmp_path)
 
 
-def test_a_write_beside_another_one_is_refused(tmp_path: Path) -> None:
+def test_logs_that_no_checkpoint_names_are_still_read_to_their_end(tmp_path: Path) -> None:
+    save(tmp_path, [rows(0, ["a", "b"])], topic="copied")
+    (tmp_path / "replication-offset-checkpoint").unlink()
+    save(tmp_path, [rows(0, ["c"])])
+    marks = {str(key): offset for key, offset in kraftlog.LogDir(tmp_path).checkpoints.high_watermarks.items()}
+    assert marks == {"copied-0": 2, "orders-0": 1}
+
+
+def test_a_write_beside_another_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_commit, "LOCK_WAIT_S", 0.1)
     save(tmp_path, [rows(0, ["a"])])
     first, second = writer(tmp_path), writer(tmp_path)
     messages = [first.write(iter([rows(0, ["b"])]))], [second.write(iter([rows(0, ["c"])]))]
