@@ -12,24 +12,32 @@ import argparse
 import os
 import random
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from kraftlog._kraftlog import Log, LogConfig, encode_values
 
 NOW_MS = 1_700_000_000_000
 SEGMENT_BYTES = 1 << 30
+BATCHES = 24
 BATCH_RECORDS = 1000
 VALUE_BYTES = 100
 
 
-def make(directory: Path, total_bytes: int, codecs: list[str]) -> int:
-    """Write the segments; the number of records."""
+def records() -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Values and keys of each of the batches that come again and again."""
     rng = random.Random(1)
     words = [bytes(rng.randrange(97, 123) for _ in range(8)) for _ in range(512)]
-    templates = []
-    for number in range(24):
+    for _ in range(BATCHES):
         values = [b" ".join(rng.choices(words, k=VALUE_BYTES // 9 + 1))[:VALUE_BYTES] for _ in range(BATCH_RECORDS)]
         keys = [b"k%08d" % rng.randrange(1_000_000) for _ in range(BATCH_RECORDS)]
+        yield values, keys
+
+
+def make(directory: Path, total_bytes: int, codecs: list[str]) -> int:
+    """Write the segments; the number of records."""
+    templates = []
+    for number, (values, keys) in enumerate(records()):
         times = [NOW_MS + record for record in range(BATCH_RECORDS)]
         codec: str = codecs[number % len(codecs)]
         templates.append(bytearray(encode_values(values, keys=keys, timestamps=times, compression=codec)))  # type: ignore[arg-type]
@@ -57,11 +65,11 @@ def main() -> None:
     parser.add_argument("--gb", type=float, default=5, help="size in GB (10^9 bytes)")
     parser.add_argument("--codecs", default="none,lz4,zstd", help="codecs of the batches, in turns")
     arguments = parser.parse_args()
-    records = make(arguments.directory, int(arguments.gb * 1e9), arguments.codecs.split(","))
+    count = make(arguments.directory, int(arguments.gb * 1e9), arguments.codecs.split(","))
     config = LogConfig(segment_bytes=SEGMENT_BYTES, max_message_bytes=2 << 20)
     log = Log.open(arguments.directory, config=config, now_ms=NOW_MS, clean_shutdown=False)
-    assert log.log_end_offset == records
-    print(f"{records} records, {log.size_bytes} bytes in {arguments.directory}")
+    assert log.log_end_offset == count
+    print(f"{count} records, {log.size_bytes} bytes in {arguments.directory}")
     log.close()
 
 

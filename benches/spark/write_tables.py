@@ -1,0 +1,225 @@
+"""Puts what the three Spark benches measured into docs/reference/benchmarks.md, between its marks.
+
+    .ci/dev spark-tables        reads target/bench-spark.json, bench-broker.json and bench-large.json where they are
+
+Marks are comments, ``<!-- table: spark-NAME -->`` to ``<!-- end -->``. Every row is kept, also those that lose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs" / "reference" / "benchmarks.md"
+BASE = "spark-sql-kafka"
+# Least ratio of CPU to the baseline's, by value bytes; the goals that were set before anything was measured.
+GOALS = {
+    ("sum", "all 7 columns"): {100: 2.5, 1000: 2.0},
+    ("sum", "key,value,offset"): {100: 4.0, 1000: 2.5},
+    ("sum", "value"): {100: 5.0, 1000: 2.5},
+    ("group", "all 7 columns"): {100: 1.5, 1000: 1.5},
+    ("group", "key,value,offset"): {100: 1.5, 1000: 1.5},
+    ("reduce", "in the workers"): {100: 4.0, 1000: 4.0},
+    ("parquet", "in the workers"): {100: 4.0, 1000: 4.0},
+}
+Case = dict[str, Any]
+Groups = dict[tuple[str, str], dict[str, Case]]
+
+
+def grouped(cases: list[Case]) -> Groups:
+    """Cases by topic and group, then by name."""
+    found: Groups = defaultdict(dict)
+    for case in cases:
+        topic, group = case["group"].removeprefix("bench-").split(": ", 1)
+        found[topic, group][case["name"]] = case
+    return found
+
+
+def lines(head: list[str], rows: Iterator[list[str]] | list[list[str]]) -> str:
+    return "\n".join(
+        ["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *("| " + " | ".join(row) + " |" for row in rows)]
+    )
+
+
+def verdict(ratio: float, goal: float | None) -> list[str]:
+    if goal is None:
+        return ["", ""]
+    return [f"x{goal:g}", "met" if ratio >= goal else f"{100 * ratio / goal:.0f} % of it"]
+
+
+def scans(groups: Groups) -> str:
+    rows = []
+    for (topic, group), cases in groups.items():
+        base = cases.get(BASE)
+        if base is None or group not in {"sum", "count", "group", "parquet", "reduce"}:
+            continue
+        for name, case in cases.items():
+            ratio = base["cpu_s"] / case["cpu_s"]
+            by = case["cpu_by"]
+            parts = " + ".join(f"{by[role]:.2f}" for role in ("driver", "jvm", "workers", "broker"))
+            shown = [
+                f"{topic.replace('-', ' B ')}, {group}",
+                name,
+                f"{case['wall_s']:.2f}",
+                f"{case['cpu_s']:.2f}",
+                parts,
+            ]
+            shown += [f"{case['rows'] / case['wall_s'] / 1e6:.2f}"]
+            if name in {BASE, "no-op source"}:
+                rows.append([*shown, "", "", "", ""])
+                continue
+            shown += [f"x{ratio:.1f}", f"x{base['wall_s'] / case['wall_s']:.1f}"]
+            rows.append([*shown, *verdict(ratio, GOALS.get((group, name), {}).get(int(topic.split("-")[0])))])
+    head = ["topic, query", "way", "wall s", "CPU s", "driver + JVM + workers + broker", "M rows/s"]
+    return lines([*head, "less CPU", "less wall", "goal", ""], rows)
+
+
+def channel(groups: Groups) -> str:
+    rows = []
+    for (topic, group), cases in groups.items():
+        if group == "sum" and "no-op source" in cases:
+            noop, value = cases["no-op source"], cases["value"]
+            ratio = value["cpu_s"] / noop["cpu_s"]
+            least = value["cpu_s_least"] / noop["cpu_s_least"]
+            goal = "x1.15" if topic.startswith("100-") else ""
+            met = "" if not goal else "met" if ratio <= 1.15 else f"{100 * (ratio / 1.15 - 1):.0f} % over"
+            each = [f"{case['cpu_s'] / case['rows'] * 1e6:.3f}" for case in (noop, value)]
+            rows.append([topic.replace("-", " B "), *each, f"x{ratio:.2f}", f"x{least:.2f}", goal, met])
+    head = ["topic", "no-op, CPU us a row", "value only", "ratio of medians", "of least", "goal", ""]
+    return lines(head, rows)
+
+
+def in_process(groups: Groups) -> str:
+    rows = []
+    for (topic, group), cases in groups.items():
+        if group != "in process":
+            continue
+        for name, case in cases.items():
+            rate = case["rows"] / case["wall_s_least"] / 1e6
+            shown = [topic.replace("-", " B "), name, f"{case['wall_s']:.3f}", f"{case['wall_s_least']:.3f}"]
+            shown += [f"{case['cpu_s']:.3f}", f"{rate:.1f}", f"{case['rows'] / case['cpu_s'] / 1e6:.1f}"]
+            goal = {"DuckDB, a stream a split": 20.0, "batch headers": 50.0}.get(name) if topic == "100-none" else None
+            if goal is None:
+                rows.append([*shown, "", ""])
+            else:
+                rows.append(
+                    [*shown, f"{goal:g} M rows/s", "met" if rate >= goal else f"{100 * rate / goal:.0f} % of it"]
+                )
+    head = ["topic", "engine", "wall s", "least", "CPU s", "M rows/s, best", "M rows per CPU s", "goal", ""]
+    return lines(head, rows)
+
+
+def decoders(groups: Groups) -> str:
+    rows = []
+    for (topic, group), cases in groups.items():
+        if group == "decode":
+            ours, java = cases["decode, 1 thread"], cases["FileRecords, 1 thread"]
+            ratio = java["cpu_s_least"] / ours["cpu_s_least"]
+            goal = 3.0 if topic.endswith("-none") else 2.0
+            each = [f"{case['rows'] / case['cpu_s_least'] / 1e6:.1f}" for case in (ours, java)]
+            rows.append([f"{topic.replace('-', ' B ')}, FileRecords", *each, f"x{ratio:.1f}", *verdict(ratio, goal)])
+        if group == "dump":
+            tool = cases["DumpLogSegments"]
+            for name, goal in (("decode, all columns, 1 thread", 35.0), ("kraftlog dump-log", None)):
+                case = cases[name]
+                ratio = tool["cpu_s"] / case["cpu_s"]
+                each = [f"{one['rows'] / one['cpu_s'] / 1e6:.2f}" for one in (case, tool)]
+                what = f"{topic.replace('-', ' B ')}, DumpLogSegments; {name}"
+                rows.append([what, *each, f"x{ratio:.0f}", *verdict(ratio, goal)])
+    return lines(["topic, other", "ours, M records per CPU s", "Kafka's", "less CPU", "goal", ""], rows)
+
+
+def sail(groups: Groups) -> str:
+    rows = []
+    for (topic, group), cases in groups.items():
+        base = groups.get((topic, "sum"), {}).get(BASE)
+        if group != "sail" or base is None:
+            continue
+        for name, case in cases.items():
+            ratio = base["cpu_s"] / case["cpu_s"]
+            rate = case["rows"] / case["wall_s"] / 1e6
+            shown = [topic.replace("-", " B "), name, f"{case['wall_s']:.2f}", f"{case['cpu_s']:.2f}", f"{rate:.1f}"]
+            goal = (15.0 if topic.startswith("100-") else 8.0) if name == "value" else None
+            rows.append([*shown, f"x{ratio:.0f}", *verdict(ratio, goal)])
+    return lines(["topic", "columns", "wall s", "CPU s", "M rows/s", "less CPU than spark-sql-kafka", "goal", ""], rows)
+
+
+def broker(rows: list[dict[str, Any]]) -> str:
+    by_phase: dict[tuple[Any, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_phase[row["limit_mb"], row["phase"]].append(row)
+
+    def median(found: list[dict[str, Any]], *keys: str) -> float:
+        values = []
+        for one in found:
+            value: Any = one
+            for key in keys:
+                value = value[key]
+            values.append(value)
+        return float(statistics.median(values))
+
+    shown = []
+    for (limit, phase), found in by_phase.items():
+        cells = [str(limit or "none"), phase]
+        for kind in ("produce_ms", "end_to_end_ms"):
+            cells += [f"{median(found, kind, name):.1f}" for name in ("p50", "p99", "p99.9")]
+        cells += [f"{median(found, 'read_bytes_s') / 1e6:.0f}", f"{median(found, 'broker_cpu_s'):.1f}"]
+        cells += [f"{100 * median(found, name):.0f}" for name in ("hot_cached", "old_cached")]
+        shown.append(cells)
+    head = ["memory limit, MB", "backfill by", "produce p50 ms", "p99", "p99.9", "to consumer p50 ms", "p99", "p99.9"]
+    return lines([*head, "backfill MB/s", "broker CPU s", "% of hot topic cached", "% of old topic"], shown)
+
+
+def large(row: dict[str, Any]) -> str:
+    cpu = row["cpu_s"]
+    cells = [f"{row['size_bytes'] / 1e9:.1f}", f"{row['records'] / 1e6:.1f} M", row["codecs"], row["pyspark_memory"]]
+    cells += [f"{row['wall_s']:.0f}", f"{row['size_bytes'] / row['wall_s'] / 1e6:.0f}", f"{sum(cpu.values()):.0f}"]
+    cells += [f"{row['peak_rss_mb'].get(name, 0):.0f}" for name in ("executor JVM", "Python worker", "driver JVM")]
+    head = ["GB", "records", "codec", "worker's limit", "wall s", "MB/s", "CPU s", "peak RSS MB: executor JVM"]
+    return lines([*head, "Python worker", "driver JVM"], [cells])
+
+
+def machine(run: dict[str, Any]) -> str:
+    busy = statistics.median(case["others_busy"] for case in run["cases"] if case["others_busy"])
+    before, middle, after = run["load"]
+    return (
+        f"{run['when'][:10]}, {run['machine']}, {run['rounds']} rounds, {run['seconds']} s, {run['build']} build. "
+        f"Load average {before:.1f} before, {after:.1f} after ({middle:.1f} over five minutes); "
+        f"other processes kept {busy:.1f} processors busy (median of the cases)."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--folder", type=Path, default=ROOT / "target", help="of the JSON files")
+    parser.add_argument("--document", type=Path, default=DOCUMENT)
+    arguments = parser.parse_args()
+    tables: dict[str, str] = {}
+    compared, effect, one = (arguments.folder / f"bench-{name}.json" for name in ("spark", "broker", "large"))
+    if compared.exists():
+        run = json.loads(compared.read_text())
+        groups = grouped(run["cases"])
+        tables = {"machine": machine(run), "scans": scans(groups), "channel": channel(groups), "sail": sail(groups)}
+        tables |= {"local": in_process(groups), "decoders": decoders(groups)}
+    if effect.exists():
+        tables["broker"] = broker(json.loads(effect.read_text()))
+    if one.exists():
+        tables["large"] = large(json.loads(one.read_text()))
+    text = arguments.document.read_text()
+    for name, lines_ in tables.items():
+        mark = re.compile(rf"(<!-- table: spark-{name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if not mark.search(text):
+            raise SystemExit(f"{arguments.document} has no mark for spark-{name}")
+        text = mark.sub(lambda found, lines_=lines_: f"{found[1]}\n{lines_}\n\n{found[2]}", text)  # type: ignore[misc]
+    arguments.document.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
