@@ -14,7 +14,7 @@ import pytest
 
 import kraftlog
 from engine_logs import write_logs
-from kraftlog._kraftlog import decode_batches, decode_batches_nested, encode_batch
+from kraftlog._kraftlog import decode_batches, decode_cells, encode_batch
 from kraftlog.errors import LogError
 from kraftlog.reading import Scan
 
@@ -122,7 +122,7 @@ def test_batches_and_arrays_take_requests_too(log_dir: Path) -> None:
     assert pa.record_batch(batch, schema=wanted).schema == wanted
     assert pa.record_batch(batch, schema=wanted).to_pylist() == pa.record_batch(batch).to_pylist()
     data = encode_batch([(1000, b"k", b"v", [("h", b"x")])])
-    nested = decode_batches_nested([data, None], columns=["value", "headers"])
+    nested, _, _ = decode_cells(pa.array([data, None], pa.binary()), columns=["value", "headers"])
     item = pa.struct([pa.field("value", pa.large_binary()), pa.field("headers", SMALL_HEADERS)])
     assert pa.array(nested, type=pa.large_list(item)).to_pylist() == pa.array(nested).to_pylist()
     kept = nested.__arrow_c_array__(pa.int8().__arrow_c_schema__())  # impossible, and ignored
