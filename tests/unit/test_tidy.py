@@ -46,7 +46,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": VOCABULARY | {"wire"},
     "admin": VOCABULARY | {"client", "wire"},
     "reading": VOCABULARY | {"storage", "_kraftlog"},
-    "spark": VOCABULARY | {"storage", "reading", "_kraftlog"},
+    # Tables of the metadata and the coordinators' topics: messages as values, and the image that they add up to.
+    "spark": VOCABULARY | {"storage", "reading", "wire", "controller", "_kraftlog"},
     "metrics": {"types"},
     "broker": VOCABULARY | FACTS | MESSAGES | {"server", "storage"},
     "cli": VOCABULARY

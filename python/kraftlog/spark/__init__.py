@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kraftlog.spark.data_source import KraftlogDataSource, register
     from kraftlog.spark.functions import decode_batches, decode_batches_pandas
+    from kraftlog.spark.mapping import MapContext, map_batches, scan
+    from kraftlog.spark.parquet import ParquetReport, write_parquet
     from kraftlog.spark.shipping import ship
     from kraftlog.spark.stream_progress import StreamLag, stream_lag
     from kraftlog.spark.write_commit import finish_writes
@@ -26,28 +28,38 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KraftlogDataSource",
+    "MapContext",
+    "ParquetReport",
     "StreamLag",
     "decode_batches",
     "decode_batches_pandas",
     "finish_writes",
     "prepare",
+    "map_batches",
     "register",
+    "scan",
     "ship",
     "stream_lag",
     "topic_ids",
+    "write_parquet",
 ]
 
 _MODULE_OF = {
     "KraftlogDataSource": "kraftlog.spark.data_source",
+    "MapContext": "kraftlog.spark.mapping",
+    "ParquetReport": "kraftlog.spark.parquet",
     "StreamLag": "kraftlog.spark.stream_progress",
     "decode_batches": "kraftlog.spark.functions",
     "decode_batches_pandas": "kraftlog.spark.functions",
     "finish_writes": "kraftlog.spark.write_commit",
     "prepare": "kraftlog.spark.write_prepare",
+    "map_batches": "kraftlog.spark.mapping",
     "register": "kraftlog.spark.data_source",
+    "scan": "kraftlog.spark.mapping",
     "ship": "kraftlog.spark.shipping",
     "stream_lag": "kraftlog.spark.stream_progress",
     "topic_ids": "kraftlog.spark.write_prepare",
+    "write_parquet": "kraftlog.spark.parquet",
 }
 
 

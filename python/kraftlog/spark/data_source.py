@@ -180,10 +180,17 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``kraftlog``, ``kraftlog-batches`` and the other formats known to this session."""
+    """Makes ``kraftlog`` and its siblings ``-batches``, ``-metadata`` and ``-offsets`` formats of this session."""
     from kraftlog.spark.batches import KraftlogBatchesDataSource
+    from kraftlog.spark.metadata import KraftlogMetadataDataSource
+    from kraftlog.spark.offsets import KraftlogOffsetsDataSource
 
-    for source in (KraftlogDataSource, KraftlogBatchesDataSource):
+    for source in (
+        KraftlogDataSource,
+        KraftlogBatchesDataSource,
+        KraftlogMetadataDataSource,
+        KraftlogOffsetsDataSource,
+    ):
         spark.dataSource.register(source)
 
 
