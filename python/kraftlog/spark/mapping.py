@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import inspect
 import json
 import os
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kraftlog.spark.columns import KAFKA_COLUMNS, find_columns
@@ -164,17 +166,20 @@ def plan_ranges(spark: SparkSession, texts: Mapping[str, str]) -> list[Ranges]:
             error of a failed query with that text.
     """
     options = dict(texts)
+    if not _is_connect(spark):
+        return plan_tasks(SourceOptions.parse(options))
 
     def plan() -> list[str]:
         tasks = plan_tasks(SourceOptions.parse(options))
-        return [json.dumps([asdict(one) for one in task]) for task in tasks]
+        return [base64.b64encode(pickle.dumps(task)).decode() for task in tasks]
 
-    return [tuple(map(_range_of, json.loads(text))) for text in run_on_driver(spark, plan)]
+    # From a task of our own on the cluster that this client commands.
+    return [pickle.loads(base64.b64decode(text)) for text in run_on_driver(spark, plan)]  # noqa: S301
 
 
 def run_on_driver(spark: SparkSession, work: Callable[[], Sequence[str]]) -> list[str]:
     """Texts that ``work`` gives: here, or with Spark Connect, whose client may see no files, in a task."""
-    if not type(spark).__module__.startswith("pyspark.sql.connect"):
+    if not _is_connect(spark):
         return list(work())
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -216,9 +221,8 @@ def _text(name: str, value: Any) -> str:
     raise ValueError(message)
 
 
-def _range_of(fields: dict[str, Any]) -> OffsetRange:
-    aborted = fields.pop("aborted")
-    return OffsetRange(**fields, aborted=None if aborted is None else tuple(map(tuple, aborted)))
+def _is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def _struct_of(schema: StructType | str) -> StructType:

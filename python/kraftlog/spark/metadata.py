@@ -47,6 +47,8 @@ METADATA_OPTIONS = (
         "splitBytes",
         "minPartitions",
         "maxRecordsPerPartition",
+        "storageOptions",
+        "kraftlog.fs",
     ),
 )
 _COLUMNS = ["key", "value", "offset", "timestamp", "leader_epoch", "is_control"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -129,14 +128,17 @@ def plan_offsets(options: SourceOptions, table: str) -> list[tuple[OffsetRange, 
     """
     partitions = _partitions(options, table)
     offsets = resolve_offsets(options, partitions)
+    remotes = {(log.topic, log.partition): log.remote for log in partitions}
     whole: dict[tuple[str, int], OffsetRange] = {}
     for part in split_ranges(options, partitions, offsets):
-        before = whole.get((part.topic, part.partition))
+        name = (part.topic, part.partition)
+        before = whole.get(name)
         if before is not None:
             part = replace(  # noqa: PLW2901 - the range so far
                 part, start_offset=before.start_offset, size_bytes=before.size_bytes + part.size_bytes
             )
-        whole[part.topic, part.partition] = part
+        remote = remotes[name]
+        whole[name] = part if remote is None else replace(part, remote=remote.remote)
     tasks: list[list[OffsetRange]] = []
     size = 0
     for one in whole.values():
@@ -186,7 +188,7 @@ def _records(one: OffsetRange, options: SourceOptions) -> Iterator[CoordinatorRe
 
     def open_at(start_offset: int) -> ArrowStream:
         return scan_stream(
-            [(one.path, one.topic, one.partition, start_offset, one.end_offset, None)],
+            [(one.place, one.topic, one.partition, start_offset, one.end_offset, None)],
             columns=_COLUMNS,
             timestamp_unit="us",
             batch_rows=BATCH_ROWS,
@@ -217,7 +219,7 @@ class _Outcomes:
 
     def __init__(self, one: OffsetRange) -> None:
         _, _, aborted, producers = read_transactions(
-            Path(one.path), start_offset=one.start_offset, end_offset=one.end_offset
+            one.place, start_offset=one.start_offset, end_offset=one.end_offset
         )
         self._aborted: dict[int, list[tuple[int, int]]] = {}
         for producer_id, first_offset, marker_offset in aborted:
