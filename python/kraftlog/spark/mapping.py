@@ -80,6 +80,7 @@ def scan(
     """
     texts = option_texts(path, options)
     if columns is not None:
+        find_columns(columns)
         texts["columns"] = ",".join(columns)
     elif include_headers:
         texts["includeHeaders"] = "true"
