@@ -32,6 +32,7 @@ from job_session import add_session_arguments, bytes_text, make_session, print_t
 from pyspark.sql import SparkSession
 
 import kraftlog
+from kraftlog.reading import Scan, ScanOptions, ScanSource
 
 COLUMNS = ("key", "value", "partition", "offset", "timestamp", "headers")
 Range = dict[str, Any]
@@ -68,6 +69,7 @@ def plan(source: str, topics: Sequence[str] | None, ended: dict[str, int], args:
                     "partition": one.partition,
                     "start": one.start_offset,
                     "end": one.end_offset,
+                    "aborted": one.aborted,
                 }
                 for one in part.sources
                 if one.end_offset is not None and one.end_offset > one.start_offset
@@ -81,15 +83,17 @@ def write_range(one: Range, out: str, isolation_level: str) -> Range:
     import pyarrow.parquet as pq
 
     started = time.perf_counter()
-    stream = kraftlog.open_log(one["path"]).scan(
-        start_offset=one["start"],
-        end_offset=one["end"],
+    # As of the planning: a transaction of the range that is not one of these is committed, if behind the range.
+    aborted = one["aborted"] if one["aborted"] is None else tuple(map(tuple, one["aborted"]))
+    source = ScanSource(one["path"], one["topic"], one["partition"], one["start"], one["end"], aborted)
+    options = ScanOptions(
         columns=COLUMNS,
         isolation_level=isolation_level,
         timestamp_unit="us",
         batch_rows=65536,
         batch_bytes=32 << 20,
     )
+    stream = Scan([source], options)
     name = f"{one['partition']}-{one['start']:020}-{one['end']:020}.parquet"
     writers: dict[str, tuple[Path, pq.ParquetWriter]] = {}
     rows = 0
