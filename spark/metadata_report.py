@@ -201,8 +201,8 @@ def rows_of_log(source: str) -> Iterator[dict[str, Any]]:
             if name == "TopicRecord":
                 names[record.topic_id] = record.name
             row["topic"] = names.get(getattr(record, "topic_id", None))
-            for field in ("replicas", "isr"):
-                row[field] = getattr(record, field, None)
+            for name_of_list in ("replicas", "isr"):
+                row[name_of_list] = getattr(record, name_of_list, None)
             row["partition"] = getattr(record, "partition_id", None)
             row["leader"] = None if getattr(record, "leader", -2) == -2 else record.leader
             row["broker"] = getattr(record, "broker_id", None)

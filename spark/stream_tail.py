@@ -14,6 +14,7 @@ import datetime as dt
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,8 @@ from typing import NamedTuple
 from job_session import add_session_arguments, make_session, print_table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark job uses
+
+LINES = 8  # of the plot: the topics with the most records
 
 
 class Window(NamedTuple):
@@ -89,17 +92,20 @@ def plot(rows: Sequence[Window], file: Path, window: str) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-    for topic in sorted({row.topic for row in rows}):
+    totals = Counter[str]()
+    for row in rows:
+        totals[row.topic] += row.records
+    highest = max(row.records for row in rows)
+    ends = []
+    for topic, _ in totals.most_common(LINES):
         points = [(row.start, row.records) for row in rows if row.topic == topic]
         (line,) = axes.plot(*zip(*points, strict=True), marker=".", markersize=4, linewidth=1.3)
+        ends.append((points[-1], topic, line.get_color()))
+    label_at = float("-inf")  # names at the ends of the lines, one above the other where these meet
+    for (last, count), topic, color in sorted(ends, key=lambda end: end[0][1]):
+        label_at = max(count, label_at + 0.05 * highest)
         axes.annotate(
-            topic,
-            points[-1],
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            color=line.get_color(),
-            fontsize=9,
+            topic, (last, label_at), xytext=(8, 0), textcoords="offset points", va="center", color=color, fontsize=9
         )
     locator = AutoDateLocator()
     axes.xaxis.set_major_locator(locator)
