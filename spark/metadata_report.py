@@ -11,24 +11,27 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from job_session import add_session_arguments, instant, make_session, print_table, time_text
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark job uses
 
-import kraftlog
 from kraftlog.reading import INTERNAL_TOPICS
-from kraftlog.wire.records import decode_metadata_record
 
 NO_LEADER = -1
 PARTITIONS_SHOWN = 24  # of the plot
 LABEL_LENGTH = 32
+TABLES: dict[str, tuple[str, ...]] = {
+    "topics": ("topic", "topicId"),
+    "partitions": ("topic", "topicId", "partition", "replicas", "isr", "leader"),
+    "brokers": ("role", "id", "fenced"),
+    "configs": ("resourceType", "resourceName", "name", "value"),
+}
 PARTITION_KINDS = frozenset({"leader", "isr shrinks", "isr grows"})
 
 
@@ -38,7 +41,7 @@ class Event:
 
     Args:
         time_ms: Timestamp of the record.
-        kind: ``leader``, ``isr shrinks``, ``isr grows``, ``broker``, ``config``, ``topic`` or ``removed``.
+        kind: ``leader``, ``isr shrinks``, ``isr grows``, ``broker``, ``config`` or ``topic``.
         subject: A partition as ``orders-0``, a topic, or ``broker 2``.
         detail: From what to what.
     """
@@ -86,15 +89,16 @@ class History:
     """What the log tells, in its order."""
 
     events: list[Event] = field(default_factory=list)
-    partitions: dict[tuple[str, int], PartitionHistory] = field(default_factory=dict)
-    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], PartitionHistory] = field(default_factory=dict)  # by topic id and number
+    configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    brokers: dict[int, str] = field(default_factory=dict)
     start_ms: int = 0
     end_ms: int = 0
     records: int = 0
 
     def note(self, row: dict[str, Any], kind: str, subject: str, detail: str) -> None:
-        """An event; those of a snapshot are state, not events."""
-        if not row["snapshot"]:
+        """An event; what a snapshot says is state, not an event."""
+        if row["source"] == "log":
             self.events.append(Event(time_ms=row["time_ms"], kind=kind, subject=subject, detail=detail))
 
 
@@ -102,74 +106,67 @@ def fold(rows: Iterable[dict[str, Any]]) -> History:
     """The history of rows in the order of the log.
 
     Args:
-        rows: ``type``, ``time_ms``, ``snapshot`` (from a snapshot, not the log), and what the type has: ``topic``,
-            ``partition``, ``replicas``, ``isr``, ``leader``, ``broker``, ``fenced``, ``resource_type``,
-            ``resource_name``, ``name``, ``value``.
+        rows: Of the tables ``topics``, ``partitions``, ``brokers`` and ``configs`` of ``kraftlog-metadata``, with
+            ``table`` and ``time_ms`` beside their columns: each the state after a change.
     """
     history = History()
     for row in rows:
-        history.records += 1
-        history.start_ms = row["time_ms"] if history.records == 1 else min(history.start_ms, row["time_ms"])
-        history.end_ms = max(history.end_ms, row["time_ms"])
-        match row["type"]:
-            case "TOPIC_RECORD":
-                history.note(row, "topic", row["topic"], "created")
-            case "REMOVE_TOPIC_RECORD":
-                history.note(row, "removed", row["topic"], "deleted")
-                for one in history.partitions.values():
-                    if one.topic == row["topic"] and one.removed_ms is None:
-                        one.removed_ms = row["time_ms"]
-            case "PARTITION_RECORD":
-                one = PartitionHistory(row["topic"], row["partition"], len(row["replicas"]))
-                one.states.append((row["time_ms"], tuple(row["isr"]), row["leader"]))
-                history.partitions[row["topic"], row["partition"]] = one
-            case "PARTITION_CHANGE_RECORD":
-                _change(history, row)
-            case (
-                "REGISTER_BROKER_RECORD"
-                | "BROKER_REGISTRATION_CHANGE_RECORD"
-                | "FENCE_BROKER_RECORD"
-                | ("UNFENCE_BROKER_RECORD" | "UNREGISTER_BROKER_RECORD")
-            ):
-                if row["fenced"] is not None or row["type"] == "UNREGISTER_BROKER_RECORD":
-                    state = {True: "fenced", False: "unfenced", None: "unregistered"}[row["fenced"]]
-                    history.note(row, "broker", f"broker {row['broker']}", state)
-            case "CONFIG_RECORD":
-                _configure(history, row)
+        match row["table"]:
+            case "topics":
+                history.note(row, "topic", row["topic"], row["event"])
+            case "partitions":
+                _fold_partition(history, row)
+            case "configs":
+                _fold_config(history, row)
+            case "brokers" if row["role"] == "broker":
+                _fold_broker(history, row)
+            case _:  # controllers
+                pass
     return history
 
 
-def _change(history: History, row: dict[str, Any]) -> None:
-    one = history.partitions.get((row["topic"], row["partition"]))
-    if one is None:  # its topic is not in what is left of the log
+def _fold_partition(history: History, row: dict[str, Any]) -> None:
+    key = (row["topicId"], row["partition"])
+    isr, leader = tuple(row["isr"]), NO_LEADER if row["leader"] is None else row["leader"]
+    one = history.partitions.get(key)
+    if one is None:
+        one = PartitionHistory(row["topic"], row["partition"], len(row["replicas"]), [(row["time_ms"], isr, leader)])
+        history.partitions[key] = one
         return
-    _, isr, leader = one.states[-1]
+    if row["event"] == "deleted":
+        one.removed_ms = row["time_ms"]
+        return
     name = f"{one.topic}-{one.partition}"
-    new_isr = isr if row["isr"] is None else tuple(row["isr"])
-    new_leader = leader if row["leader"] is None else row["leader"]
-    if row["replicas"] is not None:
-        one.replicas = len(row["replicas"])
-    if new_leader != leader:
-        history.note(row, "leader", name, f"{_broker(leader)} -> {_broker(new_leader)}")
-    for gone in sorted(set(isr) - set(new_isr)):
-        history.note(row, "isr shrinks", name, f"{gone} left, {len(new_isr)} of {one.replicas} in sync")
-    for come in sorted(set(new_isr) - set(isr)):
-        history.note(row, "isr grows", name, f"{come} joined, {len(new_isr)} of {one.replicas} in sync")
-    if (new_isr, new_leader) != (isr, leader):
-        one.states.append((row["time_ms"], new_isr, new_leader))
+    one.replicas = len(row["replicas"])
+    _, old_isr, old_leader = one.states[-1]
+    if leader != old_leader:
+        history.note(row, "leader", name, f"{_broker(old_leader)} -> {_broker(leader)}")
+    for gone in sorted(set(old_isr) - set(isr)):
+        history.note(row, "isr shrinks", name, f"{gone} left, {len(isr)} of {one.replicas} in sync")
+    for come in sorted(set(isr) - set(old_isr)):
+        history.note(row, "isr grows", name, f"{come} joined, {len(isr)} of {one.replicas} in sync")
+    if (isr, leader) != (old_isr, old_leader):
+        one.states.append((row["time_ms"], isr, leader))
 
 
-def _configure(history: History, row: dict[str, Any]) -> None:
-    settings = history.configs.setdefault((row["resource_type"], row["resource_name"]), {})
+def _fold_broker(history: History, row: dict[str, Any]) -> None:
+    state = "unregistered" if row["event"] == "unregistered" else "fenced" if row["fenced"] else "unfenced"
+    if history.brokers.get(row["id"]) != state:
+        history.note(row, "broker", f"broker {row['id']}", state)
+    history.brokers[row["id"]] = state
+
+
+def _fold_config(history: History, row: dict[str, Any]) -> None:
+    settings = history.configs.setdefault((row["resourceType"], row["resourceName"]), {})
     before = settings.get(row["name"])
     if row["value"] is None:
         settings.pop(row["name"], None)
     else:
         settings[row["name"]] = row["value"]
     if before != row["value"]:
-        kinds = {2: "", 4: "broker ", 8: "broker logger ", 16: "client metrics ", 32: "group "}
-        subject = f"{kinds.get(row['resource_type'], 'resource ')}{row['resource_name'] or 'default'}"
+        kind = "" if row["resourceType"] == "TOPIC" else f"{row['resourceType'].lower().replace('_', ' ')} "
         text = "default" if row["value"] is None else row["value"]
+        subject = f"{kind}{row['resourceName'] or 'default'}"
         history.note(row, "config", subject, f"{row['name']}: {'default' if before is None else before} -> {text}")
 
 
@@ -179,42 +176,30 @@ def _broker(number: int) -> str:
 
 def read_history(spark: SparkSession, source: str) -> History:
     """The history of a directory with ``__cluster_metadata-0``."""
-    return fold(rows_of_log(source))
-
-
-def rows_of_log(source: str) -> Iterator[dict[str, Any]]:
-    """Rows for :func:`fold`."""
-    names: dict[Any, str] = {}
-    scan = kraftlog.open_log(Path(source) / "__cluster_metadata-0").scan(columns=["value", "timestamp"])
-    for batch in map(pa.record_batch, scan):
-        times = batch["timestamp"].cast(pa.int64()).to_pylist()
-        for value, time_ms in zip(batch["value"].to_pylist(), times, strict=True):
-            record: Any = decode_metadata_record(value)[0]
-            name = type(record).__name__
-            row: dict[str, Any] = dict.fromkeys(
-                ("topic", "partition", "replicas", "isr", "leader", "broker", "fenced"), None
-            )
-            row |= {
-                field: getattr(record, field, None) for field in ("resource_type", "resource_name", "name", "value")
-            }
-            row |= {"time_ms": time_ms, "snapshot": False, "type": re.sub("(?<=.)(?=[A-Z])", "_", name).upper()}
-            if name == "TopicRecord":
-                names[record.topic_id] = record.name
-            row["topic"] = names.get(getattr(record, "topic_id", None))
-            for name_of_list in ("replicas", "isr"):
-                row[name_of_list] = getattr(record, name_of_list, None)
-            row["partition"] = getattr(record, "partition_id", None)
-            row["leader"] = None if getattr(record, "leader", -2) == -2 else record.leader
-            row["broker"] = getattr(record, "broker_id", None)
-            fenced = getattr(record, "fenced", None)
-            row["fenced"] = {1: True, -1: False, 0: None}[fenced] if name.startswith("BrokerReg") else fenced
-            yield row
+    reader = spark.read.format("kraftlog-metadata").option("path", source)
+    rows: list[dict[str, Any]] = []
+    for table, columns in TABLES.items():
+        frame = reader.option("table", table).load()
+        chosen_columns = ["offset", F.unix_millis("timestamp").alias("time_ms"), "source", "event", *columns]
+        rows += [{**row.asDict(), "table": table} for row in frame.select(*chosen_columns).collect()]
+    # Each table is in order; of one record the topic comes before its partitions.
+    order = {table: place for place, table in enumerate(TABLES)}
+    rows.sort(key=lambda row: (row["source"] == "log", row["offset"], order[row["table"]]))
+    history = fold(rows)
+    times = reader.option("table", "records").load().select(F.unix_millis("timestamp").alias("time_ms"))
+    found = times.agg(F.count(F.lit(1)).alias("count"), F.min("time_ms").alias("first"), F.max("time_ms").alias("last"))
+    row = found.first()
+    history.records, history.start_ms, history.end_ms = row["count"], row["first"], row["last"]
+    return history
 
 
 def topic_configs(spark: SparkSession, source: str) -> dict[str, dict[str, str]]:
     """The settings of each topic that has its own, as they are at the end of the log."""
-    configs = read_history(spark, source).configs
-    return {name: settings for (kind, name), settings in configs.items() if kind == 2}
+    reader = spark.read.format("kraftlog-metadata").option("path", source).option("table", "configs")
+    found: dict[str, dict[str, str]] = {}
+    for row in reader.option("latest", "true").load().where("resourceType = 'TOPIC'").collect():
+        found.setdefault(row["resourceName"], {})[row["name"]] = row["value"]
+    return found
 
 
 def chosen(history: History, since_ms: int, topics: Sequence[str] | None) -> list[Event]:
@@ -239,8 +224,8 @@ def is_chosen(topic: str, topics: Sequence[str] | None) -> bool:
 def report(history: History, events: Sequence[Event], topics: Sequence[str] | None) -> None:
     """A line for each topic, and then the settings and brokers that changed."""
     lines = []
-    for topic in sorted({topic for topic, _ in history.partitions if is_chosen(topic, topics)}):
-        parts = [one for (name, _), one in history.partitions.items() if name == topic]
+    for topic in sorted({one.topic for one in history.partitions.values() if is_chosen(one.topic, topics)}):
+        parts = [one for one in history.partitions.values() if one.topic == topic]
         names = {f"{one.topic}-{one.partition}" for one in parts}
         counts = Counter(one.kind for one in events if one.subject in names)
         lines.append(

@@ -52,39 +52,63 @@ def test_a_topics_settings_go_before_the_defaults() -> None:
     assert log_report.deletable_segments(segments((1, 0)), own, now_ms=1000) == 0
 
 
-def row(time_ms: int, kind: str, *, snapshot: bool = False, **fields: Any) -> dict[str, Any]:
-    names = "topic partition replicas isr leader broker fenced resource_type resource_name name value".split()
-    return {"time_ms": time_ms, "type": kind, "snapshot": snapshot, **dict.fromkeys(names), **fields}
+def partition(time_ms: int, isr: list[int], leader: int | None, *, event: str = "changed", topic: str = "t") -> Any:
+    return {
+        "table": "partitions",
+        "time_ms": time_ms,
+        "source": "log",
+        "event": event,
+        "topic": topic,
+        "topicId": f"id of {topic}",
+        "partition": 0,
+        "replicas": [1, 2, 3],
+        "isr": isr,
+        "leader": leader,
+    }
+
+
+def config(time_ms: int, value: str | None, *, source: str = "log", **changes: Any) -> Any:
+    row = {"table": "configs", "time_ms": time_ms, "source": source, "event": "set"}
+    return {**row, "resourceType": "TOPIC", "resourceName": "t", "name": "retention.ms", "value": value, **changes}
+
+
+def broker(time_ms: int, number: int, event: str, *, fenced: bool, role: str = "broker") -> Any:
+    row = {"table": "brokers", "time_ms": time_ms, "source": "log", "event": event}
+    return {**row, "role": role, "id": number, "fenced": fenced}
 
 
 def test_a_history_of_a_partition() -> None:
-    change = {"topic": "t", "partition": 0}
     history = metadata_report.fold(
         [
-            row(0, "TOPIC_RECORD", topic="t"),
-            row(0, "PARTITION_RECORD", **change, replicas=[1, 2, 3], isr=[1, 2, 3], leader=1),
-            row(1000, "BROKER_REGISTRATION_CHANGE_RECORD", broker=1, fenced=True),
-            row(1000, "PARTITION_CHANGE_RECORD", **change, isr=[2, 3], leader=2),
-            row(3000, "PARTITION_CHANGE_RECORD", **change, leader=-1),
-            row(4000, "PARTITION_CHANGE_RECORD", **change, leader=2),
-            row(9000, "PARTITION_CHANGE_RECORD", **change, isr=[2, 3, 1]),
-            row(9500, "PARTITION_CHANGE_RECORD", topic="gone", partition=5, isr=[2]),
-            row(10_000, "NO_OP_RECORD"),
+            {"table": "topics", "time_ms": 0, "source": "log", "event": "created", "topic": "t"},
+            partition(0, [1, 2, 3], 1, event="created"),
+            broker(0, 1, "registered", fenced=False),
+            broker(0, 7, "registered", fenced=False, role="controller"),
+            broker(1000, 1, "changed", fenced=True),
+            partition(1000, [2, 3], 2),
+            broker(2000, 1, "changed", fenced=True),  # its directories, for one
+            partition(3000, [2, 3], None),
+            partition(4000, [2, 3], 2),
+            partition(9000, [2, 3, 1], 2),
+            partition(9500, [2, 3, 1], 2),
+            broker(9600, 1, "unregistered", fenced=True),
         ]
     )
     assert [(one.time_ms, one.kind, one.subject, one.detail) for one in history.events] == [
         (0, "topic", "t", "created"),
+        (0, "broker", "broker 1", "unfenced"),
         (1000, "broker", "broker 1", "fenced"),
         (1000, "leader", "t-0", "1 -> 2"),
         (1000, "isr shrinks", "t-0", "1 left, 2 of 3 in sync"),
         (3000, "leader", "t-0", "2 -> none"),
         (4000, "leader", "t-0", "none -> 2"),
         (9000, "isr grows", "t-0", "1 joined, 3 of 3 in sync"),
+        (9600, "broker", "broker 1", "unregistered"),
     ]
     (one,) = history.partitions.values()
-    assert one.under_replicated_ms(history.end_ms) == 8000
-    assert one.leaderless_ms(history.end_ms) == 1000
-    assert one.spans(history.end_ms) == [
+    assert one.under_replicated_ms(10_000) == 8000
+    assert one.leaderless_ms(10_000) == 1000
+    assert one.spans(10_000) == [
         (0, 1000, 3, 1),
         (1000, 3000, 2, 2),
         (3000, 4000, 2, -1),
@@ -94,14 +118,13 @@ def test_a_history_of_a_partition() -> None:
 
 
 def test_a_history_of_settings_and_of_what_a_snapshot_says() -> None:
-    setting = {"resource_type": 2, "resource_name": "t", "name": "retention.ms"}
     history = metadata_report.fold(
         [
-            row(5, "CONFIG_RECORD", snapshot=True, **setting, value="1"),
-            row(6, "CONFIG_RECORD", **setting, value="2"),
-            row(7, "CONFIG_RECORD", **setting, value="2"),
-            row(8, "CONFIG_RECORD", **setting, value=None),
-            row(9, "CONFIG_RECORD", resource_type=4, resource_name="", name="log.x", value="y"),
+            config(5, "1", source="snapshot"),
+            config(6, "2"),
+            config(7, "2"),
+            config(8, None),
+            config(9, "y", resourceType="BROKER", resourceName="", name="log.x"),
         ]
     )
     assert [(one.time_ms, one.subject, one.detail) for one in history.events] == [
@@ -109,20 +132,16 @@ def test_a_history_of_settings_and_of_what_a_snapshot_says() -> None:
         (8, "t", "retention.ms: 2 -> default"),
         (9, "broker default", "log.x: default -> y"),
     ]
-    assert history.configs == {(2, "t"): {}, (4, ""): {"log.x": "y"}}
+    assert history.configs == {("TOPIC", "t"): {}, ("BROKER", ""): {"log.x": "y"}}
     assert [one.time_ms for one in metadata_report.chosen(history, 7, ["other"])] == [9]
     assert [one.time_ms for one in metadata_report.chosen(history, 7, None)] == [8, 9]
 
 
 def test_a_deleted_topic_is_no_longer_under_replicated() -> None:
-    history = metadata_report.fold(
-        [
-            row(0, "PARTITION_RECORD", topic="t", partition=0, replicas=[1, 2], isr=[1], leader=1),
-            row(10, "REMOVE_TOPIC_RECORD", topic="t"),
-            row(99, "NO_OP_RECORD"),
-        ]
-    )
-    assert history.partitions["t", 0].under_replicated_ms(history.end_ms) == 10
+    gone = [partition(0, [1], 1, event="created"), partition(10, [1], 1, event="deleted")]
+    again = {**partition(50, [1, 2], 1, event="created"), "topicId": "another"}
+    history = metadata_report.fold([*gone, again])
+    assert [one.under_replicated_ms(99) for one in history.partitions.values()] == [10, 49]
 
 
 @pytest.mark.parametrize(
