@@ -68,8 +68,8 @@ def time_text(milliseconds: int | None) -> str:
     return f"{dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns as wide as they need; numbers to the right."""
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, more: int = 0) -> None:
+    """Columns as wide as they need; numbers to the right. ``more`` is how many rows there are, shown or not."""
     lines = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
     to_right = [
@@ -82,3 +82,5 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
             for cell, width, right in zip(line, widths, to_right, strict=True)
         )
         print("  ".join(cells).rstrip())
+    if more > len(lines):
+        print(f"... {more - len(lines)} more; --rows 0 prints all")

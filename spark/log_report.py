@@ -188,8 +188,10 @@ def compression_ratios(spark: SparkSession, source: str, sample: int) -> dict[st
     return {row.topic: row.plain / row.stored for row in rows if row.stored}
 
 
-def report(partitions: Iterable[PartitionFacts], ratios: Mapping[str, float], *, by_partition: bool) -> None:
-    """A line for each topic, or for each partition; the largest first."""
+def report(
+    partitions: Iterable[PartitionFacts], ratios: Mapping[str, float], *, by_partition: bool, rows: int = 0
+) -> None:
+    """A line for each topic, or for each partition, the largest first; at most ``rows`` unless that is 0."""
     groups: dict[str, list[PartitionFacts]] = {}
     for one in partitions:
         groups.setdefault(f"{one.topic}-{one.partition}" if by_partition else one.topic, []).append(one)
@@ -230,7 +232,8 @@ def report(partitions: Iterable[PartitionFacts], ratios: Mapping[str, float], *,
             "newest (UTC)",
             "retention deletes",
         ),
-        lines,
+        lines[: rows or None],
+        more=len(lines),
     )
 
 
@@ -287,6 +290,7 @@ def main() -> None:
         "--sample", type=int, default=0, help="decompress so many batches a file, for compression ratios"
     )
     parser.add_argument("--partitions", action="store_true", help="a line for each partition, not for each topic")
+    parser.add_argument("--rows", type=int, default=30, help="lines of the table, the largest first; 0: all")
     parser.add_argument("--plot", type=Path, help="write a PNG of partition sizes here (needs matplotlib)")
     add_session_arguments(parser)
     args = parser.parse_args()
@@ -300,7 +304,7 @@ def main() -> None:
         ratios = compression_ratios(spark, args.source, args.sample) if args.sample else {}
     finally:
         spark.stop()
-    report(partitions, ratios, by_partition=args.partitions)
+    report(partitions, ratios, by_partition=args.partitions, rows=args.rows)
     if args.plot and partitions:
         plot(partitions, args.plot, now_ms)
         print(f"plot: {args.plot}")

@@ -25,6 +25,7 @@ from kraftlog.reading import INTERNAL_TOPICS
 
 NO_LEADER = -1
 PARTITIONS_SHOWN = 24  # of the plot
+SUBJECTS_SHOWN = 12  # brokers, and topics with settings that changed
 LABEL_LENGTH = 32
 TABLES: dict[str, tuple[str, ...]] = {
     "topics": ("topic", "topicId"),
@@ -221,15 +222,17 @@ def is_chosen(topic: str, topics: Sequence[str] | None) -> bool:
     return topic not in INTERNAL_TOPICS if topics is None else topic in topics
 
 
-def report(history: History, events: Sequence[Event], topics: Sequence[str] | None) -> None:
-    """A line for each topic, and then the settings and brokers that changed."""
+def report(history: History, events: Sequence[Event], topics: Sequence[str] | None, rows: int = 0) -> None:
+    """A line for each topic, those with the most events first; at most ``rows`` unless that is 0."""
     lines = []
-    for topic in sorted({one.topic for one in history.partitions.values() if is_chosen(one.topic, topics)}):
+    for topic in {one.topic for one in history.partitions.values() if is_chosen(one.topic, topics)}:
         parts = [one for one in history.partitions.values() if one.topic == topic]
         names = {f"{one.topic}-{one.partition}" for one in parts}
         counts = Counter(one.kind for one in events if one.subject in names)
+        configs = sum(one.kind == "config" and one.subject == topic for one in events)
         lines.append(
             (
+                (-counts.total() - configs, topic),
                 topic,
                 len(parts),
                 counts["leader"],
@@ -237,11 +240,12 @@ def report(history: History, events: Sequence[Event], topics: Sequence[str] | No
                 counts["isr grows"],
                 _duration(sum(one.under_replicated_ms(history.end_ms) for one in parts)),
                 _duration(sum(one.leaderless_ms(history.end_ms) for one in parts)),
-                sum(one.kind == "config" and one.subject == topic for one in events),
+                configs,
             )
         )
+    lines.sort()
     header = ("topic", "partitions", "leader changes", "ISR shrinks", "ISR grows", "under-replicated", "no leader")
-    print_table((*header, "config changes"), lines)
+    print_table((*header, "config changes"), [line[1:] for line in lines[: rows or None]], more=len(lines))
     span = f"{time_text(history.start_ms)} to {time_text(history.end_ms)} UTC"
     print(f"{history.records} records, {span}; durations are summed over partitions, up to the last record")
 
@@ -270,7 +274,8 @@ def plot(history: History, events: Sequence[Event], file: Path, topics: Sequence
     parts.sort(key=lambda one: (-changes[f"{one.topic}-{one.partition}"], one.topic, one.partition))
     parts = sorted(parts[:PARTITIONS_SHOWN], key=lambda one: (one.topic, one.partition))
     names = [f"{one.topic}-{one.partition}" for one in parts]
-    others = sorted({one.subject for one in events if one.kind in {"config", "broker"}})
+    subjects = Counter(one.subject for one in events if one.kind in {"config", "broker"})
+    others = sorted(subject for subject, _ in subjects.most_common(SUBJECTS_SHOWN))
     others.sort(key=lambda name: not name.startswith("broker "))
     rows = {name: place for place, name in enumerate([*others, *names])}
     start_ms = max(since_ms, history.start_ms)
@@ -339,6 +344,7 @@ def main() -> None:
     parser.add_argument("--topics", help="only these, separated by commas (default: all but the internal ones)")
     parser.add_argument("--since", type=instant, help="only what happened from here on, ISO 8601, UTC")
     parser.add_argument("--events", action="store_true", help="print every event before the table")
+    parser.add_argument("--rows", type=int, default=30, help="lines of the table, the busiest topics first; 0: all")
     parser.add_argument("--plot", type=Path, help="write a PNG of the timeline here (needs matplotlib)")
     add_session_arguments(parser)
     args = parser.parse_args()
@@ -356,7 +362,7 @@ def main() -> None:
             [(time_text(one.time_ms), one.kind, one.subject, one.detail) for one in events],
         )
         print()
-    report(history, events, topics)
+    report(history, events, topics, args.rows)
     if args.plot and events:
         plot(history, events, args.plot, topics, since_ms)
         print(f"plot: {args.plot}")
