@@ -34,8 +34,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 BASE_TIMESTAMP_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 DAY_MS = 86_400_000
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "topics" / "node-1"
-# Old timestamps would fall to retention while the node runs.
-NODE_CONFIG = {"log.segment.bytes": 4 << 20, "log.retention.check.interval.ms": 30 * DAY_MS}
+# The records are old: without this retention would take them, from 30 seconds after the start of the node on.
+NODE_CONFIG = {"log.segment.bytes": 4 << 20, "log.initial.task.delay.ms": 30 * DAY_MS}
 
 
 @dataclass(frozen=True)
