@@ -1239,7 +1239,7 @@ class RemoteDirectory:
         objects: Sequence[tuple[str, int, int | None, str, int]],
         *,
         hint: tuple[int, int, int] | None = None,
-        window_bytes: int = 8388608,
+        window_bytes: int = ...,
     ) -> RemoteDirectory: ...
 
 def decompressed_size(data: Buffer) -> int:

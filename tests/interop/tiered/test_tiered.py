@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 PLAIN, TRANSACTIONAL = "tiered.plain", "tiered-txn"
 COPIES = {f"{PLAIN}-0": 3, f"{PLAIN}-1": 3, f"{TRANSACTIONAL}-0": 2}
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("tiered")]
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("tiered"), pytest.mark.timeout(900)]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ def tiered(tmp_path_factory: pytest.TempPathFactory, java: Java, tiered_jar: Pat
         "log.retention.check.interval.ms": "500",
     }
     server = KafkaServer(home, Java(f"{java.libs}:{tiered_jar}"), config)
+    server.ready_timeout_s = 240.0
     with server.running():
         fill(server.bootstrap)
         wait_for_copies(storage / "kafka-tiered-storage", server)
@@ -107,7 +108,7 @@ def fill(bootstrap: str) -> None:
 
 def wait_for_copies(directory: Path, server: KafkaServer) -> None:
     """Until all sealed segments are copied, and those that were are deleted from the broker's own directory."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while True:
         copies = {
             name: len(list(directory.glob(f"{name}-*/*.snapshot"))) if directory.exists() else 0 for name in COPIES
