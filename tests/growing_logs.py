@@ -10,7 +10,7 @@ from kraftlog._kraftlog import Log, LogConfig, encode_values
 from kraftlog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
-    write_offset_checkpoint,
+    format_offset_checkpoint,
 )
 from kraftlog.types import TopicPartition, Uuid
 
@@ -79,17 +79,16 @@ class GrowingLogs:
 
     def checkpoint(self, **high_watermarks: int) -> None:
         """Writes the checkpoints: high watermarks at the log ends, unless given by ``topic_partition=offset``."""
-        write_offset_checkpoint(
-            self.path / REPLICATION_OFFSET_CHECKPOINT,
-            {
-                TopicPartition(*key): high_watermarks.get(f"{key[0]}_{key[1]}", log.log_end_offset)
-                for key, log in self.logs.items()
-            },
-        )
-        write_offset_checkpoint(
-            self.path / LOG_START_OFFSET_CHECKPOINT,
-            {TopicPartition(*key): offset for key, offset in self.log_starts.items()},
-        )
+        high = {
+            TopicPartition(*key): high_watermarks.get(f"{key[0]}_{key[1]}", log.log_end_offset)
+            for key, log in self.logs.items()
+        }
+        starts = {TopicPartition(*key): offset for key, offset in self.log_starts.items()}
+        for name, offsets in ((REPLICATION_OFFSET_CHECKPOINT, high), (LOG_START_OFFSET_CHECKPOINT, starts)):
+            # Without the fsyncs of a broker: no test pulls the plug.
+            temporary = self.path / f"{name}.tmp"
+            temporary.write_text(format_offset_checkpoint(offsets), encoding="utf-8")
+            temporary.replace(self.path / name)
 
     def close(self) -> None:
         """Closes all logs."""
