@@ -23,7 +23,7 @@ from kraftlog.spark.plan import (
     resolve_offsets,
     split_ranges,
 )
-from kraftlog.spark.stream_history import epoch_before
+from kraftlog.spark.stream_history import EpochHistory, epoch_before
 from kraftlog.spark.stream_limits import spread
 from kraftlog.spark.stream_offsets import PartitionKey, Position, StreamOffset
 from kraftlog.spark.stream_survey import SurveyedLog, selection, survey
@@ -66,6 +66,7 @@ class _Growth:
     log: SurveyedLog
     start: Position
     end: int
+    history: EpochHistory  # read after the end was found: an epoch is noted before its records are written
     topic_id: str | None
 
 
@@ -205,8 +206,9 @@ class Tail:
             start = Position(begin, epoch_before(log.history(), begin), topic_id)
         end = log.end_offset(self._options, known=start.offset)
         log_end = log.log_end_offset(self._options) if end < start.offset else None
-        log.check(start, log_end_offset=log_end, history=log.history())
-        return _Growth(log, start, max(end, start.offset), topic_id)
+        history = log.history()
+        log.check(start, log_end_offset=log_end, history=history)
+        return _Growth(log, start, max(end, start.offset), history, topic_id)
 
     def _target_of(self, key: PartitionKey, growth: _Growth) -> int:
         if self._target is None:
@@ -290,8 +292,7 @@ def _moved(growth: _Growth, share: int) -> Position:
     if not share:
         return growth.start
     offset = growth.start.offset + share
-    # The history is read after the end was found: an epoch is noted before its records are written.
-    return Position(offset, epoch_before(growth.log.history(), offset), growth.topic_id)
+    return Position(offset, epoch_before(growth.history, offset), growth.topic_id)
 
 
 def _is_other_topic(position: Position, topic_id: str | None) -> bool:

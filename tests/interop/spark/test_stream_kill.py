@@ -132,16 +132,18 @@ def wait_for(what: str, job: Job, condition: Any, seconds: float = 300) -> None:
 
 def kill_somewhere(job: Job, victim: str, rng: random.Random) -> str:
     """Kills at a random moment; says when."""
-    if rng.random() < 0.3:
-        moment = "while it starts"
-        time.sleep(rng.uniform(0.5, 12))
-    else:
-        moment = "while it runs"
-        before = job.committed()
-        wait_for("a batch", job, lambda: job.committed() > before)
-        time.sleep(rng.uniform(0, 2))
-    processes = job.processes(victim)
-    if victim == "workers" and processes:
+    processes: list[psutil.Process] = []
+    moment = "while it starts" if rng.random() < 0.3 else "while it runs"
+    while not processes:
+        if moment == "while it runs":
+            before = job.committed()
+            wait_for("a batch", job, lambda before=before: job.committed() > before)
+            time.sleep(rng.uniform(0, 2))
+        else:
+            wait_for(f"a process of the {victim}", job, lambda: job.processes(victim))
+            time.sleep(rng.uniform(0, 10))
+        processes = job.processes(victim)
+    if victim == "workers":
         # One of them, or all at once.
         processes = processes if rng.random() < 0.3 else [rng.choice(processes)]
     names = Counter(kind_of(process) for process in processes)
@@ -153,7 +155,7 @@ def kill_somewhere(job: Job, victim: str, rng: random.Random) -> str:
         time.sleep(rng.uniform(0, 1))
         job.stop()
         job.start()
-    return f"{victim} {moment}: {dict(names) or 'none was there'}"
+    return f"{victim} {moment}: {dict(names)}"
 
 
 def kind_of(process: psutil.Process) -> str:

@@ -170,7 +170,7 @@ def test_records_that_are_deleted_under_the_read(logs: GrowingLogs, reader_of: C
     strict, lenient = reader_of(), reader_of(failOnDataLoss="false")
     [task] = batch_of(strict)
     logs.delete_records("t", 0, 45_000)
-    with pytest.raises(OffsetOutOfRangeError, match=r"t-0 offsets \[0, 60000\)"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"t-0 offsets \[0, \d+\) .* deleted since"):
         read(strict, [task])
     rows = read(lenient, [task])
     assert rows[-1][0] == 59_999
