@@ -144,10 +144,14 @@ def survey(paths: Sequence[str], selects: Callable[[str, int], bool]) -> dict[Pa
 
     Raises:
         FileNotFoundError: A path does not exist.
+        ValueError: A path is a URL.
         LogError: A partition is in two places, or a checkpoint is damaged; names the file.
     """
     found: dict[PartitionKey, SurveyedLog] = {}
     for path in paths:
+        if "://" in path:
+            message = f"option path: {path} is a URL; streams read local directories, batch reads know URLs"
+            raise ValueError(message)
         root = os.path.abspath(path)
         if not os.path.isdir(root):
             message = f"no directory {path}"

@@ -350,6 +350,23 @@ def test_a_partition_in_two_places_is_refused(tmp_path: Path, logs: GrowingLogs,
         tail.latest(first, ALL)
 
 
+def test_paths_that_are_no_directories(tmp_path: Path, tail_of: Callable[..., Tail]) -> None:
+    nothing = StreamOffset({})
+    with pytest.raises(FileNotFoundError, match=r"no directory .*/missing"):
+        tail_of(path=str(tmp_path / "missing")).latest(nothing, ALL)
+    with pytest.raises(ValueError, match="memory://logs is a URL; streams read local directories"):
+        tail_of(path="memory://logs").latest(nothing, ALL)
+
+
+def test_a_path_that_is_a_partition(logs: GrowingLogs, tail_of: Callable[..., Tail]) -> None:
+    for partition in (0, 1):
+        logs.add("t", partition)
+        logs.append("t", partition, 10)
+    logs.checkpoint(t_1=7)
+    tail = tail_of(path=str(logs.path / "t-1"))
+    assert offsets(tail.latest(tail.initial(), ALL)) == {"t-1": 7}
+
+
 def test_one_partition_makes_several_tasks(logs: GrowingLogs, tail_of: Callable[..., Tail]) -> None:
     logs.add("t", 0)
     for _ in range(30):
