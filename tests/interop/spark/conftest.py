@@ -48,7 +48,27 @@ def spark_environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def spark(spark_environment: dict[str, str], connector_jars: str) -> Iterator[SparkSession]:
+def quick_spark_home(spark_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A ``SPARK_HOME`` without ``pyspark.zip``, which each Python process would compile anew: a second of CPU time.
+
+    They find the installed pyspark instead. Spark waits ten seconds for a Python process that plans a stream, which on
+    a busy machine is not enough for that second. Not for executors whose Python has no pyspark.
+    """
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    home = tmp_path_factory.mktemp("spark-home")
+    for entry in installed.iterdir():
+        if entry.name != "python":
+            (home / entry.name).symlink_to(entry)
+    (home / "python" / "lib").mkdir(parents=True)
+    for archive in (installed / "python" / "lib").glob("py4j-*"):
+        (home / "python" / "lib" / archive.name).symlink_to(archive)
+    return str(home)
+
+
+@pytest.fixture(scope="session")
+def spark(spark_environment: dict[str, str], connector_jars: str, quick_spark_home: str) -> Iterator[SparkSession]:
     """A local session with two threads, the formats of kraftlog registered, and Spark's own ``kafka``.
 
     The class path of a JVM is fixed when it starts, so the one session of the run has the connector from the start.
@@ -57,6 +77,8 @@ def spark(spark_environment: dict[str, str], connector_jars: str) -> Iterator[Sp
 
     import kraftlog.spark
 
+    given = os.environ.get("SPARK_HOME")
+    os.environ.setdefault("SPARK_HOME", quick_spark_home)
     session = (
         SparkSession.builder.master("local[2]")
         .appName("kraftlog-tests")
@@ -71,6 +93,8 @@ def spark(spark_environment: dict[str, str], connector_jars: str) -> Iterator[Sp
         .config("spark.python.unix.domain.socket.enabled", "true")
         .getOrCreate()
     )
+    if given is None:
+        del os.environ["SPARK_HOME"]  # the JVM has it
     session.sparkContext.setLogLevel("ERROR")
     kraftlog.spark.register(session)
     yield session

@@ -188,13 +188,13 @@ def sink_files(output: Path) -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.timeout(600 + KILLS * 120)
 def test_every_record_is_in_the_sink_once(
-    spark_environment: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark_environment: dict[str, str], quick_spark_home: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = random.Random(SEED)
     logs = GrowingLogs(tmp_path / "logs", segment_bytes=200_000)
     for partition in range(PARTITIONS):
         logs.add("killed", partition)
-    job = Job(tmp_path, spark_environment)
+    job = Job(tmp_path, {"SPARK_HOME": quick_spark_home, **spark_environment})
     writer = Writer(logs, SEED)
     writer.start()
     started = time.monotonic()
