@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,18 +110,18 @@ class SurveyedLog:
         Raises:
             LogTruncatedError: It has not; names the partition, the offset and both epochs.
         """
-        try:
+        with suppress(LogTruncatedError):
             check_position(
                 self.name, position, history=history, log_start_offset=self.deleted_to, log_end_offset=log_end_offset
             )
-        except LogTruncatedError:
-            # Whether retention took it is seen in the directory, which is not listed without need.
-            log_start_offset = self.log_start_offset()
-            if log_end_offset is not None:
-                log_end_offset = max(log_end_offset, log_start_offset)
-            check_position(
-                self.name, position, history=history, log_start_offset=log_start_offset, log_end_offset=log_end_offset
-            )
+            return
+        # Whether retention took it is seen in the directory, which is not listed without need.
+        log_start_offset = self.log_start_offset()
+        if log_end_offset is not None:
+            log_end_offset = max(log_end_offset, log_start_offset)
+        check_position(
+            self.name, position, history=history, log_start_offset=log_start_offset, log_end_offset=log_end_offset
+        )
 
 
 def selection(options: SourceOptions) -> Callable[[str, int], bool]:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-WAIT_SECONDS = 120
+WAIT_SECONDS = 250
+
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -106,7 +108,8 @@ def test_a_log_that_is_truncated_under_a_query(spark: SparkSession, logs: Growin
         r"LogTruncatedError: partition t-0 .* was truncated: the record before offset 100 was of leader epoch 0"
         r" and is of leader epoch 1 now; what was read from offset 60 on may be other records"
     )
-    with pytest.raises(Exception, match=text):
+    # The query may have looked between the cut and the other records.
+    with pytest.raises(Exception, match=rf"{text}|LogTruncatedError: partition t-0 .* ends at \d+ of leader epoch"):
         query.awaitTermination(WAIT_SECONDS)
     # Neither does the query go on later.
     query = to_files(frame, tmp_path, availableNow=True)
