@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import sys
@@ -95,6 +96,9 @@ def main() -> None:
     options = parser.parse_args()
     if build_profile == "debug":
         parser.error("the extension is a debug build")
+    # The JVM starts Python workers by these.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(ROOT / "python")
     from pyspark.sql import SparkSession
 
     import kraftlog.spark
@@ -112,7 +116,6 @@ def main() -> None:
             .config("spark.ui.enabled", "false")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.jars", ",".join(str(jar) for jar in sorted(options.jars.glob("*.jar"))))
-            .config("spark.executorEnv.PYTHONPATH", str(ROOT / "python"))
             .config("spark.python.unix.domain.socket.enabled", "true")
             .getOrCreate()
         )
