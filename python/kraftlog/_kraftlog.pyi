@@ -1008,6 +1008,7 @@ class _ScanOptions(_ColumnOptions, total=False):
     on_corrupt: Literal["raise", "skip"]
     trust_headers: bool
     memory_map: bool
+    drop_behind: bool
     threads: int
 
 class _HasDirectory(Protocol):

@@ -195,6 +195,7 @@ class Log:
         batch_bytes: int = 8 << 20,
         threads: int = 1,
         memory_map: bool = False,
+        drop_behind: bool = False,
         check_crc: bool | None = None,
         include_control: bool = False,
         on_corrupt: OnCorrupt = "raise",
@@ -224,6 +225,8 @@ class Log:
             threads: How many decode at once, at least 1; rows come in order all the same. Memory is bounded by
                 ``threads + 1`` pieces of 4 MiB of log with at most 4 batches waiting in each.
             memory_map: Map segments that are no longer written to instead of reading them.
+            drop_behind: Leave the page cache as it was: what it did not have before is dropped after reading, and
+                nothing is read ahead. For bulk reads of files that a broker serves from the cache.
             check_crc: Compare the CRC-32C of each record batch whose records are read; True of all, which reads also
                 those whose header alone would do; False of none.
             include_control: Give the records of control batches, such as transaction markers, too.
@@ -248,6 +251,7 @@ class Log:
             batch_bytes=batch_bytes,
             threads=threads,
             memory_map=memory_map,
+            drop_behind=drop_behind,
             check_crc=check_crc,
             include_control=include_control,
             on_corrupt=on_corrupt,

@@ -259,6 +259,7 @@ def scan(
     batch_bytes: int = 8 << 20,
     threads: int = 1,
     memory_map: bool = False,
+    drop_behind: bool = False,
     check_crc: bool | None = None,
     include_control: bool = False,
     on_corrupt: OnCorrupt = "raise",
@@ -288,6 +289,7 @@ def scan(
         batch_bytes: Most bytes of a batch.
         threads: How many decode at once.
         memory_map: Map segments instead of reading them.
+        drop_behind: Leave the page cache as it was.
         check_crc: Compare checksums: of batches whose records are read, of all, or of none.
         include_control: Give control records too.
         on_corrupt: Raise, or skip and report.
@@ -311,6 +313,7 @@ def scan(
         batch_bytes=batch_bytes,
         threads=threads,
         memory_map=memory_map,
+        drop_behind=drop_behind,
         check_crc=check_crc,
         include_control=include_control,
         on_corrupt=on_corrupt,

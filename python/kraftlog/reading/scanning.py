@@ -79,6 +79,7 @@ class ScanOptions:
     batch_bytes: int = 8 << 20
     threads: int = 1
     memory_map: bool = False
+    drop_behind: bool = False
     check_crc: bool | None = None
     include_control: bool = False
     on_corrupt: OnCorrupt = "raise"
@@ -317,6 +318,8 @@ def milliseconds(timestamp: Timestamp | None) -> int | None:
 
 
 def _open_stream(sources: Sequence[ScanSource], options: ScanOptions) -> ArrowStream:
+    # Named only where it is wanted: an extension that was built before the option will do otherwise.
+    further: Any = {"drop_behind": True} if options.drop_behind else {}
     return scan_stream(
         [
             (source.path, source.topic, source.partition, source.start_offset, source.end_offset, source.aborted)
@@ -334,6 +337,7 @@ def _open_stream(sources: Sequence[ScanSource], options: ScanOptions) -> ArrowSt
         batch_bytes=options.batch_bytes,
         threads=options.threads,
         memory_map=options.memory_map,
+        **further,
         check_crc=options.check_crc is not False,
         trust_headers=options.check_crc is not True,
         include_control=options.include_control,

@@ -66,6 +66,7 @@ _READ_OPTIONS = (
     "includeHeaders",
     "controlRecords",
     "verifyCrc",
+    "dropBehind",
     "fromTimestamp",
     "toTimestamp",
     "splitBytes",
@@ -148,6 +149,7 @@ class SourceOptions:
         include_headers: ``includeHeaders``: the schema has the headers.
         control_records: ``controlRecords``: rows for transaction markers too.
         verify_crc: ``verifyCrc``: compare the checksum of each batch.
+        drop_behind: ``dropBehind``: leave the page cache as it was, for directories that a broker serves from it.
         from_timestamp: ``fromTimestamp``: least record timestamp in milliseconds, inclusive; a filter of rows.
         to_timestamp: ``toTimestamp``: exclusive.
         split_bytes: ``splitBytes``: about how much of a segment one task reads.
@@ -176,6 +178,7 @@ class SourceOptions:
     include_headers: bool = False
     control_records: bool = False
     verify_crc: bool = True
+    drop_behind: bool = False
     from_timestamp: int | None = None
     to_timestamp: int | None = None
     split_bytes: int = SPLIT_BYTES
@@ -241,6 +244,7 @@ class SourceOptions:
             include_headers=read_flag(given, "includeHeaders", default=False),
             control_records=read_flag(given, "controlRecords", default=False),
             verify_crc=read_flag(given, "verifyCrc", default=True),
+            drop_behind=read_flag(given, "dropBehind", default=False),
             from_timestamp=from_timestamp,
             to_timestamp=to_timestamp,
             split_bytes=read_number(given, "splitBytes", least=1) or SPLIT_BYTES,

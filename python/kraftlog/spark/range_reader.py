@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kraftlog._kraftlog import ArrowStream, list_segments, log_end_offset, scan_stream
 from kraftlog.errors import CorruptRecordError, LogError, OffsetOutOfRangeError, RemoteLogError
@@ -141,6 +141,8 @@ def stream_range(
 
 
 def _open(one: OffsetRange, start_offset: int, options: SourceOptions, columns: list[str]) -> ArrowStream:
+    # Named only where it is wanted: an extension that was built before the option will do otherwise.
+    further: Any = {"drop_behind": True} if options.drop_behind else {}
     return scan_stream(
         [(one.place, one.topic, one.partition, start_offset, one.end_offset, one.aborted)],
         columns=columns,
@@ -152,6 +154,7 @@ def _open(one: OffsetRange, start_offset: int, options: SourceOptions, columns: 
         check_crc=options.verify_crc,
         trust_headers=not options.verify_crc,
         include_control=options.control_records,
+        **further,
         from_timestamp=options.from_timestamp,
         to_timestamp=options.to_timestamp,
         on_corrupt="raise" if options.fail_on_data_loss else "skip",

@@ -14,6 +14,7 @@ mod options;
 mod parallel;
 mod partition;
 mod position;
+mod read_once;
 mod remote;
 mod report;
 mod segments;

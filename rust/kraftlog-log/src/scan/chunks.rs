@@ -1,4 +1,5 @@
 //! A segment file batch by batch, read in chunks of bounded size.
+use super::read_once::{prepare, read_once};
 use super::remote::RemoteFile;
 use super::report::Report;
 use super::segments::SegmentFile;
@@ -75,6 +76,8 @@ pub struct Chunks {
     /// Map the file instead of reading it.
     is_mapped: bool,
     mapped: Option<Arc<MappedRange>>,
+    /// Leave in the page cache only what was there before.
+    drops_behind: bool,
     report: Arc<Report>,
 }
 
@@ -122,6 +125,7 @@ impl Chunks {
             peek_ahead: CHUNK_SIZE,
             is_mapped: false,
             mapped: None,
+            drops_behind: false,
             report,
         }
     }
@@ -165,6 +169,14 @@ impl Chunks {
     /// become shorter.
     pub(super) fn map(&mut self) {
         self.is_mapped = matches!(self.input, Input::Local { .. });
+    }
+
+    /// From here on no page stays in the page cache for having been read here.
+    pub(super) fn drop_behind(&mut self) {
+        if let Input::Local { file, .. } = &self.input {
+            prepare(file);
+            self.drops_behind = true;
+        }
     }
 
     /// Only headers are wanted, so that little is read where batches are large.
@@ -333,7 +345,8 @@ impl Chunks {
         }
         let (buffer, fetched) = match &mut self.input {
             Input::Local { file, .. } => {
-                let buffer = read_at(file, position, size);
+                let read = if self.drops_behind { read_once } else { read_at };
+                let buffer = read(file, position, size);
                 let buffer = buffer.map_err(|source| Error::io("read", &self.path, source))?;
                 let fetched = buffer.len() as u64;
                 (buffer, fetched)

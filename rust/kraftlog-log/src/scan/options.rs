@@ -39,6 +39,8 @@ pub struct ScanOptions {
     pub trust_headers: bool,
     /// Map segments that are no longer written to, instead of reading them.
     pub memory_map: bool,
+    /// What was not in the page cache before is not there afterwards; nothing is read ahead. Not for mapped segments.
+    pub drop_behind: bool,
     /// Threads that decode: 1 for the one that asks for rows.
     pub threads: usize,
 }
@@ -51,6 +53,7 @@ impl Default for ScanOptions {
             on_corrupt: OnCorrupt::default(),
             trust_headers: true,
             memory_map: false,
+            drop_behind: false,
             threads: 1,
         }
     }

@@ -329,6 +329,8 @@ impl PartitionScan {
         }
         if self.pass.options.memory_map && !piece.is_last {
             chunks.map();
+        } else if self.pass.options.drop_behind {
+            chunks.drop_behind();
         }
         let resume_offset = match self.next_offset {
             Some(next_offset) if piece.segment.base_offset < next_offset => next_offset,

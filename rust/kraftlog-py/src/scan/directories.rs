@@ -153,6 +153,7 @@ fn scan_options(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<ScanOptions> {
             }
             "on_corrupt" => options.on_corrupt = on_corrupt_named(&value.extract::<PyBackedStr>()?)?,
             "trust_headers" => options.trust_headers = value.extract()?,
+            "drop_behind" => options.drop_behind = value.extract()?,
             "memory_map" => options.memory_map = value.extract()?,
             "threads" => options.threads = super::positive("threads", &value)?,
             _ => continue,
