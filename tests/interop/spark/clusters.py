@@ -82,7 +82,7 @@ class SparkProcesses:
         }
         self._running: list[subprocess.Popen[bytes]] = []
 
-    def start(self, name: str, main: str, *args: str, ready: str, timeout: float = 120) -> str:
+    def start(self, name: str, main: str, *args: str, ready: str, timeout: float = 240) -> str:
         """Runs a main class until its log has ``ready``, whose first group is given back."""
         log = self.directory / f"{name}.log"
         with log.open("wb") as out:
@@ -129,7 +129,7 @@ class SparkProcesses:
         )
         return f"sc://127.0.0.1:{port}"
 
-    def drive(self, script: Path, *args: str, timeout: float = 240) -> str:
+    def drive(self, script: Path, *args: str, timeout: float = 600) -> str:
         """Runs a driver in this interpreter; what it printed."""
         process = subprocess.Popen(
             [sys.executable, script, *args],

@@ -120,7 +120,7 @@ def test_a_backfill_that_was_killed_is_finished_with_the_same_ranges(
     args = backfill_args(data / "node", tmp_path, topics="orders,clicks", split_bytes=20_000)
     done = job.backfill(spark, args)
     ranges = json.loads((tmp_path / "_offsets" / "run-000001.json").read_text())["ranges"]
-    assert len(ranges) == len(done) > 10
+    assert len(ranges) == len(done) >= 10  # partitions
     # As a driver leaves it that is killed when half of the ranges are marked, some files of the rest are there, one of
     # them in the middle of being written.
     (tmp_path / "_offsets" / "run-000001.done.json").unlink()
