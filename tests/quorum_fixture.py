@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 from kraftlog.features import supported_ranges
 from kraftlog.server.config import NodeConfig
+from kraftlog.server.controller_channel import ControllerChannel
+from kraftlog.server.controller_registration import ControllerRegistration
 from kraftlog.server.metadata_quorum import MetadataQuorum
 from kraftlog.storage.dynamic_voter import DynamicVoter
 from kraftlog.storage.format import Formatter
@@ -52,8 +54,12 @@ def node_over(path, *, node_id=1, cluster_id=CLUSTER_ID, was_clean=False, **prop
 
 
 async def started(path, **options):
-    quorum = MetadataQuorum(node_over(path, **options))
+    node = node_over(path, **options)
+    quorum = node.metadata = MetadataQuorum(node)
+    node.controllers = ControllerChannel(node)
     await quorum.start()
+    if quorum.is_leader:
+        await ControllerRegistration(node).register()
     return quorum
 
 

@@ -88,18 +88,22 @@ class Connections:
             del self._count_by_host[connection.client_host]
 
     def stop_reading(self) -> None:
-        """Take no more requests."""
-        for connection in self:
+        """Take no more requests of clients; other replicas of the metadata log are still answered."""
+        for connection in self._of_clients():
             connection.stop_reading()
 
     async def drain(self) -> None:
-        """Let requests that are being answered end, for a moment, then close every connection."""
+        """Let requests of clients that are being answered end, for a moment, then close their connections."""
         deadline = self._loop.time() + _DRAIN_S
         self.stop_reading()
         # An event would have to be touched on the hot path; this happens once in a node's life.
-        while any(connection.is_owed for connection in self) and self._loop.time() < deadline:  # noqa: ASYNC110
+        while any(one.is_owed for one in self._of_clients()) and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-        self.close_all()
+        for connection in self._of_clients():
+            connection.close(None)
+
+    def _of_clients(self) -> list[Connection]:
+        return [connection for connection in self if not connection.is_controller_listener]
 
     def close_all(self) -> None:
         """Close every connection now."""
@@ -150,7 +154,7 @@ class Acceptor:
         self._loop = loop
         self._dispatcher = dispatcher
         self._connections = connections
-        self._is_controller_listener = is_controller_listener
+        self.is_controller_listener = is_controller_listener
         self._is_accepting = False
         self._pause_timer: asyncio.TimerHandle | None = None
         family = socket.AF_INET6 if ":" in end_point.host else socket.AF_INET
@@ -170,9 +174,10 @@ class Acceptor:
         self.end_point = EndPoint(end_point.listener_name, end_point.host, self._sock.getsockname()[1])
 
     def start(self) -> None:
-        """Take connections from here on; earlier ones wait in the kernel's queue."""
-        self._is_accepting = True
-        self._loop.add_reader(self._sock.fileno(), self._on_readable)
+        """Take connections from here on; earlier ones wait in the kernel's queue. Harmless when called again."""
+        if not self._is_accepting:
+            self._is_accepting = True
+            self._loop.add_reader(self._sock.fileno(), self._on_readable)
 
     def close(self) -> None:
         """Stop listening; open connections stay."""
@@ -217,7 +222,7 @@ class Acceptor:
             FrameReader(self._connections.scratch, limits.max_frame_bytes),
             self._dispatcher,
             listener_name=self.end_point.listener_name,
-            is_controller_listener=self._is_controller_listener,
+            is_controller_listener=self.is_controller_listener,
             peer=f"{host}:{port}",
             client_host=host,
             on_lost=self._connections.remove,

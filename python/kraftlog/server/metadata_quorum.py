@@ -1,13 +1,15 @@
-"""The shell of the metadata quorum: drives the raft core and the controller on the node's loop over the real log.
+"""The metadata quorum: this node's replica of ``__cluster_metadata`` and, while it leads, the active controller.
 
 Operations run one after the other on the loop; what they write is proposed at once and flushed on a thread of its own.
-One flush covers everything appended before it began. When the high watermark passes an operation's records they go into
-the committed image, the listeners are told, and only then is the operation's future completed.
+When the high watermark passes an operation's records they go into the committed image, the listeners are told, and
+only then is the operation's future completed. A replica that does not lead applies what its log has below the high
+watermark. A new leader first applies everything before its epoch: the controller begins from a complete image.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import secrets
@@ -16,37 +18,23 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftlog.controller import ControllerConfig, ControllerCore, ControllerResult, MetadataDelta, MetadataImage
 from kraftlog.controller.image import VersionedRecord
+from kraftlog.controller.image_difference import image_difference
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, LogError, NodeClosedError
-from kraftlog.features import supported_ranges
-from kraftlog.raft.core import RaftConfig, RaftCore
-from kraftlog.raft.effects import (
-    AppendControlRecords,
-    AppendRecords,
-    Effect,
-    Fault,
-    FlushLog,
-    HighWatermarkAdvanced,
-    LeaderChanged,
-    PeerEffect,
-    PersistElectionState,
-    SendResponse,
-)
-from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
-from kraftlog.server.metadata_replay import replay_metadata_log
+from kraftlog.raft.voter_set import Endpoint
+from kraftlog.server.metadata_replay import load_snapshot, replay_batch, replay_metadata_log
 from kraftlog.server.metadata_snapshots import MetadataSnapshots
-from kraftlog.server.quorum_info import QuorumInfo, ReplicaInfo
-from kraftlog.server.raft_records import to_control_message
+from kraftlog.server.quorum_config import ensure_directory_id, metadata_log_config, raft_config, static_voters
+from kraftlog.server.quorum_info import QuorumInfo, describe
+from kraftlog.server.raft.driver import RaftDriver
 from kraftlog.storage.bootstrap import read_bootstrap
-from kraftlog.storage.election_store import ElectionStore
-from kraftlog.storage.meta_properties import random_uuid, read_meta_properties, write_meta_properties
-from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
-from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME
-from kraftlog.types import ElectionState, Epoch, NodeId, Offset, ReplicaKey, Uuid
-from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
+from kraftlog.storage.metadata_log import MetadataLog
+from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME, Snapshot
+from kraftlog.types import Epoch, NodeId, Offset, SnapshotId, Uuid
 from kraftlog.wire.records import encode_metadata_record
 from kraftlog.wire.struct import Message
 
@@ -64,6 +52,7 @@ MetadataListener = Callable[[MetadataImage, MetadataDelta], None]
 _BATCH_OVERHEAD_BYTES = 64
 _RECORD_OVERHEAD_BYTES = 24
 _MAX_RECORDS_PER_BATCH = 10_000
+_STOP_TIMEOUT_S = 5.0
 
 
 @dataclass(slots=True)
@@ -83,8 +72,12 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Pending:
-    """Something that waits until everything up to ``last_offset`` (inclusive) is committed."""
+    """Something that waits until everything up to ``last_offset`` (inclusive) is committed.
 
+    ``records`` are those from ``base_offset`` on; what only waits has none.
+    """
+
+    base_offset: int
     last_offset: int
     epoch: int
     timestamp_ms: int
@@ -117,19 +110,19 @@ class MetadataQuorum:
         self.directory_id = Uuid.ZERO
         self.failure: BaseException | None = None
         self.failed = asyncio.Event()
-        self._incarnation_id = random_uuid()
         self._listeners: list[MetadataListener] = []
         self._operations: deque[tuple[Operation[Any], asyncio.Future[Any]]] = deque()
         self._pending: deque[_Pending] = deque()
+        self._applied_end_offset = Offset(0)
+        self._controller: ControllerCore | None = None
+        self._unclaimed_epoch: Epoch | None = None
+        self._epoch_start_offset = Offset(0)
         self._is_turn_scheduled = False
         self._is_open = False
         self._is_stopping = False
-        self._flush_wanted = 0
-        self._flush_task: asyncio.Future[int] | None = None
-        self._persisted: ElectionState | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._leader_changed = asyncio.Event()
+        self._offset_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._last_append_s = 0.0
 
     # What it is
 
@@ -137,6 +130,16 @@ class MetadataQuorum:
     def is_leader(self) -> bool:
         """Whether operations can be submitted here."""
         return self._is_open and self._raft.is_leader
+
+    @property
+    def is_sole_voter(self) -> bool:
+        """Whether this node alone is the quorum."""
+        return self._raft.voters.is_only_voter(self._raft.config.local_key)
+
+    @property
+    def leader_endpoints(self) -> tuple[Endpoint, ...]:
+        """Where the active controller listens, as far as known."""
+        return self._raft.leader_endpoints
 
     @property
     def kraft_version(self) -> int:
@@ -160,32 +163,7 @@ class MetadataQuorum:
 
     def describe_quorum(self) -> QuorumInfo:
         """The quorum as this node sees it."""
-        now_ms = self._clock_ms()
-        wall_ms = self._wall_ms()
-        progress = {replica.key.node_id: replica for replica in self._raft.progress(now_ms)}
-        voters: list[ReplicaInfo] = []
-        for voter in self._raft.voters:
-            found = progress.get(voter.key.node_id)
-            fetched = None if found is None else found.last_fetch_ms
-            caught_up = None if found is None else found.last_caught_up_ms
-            end_offset = None if found is None else found.log_end_offset
-            voters.append(
-                ReplicaInfo(
-                    replica_id=voter.key.node_id,
-                    directory_id=voter.key.directory_id,
-                    log_end_offset=-1 if end_offset is None else end_offset,
-                    last_fetch_timestamp=-1 if fetched is None else wall_ms - (now_ms - fetched),
-                    last_caught_up_timestamp=-1 if caught_up is None else wall_ms - (now_ms - caught_up),
-                    listeners=voter.endpoints,
-                )
-            )
-        return QuorumInfo(
-            leader_id=self.leader_id,
-            leader_epoch=self.leader_epoch,
-            high_watermark=self.high_watermark,
-            voters=tuple(voters),
-            observers=(),
-        )
+        return describe(self._raft, now_ms=self._driver.now_ms(), wall_ms=self._wall_ms())
 
     def add_listener(self, listener: MetadataListener) -> None:
         """Call ``listener(image, delta)`` after each commit that changed something, before its futures complete."""
@@ -194,67 +172,44 @@ class MetadataQuorum:
     # Life
 
     async def start(self) -> None:
-        """Replay the log, lead the quorum, write what a new leader writes; returns once that is committed.
+        """Open the log and take part. A sole voter leads and has committed all when this returns.
 
         Raises:
             LogError: The directory cannot be read or written.
-            KraftlogError: The quorum has other voters than this node.
+            CorruptRecordError: A record cannot be replayed.
         """
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kraftlog-metadata")
         config = self._node.config
         log_dir = next(one for one in self._node.log_dirs if one.path == config.metadata_log_dir)
-        self.directory_id = self._ensure_directory_id()
+        self.directory_id = ensure_directory_id(config.metadata_log_dir)
         self._log = MetadataLog(
             config.metadata_log_dir / METADATA_PARTITION_NAME,
-            MetadataLogConfig(
-                segment_bytes=config.get_optional_int("internal.metadata.log.segment.bytes")
-                or config.get_int("metadata.log.segment.bytes"),
-                segment_ms=config.get_int("metadata.log.segment.ms"),
-                max_batch_bytes=config.get_int("internal.metadata.max.batch.size.in.bytes"),
-                retention_bytes=config.get_int("metadata.max.retention.bytes"),
-                retention_ms=config.get_int("metadata.max.retention.ms"),
-            ),
+            metadata_log_config(config),
             now_ms=self._wall_ms(),
             clean_shutdown=log_dir.was_clean_shutdown,
         )
-        replayed = replay_metadata_log(self._log, self._static_voters())
-        local_key = ReplicaKey(self.node_id, self.directory_id)
-        if not replayed.voters.latest.is_only_voter(local_key):
-            ids = ", ".join(str(voter_id) for voter_id in replayed.voters.latest.ids) or "none"
-            raise KraftlogError(
-                f"the voters of the metadata quorum are {ids}: this version runs a quorum whose only voter is this node"
-                f" (node.id={self.node_id}, directory.id={self.directory_id})"
-            )
-        self.image = replayed.image
+        replayed = replay_metadata_log(self._log, static_voters(config))
+        self.image, self._applied_end_offset = replayed.image, replayed.applied_end_offset
         self._snapshots = MetadataSnapshots(
-            self._log, self._executor, replayed.bytes_since_snapshot, on_failure=self.fail
+            self._log, self._executor, 0, on_written=self._on_snapshot_written, on_failure=self.on_failure
         )
         self._snapshots.max_bytes = config.get_int("metadata.log.max.record.bytes.between.snapshots")
         self._snapshots.max_interval_ms = config.get_int("metadata.log.max.snapshot.interval.ms")
-        self._store = ElectionStore(self._log.directory)
-        self._persisted = self._store.read()
-        self._raft = RaftCore(
-            RaftConfig(
-                cluster_id=self.cluster_id,
-                local_key=local_key,
-                election_timeout_ms=config.get_int("controller.quorum.election.timeout.ms"),
-                max_batch_bytes=self._log.config.max_batch_bytes,
-            ),
-            self._persisted,
+        self._driver = RaftDriver(
+            raft_config(self._node, self.directory_id, max_batch_bytes=self._log.config.max_batch_bytes),
             self._log,
             voters=replayed.voters,
             kraft_versions=replayed.kraft_versions,
-            rng=random.Random(secrets.randbits(64)),
-            now_ms=self._clock_ms(),
+            machine=self,
+            executor=self._executor,
         )
-        self._controller = self._new_controller()
+        self._raft = self._driver.core
         self._is_open = True
-        started = self._loop.create_future()
-        self._operations.append((self._register_controller, started))
-        self._raft.handle_timeout(self._clock_ms())
-        self._turn()
-        await started
+        self._driver.start()
+        if self.is_sole_voter:
+            # Nobody has to be waited for: what the log has is committed as soon as this node leads.
+            await self.submit(lambda _controller, _now_ms: ControllerResult(None, []))
         self._arm_idle_timer()
 
     def _new_controller(self) -> ControllerCore:
@@ -266,83 +221,54 @@ class MetadataQuorum:
         )
         return ControllerCore(config, self.image.copy(), rng=random.Random(secrets.randbits(64)))
 
-    def _ensure_directory_id(self) -> Uuid:
-        """The id in meta.properties; one is drawn and stored where an older format left none (BOOT-32)."""
-        directory = self._node.config.metadata_log_dir
-        properties = read_meta_properties(directory)
-        if properties is None:
-            raise LogError(f"{directory} is not formatted")
-        if properties.directory_id is not None:
-            return properties.directory_id
-        directory_id = random_uuid()
-        changed = type(properties)(
-            cluster_id=properties.cluster_id,
-            node_id=properties.node_id,
-            directory_id=directory_id,
-            version=properties.version,
-            other=properties.other,
-        )
-        write_meta_properties(directory, changed)
-        return directory_id
-
-    def _static_voters(self) -> VoterSet:
-        """controller.quorum.voters: no directory ids, kraft.version 0 only."""
-        names = self._node.config.controller_listener_names
-        voters: list[Voter] = []
-        for entry in self._node.config.get_list("controller.quorum.voters"):
-            node_id, _, address = entry.partition("@")
-            host, _, port = address.rpartition(":")
-            endpoint = Endpoint(names[0] if names else "CONTROLLER", host.strip("[]"), int(port))
-            voters.append(Voter(ReplicaKey(NodeId(int(node_id))), (endpoint,)))
-        return VoterSet(voters)
-
-    def _register_controller(self, controller: ControllerCore, now_ms: int) -> ControllerResult[Any]:
-        del now_ms
-        names = self._node.config.controller_listener_names
-        request = ControllerRegistrationRequest(
-            controller_id=self.node_id,
-            incarnation_id=self._incarnation_id,
-            zk_migration_ready=False,
-            listeners=tuple(
-                ControllerRegistrationRequest.Listener(
-                    name=one.listener_name, host=one.host, port=one.port, security_protocol=0
-                )
-                for one in self._node.advertised_end_points()
-                if one.listener_name in names
-            ),
-            features=tuple(
-                ControllerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
-                for name, (low, high) in supported_ranges().items()
-            ),
-        )
-        return controller.register_controller(request)
-
     async def stop(self) -> None:
         """Finish what was proposed, resign, close the log. Operations not begun fail with NodeClosedError."""
         if self._is_stopping or not hasattr(self, "_executor"):
             return
-        for timer in (self._timer, self._idle_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         self._is_stopping = True
-        while self._is_open and self.failure is None and (self._pending or self._flush_task is not None):
-            if self._flush_task is None:
-                break
-            await asyncio.wait([self._flush_task])
-            await asyncio.sleep(0)
         if self._is_open:
+            await self._finish_proposals()
             await self._snapshots.finish()
-        if self._is_open:
-            self._raft.shut_down(self._clock_ms())
-            self._raft.take_effects()
+            await self._resign()
         self._is_open = False
         self._fail_waiting(NodeClosedError("the node was stopped"))
+        if hasattr(self, "_driver"):
+            await self._driver.stop()
         if hasattr(self, "_log"):
             try:
                 await self._loop.run_in_executor(self._executor, self._log.close)
             except (OSError, LogError) as error:
-                self.fail(error)
+                self.on_failure(error)
         self._executor.shutdown(wait=True)
+
+    async def _finish_proposals(self) -> None:
+        """Wait a moment for what was proposed to be committed."""
+        futures = [pending.future for pending in self._pending if pending.future is not None]
+        if futures and self.failure is None:
+            await asyncio.wait(futures, timeout=_STOP_TIMEOUT_S)
+
+    async def _resign(self) -> None:
+        """Let somebody else lead, and wait a moment until he does (KIP-595)."""
+        self._driver.tell(lambda: self._raft.shut_down(self._driver.now_ms()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
+                while not self._raft.is_shut_down and self.failure is None:
+                    self._leader_changed.clear()
+                    await self._leader_changed.wait()
+
+    # Other replicas
+
+    def handle_request(self, request: Message, *, version: int, listener_name: str) -> asyncio.Future[Message]:
+        """Answer another replica, or whoever adds and removes voters.
+
+        Raises:
+            KafkaError: The request is not about the metadata partition, or the node is stopping.
+        """
+        if not self._is_open or self.failure is not None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
+        return self._driver.handle_request(request, version=version, listener_name=listener_name)
 
     # Operations
 
@@ -354,23 +280,28 @@ class MetadataQuorum:
         """
         future: asyncio.Future[T] = self._loop.create_future()
         self._operations.append((operation, future))
+        self._schedule_turn()
+        return future
+
+    def _schedule_turn(self) -> None:
         if not self._is_turn_scheduled:
             self._is_turn_scheduled = True
             self._loop.call_soon(self._turn)
-        return future
 
     def _turn(self) -> None:
-        """Carry out what raft wants, then every operation that has been submitted meanwhile."""
+        """Run every operation that has been submitted, unless a new leader does not know all yet."""
         self._is_turn_scheduled = False
-        try:
-            self._carry_out()
-            while self._operations:
-                self._run(*self._operations.popleft())
-                self._carry_out()
-            self._start_flush()
-        except (OSError, KraftlogError) as error:
-            self.fail(error)
-        self._arm_timer()
+        has_to_wait = self._is_open and self._raft.is_leader and self._controller is None
+        if not has_to_wait or self._is_stopping or self.failure is not None:
+            self._run_all()
+
+    def _run_all(self) -> None:
+        while self._operations:
+            operation, future = self._operations.popleft()
+            if self._is_open and self.failure is None:
+                self._driver.tell(partial(self._run, operation, future))
+            else:
+                self._run(operation, future)
 
     def _run(self, operation: Operation[Any], future: asyncio.Future[Any]) -> None:
         if future.cancelled():
@@ -379,16 +310,16 @@ class MetadataQuorum:
             reason = "the node was stopped" if self.failure is None else f"the metadata log failed: {self.failure}"
             future.set_exception(NodeClosedError(reason))
             return
-        if not self._raft.is_leader:
+        if self._controller is None or not self._raft.is_leader:
             future.set_exception(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller."))
             return
         try:
             result = operation(self._controller, self._wall_ms())
-            batches = self._to_batches(result)
+            self._propose(self._to_batches(result), result.response, future)
         except KraftlogError as error:
-            future.set_exception(error)
-            return
-        self._propose(batches, result.response, future)
+            # A proposal is refused where this node has just seen that it no longer leads.
+            if not future.done():
+                future.set_exception(error)
 
     def _to_batches(self, result: ControllerResult[Any]) -> list[_Batch]:
         """Encode the records: into one batch when they belong together, else into as many as their size asks for.
@@ -421,123 +352,144 @@ class MetadataQuorum:
             if self._pending:
                 last = self._pending[-1]
                 self._pending.append(
-                    _Pending(last.last_offset, last.epoch, last.timestamp_ms, future=future, response=response)
+                    _Pending(
+                        last.last_offset + 1,
+                        last.last_offset,
+                        last.epoch,
+                        last.timestamp_ms,
+                        future=future,
+                        response=response,
+                    )
                 )
             else:
                 future.set_result(response)
             return
+        controller = self._controller
+        if controller is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
         for batch in batches:
-            last_offset = self._raft.propose(batch.values, self._clock_ms(), size_bytes=batch.size_bytes)
-            self._controller.apply(batch.records, last_offset=last_offset, epoch=self._raft.epoch)
+            last_offset = self._raft.propose(batch.values, self._driver.now_ms(), size_bytes=batch.size_bytes)
+            epoch = self._raft.epoch
+            controller.apply(batch.records, last_offset=last_offset, epoch=epoch)
+            base_offset = last_offset - len(batch.records) + 1
             self._pending.append(
-                _Pending(last_offset, self._raft.epoch, self._wall_ms(), batch.size_bytes, batch.records)
+                _Pending(base_offset, last_offset, epoch, self._wall_ms(), batch.size_bytes, batch.records)
             )
         self._pending[-1].future, self._pending[-1].response = future, response
 
-    # Effects
+    # What the driver tells
 
-    def _carry_out(self) -> None:
-        """Carry out effects until raft wants nothing more."""
-        while effects := self._raft.take_effects():
-            for index, effect in enumerate(effects):
-                following = effects[index + 1] if index + 1 < len(effects) else None
-                self._carry_out_one(effect, following)
+    def on_appended(self, base_offset: Offset, last_offset: Offset, epoch: Epoch, size_bytes: int) -> None:
+        """Control records were appended between those of operations."""
+        del base_offset, size_bytes
+        if self._controller is not None:
+            self._controller.apply((), last_offset=last_offset, epoch=epoch)
 
-    def _carry_out_one(self, effect: Effect, following: Effect | None) -> None:
-        if isinstance(effect, PeerEffect):
-            raise LogError(f"the only voter of its quorum wants {type(effect).__name__}, which is for several")
-        match effect:
-            case PersistElectionState():
-                if isinstance(following, PersistElectionState):
-                    return  # nothing was promised in between
-                voters = self._raft.voters.ids
-                self._store.write(effect.state, kraft_version=effect.kraft_version, voters=voters)
-                self._persisted = effect.state
-            case AppendRecords():
-                self._check_persisted(effect.waits_for.election_state)
-                self._last_append_s = time.monotonic()
-                values: list[bytes] = list(effect.records)  # type: ignore[arg-type]
-                self._log.append_values(
-                    values, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=self._wall_ms()
-                )
-            case AppendControlRecords():
-                self._check_persisted(effect.waits_for.election_state)
-                messages = [to_control_message(record) for record in effect.records]
-                now_ms = self._wall_ms()
-                size_bytes = self._log.append_control_records(
-                    messages, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=now_ms
-                )
-                last_offset = effect.base_offset + len(messages) - 1
-                self._controller.apply((), last_offset=last_offset, epoch=effect.epoch)
-                self._pending.append(_Pending(last_offset, effect.epoch, now_ms, size_bytes=size_bytes))
-            case FlushLog():
-                self._flush_wanted = max(self._flush_wanted, effect.log_end_offset)
-            case LeaderChanged():
-                self._check_persisted(effect.waits_for.election_state)
-                self._change_leader(effect.leader_id, effect.epoch)
-            case HighWatermarkAdvanced():
-                self._commit(effect.high_watermark)
-            case SendResponse():
-                self._check_persisted(effect.waits_for.election_state)
-            case Fault(is_fatal=False):
-                logger.error("metadata quorum: %s", effect.reason)
-            case Fault():
-                raise LogError(effect.reason)
-            case _:
-                assert_never(effect)
-
-    def _check_persisted(self, needed: ElectionState | None) -> None:
-        if needed is not None and needed != self._persisted:
-            raise LogError(f"{needed} was not made durable before it was relied on; stored is {self._persisted}")
-
-    def _change_leader(self, leader_id: NodeId | None, epoch: Epoch) -> None:
+    def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch) -> None:
+        """Begin or end to be the active controller."""
+        self._leader_changed.set()
+        self._controller = None
         if leader_id != self.node_id:
             logger.info("the leader of epoch %d is %s", epoch, "unknown" if leader_id is None else leader_id)
+            self._unclaimed_epoch = None
             # What was proposed may still be committed by the next leader, perhaps this node: only the answers are lost.
-            self._fail_waiting(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is no longer the leader."))
+            self._fail_waiting(
+                NodeClosedError("the node was stopped")
+                if self._is_stopping
+                else KafkaError(ErrorCode.NOT_CONTROLLER, "This node is no longer the leader.")
+            )
+            self._pending.clear()
             return
-        logger.info("leading the metadata quorum in epoch %d from offset %d", epoch, self._raft.log_end_offset)
-        bootstrap = (
-            read_bootstrap(self._node.config.metadata_log_dir).records if self._controller.image.is_empty else ()
-        )
-        result = self._controller.activate(bootstrap)
-        self._propose(self._to_batches(result), None, self._loop.create_future())
+        self._unclaimed_epoch = epoch
+        self._epoch_start_offset = self._raft.log.end_offset_for_epoch(Epoch(epoch - 1)).end_offset
+        logger.info("leading the metadata quorum in epoch %d from offset %d", epoch, self._epoch_start_offset)
 
-    def _start_flush(self) -> None:
-        if self._flush_task is None and self._flush_wanted and self.failure is None:
-            self._flush_wanted = 0
-            self._flush_task = self._loop.run_in_executor(self._executor, self._log.flush)
-            self._flush_task.add_done_callback(self._flushed)
-
-    def _flushed(self, task: asyncio.Future[int]) -> None:
-        self._flush_task = None
-        try:
-            self._raft.on_flushed(task.result())
-        except (OSError, KraftlogError) as error:
-            self.fail(error)
-            return
-        self._turn()
-
-    def _commit(self, high_watermark: Offset) -> None:
+    def on_committed(self, high_watermark: Offset) -> None:
+        """Apply what is committed, tell the listeners, complete futures."""
         done: list[_Pending] = []
         delta = MetadataDelta()
-        while self._pending and self._pending[0].last_offset < high_watermark:
-            pending = self._pending.popleft()
-            for record, _ in pending.records:
-                self.image.replay(record, delta)
-            self.image.offset, self.image.epoch = pending.last_offset, pending.epoch
-            self.image.timestamp_ms = max(self.image.timestamp_ms, pending.timestamp_ms)
-            self._snapshots.bytes_since_last += pending.size_bytes
-            done.append(pending)
+        while True:
+            pending = self._pending[0] if self._pending else None
+            if pending is not None and pending.last_offset < self._applied_end_offset:
+                done.append(self._pending.popleft())
+            elif self._applied_end_offset >= high_watermark:
+                break
+            elif pending is not None and pending.base_offset == self._applied_end_offset:
+                self._apply_pending(pending, delta)
+            else:
+                end_offset = high_watermark if pending is None else min(high_watermark, Offset(pending.base_offset))
+                self._apply_from_log(end_offset, delta)
         if not delta.is_empty:
-            for listener in self._listeners:
-                listener(self.image, delta)
+            self._tell_listeners(delta)
         for pending in done:
             if pending.future is not None and not pending.future.done():
                 pending.future.set_result(pending.response)
+        if self._offset_waiters:
+            self._wake_waiters()
+        if self._unclaimed_epoch is not None and high_watermark > self._epoch_start_offset and self._raft.is_leader:
+            self._claim()
         self._snapshots.maybe_begin(self.image, self._raft, high_watermark)
 
-    def fail(self, error: BaseException) -> None:
+    def _apply_pending(self, pending: _Pending, delta: MetadataDelta) -> None:
+        for record, _ in pending.records:
+            self.image.replay(record, delta)
+        self.image.offset, self.image.epoch = pending.last_offset, pending.epoch
+        self.image.timestamp_ms = max(self.image.timestamp_ms, pending.timestamp_ms)
+        self._snapshots.bytes_since_last += pending.size_bytes
+        self._applied_end_offset = Offset(pending.last_offset + 1)
+
+    def _apply_from_log(self, end_offset: Offset, delta: MetadataDelta) -> None:
+        for batch in self._log.batches(self._applied_end_offset, end_offset):
+            replay_batch(self._log, batch, self.image, delta)
+            self._snapshots.bytes_since_last += batch.size_bytes
+            self._applied_end_offset = Offset(batch.last_offset + 1)
+
+    def _claim(self) -> None:
+        """The image has everything from before this node's epoch: be the active controller."""
+        self._unclaimed_epoch = None
+        self._controller = controller = self._new_controller()
+        bootstrap = read_bootstrap(self._node.config.metadata_log_dir).records if controller.image.is_empty else ()
+        result = controller.activate(bootstrap)
+        self._propose(self._to_batches(result), None, self._loop.create_future())
+        self._schedule_turn()
+
+    def on_snapshot_loaded(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        """Replace the image; listeners are told the difference."""
+        old, self.image = self.image, MetadataImage()
+        load_snapshot(self.image, snapshot_id, snapshot)
+        self._applied_end_offset = snapshot_id.end_offset
+        self._snapshots.bytes_since_last = 0
+        delta = image_difference(old, self.image)
+        if not delta.is_empty:
+            self._tell_listeners(delta)
+        self._wake_waiters()
+
+    def _on_snapshot_written(self, snapshot_id: SnapshotId, size_bytes: int, oldest: SnapshotId) -> None:
+        if not self._is_open or snapshot_id.end_offset < self._log.log_start_offset:
+            return  # another one was loaded from the leader meanwhile
+        self._raft.on_snapshot_created(snapshot_id, size_bytes)
+        if self._log.log_start_offset >= oldest.end_offset:
+            self._raft.on_log_start_advanced(oldest)
+
+    async def wait_for_offset(self, offset: int) -> None:
+        """Wait until the record at ``offset`` is in the image."""
+        if self._applied_end_offset <= offset:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._offset_waiters.append((offset, future))
+            await future
+
+    def _wake_waiters(self) -> None:
+        reached = [one for one in self._offset_waiters if one[0] < self._applied_end_offset]
+        for waiter in reached:
+            self._offset_waiters.remove(waiter)
+            if not waiter[1].done():
+                waiter[1].set_result(None)
+
+    def _tell_listeners(self, delta: MetadataDelta) -> None:
+        for listener in self._listeners:
+            listener(self.image, delta)
+
+    def on_failure(self, error: BaseException) -> None:
         """The log or its directory failed: nothing is retried, everything that waits is told."""
         if self.failure is None:
             self.failure = error
@@ -546,7 +498,11 @@ class MetadataQuorum:
         self._fail_waiting(NodeClosedError(f"the metadata log failed: {error}"))
 
     def _fail_waiting(self, error: KraftlogError) -> None:
-        waiting = [pending.future for pending in self._pending] + [future for _, future in self._operations]
+        waiting: list[asyncio.Future[Any] | None] = [pending.future for pending in self._pending]
+        waiting += [future for _, future in self._operations]
+        if self.failure is not None or self._is_stopping:
+            waiting += [future for _, future in self._offset_waiters]
+            self._offset_waiters.clear()
         for pending in self._pending:
             pending.future = None
         self._operations.clear()
@@ -557,35 +513,22 @@ class MetadataQuorum:
 
     # Timers
 
-    def _arm_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        wanted_ms = self._raft.next_timeout_ms()
-        if wanted_ms is not None and self._is_open:
-            delay_s = max(0, wanted_ms - self._clock_ms()) / 1000
-            self._timer = self._loop.call_later(delay_s, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._raft.handle_timeout(self._clock_ms())
-        self._turn()
-
     def _arm_idle_timer(self) -> None:
         """Write a NoOp record when nothing else was for metadata.max.idle.interval.ms, so that lag can be seen."""
         interval_s = self._node.config.get_int("metadata.max.idle.interval.ms") / 1000
         if interval_s > 0 and self._is_open:
-            idle_s = time.monotonic() - self._last_append_s
+            idle_s = time.monotonic() - self._driver.last_append_s
             delay_s = interval_s - idle_s if idle_s < interval_s else interval_s
             self._idle_timer = self._loop.call_later(delay_s, self._on_idle, interval_s)
 
     def _on_idle(self, interval_s: float) -> None:
-        if self.is_leader and self.failure is None and time.monotonic() - self._last_append_s >= interval_s * 0.9:
+        if (
+            self.is_leader
+            and self.failure is None
+            and time.monotonic() - self._driver.last_append_s >= interval_s * 0.9
+        ):
             self.submit(lambda controller, _: controller.no_op()).add_done_callback(_ignore)
         self._arm_idle_timer()
-
-    def _clock_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
 
     def _wall_ms(self) -> int:
         return self._node.now_ms()

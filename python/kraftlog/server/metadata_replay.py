@@ -1,21 +1,22 @@
-"""Read what the metadata directory holds: voters, kraft.version and the image, up to the end of the log."""
+"""Read what the metadata directory holds: voters and kraft.version of the whole log, the image of its checkpoint."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kraftlog._kraftlog import RecordBatch
+from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.image import MetadataImage
 from kraftlog.errors import CorruptRecordError
 from kraftlog.raft.voter_set import BOOTSTRAP_OFFSET, LogHistory, VoterSet
-from kraftlog.server.raft_records import from_voters_record
+from kraftlog.server.raft.records import from_voters_record
 from kraftlog.storage.metadata_log import MetadataLog
 from kraftlog.storage.snapshot_file import Snapshot
-from kraftlog.types import Offset
+from kraftlog.types import Offset, SnapshotId
 from kraftlog.wire.messages.control_records import KRaftVersionRecord, VotersRecord
 from kraftlog.wire.records import decode_control_record, decode_metadata_record
 
-__all__ = ["Replayed", "replay_metadata_log"]
+__all__ = ["Replayed", "load_snapshot", "replay_batch", "replay_metadata_log"]
 
 _KNOWN_KRAFT_VERSIONS = (0, 1)
 
@@ -25,20 +26,20 @@ class Replayed:
     """What was found.
 
     Args:
-        image: The state after the last record of the log, committed or not.
+        image: The state of the newest checkpoint; what follows in the log may not be committed.
+        applied_end_offset: Where the log goes on behind it.
         voters: Voter sets, from the checkpoints and the log.
         kraft_versions: Levels of kraft.version, likewise.
-        bytes_since_snapshot: Bytes of batches behind the newest checkpoint.
     """
 
     image: MetadataImage
+    applied_end_offset: Offset
     voters: LogHistory[VoterSet]
     kraft_versions: LogHistory[int]
-    bytes_since_snapshot: int
 
 
 def replay_metadata_log(log: MetadataLog, static_voters: VoterSet) -> Replayed:
-    """Replay the newest checkpoint and the log behind it.
+    """Replay the newest checkpoint, and the control records of the log behind it.
 
     Args:
         log: The opened log.
@@ -57,23 +58,43 @@ def replay_metadata_log(log: MetadataLog, static_voters: VoterSet) -> Replayed:
     found = log.read_latest_snapshot()
     if found is not None:
         snapshot_id, snapshot = found
-        last_offset = Offset(snapshot_id.end_offset - 1)
-        _note_quorum(snapshot, last_offset, voters, kraft_versions)
-        for value in snapshot.values:
-            image.replay(decode_metadata_record(value)[0])
-        image.offset, image.epoch = last_offset, snapshot_id.epoch
-        image.timestamp_ms = snapshot.last_contained_log_timestamp
+        _note_quorum(snapshot, Offset(snapshot_id.end_offset - 1), voters, kraft_versions)
+        load_snapshot(image, snapshot_id, snapshot)
         start_offset = snapshot_id.end_offset
-    size_bytes = 0
     for batch in log.batches(start_offset):
-        size_bytes += batch.size_bytes
         if batch.is_control:
             _replay_control(batch, voters, kraft_versions)
-        else:
-            _replay_data(log, batch, image, start_offset)
-        image.offset, image.epoch = batch.last_offset, batch.partition_leader_epoch
-        image.timestamp_ms = batch.max_timestamp
-    return Replayed(image, voters, kraft_versions, size_bytes)
+    return Replayed(image, Offset(start_offset), voters, kraft_versions)
+
+
+def load_snapshot(image: MetadataImage, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+    """Replay a checkpoint into an empty image.
+
+    Raises:
+        CorruptRecordError: A record does not decode, or cannot follow those before it.
+    """
+    for value in snapshot.values:
+        image.replay(decode_metadata_record(value)[0])
+    image.offset, image.epoch = snapshot_id.end_offset - 1, snapshot_id.epoch
+    image.timestamp_ms = snapshot.last_contained_log_timestamp
+
+
+def replay_batch(log: MetadataLog, batch: RecordBatch, image: MetadataImage, delta: MetadataDelta) -> None:
+    """Apply a committed batch.
+
+    Raises:
+        CorruptRecordError: A record does not decode, or cannot follow those before it.
+    """
+    if not batch.is_control:
+        for offset, _, _, value, _ in batch.records():
+            if offset <= image.offset or value is None:
+                continue
+            try:
+                image.replay(decode_metadata_record(value)[0], delta)
+            except CorruptRecordError as error:
+                raise CorruptRecordError(f"{log.directory}: record {offset}: {error}") from error
+    image.offset, image.epoch = batch.last_offset, batch.partition_leader_epoch
+    image.timestamp_ms = max(image.timestamp_ms, batch.max_timestamp)
 
 
 def _note_quorum(
@@ -102,13 +123,3 @@ def _replay_control(batch: RecordBatch, voters: LogHistory[VoterSet], kraft_vers
                 voters.add(Offset(offset), from_voters_record(record))
             case _:
                 pass
-
-
-def _replay_data(log: MetadataLog, batch: RecordBatch, image: MetadataImage, start_offset: int) -> None:
-    for offset, _, _, value, _ in batch.records():
-        if offset < start_offset or value is None:
-            continue
-        try:
-            image.replay(decode_metadata_record(value)[0])
-        except CorruptRecordError as error:
-            raise CorruptRecordError(f"{log.directory}: record {offset}: {error}") from error

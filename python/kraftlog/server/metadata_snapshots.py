@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 
 from kraftlog.controller.image import MetadataImage
 from kraftlog.raft.core import RaftCore
-from kraftlog.server.raft_records import to_voters_record
+from kraftlog.server.raft.records import to_voters_record
 from kraftlog.storage.metadata_log import MetadataLog
 from kraftlog.storage.snapshot_file import Snapshot, SnapshotId
 from kraftlog.types import Epoch, Offset
@@ -28,6 +28,7 @@ class MetadataSnapshots:
         log: Where checkpoints go.
         executor: The log's thread.
         bytes_since_last: Bytes of committed batches behind the newest checkpoint.
+        on_written: Called on the loop with the new checkpoint, its size in bytes, and the oldest that is left.
         on_failure: Called on the loop with what went wrong.
 
     Attributes:
@@ -41,6 +42,7 @@ class MetadataSnapshots:
         executor: Executor,
         bytes_since_last: int,
         *,
+        on_written: Callable[[SnapshotId, int, SnapshotId], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.max_bytes = 20 * 1024 * 1024
@@ -48,9 +50,10 @@ class MetadataSnapshots:
         self.bytes_since_last = bytes_since_last
         self._log = log
         self._executor = executor
+        self._on_written = on_written
         self._on_failure = on_failure
         self._last_s = time.monotonic()
-        self._task: asyncio.Future[None] | None = None
+        self._task: asyncio.Future[tuple[SnapshotId, int, SnapshotId]] | None = None
 
     def maybe_begin(self, image: MetadataImage, raft: RaftCore, high_watermark: int) -> None:
         """Begin a checkpoint of the committed image if one is due."""
@@ -73,16 +76,20 @@ class MetadataSnapshots:
         self._task = loop.run_in_executor(self._executor, self._write, snapshot_id, snapshot, high_watermark)
         self._task.add_done_callback(self._written)
 
-    def _write(self, snapshot_id: SnapshotId, snapshot: Snapshot, high_watermark: int) -> None:
+    def _write(
+        self, snapshot_id: SnapshotId, snapshot: Snapshot, high_watermark: int
+    ) -> tuple[SnapshotId, int, SnapshotId]:
         now_ms = time.time_ns() // 1_000_000
-        self._log.write_snapshot(snapshot_id, snapshot, now_ms=now_ms)
-        self._log.clean(now_ms=now_ms, high_watermark=high_watermark)
+        size_bytes = self._log.write_snapshot(snapshot_id, snapshot, now_ms=now_ms)
+        return snapshot_id, size_bytes, self._log.clean(now_ms=now_ms, high_watermark=high_watermark)
 
-    def _written(self, task: asyncio.Future[None]) -> None:
+    def _written(self, task: asyncio.Future[tuple[SnapshotId, int, SnapshotId]]) -> None:
         self._task = None
         error = task.exception()
         if error is not None:
             self._on_failure(error)
+        else:
+            self._on_written(*task.result())
 
     async def finish(self) -> None:
         """Wait for the checkpoint being written, if any."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import KraftlogError, LogError, NodeClosedError
 from kraftlog.server.acceptor import Acceptor, ConnectionLimits, Connections
+from kraftlog.server.controller_channel import ControllerChannel
+from kraftlog.server.controller_registration import ControllerRegistration
 from kraftlog.server.dispatch import Dispatcher
 from kraftlog.server.fetch_session import FetchSessionCache
 from kraftlog.server.groups import Groups
@@ -53,6 +55,7 @@ class Node:
 
     Attributes:
         metadata: The metadata quorum; its image is what is committed.
+        controllers: The way to the active controller.
         partitions: The topic partitions of this node.
         producer_ids: Blocks of producer ids the controller gave this broker.
         groups: The group coordinator.
@@ -63,6 +66,7 @@ class Node:
 
     loop: asyncio.AbstractEventLoop
     metadata: MetadataQuorum
+    controllers: ControllerChannel
     partitions: Partitions
     producer_ids: ProducerIds
     groups: Groups
@@ -79,6 +83,7 @@ class Node:
         self._background: ThreadPoolExecutor | None = None
         self._housekeeping: Housekeeping | None = None
         self._registration: BrokerRegistration | None = None
+        self._controller_registration: ControllerRegistration | None = None
         self._is_running = False
 
     @staticmethod
@@ -141,17 +146,33 @@ class Node:
         self.log_cleaner = LogCleaner(CleanerSettings.of(self.config, {}), self.now_ms)
         self.partitions = Partitions(self)
         self.metadata = MetadataQuorum(self)
+        self.controllers = ControllerChannel(self)
         await self.metadata.start()
+        if self.config.is_controller:
+            self._controller_registration = ControllerRegistration(self)
+            if self.metadata.is_sole_voter:
+                await self._controller_registration.register()
+            else:
+                # The others have to reach this node before any of them can lead.
+                self._accept(is_controller_listener=True)
+                self._controller_registration.begin()
         if self.config.is_broker:
             await self._start_broker()
+        self._accept()
+
+    def _accept(self, *, is_controller_listener: bool | None = None) -> None:
+        """Serve the listeners of one kind, or all; harmless for those that are served already."""
         for acceptor in self._acceptors:
-            acceptor.start()
+            if is_controller_listener in {None, acceptor.is_controller_listener}:
+                acceptor.start()
 
     async def _start_broker(self) -> None:
         self.producer_ids = ProducerIds(self)
         self.groups = Groups(self)
         self._registration = BrokerRegistration(self)
         await self._registration.register()
+        # Whoever acts on the image has to know at least this registration.
+        await self.metadata.wait_for_offset(self._registration.broker_epoch)
         self.partitions.load(self.metadata.image)
         self._housekeeping = Housekeeping(self)
         if not all(log_dir.was_clean_shutdown for log_dir in self.log_dirs):
@@ -223,7 +244,8 @@ class Node:
             return
         self._is_running = False
         for acceptor in self._acceptors:
-            acceptor.close()
+            if not acceptor.is_controller_listener:
+                acceptor.close()
         is_clean = True
         if self.config.is_broker:
             if self._housekeeping is not None:
@@ -240,9 +262,11 @@ class Node:
             if self._housekeeping is not None:
                 self._housekeeping.write_checkpoints()
             is_clean = self.partitions.close_all()
-        elif self._connections is not None:
-            await self._connections.drain()
-        await self.metadata.stop()
+        await self._stop_quorum()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        if self._connections is not None:
+            self._connections.close_all()
         if self._background is not None:
             self._background.shutdown(wait=True)
         broker_epoch = self._registration.broker_epoch if self._registration is not None else -1
@@ -251,6 +275,13 @@ class Node:
                 log_dir.write_clean_shutdown(broker_epoch)
             log_dir.release()
         self.log_dirs.clear()
+
+    async def _stop_quorum(self) -> None:
+        if self._controller_registration is not None:
+            self._controller_registration.stop()
+        if hasattr(self, "controllers"):
+            self.controllers.close()
+        await self.metadata.stop()
 
     async def _abandon(self) -> None:
         """A start that failed gives back what it took."""
@@ -265,7 +296,7 @@ class Node:
             self.partitions.stop_flushers()
             self.partitions.close_all()
         if hasattr(self, "metadata"):
-            await self.metadata.stop()
+            await self._stop_quorum()
         if self._background is not None:
             self._background.shutdown(wait=True)
         for log_dir in self.log_dirs:

@@ -375,7 +375,7 @@ class Partitions:
         has_metadata = log_dir.path == self._node.config.metadata_log_dir
         if has_metadata or not any(one.is_online for one in self._data_dirs):
             what = "the directory of the metadata log" if has_metadata else "every directory of log.dirs"
-            self._node.metadata.fail(LogError(f"{what} is offline: {error}"))
+            self._node.metadata.on_failure(LogError(f"{what} is offline: {error}"))
 
     # -- stop ----------------------------------------------------------------------------------------------------
 

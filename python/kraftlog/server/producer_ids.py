@@ -52,9 +52,7 @@ class ProducerIds:
         if broker is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
         request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker.epoch)
-        response = await self._node.metadata.submit(
-            lambda controller, _now_ms: controller.allocate_producer_ids(request)
-        )
+        response = await self._node.controllers.request(request)
         if response.error_code:
             raise KafkaError(response.error_code)
         self._next = response.producer_id_start

@@ -20,6 +20,7 @@ __all__ = ["BrokerRegistration"]
 logger = logging.getLogger(__name__)
 
 SHUT_DOWN_TIMEOUT_S = 5.0
+UNFENCE_RETRY_S = 0.05
 PLAINTEXT = 0
 
 
@@ -65,16 +66,20 @@ class BrokerRegistration:
             log_dirs=sorted(log_dir.directory_id for log_dir in node.log_dirs if log_dir.path in node.config.log_dirs),
             previous_broker_epoch=self._previous_broker_epoch(),
         )
-        response = await node.metadata.submit(lambda core, _: core.register_broker(request))
+        response = await node.controllers.request(request)
         if response.error_code:
             raise KafkaError(response.error_code, f"broker {node.config.node_id} cannot be registered")
         self.broker_epoch = response.broker_epoch
 
     async def unfence(self) -> None:
         """Say that everything is loaded, and keep saying that we live."""
-        response = await self._heartbeat(want_shut_down=False)
-        if response.error_code:
-            raise KafkaError(response.error_code, f"broker {self._node.config.node_id} cannot be unfenced")
+        while True:
+            response = await self._heartbeat(want_shut_down=False)
+            if response.error_code:
+                raise KafkaError(response.error_code, f"broker {self._node.config.node_id} cannot be unfenced")
+            if not response.is_fenced:
+                break
+            await asyncio.sleep(UNFENCE_RETRY_S)
         self._arm()
 
     async def shut_down(self) -> None:
@@ -104,7 +109,8 @@ class BrokerRegistration:
             want_shut_down=want_shut_down,
             offline_log_dirs=[one.directory_id for one in node.log_dirs if not one.is_online],
         )
-        return await node.metadata.submit(lambda core, _: core.broker_heartbeat(request))
+        response: BrokerHeartbeatResponse = await node.controllers.request(request)
+        return response
 
     def _arm(self) -> None:
         if not self._is_stopping:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["flush_directory", "replace_file"]
+__all__ = ["flush_directory", "move_durably", "replace_file"]
 
 
 def flush_directory(path: Path) -> None:
@@ -49,3 +49,18 @@ def replace_file(path: Path, data: bytes, *, temporary: Path | None = None, sync
         raise
     if sync_directory:
         flush_directory(path.parent)
+
+
+def move_durably(source: Path, target: Path) -> None:
+    """Fsync a file that was written under another name, give it its name, and fsync the directory.
+
+    Raises:
+        OSError: Any step failed; ``target`` holds its old or its new content.
+    """
+    descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(source, target)
+    flush_directory(target.parent)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kraftlog._kraftlog import Log, LogConfig, RecordBatch, encode_batch, encode_values, read_batches
+from kraftlog._kraftlog import FileSlice, Log, LogConfig, RecordBatch, encode_batch, encode_values, read_batches
 from kraftlog.errors import CorruptRecordError, LogError
+from kraftlog.storage.atomic_file import move_durably
 from kraftlog.storage.snapshot_file import (
     BOOTSTRAP_SNAPSHOT_ID,
     Snapshot,
@@ -21,7 +23,7 @@ from kraftlog.storage.snapshot_file import (
 )
 from kraftlog.types import Epoch, Offset, Uuid
 from kraftlog.wire.records import encode_control_record
-from kraftlog.wire.struct import Message
+from kraftlog.wire.struct import Buffer, Message
 
 __all__ = ["MetadataLog", "MetadataLogConfig"]
 
@@ -150,6 +152,26 @@ class MetadataLog:
         self._log.append_as_leader(data, leader_epoch=epoch, now_ms=now_ms, origin="raft")
         return len(data)
 
+    def append_fetched(self, batches: Sequence[Buffer], *, epoch: Epoch) -> None:
+        """Append batches as the leader wrote them. Durable only after ``flush``.
+
+        Args:
+            batches: Bytes of whole batches, in order.
+            epoch: The current epoch, which no batch is above.
+
+        Raises:
+            LogError: The write failed, or the batches do not continue the log.
+        """
+        self._log.append_as_follower(batches[0] if len(batches) == 1 else b"".join(batches), leader_epoch=epoch)
+
+    def truncate_to(self, end_offset: Offset) -> None:
+        """Cut the log at ``end_offset`` (exclusive), durably."""
+        self._log.truncate_to(end_offset)
+
+    def read(self, offset: Offset, *, max_bytes: int, end_offset: int) -> FileSlice:
+        """Whole batches from ``offset`` up to ``end_offset`` (exclusive), at least one, as a slice of the file."""
+        return self._log.read(offset, max_bytes=max_bytes, end_offset=end_offset)
+
     def flush(self) -> int:
         """Fsync; return the durable end (exclusive). May run on any thread.
 
@@ -158,13 +180,14 @@ class MetadataLog:
         """
         return self._log.flush()
 
-    def batches(self, start_offset: int) -> Iterator[RecordBatch]:
-        """Batches from the one that holds ``start_offset`` to the end of the log.
+    def batches(self, start_offset: int, end_offset: int | None = None) -> Iterator[RecordBatch]:
+        """Batches from the one that holds ``start_offset`` up to ``end_offset`` (exclusive), or the end of the log.
 
         Raises:
             CorruptRecordError: A batch is damaged.
         """
-        offset, end_offset = start_offset, self._log.log_end_offset
+        offset = start_offset
+        end_offset = self._log.log_end_offset if end_offset is None else end_offset
         while offset < end_offset:
             data = self._log.read(offset, max_bytes=_READ_BYTES, end_offset=end_offset).read()
             batches = read_batches(data)
@@ -209,10 +232,61 @@ class MetadataLog:
         self._snapshots = sorted({*self._snapshots, snapshot_id})
         return len(data)
 
-    def clean(self, *, now_ms: int, high_watermark: int) -> None:
+    # Checkpoints of others (KIP-630)
+
+    def read_snapshot_chunk(self, snapshot_id: SnapshotId, position: int, size_bytes: int) -> bytes | None:
+        """Up to ``size_bytes`` of a checkpoint from byte ``position`` on; None when there is no such checkpoint."""
+        try:
+            with (self.directory / snapshot_id.file_name).open("rb", buffering=0) as file:
+                return os.pread(file.fileno(), size_bytes, position)
+        except FileNotFoundError:
+            return None
+
+    def write_snapshot_chunk(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
+        """Write a piece of a checkpoint that is being fetched; position 0 begins anew. Durable once installed."""
+        mode = "wb" if position == 0 else "r+b"
+        with self._part(snapshot_id).open(mode, buffering=0) as file:
+            file.seek(position)
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+
+    def abandon_snapshot(self, snapshot_id: SnapshotId) -> None:
+        """Throw away what was fetched of a checkpoint."""
+        self._part(snapshot_id).unlink(missing_ok=True)
+
+    def install_snapshot(self, snapshot_id: SnapshotId) -> tuple[Snapshot, int]:
+        """Make a fetched checkpoint durable, and begin the log anew at its end.
+
+        A crash after the checkpoint has its name and before the log is empty is made good when the log is opened.
+
+        Returns:
+            The checkpoint and its size in bytes.
+
+        Raises:
+            CorruptRecordError: What was fetched is no whole checkpoint; the log is as it was.
+        """
+        part = self._part(snapshot_id)
+        snapshot = read_snapshot(part)
+        size_bytes = part.stat().st_size
+        move_durably(part, self.directory / snapshot_id.file_name)
+        self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
+        for old in self._snapshots:
+            if old != snapshot_id:
+                delete_snapshot(self.directory, old)
+        self._snapshots = [snapshot_id]
+        return snapshot, size_bytes
+
+    def _part(self, snapshot_id: SnapshotId) -> Path:
+        return self.directory / (snapshot_id.file_name + ".part")
+
+    def clean(self, *, now_ms: int, high_watermark: int) -> SnapshotId:
         """Drop old checkpoints and the segments before the oldest one that stays, by size and age.
 
-        The newest checkpoint always stays, and the log never starts between two checkpoints.
+        The newest checkpoint always stays, and the log never starts between two checkpoints. There has to be one.
+
+        Returns:
+            The oldest checkpoint that is left.
         """
         while len(self._snapshots) > 1 and self._is_expendable(self._snapshots[0], now_ms):
             oldest = self._snapshots[0]
@@ -221,6 +295,7 @@ class MetadataLog:
             self._snapshots = self._snapshots[1:]
         self._log.delete_old_segments(now_ms, high_watermark)
         self._log.remove_deleted(now_ms)
+        return self._snapshots[0]
 
     def _is_expendable(self, oldest: SnapshotId, now_ms: int) -> bool:
         if self.config.retention_bytes >= 0:

@@ -8,7 +8,7 @@ import pytest
 
 from batch_rows import GOLDEN, read_rows
 from kraftlog._kraftlog import read_batches
-from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
+from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
 from kraftlog.server.metadata_quorum import MetadataQuorum
 from kraftlog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from kraftlog.wire.records import decode_control_record, decode_metadata_record
@@ -290,17 +290,28 @@ def test_static_voter_starts_at_kraft_version_0(tmp_path):
     assert type(stored_records(path)[1]).__name__ == "BeginTransactionRecord"
 
 
-def test_other_voters_are_refused_with_their_ids(tmp_path):
+def test_one_of_several_voters_does_not_lead_alone_and_leaves_no_trace(tmp_path):
     path = tmp_path / "data"
     shutil.copytree(KAFKA / "dynamic/10-stopped/node-3001", path)
+    files = [*(path / PARTITION).glob("*.log"), path / PARTITION / "quorum-state"]
+    before = [file.read_bytes() for file in files]
 
     async def run():
-        quorum = MetadataQuorum(node_over(path, node_id=3001, cluster_id=read_meta_properties(path).cluster_id))
-        with pytest.raises(KraftlogError, match=r"voters of the metadata quorum are .*3002"):
-            await quorum.start()
+        cluster_id = read_meta_properties(path).cluster_id
+        fast = {f"controller.quorum.{name}.timeout.ms": "20" for name in ("election", "fetch", "request")}
+        quorum = MetadataQuorum(node_over(path, node_id=3001, cluster_id=cluster_id, **fast))
+        await quorum.start()
+        await asyncio.sleep(0.5)
+        assert not quorum.is_leader
+        assert len(quorum.describe_quorum().voters) > 1
+        with pytest.raises(KafkaError) as caught:
+            await quorum.submit(lambda core, _: core.no_op())
+        assert caught.value.code == ErrorCode.NOT_CONTROLLER
         await quorum.stop()
 
     asyncio.run(run())
+    # Pre-votes that nobody answers change neither epoch nor vote (KIP-996).
+    assert [file.read_bytes() for file in files] == before
 
 
 @pytest.mark.spec("BOOT-32")

@@ -30,8 +30,10 @@ PartitionData = FetchResponse.PartitionData
 
 
 def handle(node: Node, context: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[Any]:
-    """Answer from the logs, at once or when there is enough."""
+    """Answer from the logs, at once or when there is enough; on a controller listener from the metadata log."""
     version = context.api_version
+    if context.is_controller_listener:
+        return node.metadata.handle_request(request, version=version, listener_name=context.listener_name)
     uses_topic_ids = version >= 13
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
     opened = _open_session(node, request, uses_topic_ids=uses_topic_ids, is_follower=replica_id >= 0)

@@ -1,0 +1,21 @@
+"""ControllerRegistration (key 70), versions 0: a controller starts and says who it is (KIP-919)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kraftlog.server.controller_channel import operate
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+    from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
+
+__all__ = ["handle"]
+
+
+def handle(node: Node, context: RequestContext, request: ControllerRegistrationRequest) -> asyncio.Future[Any]:
+    """Answered by the active controller, once what it wrote is committed."""
+    return node.metadata.submit(lambda core, now_ms: operate(core, request, now_ms))

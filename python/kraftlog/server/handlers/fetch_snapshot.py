@@ -1,0 +1,43 @@
+"""FetchSnapshot (key 59), versions 0-1: a piece of a checkpoint of the metadata log (KIP-630).
+
+v1: the asking replica's directory id, the leader's address in the answer (KIP-853).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+    from kraftlog.wire.struct import Message
+
+__all__ = ["handle"]
+
+
+def handle(
+    node: Node, context: RequestContext, request: FetchSnapshotRequest
+) -> FetchSnapshotResponse | asyncio.Future[Message]:
+    """Give it to this node's replica; another partition than the metadata's is unknown."""
+    try:
+        return node.metadata.handle_request(request, version=context.api_version, listener_name=context.listener_name)
+    except KafkaError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return FetchSnapshotResponse(
+            topics=[
+                FetchSnapshotResponse.TopicSnapshot(
+                    name=topic.name,
+                    partitions=[
+                        FetchSnapshotResponse.PartitionSnapshot(index=one.partition, error_code=error.code)
+                        for one in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )

@@ -1,0 +1,20 @@
+"""UpdateRaftVoter (key 82), versions 0: a voter says where it listens and what it supports (KIP-853)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+    from kraftlog.wire.messages.update_raft_voter import UpdateRaftVoterRequest
+    from kraftlog.wire.struct import Message
+
+__all__ = ["handle"]
+
+
+def handle(node: Node, context: RequestContext, request: UpdateRaftVoterRequest) -> asyncio.Future[Message]:
+    """Give it to this node's replica."""
+    return node.metadata.handle_request(request, version=context.api_version, listener_name=context.listener_name)

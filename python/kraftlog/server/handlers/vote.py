@@ -1,0 +1,23 @@
+"""Vote (key 52), versions 0-2: a candidate asks for this voter's vote, or whether it would get it.
+
+v1: directory ids, the leader's address in the answer (KIP-853). v2: pre-vote (KIP-996).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kraftlog.server.context import RequestContext
+    from kraftlog.server.node import Node
+    from kraftlog.wire.messages.vote import VoteRequest
+    from kraftlog.wire.struct import Message
+
+__all__ = ["handle"]
+
+
+def handle(node: Node, context: RequestContext, request: VoteRequest) -> asyncio.Future[Message]:
+    """Give it to this node's replica."""
+    return node.metadata.handle_request(request, version=context.api_version, listener_name=context.listener_name)

@@ -1,0 +1,1 @@
+"""The shell of the consensus core: its messages on the wire, its peers, its log, its loop."""

@@ -1,0 +1,386 @@
+"""One replica on an event loop: carries the core's effects out on the real log, store and network.
+
+The core is told something, then ``turn`` does what it wants, in order: appends at once, flushes on a thread, sends what
+waits for a flush when that is done. One flush covers everything appended before it began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+from kraftlog.errors import ErrorCode, KraftlogError, LogError
+from kraftlog.raft import messages as raft
+from kraftlog.raft.core import RaftConfig, RaftCore
+from kraftlog.raft.effects import (
+    AbandonSnapshot,
+    AppendControlRecords,
+    AppendFetched,
+    AppendRecords,
+    Effect,
+    Fault,
+    FlushLog,
+    HighWatermarkAdvanced,
+    InstallSnapshot,
+    LeaderChanged,
+    PersistElectionState,
+    SendRequest,
+    SendResponse,
+    TruncateLog,
+    WriteSnapshotChunk,
+)
+from kraftlog.raft.voter_set import LogHistory, VoterSet
+from kraftlog.server.raft.peers import Peers
+from kraftlog.server.raft.records import from_voters_record, to_control_message
+from kraftlog.server.raft.serving import to_core_request, to_wire_response
+from kraftlog.storage.election_store import ElectionStore
+from kraftlog.storage.snapshot_file import Snapshot
+from kraftlog.types import ElectionState, Epoch, NodeId, Offset, SnapshotId
+
+if TYPE_CHECKING:
+    from kraftlog._kraftlog import FileSlice
+    from kraftlog.storage.metadata_log import MetadataLog
+    from kraftlog.wire.struct import Message
+
+__all__ = ["RaftDriver", "StateMachine"]
+
+logger = logging.getLogger(__name__)
+
+
+class StateMachine(Protocol):
+    """What is replicated. Called on the loop, never while the core is being told something."""
+
+    def on_appended(self, base_offset: Offset, last_offset: Offset, epoch: Epoch, size_bytes: int) -> None:
+        """This replica, as leader, appended a batch of control records."""
+
+    def on_committed(self, high_watermark: Offset) -> None:
+        """Everything below is committed."""
+
+    def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch) -> None:
+        """Another epoch, or its leader became known or unknown."""
+
+    def on_snapshot_loaded(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        """The log was replaced by a snapshot: everything known before is void."""
+
+    def on_failure(self, error: BaseException) -> None:
+        """The log or the store failed: this replica does nothing any more."""
+
+
+@dataclass(slots=True, eq=False)
+class _Source:
+    """Where an answer goes."""
+
+    future: asyncio.Future[Message]
+    version: int
+    listener_name: str
+
+
+class RaftDriver:
+    """Runs a ``RaftCore`` on an event loop. All methods are called on it.
+
+    Args:
+        config: Identity and timers.
+        log: The opened log.
+        voters: Voter sets, from the checkpoint and the log.
+        kraft_versions: Levels of kraft.version, likewise.
+        machine: What is replicated.
+        executor: One thread, for flushes.
+
+    Attributes:
+        core: The consensus core; to be read, and told things only by ``tell``.
+    """
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        log: MetadataLog,
+        *,
+        voters: LogHistory[VoterSet],
+        kraft_versions: LogHistory[int],
+        machine: StateMachine,
+        executor: Executor,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._log = log
+        self._machine = machine
+        self._executor = executor
+        self._store = ElectionStore(log.directory)
+        self._persisted = self._store.read() or ElectionState()
+        self._flushed_end_offset = Offset(log.log_end_offset)
+        self._flush_wanted = 0
+        self._flush_task: asyncio.Future[int] | None = None
+        self._truncations = 0
+        self._held: list[SendRequest | SendResponse] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms: int | None = None
+        self._is_open = True
+        self._is_turning = False
+        self.last_append_s = 0.0
+        self.core = RaftCore(
+            config,
+            self._persisted,
+            log,
+            voters=voters,
+            kraft_versions=kraft_versions,
+            rng=random.Random(secrets.randbits(64)),
+            now_ms=self.now_ms(),
+        )
+        self._peers = Peers(
+            self.loop,
+            listener_name=config.listener_name,
+            client_id=f"raft-client-{config.local_key.node_id}",
+            request_timeout_s=config.request_timeout_ms / 1000,
+            on_response=self._on_response,
+            on_failure=self._on_no_response,
+        )
+
+    @staticmethod
+    def now_ms() -> int:
+        """The monotonic clock the core is told (CONN-15)."""
+        return time.monotonic_ns() // 1_000_000
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being flushed."""
+        return self._flush_task is None
+
+    # Input
+
+    def start(self) -> None:
+        """Take up the stored role; a sole voter leads when this returns."""
+        self.tell(lambda: self.core.handle_timeout(self.now_ms()))
+
+    def tell(self, event: Callable[[], object]) -> None:
+        """Let the core handle something, then do what it wants; failures of the disk end this replica."""
+        if not self._is_open:
+            return
+        try:
+            event()
+            self.turn()
+        except (OSError, KraftlogError) as error:
+            self.fail(error)
+
+    def handle_request(self, request: Message, *, version: int, listener_name: str) -> asyncio.Future[Message]:
+        """Answer a peer.
+
+        Raises:
+            KafkaError: The request is not about the metadata partition.
+        """
+        core_request = to_core_request(request, version)
+        source = _Source(self.loop.create_future(), version, listener_name)
+        self.tell(lambda: self.core.handle_request(source, core_request, self.now_ms()))
+        return source.future
+
+    def _on_response(self, node_id: NodeId, correlation_id: int, response: raft.Response) -> None:
+        self.tell(lambda: self.core.handle_response(node_id, correlation_id, response, self.now_ms()))
+
+    def _on_no_response(self, node_id: NodeId, correlation_id: int, error_code: int) -> None:
+        self.tell(lambda: self.core.handle_no_response(node_id, correlation_id, self.now_ms(), error_code=error_code))
+
+    async def stop(self) -> None:
+        """Send nothing more and wait for the flush that is under way."""
+        self._is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._peers.close()
+        if self._flush_task is not None:
+            await asyncio.wait([self._flush_task])
+        self._held.clear()
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing is sent or promised any more."""
+        self._is_open = False
+        self._peers.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._machine.on_failure(error)
+
+    # Effects
+
+    def turn(self) -> None:
+        """Carry out effects until the core wants nothing more, then begin a flush and arm the timer.
+
+        Raises:
+            OSError, LogError: The log or the store failed.
+        """
+        if self._is_turning:
+            return  # told by the state machine from within: the loop below gets to it
+        self._is_turning = True
+        try:
+            while effects := self.core.take_effects():
+                for index, effect in enumerate(effects):
+                    following = effects[index + 1] if index + 1 < len(effects) else None
+                    self._carry_out(effect, following)
+        finally:
+            self._is_turning = False
+        self._start_flush()
+        self._arm_timer()
+
+    def _carry_out(self, effect: Effect, following: Effect | None) -> None:
+        match effect:
+            case SendRequest() | SendResponse():
+                self._check_persisted(effect.waits_for.election_state)
+                self._send_when_durable(effect)
+            case AppendRecords() | AppendControlRecords():
+                self._append(effect)
+            case AppendFetched():
+                payloads: list[memoryview] = [batch.payload for batch in effect.batches]  # type: ignore[misc]
+                self._log.append_fetched(payloads, epoch=self.core.epoch)
+            case FlushLog():
+                self._flush_wanted = max(self._flush_wanted, effect.log_end_offset)
+            case PersistElectionState():
+                if isinstance(following, PersistElectionState):
+                    return  # nothing was promised in between
+                voters = self.core.voters.ids
+                self._store.write(effect.state, kraft_version=effect.kraft_version, voters=voters)
+                self._persisted = effect.state
+            case HighWatermarkAdvanced():
+                self._machine.on_committed(effect.high_watermark)
+            case LeaderChanged():
+                self._check_persisted(effect.waits_for.election_state)
+                self._machine.on_leader_changed(effect.leader_id, effect.epoch)
+            case TruncateLog():
+                self._truncate(effect.end_offset)
+            case WriteSnapshotChunk():
+                self._log.write_snapshot_chunk(effect.snapshot_id, effect.position, effect.payload)  # type: ignore[arg-type]
+            case InstallSnapshot():
+                self._install(effect.snapshot_id)
+            case AbandonSnapshot():
+                self._log.abandon_snapshot(effect.snapshot_id)
+            case Fault(is_fatal=False):
+                logger.error("metadata quorum: %s", effect.reason)
+            case Fault():
+                raise LogError(effect.reason)
+            case _:
+                assert_never(effect)
+
+    def _append(self, effect: AppendRecords | AppendControlRecords) -> None:
+        self._check_persisted(effect.waits_for.election_state)
+        self.last_append_s = time.monotonic()
+        now_ms = time.time_ns() // 1_000_000
+        if isinstance(effect, AppendRecords):
+            values: list[bytes] = list(effect.records)  # type: ignore[arg-type]
+            self._log.append_values(values, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=now_ms)
+            return
+        messages = [to_control_message(record) for record in effect.records]
+        size_bytes = self._log.append_control_records(
+            messages, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=now_ms
+        )
+        last_offset = Offset(effect.base_offset + len(messages) - 1)
+        self._machine.on_appended(effect.base_offset, last_offset, effect.epoch, size_bytes)
+
+    def _check_persisted(self, needed: ElectionState | None) -> None:
+        if needed is not None and needed != self._persisted:
+            raise LogError(f"{needed} was not made durable before it was relied on; stored is {self._persisted}")
+
+    def _send_when_durable(self, effect: SendRequest | SendResponse) -> None:
+        wanted = effect.waits_for.log_end_offset
+        if wanted is not None and wanted > self._flushed_end_offset:
+            self._held.append(effect)
+        else:
+            self._send(effect)
+
+    def _send(self, effect: SendRequest | SendResponse) -> None:
+        if isinstance(effect, SendRequest):
+            if self.core.is_expected(effect.destination.node_id, effect.correlation_id):
+                self._peers.send(effect.destination, effect.correlation_id, effect.request)
+            return
+        source = effect.source
+        if not isinstance(source, _Source) or source.future.done():
+            return
+        response, data = self._with_data(effect.response)
+        source.future.set_result(
+            to_wire_response(response, version=source.version, listener_name=source.listener_name, data=data)
+        )
+
+    def _with_data(self, response: raft.Response) -> tuple[raft.Response, FileSlice | bytes | None]:
+        """The answer, and what it has to carry from the log or a checkpoint."""
+        if isinstance(response, raft.FetchResponse) and response.read_offset is not None:
+            end_offset = self._log.log_end_offset
+            if response.read_offset >= end_offset:
+                return response, None
+            return response, self._log.read(response.read_offset, max_bytes=response.max_bytes, end_offset=end_offset)
+        if isinstance(response, raft.FetchSnapshotResponse) and response.snapshot_id is not None:
+            data = self._log.read_snapshot_chunk(response.snapshot_id, response.position, response.read_bytes)
+            if data is None:
+                return replace(response, snapshot_id=None, error_code=ErrorCode.SNAPSHOT_NOT_FOUND), None
+            return response, data
+        return response, None
+
+    def _truncate(self, end_offset: Offset) -> None:
+        self._log.truncate_to(end_offset)
+        self._flushed_end_offset = min(self._flushed_end_offset, end_offset)
+        self._truncations += 1
+
+    def _install(self, snapshot_id: SnapshotId) -> None:
+        snapshot, size_bytes = self._log.install_snapshot(snapshot_id)
+        self._flushed_end_offset = snapshot_id.end_offset
+        self._truncations += 1
+        self._machine.on_snapshot_loaded(snapshot_id, snapshot)
+        self.core.on_snapshot_installed(
+            snapshot_id,
+            size_bytes,
+            kraft_version=snapshot.kraft_version,
+            voters=None if snapshot.voters is None else from_voters_record(snapshot.voters),
+            now_ms=self.now_ms(),
+        )
+
+    # Flushing
+
+    def _start_flush(self) -> None:
+        if self._flush_task is None and self._flush_wanted > self._flushed_end_offset and self._is_open:
+            self._flush_wanted = 0
+            truncations = self._truncations
+            self._flush_task = self.loop.run_in_executor(self._executor, self._log.flush)
+            self._flush_task.add_done_callback(lambda task: self._flushed(task, truncations))
+
+    def _flushed(self, task: asyncio.Future[int], truncations: int) -> None:
+        self._flush_task = None
+        error = task.exception()
+        if error is not None:
+            if not isinstance(error, OSError | KraftlogError):
+                raise error
+            self.fail(error)
+            return
+        if not self._is_open:
+            return
+        if truncations != self._truncations:
+            # What it covered may have been cut, and other records may be there now.
+            self._flush_wanted = self._log.log_end_offset
+            self._start_flush()
+            return
+        self._flushed_end_offset = max(self._flushed_end_offset, Offset(task.result()))
+        self.tell(self._tell_flushed)
+
+    def _tell_flushed(self) -> None:
+        self.core.on_flushed(self._flushed_end_offset, self.now_ms())
+        held, self._held = self._held, []
+        for effect in held:
+            self._send_when_durable(effect)
+
+    # Timer
+
+    def _arm_timer(self) -> None:
+        wanted_ms = self.core.next_timeout_ms()
+        if wanted_ms is None or not self._is_open:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = self._timer_ms = None
+            return
+        if self._timer is not None and self._timer_ms is not None and self._timer_ms <= wanted_ms:
+            return  # an earlier one is armed: it will arm the next
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = wanted_ms
+        self._timer = self.loop.call_later(max(0, wanted_ms - self.now_ms()) / 1000 + 0.001, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = self._timer_ms = None
+        self.tell(lambda: self.core.handle_timeout(self.now_ms()))

@@ -1,0 +1,170 @@
+"""Connections to the other replicas: one each, opened when there is something to ask."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
+from kraftlog.raft import messages as raft
+from kraftlog.raft.connections import Destination
+from kraftlog.server.raft.asking import lowest_version, to_core_response, to_wire_request
+from kraftlog.server.rpc import RpcConnection
+
+if TYPE_CHECKING:
+    from kraftlog.types import NodeId
+    from kraftlog.wire.struct import Message
+
+__all__ = ["Peers"]
+
+logger = logging.getLogger(__name__)
+
+API_KEYS: dict[type[Any], int] = {
+    raft.FetchRequest: 1,
+    raft.ApiVersionsRequest: 18,
+    raft.VoteRequest: 52,
+    raft.BeginQuorumEpochRequest: 53,
+    raft.EndQuorumEpochRequest: 54,
+    raft.FetchSnapshotRequest: 59,
+    raft.AddVoterRequest: 80,
+    raft.RemoveVoterRequest: 81,
+    raft.UpdateVoterRequest: 82,
+}
+
+OnResponse = Callable[["NodeId", int, raft.Response], None]
+OnFailure = Callable[["NodeId", int, int], None]
+
+
+class Peers:
+    """Sends the core's requests and gives it the answers; all on one loop.
+
+    Args:
+        loop: The loop.
+        listener_name: Whose addresses answers have.
+        client_id: As requests have it.
+        request_timeout_s: A connection whose oldest answer takes longer is closed when it is used again.
+        on_response: Called with node id, correlation id and answer.
+        on_failure: Called with node id, correlation id and error code when no answer will come.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        listener_name: str,
+        client_id: str,
+        request_timeout_s: float,
+        on_response: OnResponse,
+        on_failure: OnFailure,
+    ) -> None:
+        self.loop = loop
+        self.listener_name = listener_name
+        self.client_id = client_id
+        self.request_timeout_s = request_timeout_s
+        self.on_response = on_response
+        self.on_failure = on_failure
+        self._peers: dict[NodeId, _Peer] = {}
+
+    def send(self, destination: Destination, correlation_id: int, request: raft.Request) -> None:
+        """Ask; never raises and never calls back before it returns."""
+        peer = self._peers.get(destination.node_id)
+        if peer is not None and not peer.is_fit_for(destination):
+            peer.close()
+            peer = None
+        if peer is None:
+            peer = self._peers[destination.node_id] = _Peer(self, destination)
+        peer.send(correlation_id, request)
+
+    def close(self) -> None:
+        """Close all connections; nothing is called back any more."""
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+
+
+class _Peer:
+    """The way to one destination, until its connection ends."""
+
+    def __init__(self, peers: Peers, destination: Destination) -> None:
+        self._peers = peers
+        self._destination = destination
+        self._connection: RpcConnection | None = None
+        self._waiting: list[tuple[int, raft.Request]] = []
+        self._is_closed = False
+        self._task = peers.loop.create_task(self._connect())
+
+    def is_fit_for(self, destination: Destination) -> bool:
+        """Whether a request may go this way: the address is right, and the peer is not deaf."""
+        connection = self._connection
+        if self._is_closed or destination.endpoint != self._destination.endpoint:
+            return False
+        if connection is None:
+            return True
+        oldest_s = connection.oldest_s
+        is_deaf = oldest_s is not None and self._peers.loop.time() - oldest_s >= self._peers.request_timeout_s
+        return not connection.is_closed and not is_deaf
+
+    async def _connect(self) -> None:
+        """Open the connection; whatever waits is sent then."""
+        endpoint = self._destination.endpoint
+        try:
+            self._connection = await RpcConnection.open(
+                self._peers.loop,
+                endpoint.host,
+                endpoint.port,
+                client_id=self._peers.client_id,
+                timeout_s=self._peers.request_timeout_s,
+            )
+        except KafkaError as error:
+            logger.debug("no connection to %s:%d: %s", endpoint.host, endpoint.port, error)
+            self._is_closed = True
+            waiting, self._waiting = self._waiting, []
+            for correlation_id, _ in waiting:
+                self._peers.on_failure(self._destination.node_id, correlation_id, ErrorCode.BROKER_NOT_AVAILABLE)
+            return
+        waiting, self._waiting = self._waiting, []
+        for correlation_id, request in waiting:
+            self.send(correlation_id, request)
+
+    def send(self, correlation_id: int, request: raft.Request) -> None:
+        """Send now, or as soon as the connection is open."""
+        connection = self._connection
+        if connection is None:
+            self._waiting.append((correlation_id, request))
+            return
+        version = connection.common_version(API_KEYS[type(request)], lowest=lowest_version(request))
+        if version is None:
+            self._peers.loop.call_soon(self._fail, correlation_id, ErrorCode.UNSUPPORTED_VERSION)
+            return
+        connection.send(
+            to_wire_request(request, version), version, lambda answer: self._answered(correlation_id, answer)
+        )
+
+    def _answered(self, correlation_id: int, answer: Message | KafkaError) -> None:
+        if isinstance(answer, KafkaError):
+            self._fail(correlation_id, answer.code)
+            return
+        if self._is_closed:
+            return
+        try:
+            response = to_core_response(answer, listener_name=self._peers.listener_name)
+        except KraftlogError as error:
+            endpoint = self._destination.endpoint
+            logger.warning("an answer of %s:%d makes no sense: %s", endpoint.host, endpoint.port, error)
+            self._fail(correlation_id, ErrorCode.BROKER_NOT_AVAILABLE)
+            return
+        self._peers.on_response(self._destination.node_id, correlation_id, response)
+
+    def _fail(self, correlation_id: int, error_code: int) -> None:
+        if not self._is_closed:
+            self._peers.on_failure(self._destination.node_id, correlation_id, error_code)
+
+    def close(self) -> None:
+        """Close without telling anybody."""
+        self._is_closed = True
+        if self._connection is not None:
+            self._connection.close()
+        elif not self._task.done():
+            self._task.cancel()

@@ -1,0 +1,191 @@
+"""A connection to another node: requests out, answers back in any order, versions negotiated first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Self
+
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, RemoteProtocolError
+from kraftlog.wire.frame import FrameReader, decode_response, encode_request
+from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kraftlog.wire.registry import API_BY_KEY
+from kraftlog.wire.struct import Message
+
+__all__ = ["SOFTWARE_NAME", "RpcConnection", "software_version"]
+
+SOFTWARE_NAME = "kraftlog"
+API_VERSIONS_KEY = 18
+MAX_FRAME_BYTES = 100 * 1024 * 1024
+
+Callback = Callable[["Message | KafkaError"], None]
+
+
+@cache
+def software_version() -> str:
+    """The version of this package, as ApiVersions tells it."""
+    try:
+        return version("kraftlog")
+    except PackageNotFoundError:
+        return "0"
+
+
+class RpcConnection(asyncio.BufferedProtocol):
+    """One open connection. It is of no use any more once it is closed, by either side.
+
+    Attributes:
+        is_closed: Whether nothing can be sent any more.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str) -> None:
+        self._loop = loop
+        self._client_id = client_id
+        self._reader = FrameReader(MAX_FRAME_BYTES)
+        self._transport: asyncio.WriteTransport | None = None
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._asked: dict[int, tuple[int, int, float, Callback]] = {}
+        self._next_correlation_id = 0
+        self.is_closed = False
+
+    @classmethod
+    async def open(
+        cls, loop: asyncio.AbstractEventLoop, host: str, port: int, *, client_id: str, timeout_s: float
+    ) -> Self:
+        """Connect and learn what the peer speaks; the name is resolved each time (CONN-17).
+
+        Raises:
+            KafkaError: BROKER_NOT_AVAILABLE: it cannot be reached, or does not answer.
+        """
+        connection = cls(loop, client_id)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await loop.create_connection(lambda: connection, host, port)
+                await connection._negotiate()
+        except (OSError, TimeoutError) as error:
+            connection.close()
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"{host}:{port}: {str(error) or 'no answer'}") from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _negotiate(self) -> None:
+        api = API_BY_KEY[API_VERSIONS_KEY]
+        asked = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=software_version())
+        self._versions = {API_VERSIONS_KEY: (0, api.max_version)}
+        response: Any
+        try:
+            response = await self._request(asked, api.max_version)
+        except _VersionRefusedError:
+            response = await self._request(ApiVersionsRequest(), 0)
+        if not isinstance(response, ApiVersionsResponse) or response.error_code:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the peer does not tell what it speaks")
+        self._versions = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
+
+    def common_version(self, api_key: int, *, lowest: int = 0) -> int | None:
+        """The highest version both sides have, if it is at least ``lowest``."""
+        found = self._versions.get(api_key)
+        if found is None:
+            return None
+        low, high = found
+        highest = min(high, API_BY_KEY[api_key].max_version)
+        return highest if highest >= max(low, lowest) else None
+
+    @property
+    def oldest_s(self) -> float | None:
+        """Loop time when the oldest request without an answer was sent."""
+        return next((sent_s for _, _, sent_s, _ in self._asked.values()), None)
+
+    def send(self, message: Message, version_: int, callback: Callback) -> None:
+        """Send; ``callback`` gets the answer, or BROKER_NOT_AVAILABLE when the connection ends before, once."""
+        if self.is_closed or self._transport is None:
+            self._loop.call_soon(callback, KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the connection is closed"))
+            return
+        api_key: int = message.API_KEY
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
+        self._asked[correlation_id] = (api_key, version_, self._loop.time(), callback)
+        buffers: Any = encode_request(api_key, version_, correlation_id, self._client_id, message)
+        self._transport.writelines(buffers)
+
+    async def request(self, message: Message) -> Message:
+        """Ask in the highest common version.
+
+        Raises:
+            KafkaError: UNSUPPORTED_VERSION, or BROKER_NOT_AVAILABLE when the connection ends before.
+        """
+        api_key: int = message.API_KEY
+        found = self.common_version(api_key)
+        if found is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the peer has no version of {API_BY_KEY[api_key].name}")
+        return await self._request(message, found)
+
+    async def _request(self, message: Message, version_: int) -> Message:
+        future: asyncio.Future[Message] = self._loop.create_future()
+
+        def answered(answer: Message | KafkaError) -> None:
+            if future.done():
+                return
+            if isinstance(answer, KafkaError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        self.send(message, version_, answered)
+        return await future
+
+    def close(self) -> None:
+        """Close; what waits for an answer is told."""
+        self._end("the connection was closed")
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open."""
+        self._transport = transport  # type: ignore[assignment]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where bytes go."""
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came."""
+        try:
+            for frame in self._reader.buffer_updated(nbytes):
+                self._received(frame)
+        except KraftlogError as error:
+            self._end(str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The peer is gone."""
+        self._end("the peer closed the connection" if exc is None else str(exc))
+
+    def _received(self, frame: Any) -> None:
+        if len(frame) < 4:
+            raise RemoteProtocolError(f"a response of {len(frame)} bytes")
+        asked = self._asked.pop(int.from_bytes(frame[:4], "big", signed=True), None)
+        if asked is None:
+            return
+        api_key, version_, _, callback = asked
+        is_refused = int.from_bytes(frame[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
+        if api_key == API_VERSIONS_KEY and version_ > 0 and is_refused:
+            # A peer that does not know our version answers in version 0 (KIP-511).
+            callback(_VersionRefusedError(ErrorCode.UNSUPPORTED_VERSION))
+            return
+        callback(decode_response(api_key, version_, frame)[1])
+
+    def _end(self, reason: str) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._transport is not None:
+            self._transport.abort()
+        asked, self._asked = self._asked, {}
+        for _, _, _, callback in asked.values():
+            callback(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, reason))
+
+
+class _VersionRefusedError(KafkaError):
+    """ApiVersions is to be asked in version 0."""

@@ -1,0 +1,134 @@
+"""Controllers as processes of their own, and Kafka's tools that drive them."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from interop.harness import CLUSTER_ID, Java, KraftlogServer
+from kraftlog.storage.meta_properties import random_uuid
+
+METADATA = "__cluster_metadata-0"
+
+
+class Controller(KraftlogServer):
+    """Our node as a controller alone."""
+
+    def __init__(self, home: Path, node_id: int, config: dict[str, str] | None = None) -> None:
+        super().__init__(home, config)
+        self.node_id = node_id
+        self.port = self.controller_port
+        self.directory_id = str(random_uuid())
+        self.bootstrap_servers = f"127.0.0.1:{self.port}"
+        self.format_arguments = ["--no-initial-controllers"]
+
+    def properties(self) -> dict[str, str]:
+        return {
+            "process.roles": "controller",
+            "node.id": str(self.node_id),
+            "listeners": f"CONTROLLER://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT",
+            "controller.quorum.bootstrap.servers": self.bootstrap_servers,
+            "log.dirs": str(self.data_dir),
+            **self.config,
+        }
+
+    def format_command(self) -> list[str]:
+        args = ["storage", "format", *self.format_arguments, "-t", CLUSTER_ID, "-c", str(self.properties_path)]
+        return [sys.executable, "-m", "kraftlog", *args]
+
+    @property
+    def initial(self) -> str:
+        """Its place in ``--initial-controllers``."""
+        return f"{self.node_id}@127.0.0.1:{self.port}:{self.directory_id}"
+
+    @property
+    def metadata_files(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in sorted((self.data_dir / METADATA).glob("*.log"))}
+
+
+class Quorum:
+    """Several controllers and the tools."""
+
+    def __init__(self, home: Path, java: Java, count: int, config: dict[str, str] | None = None) -> None:
+        self.java = java
+        self.config = dict(config or {})
+        self.home = home
+        self.controllers = [Controller(home / f"c{node_id}", node_id, config) for node_id in range(1, count + 1)]
+        for one in self.controllers:
+            one.bootstrap_servers = self.bootstrap
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{one.port}" for one in self.controllers)
+
+    def controller(self, node_id: int) -> Controller:
+        return next(one for one in self.controllers if one.node_id == node_id)
+
+    def format_together(self) -> None:
+        """All of them are voters from the beginning."""
+        initial = ",".join(one.initial for one in self.controllers)
+        for one in self.controllers:
+            one.format_arguments = ["--initial-controllers", initial]
+
+    @contextmanager
+    def running(self) -> Iterator[Quorum]:
+        try:
+            for one in self.controllers:
+                one.launch()
+            yield self
+        finally:
+            for one in self.controllers:
+                one.kill()
+
+    def tool(self, *args: str, config: Path | None = None, check: bool = True) -> str:
+        more = [] if config is None else ["--command-config", str(config)]
+        done = self.java.run(
+            "org.apache.kafka.tools.MetadataQuorumCommand",
+            "--bootstrap-controller",
+            self.bootstrap,
+            *more,
+            *args,
+            check=check,
+        )
+        return done.stdout + ("" if check else done.stderr)
+
+    def status(self) -> dict[str, Any]:
+        """What ``describe --status`` says, by field."""
+        found = dict(re.findall(r"^(\w+):\s+(.*)$", self.tool("describe", "--status"), re.MULTILINE))
+        return {
+            **found,
+            "LeaderId": int(found["LeaderId"]),
+            "HighWatermark": int(found["HighWatermark"]),
+            "CurrentVoters": json.loads(found["CurrentVoters"]),
+            "CurrentObservers": json.loads(found["CurrentObservers"]),
+        }
+
+    def wait_for(self, what: Callable[[dict[str, Any]], bool], timeout_s: float = 60) -> dict[str, Any]:
+        """The first status for which ``what`` holds."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                status = self.status()
+                if what(status):
+                    return status
+            except AssertionError:
+                status = {}  # nobody leads just now
+            if time.monotonic() > deadline:
+                tails = "\n".join(f"-- {one.node_id}\n{one.log_tail(15)}" for one in self.controllers)
+                raise AssertionError(f"not within {timeout_s} s, last status {status}\n{tails}")
+
+
+def voter_ids(status: dict[str, Any]) -> list[int]:
+    return [one["id"] for one in status["CurrentVoters"]]
+
+
+def observer_ids(status: dict[str, Any]) -> list[int]:
+    return [one["id"] for one in status["CurrentObservers"]]

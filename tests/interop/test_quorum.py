@@ -1,0 +1,73 @@
+"""Controllers of ours as processes of their own: KIP-853's stories, driven by Kafka's ``kafka-metadata-quorum``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from interop.harness import Java
+from interop.quorum import METADATA, Quorum, observer_ids, voter_ids
+
+
+def same_logs(quorum: Quorum) -> None:
+    """After a stop the log of one replica is a prefix of the other's, byte for byte."""
+    files = [one.metadata_files for one in quorum.controllers]
+    longest = max(files, key=lambda one: sum(map(len, one.values())))
+    for one in files:
+        for name, data in one.items():
+            assert longest[name].startswith(data)
+
+
+@pytest.mark.spec("BOOT-24", "RPC-01", "RPC-34", "RPC-35", "RPC-48")
+def test_three_voters_elect_one_replicate_and_survive_its_death(tmp_path: Path, java: Java) -> None:
+    quorum = Quorum(tmp_path, java, 3)
+    quorum.format_together()
+    with quorum.running():
+        first = quorum.wait_for(lambda status: status["LeaderId"] > 0)
+        assert voter_ids(first) == [1, 2, 3]
+        quorum.controller(first["LeaderId"]).kill()
+        second = quorum.wait_for(lambda status: status["LeaderId"] not in {-1, first["LeaderId"]})
+        assert second["HighWatermark"] >= first["HighWatermark"]
+        quorum.controller(first["LeaderId"]).launch()
+        quorum.wait_for(lambda status: int(status["MaxFollowerLagTimeMs"]) >= 0 and int(status["MaxFollowerLag"]) < 5)
+        for one in quorum.controllers:
+            one.stop()
+    same_logs(quorum)
+    for one in quorum.controllers:
+        dump = java.run(
+            "org.apache.kafka.tools.DumpLogSegments",
+            "--cluster-metadata-decoder",
+            "--files",
+            str(one.data_dir / METADATA / "00000000000000000000.log"),
+        ).stdout
+        assert "REGISTER_CONTROLLER_RECORD" in dump
+
+
+def test_one_voter_grows_to_three_and_its_leader_is_removed(tmp_path: Path, java: Java) -> None:
+    quorum = Quorum(tmp_path, java, 3)
+    quorum.controllers[0].format_arguments = ["--standalone"]
+    with quorum.running():
+        quorum.wait_for(lambda status: observer_ids(status) == [2, 3])
+        for node_id in (2, 3):
+            config = quorum.controller(node_id).properties_path
+            assert f"Added controller {node_id}" in quorum.tool("add-controller", config=config)
+        grown = quorum.wait_for(lambda status: voter_ids(status) == [1, 2, 3])
+        leader = next(one for one in grown["CurrentVoters"] if one["id"] == grown["LeaderId"])
+        removed = quorum.tool(
+            "remove-controller",
+            "--controller-id",
+            str(leader["id"]),
+            "--controller-directory-id",
+            leader["directoryId"],
+        )
+        assert f"KRaft controller {leader['id']} with directory id" in removed
+        left = quorum.wait_for(lambda status: status["LeaderId"] not in {-1, leader["id"]})
+        assert voter_ids(left) == [one for one in (1, 2, 3) if one != leader["id"]]
+
+
+def test_a_controller_joins_by_itself(tmp_path: Path, java: Java) -> None:
+    quorum = Quorum(tmp_path, java, 2, {"controller.quorum.auto.join.enable": "true"})
+    quorum.controllers[0].format_arguments = ["--standalone"]
+    with quorum.running():
+        quorum.wait_for(lambda status: voter_ids(status) == [1, 2])
