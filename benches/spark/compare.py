@@ -124,17 +124,10 @@ class Bench:
         try:
             for number, topic in enumerate(self.topics(session)):
                 warm_ups = 1 if number else 2  # the compiler of a new JVM
-                # The channel's goal is about these records only; it alternates with what it bounds.
-                channel = list(topic.channel()) if topic.name.endswith("-none") else []
-                same_results(self.run([*topic.sums(), *channel], warm_ups=warm_ups)[:5])
-                same_results(self.run(topic.groups(), warm_ups=warm_ups))
-                if topic.name.endswith(("-none", "-lz4")):
-                    same_results(self.run(topic.counts(), warm_ups=warm_ups))
-                if topic.name in {"bench-100-none", "bench-100-lz4", "bench-1000-lz4"}:
-                    same_results(self.run(topic.parquet(), warm_ups=warm_ups))
-                    same_results(self.run(topic.reduced(), warm_ups=warm_ups))
-                if topic.name == "bench-100-none":
-                    self.run(topic.headers_only(), warm_ups=warm_ups)
+                for query, cases in topic.queries().items():
+                    if query in self.arguments.queries:
+                        same_results(case for case in self.run(cases, warm_ups=warm_ups) if case.name != "no-op source")
+                    warm_ups = 1
         finally:
             session.stop()
 
@@ -166,7 +159,8 @@ class Bench:
                 files = [str(path) for path in broker_data.segments(self.server, topic)]
                 ours = self.remote_case(other, topic, "decode", "decode, 1 thread")
                 scan = self.case(topic, "decode", "FileRecords, 1 thread", lambda files=files: self.file_records(files))
-                self.run([ours, scan], warm_ups=1 if topic == "bench-100-none" else 0)
+                views = self.remote_case(other, topic, "decode", "decode to views, 1 thread")
+                self.run([ours, views, scan], warm_ups=1 if topic == "bench-100-none" else 0)
             for topic in (topic for topic in self.rows if topic in {"bench-100-none", "bench-1000-none"}):
                 files = [str(path) for path in broker_data.segments(self.server, topic)]
                 dump = self.case(topic, "dump", "DumpLogSegments", lambda files=files: self.dump_log_segments(files))
@@ -183,7 +177,7 @@ class Bench:
     def file_records(self, files: list[str]) -> Sample:
         """The best of the passes of one JVM, which the first passes warm up."""
         source = str(ROOT / "benches/java/ScanSegments.java")
-        command = ["java", "-Xmx1g", "-cp", self.java.libs, source, "6", *files]
+        command = ["java", "-Xmx1g", "-cp", self.java.libs, source, "12", *files]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         passes = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
         rows, cpu, wall = min(passes, key=lambda one: one[1])
@@ -215,11 +209,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="measured runs of each case (3; quick: 1)")
     parser.add_argument("--topics", help=",".join(TOPICS))
     parser.add_argument("--sections", default="spark,local,sail,java")
+    parser.add_argument("--queries", default="sum,group,count,parquet,reduce,batches", help="of the section spark")
     parser.add_argument("--directory", help="where the broker's data goes; the temporary directory")
     parser.add_argument("--keep", type=Path, help="keep the data here, and use what a run with the same sizes left")
     parser.add_argument("--out", type=Path, default=ROOT / "target/bench-spark.json")
     arguments = parser.parse_args()
-    arguments.sections = arguments.sections.split(",")
+    arguments.sections, arguments.queries = arguments.sections.split(","), arguments.queries.split(",")
     arguments.topics = arguments.topics.split(",") if arguments.topics else QUICK_TOPICS if arguments.quick else TOPICS
     arguments.megabytes = arguments.megabytes or (110 if arguments.quick else 330)
     arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)

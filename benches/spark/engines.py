@@ -34,6 +34,10 @@ def decode(path: str, topic: str) -> Any:
     return sum(len(batch) for batch in scan(path, topic, MAIN))
 
 
+def decode_views(path: str, topic: str) -> Any:
+    return sum(len(batch) for batch in scan(path, topic, MAIN, binary_type="binary_view"))
+
+
 def decode_two_threads(path: str, topic: str) -> Any:
     return sum(len(batch) for batch in scan(path, topic, MAIN, threads=THREADS))
 
@@ -101,6 +105,7 @@ def datafusion_table(path: str, topic: str) -> Any:
 
 LOCAL: dict[str, Callable[[str, str], Any]] = {
     "decode, 1 thread": decode,
+    "decode to views, 1 thread": decode_views,
     "decode, 2 threads": decode_two_threads,
     "decode, all columns, 1 thread": decode_all,
     "batch headers": batch_headers,

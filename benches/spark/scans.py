@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -80,6 +81,17 @@ class Topic:
 
     def case(self, group: str, name: str, run: Callable[[], Any]) -> Case:
         return Case(name, run, self.rows, self.size_bytes, f"{self.name}: {group}")
+
+    def queries(self) -> dict[str, Iterator[Case]]:
+        """What is measured on this topic; some questions are put to a part of the topics only."""
+        # The channel's goal is about records without a codec; it alternates with what it bounds.
+        is_plain = self.name.endswith("-none")
+        found = {"sum": itertools.chain(self.sums(), self.channel() if is_plain else ()), "group": self.groups()}
+        if not self.name.endswith("-zstd"):
+            found |= {"count": self.counts(), "parquet": self.parquet(), "reduce": self.reduced()}
+        if is_plain:
+            found["batches"] = self.headers_only()
+        return found
 
     def sums(self) -> Iterator[Case]:
         """Rows and the sum of the lengths of values; the same answer in every case."""
