@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -138,10 +139,15 @@ class Effect:
         broker = self.server.process.pid if self.server.process else None
         meter, stop, passes = CpuMeter(broker), threading.Event(), []
 
+        failures: list[Exception] = []
+
         def again() -> None:
-            while backfill is not None and not stop.is_set():
-                backfill()
-                passes.append(time.perf_counter())
+            try:
+                while backfill is not None and not stop.is_set():
+                    backfill()
+                    passes.append(time.perf_counter())
+            except Exception as error:  # noqa: BLE001 - raised again below, where the bench is
+                failures.append(error)
 
         settings = [self.server.bootstrap, HOT, str(self.arguments.rate), str(self.arguments.seconds)]
         before, busy, begun = meter.read(), machine_busy(), time.perf_counter()
@@ -155,6 +161,8 @@ class Effect:
         used = {role: value - before[role] for role, value in meter.read().items()}
         others = (machine_busy() - busy - sum(used.values())) / wall
         worker.join()
+        if failures:
+            raise failures[0]
         said = json.loads(done.stdout)
         return {
             "phase": name,
@@ -219,7 +227,6 @@ def limited_memory(megabytes: int | None, pids: list[int]) -> Iterator[None]:
                 (group / "cgroup.procs").write_text(str(pid))
         yield
     finally:
-        (group / "memory.force_empty").write_text("0") if not (group / "cgroup.procs").read_text() else None
         for pid in (group / "cgroup.procs").read_text().split():
             with contextlib.suppress(OSError):
                 (CGROUP / "cgroup.procs").write_text(pid)
@@ -238,6 +245,7 @@ def main() -> None:
     parser.add_argument("--directory", help="where the broker's data goes; the temporary directory")
     parser.add_argument("--out", type=Path, default=ROOT / "target/bench-broker.json")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the broker and its data go too
     with ExitStack() as ends:
         found = Effect(arguments, ends).run()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -141,6 +142,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="keep the log here, and use one of an earlier run")
     parser.add_argument("--out", type=Path, default=ROOT / "target/bench-large.json")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the log goes too
     home = arguments.keep or Path(tempfile.mkdtemp(prefix="bench-large-", dir=arguments.directory))
     try:
         directory = home / "large-0"

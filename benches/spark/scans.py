@@ -68,8 +68,8 @@ class Topic:
         reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.server.bootstrap)
         return reader.option("subscribe", self.name).load()
 
-    def ours(self, columns: str | None = None) -> DataFrame:
-        reader = self.spark.read.format("kraftlog").option("path", str(self.server.data_dir))
+    def ours(self, columns: str | None = None, **options: str) -> DataFrame:
+        reader = self.spark.read.format("kraftlog").options(path=str(self.server.data_dir), **options)
         if columns is not None:
             reader = reader.option("columns", columns)
         return reader.option("subscribe", self.name).load()
