@@ -13,6 +13,7 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items):
     """With several workers (pytest-xdist) a file stays together, and all of Spark's files, which share a session."""
     for item in items:

@@ -14,6 +14,7 @@ from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequ
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
 from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
+from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 from kraftlog.wire.messages.unregister_broker import UnregisterBrokerRequest
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def operate(core: ControllerCore, request: Message, now_ms: int) -> ControllerRe
             return core.unregister_broker(request, now_ms)
         case ControllerRegistrationRequest():
             return core.register_controller(request, now_ms)
+        case CreateTopicsRequest():
+            return core.create_topics(request, now_ms)
         case AllocateProducerIdsRequest():
             return core.allocate_producer_ids(request, now_ms)
         case _:
@@ -65,7 +68,7 @@ class ControllerChannel:
         """Ask until an active controller answers.
 
         Args:
-            message: One of the requests of ``operate``.
+            message: One of the requests of ``operate``, or an Envelope.
             timeout_s: Give up after so long; never when absent.
 
         Raises:

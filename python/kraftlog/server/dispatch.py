@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import KafkaError, ProtocolError
 from kraftlog.server.context import RequestContext
+from kraftlog.server.forwarding import FORWARDED_KEYS, forward
 from kraftlog.server.handlers import HANDLERS
 from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.registry import API_BY_KEY
@@ -117,6 +118,8 @@ class Dispatcher:
             connection.is_controller_listener,
         )
         try:
+            if api_key in FORWARDED_KEYS and self.listener == "broker" and not self._node.metadata.is_leader:
+                return PendingResponse(forward(self._node, context, frame), context)
             response = handler(self._node, context, request)
         except KafkaError as error:
             return self._error_response(api_key, api_version, header.correlation_id, error)
@@ -143,8 +146,8 @@ class Dispatcher:
             logger.error("%s from %s failed", name, connection.peer, exc_info=error)
             return CloseConnection(f"internal error while handling {name}")
         response = future.result()
-        if type(response) is CloseConnection:
-            return response
+        if type(response) is CloseConnection or type(response) is list:
+            return response  # a list is what the active controller wants sent
         return self._encode(connection, pending.api_key, pending.api_version, pending.correlation_id, response)
 
     def _encode(

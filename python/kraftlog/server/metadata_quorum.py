@@ -15,7 +15,7 @@ import random
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -477,6 +477,13 @@ class MetadataQuorum:
             future: asyncio.Future[None] = self._loop.create_future()
             self._offset_waiters.append((offset, future))
             await future
+
+    async def wait_for_topics(self, names: Iterable[str]) -> None:
+        """Wait until these topics, which the active controller has created, are in the image, or are gone again."""
+        end_s = self._loop.time() + _STOP_TIMEOUT_S
+        for name in names:
+            while self.image.topics.by_name(name) is None and self._loop.time() < end_s:
+                await self.wait_for_offset(self._applied_end_offset)
 
     def _wake_waiters(self) -> None:
         reached = [one for one in self._offset_waiters if one[0] < self._applied_end_offset]

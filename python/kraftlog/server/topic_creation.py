@@ -53,6 +53,7 @@ async def create_topics_automatically(node: Node, names: Sequence[str]) -> dict[
         ],
         timeout_ms=node.config.get_int("request.timeout.ms"),
     )
-    response = await node.metadata.submit(lambda controller, _now_ms: controller.create_topics(request))
+    response = await node.controllers.request(request)
+    await node.metadata.wait_for_topics(topic.name for topic in response.topics if not topic.error_code)
     fine = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
     return {topic.name: topic.error_code for topic in response.topics if topic.error_code not in fine}

@@ -74,6 +74,7 @@ HANDLERS: dict[int, LazyHandler] = {
     54: LazyHandler("end_quorum_epoch"),
     55: LazyHandler("describe_quorum"),
     57: LazyHandler("update_features"),
+    58: LazyHandler("envelope"),
     59: LazyHandler("fetch_snapshot"),
     60: LazyHandler("describe_cluster"),
     62: LazyHandler("broker_registration"),
