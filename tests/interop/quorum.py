@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -51,7 +52,11 @@ class Controller(KraftlogServer):
 
     @property
     def metadata_files(self) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in sorted((self.data_dir / METADATA).glob("*.log"))}
+        found: dict[str, bytes] = {}
+        for path in sorted((self.data_dir / METADATA).glob("*.log")):
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                found[path.name] = path.read_bytes()
+        return found
 
 
 class Quorum:

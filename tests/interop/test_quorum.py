@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from interop.harness import Java
-from interop.quorum import METADATA, Quorum, observer_ids, voter_ids
+from interop.quorum import METADATA, Controller, Quorum, observer_ids, voter_ids
+from kraftlog._kraftlog import read_batches
 
 
 def same_logs(quorum: Quorum) -> None:
@@ -71,3 +73,48 @@ def test_a_controller_joins_by_itself(tmp_path: Path, java: Java) -> None:
     quorum.controllers[0].format_arguments = ["--standalone"]
     with quorum.running():
         quorum.wait_for(lambda status: voter_ids(status) == [1, 2])
+
+
+def batches(controller: Controller) -> dict[int, bytes]:
+    """The bytes of each batch by its base offset."""
+    return {
+        batch.base_offset: data[batch.position : batch.position + batch.size_bytes]
+        for data in controller.metadata_files.values()
+        for batch in read_batches(data)
+    }
+
+
+def first_offset(controller: Controller) -> int:
+    """Base offset of the first segment; 0 while there is none."""
+    return min((int(name.split(".")[0]) for name in controller.metadata_files), default=0)
+
+
+def test_a_controller_that_comes_late_loads_a_snapshot(tmp_path: Path, java: Java) -> None:
+    small = {
+        "metadata.max.idle.interval.ms": "2",
+        "metadata.log.max.record.bytes.between.snapshots": "4000",
+        "metadata.max.retention.bytes": "20000",
+        "internal.metadata.log.segment.bytes": "6000",
+    }
+    quorum = Quorum(tmp_path, java, 2, small)
+    first, late = quorum.controllers
+    first.format_arguments = ["--standalone"]
+    with quorum.running():
+        late.kill()
+        deadline = time.monotonic() + 60
+        while first_offset(first) == 0:
+            assert time.monotonic() < deadline, "the log of the first never began to be cut"
+            time.sleep(0.2)
+        late.launch()
+        quorum.wait_for(lambda status: observer_ids(status) == [2])
+        assert "Added controller 2" in quorum.tool("add-controller", config=late.properties_path)
+        quorum.wait_for(lambda status: voter_ids(status) == [1, 2])
+        for one in quorum.controllers:
+            one.stop()
+    checkpoints = sorted(path.name for path in (late.data_dir / METADATA).glob("*.checkpoint"))
+    assert checkpoints[0] != "00000000000000000000-0000000000.checkpoint"
+    assert first_offset(late) > 0
+    ours, theirs = batches(first), batches(late)
+    common = set(ours) & set(theirs)
+    assert len(common) > 10
+    assert all(ours[offset] == theirs[offset] for offset in common)
