@@ -13,12 +13,22 @@ def pytest_addoption(parser):
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With several workers (pytest-xdist) a file stays on one of them, and so do all of Spark's, which share a session.
+
+    Its own ``loadgroup`` does nothing under pytest 9.2: it renames items in a way that this release does not see.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            return "spark" if file.startswith("tests/interop/spark/") else file
+
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items):
-    """With several workers (pytest-xdist) a file stays together, and all of Spark's files, which share a session."""
-    for item in items:
-        file = item.path
-        group = "spark" if file.parent.name == "spark" and file.parent.parent.name == "interop" else file.stem
-        item.add_marker(pytest.mark.xdist_group(group))
-    # The longest group first, so that the other workers are not idle at the end.
-    items.sort(key=lambda item: item.path.parent.name != "spark")
+    """The longest group first, so that the other workers are not idle at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/interop/spark/"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -104,6 +105,14 @@ class Quorum:
             check=check,
         )
         return done.stdout + ("" if check else done.stderr)
+
+    def our_tool(self, *args: str, config: Path | None = None) -> str:
+        """``kraftlog metadata-quorum``, which takes the same arguments."""
+        more = [] if config is None else ["--command-config", str(config)]
+        command = [sys.executable, "-m", "kraftlog", "metadata-quorum", "--bootstrap-controller", self.bootstrap, *more]
+        done = subprocess.run([*command, *args], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def status(self) -> dict[str, Any]:
         """What ``describe --status`` says, by field."""

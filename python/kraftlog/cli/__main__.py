@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("kraftlog.cli.demo", "a durable node, a client and an Arrow scan, with what they took"),
     "dump-log": ("kraftlog.cli.dump_log", "print the batches and records of log files"),
     "log": ("kraftlog.cli.log", "verify log directories, salvage damaged ones"),
+    "metadata-quorum": ("kraftlog.cli.metadata_quorum", "describe the metadata quorum, add and remove voters"),
     "server-start": ("kraftlog.cli.server_start", "start a node from a server.properties file"),
     "storage": ("kraftlog.cli.storage", "format log directories and look at them"),
 }

@@ -1,0 +1,99 @@
+"""What the administrative commands need of a cluster: one connection, found from a list of addresses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Self
+
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
+from kraftlog.raft.voter_set import Endpoint
+from kraftlog.server.rpc import RpcConnection
+from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kraftlog.wire.struct import Message
+
+__all__ = ["AdminClient", "parse_servers"]
+
+CONTROLLERS = 2  # endpoint type of DescribeCluster (KIP-919)
+CONNECT_TIMEOUT_S = 10.0
+
+
+class AdminClient:
+    """Asks a broker, which forwards what it has to, or the active controller itself.
+
+    Args:
+        servers: Brokers, or with ``is_controller`` controllers; the first that answers is asked.
+        is_controller: What ``servers`` are.
+        timeout_s: For each request.
+    """
+
+    def __init__(self, servers: Sequence[Endpoint], *, is_controller: bool, timeout_s: float = 60.0) -> None:
+        self._servers = servers
+        self._is_controller = is_controller
+        self._timeout_s = timeout_s
+        self._connection: RpcConnection | None = None
+        self.cluster_id = ""
+
+    async def __aenter__(self) -> Self:
+        connection = await self._connect(self._servers)
+        found = await connection.request(
+            DescribeClusterRequest(endpoint_type=CONTROLLERS) if self._is_controller else DescribeClusterRequest()
+        )
+        if not isinstance(found, DescribeClusterResponse) or found.error_code:
+            raise KafkaError(
+                getattr(found, "error_code", ErrorCode.UNKNOWN_SERVER_ERROR), "the cluster is not described"
+            )
+        self.cluster_id = found.cluster_id
+        active = next((one for one in found.brokers if one.broker_id == found.controller_id), None)
+        if self._is_controller and active is not None:
+            connection.close()
+            connection = await self._connect([Endpoint("", active.host, active.port)])
+        self._connection = connection
+        return self
+
+    async def _connect(self, servers: Sequence[Endpoint]) -> RpcConnection:
+        failure: KraftlogError = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no server is named")
+        for one in servers:
+            try:
+                return await RpcConnection.open(
+                    asyncio.get_running_loop(),
+                    one.host,
+                    one.port,
+                    client_id="kraftlog-admin",
+                    timeout_s=CONNECT_TIMEOUT_S,
+                )
+            except KraftlogError as error:
+                failure = error
+        raise failure
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    async def request(self, message: Message) -> Any:
+        """Ask.
+
+        Raises:
+            KafkaError: The connection ended, or the server does not speak this API.
+            TimeoutError: No answer came in time.
+        """
+        if self._connection is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "not connected")
+        async with asyncio.timeout(self._timeout_s):
+            return await self._connection.request(message)
+
+
+def parse_servers(text: str) -> list[Endpoint]:
+    """Read ``host:port,host:port``.
+
+    Raises:
+        ValueError: An entry is not of that form.
+    """
+    servers: list[Endpoint] = []
+    for entry in text.split(","):
+        host, colon, port = entry.strip().rpartition(":")
+        if not colon or not port.isdigit():
+            msg = f"cannot read {entry!r}; each entry has the form host:port"
+            raise ValueError(msg)
+        servers.append(Endpoint("", host.strip("[]"), int(port)))
+    return servers
