@@ -17,6 +17,8 @@ from interop.harness import CLUSTER_ID, Java, KraftlogServer
 from kraftlog.storage.meta_properties import random_uuid
 
 METADATA = "__cluster_metadata-0"
+# Kafka's admin client that is told of no active controller never asks again, and gives up after a minute.
+TOOL_TIMEOUT_S = 20
 
 
 class Controller(KraftlogServer):
@@ -94,7 +96,7 @@ class Quorum:
             for one in self.controllers:
                 one.kill()
 
-    def tool(self, *args: str, config: Path | None = None, check: bool = True) -> str:
+    def tool(self, *args: str, config: Path | None = None, check: bool = True, timeout_s: float = 120) -> str:
         more = [] if config is None else ["--command-config", str(config)]
         done = self.java.run(
             "org.apache.kafka.tools.MetadataQuorumCommand",
@@ -103,6 +105,7 @@ class Quorum:
             *more,
             *args,
             check=check,
+            timeout=timeout_s,
         )
         return done.stdout + ("" if check else done.stderr)
 
@@ -116,7 +119,8 @@ class Quorum:
 
     def status(self) -> dict[str, Any]:
         """What ``describe --status`` says, by field."""
-        found = dict(re.findall(r"^(\w+):\s+(.*)$", self.tool("describe", "--status"), re.MULTILINE))
+        text = self.tool("describe", "--status", timeout_s=TOOL_TIMEOUT_S)
+        found = dict(re.findall(r"^(\w+):\s+(.*)$", text, re.MULTILINE))
         return {
             **found,
             "LeaderId": int(found["LeaderId"]),
@@ -133,7 +137,7 @@ class Quorum:
                 status = self.status()
                 if what(status):
                     return status
-            except AssertionError:
+            except (AssertionError, subprocess.TimeoutExpired):
                 status = {}  # nobody leads just now
             if time.monotonic() > deadline:
                 tails = "\n".join(f"-- {one.node_id}\n{one.log_tail(15)}" for one in self.controllers)
