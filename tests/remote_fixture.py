@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,6 +141,8 @@ def s3_server() -> Iterator[S3Server]:
     server.start()
     try:
         facts = S3Server(server._server.port)
+        # What an earlier server of this process stored is there otherwise.
+        urllib.request.urlopen(urllib.request.Request(f"{facts.endpoint}/moto-api/reset", method="POST")).close()
         server._server.app = _Counting(server._server.app, facts.requests)
         yield facts
     finally:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
-from kraftlog.raft.voter_set import Endpoint
+from kraftlog.server.listener import EndPoint
 from kraftlog.server.rpc import RpcConnection
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlog.wire.struct import Message
@@ -27,7 +27,7 @@ class AdminClient:
         timeout_s: For each request.
     """
 
-    def __init__(self, servers: Sequence[Endpoint], *, is_controller: bool, timeout_s: float = 60.0) -> None:
+    def __init__(self, servers: Sequence[EndPoint], *, is_controller: bool, timeout_s: float = 60.0) -> None:
         self._servers = servers
         self._is_controller = is_controller
         self._timeout_s = timeout_s
@@ -47,11 +47,11 @@ class AdminClient:
         active = next((one for one in found.brokers if one.broker_id == found.controller_id), None)
         if self._is_controller and active is not None:
             connection.close()
-            connection = await self._connect([Endpoint("", active.host, active.port)])
+            connection = await self._connect([EndPoint("", active.host, active.port)])
         self._connection = connection
         return self
 
-    async def _connect(self, servers: Sequence[Endpoint]) -> RpcConnection:
+    async def _connect(self, servers: Sequence[EndPoint]) -> RpcConnection:
         failure: KraftlogError = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no server is named")
         for one in servers:
             try:
@@ -83,17 +83,17 @@ class AdminClient:
             return await self._connection.request(message)
 
 
-def parse_servers(text: str) -> list[Endpoint]:
+def parse_servers(text: str) -> list[EndPoint]:
     """Read ``host:port,host:port``.
 
     Raises:
         ValueError: An entry is not of that form.
     """
-    servers: list[Endpoint] = []
+    servers: list[EndPoint] = []
     for entry in text.split(","):
         host, colon, port = entry.strip().rpartition(":")
         if not colon or not port.isdigit():
             msg = f"cannot read {entry!r}; each entry has the form host:port"
             raise ValueError(msg)
-        servers.append(Endpoint("", host.strip("[]"), int(port)))
+        servers.append(EndPoint("", host.strip("[]"), int(port)))
     return servers

@@ -40,7 +40,8 @@ def spark_environment() -> dict[str, str]:
             pytest.fail("CI has no java on PATH, and the interop tests are never skipped there")
         pytest.skip("no java on PATH: Spark runs on the JVM")
     pytest.importorskip("pyspark", reason="pip install kraftlog[spark]: the tests run a real Spark")
-    package = str(Path(kraftlog.__file__).parents[1])
+    # The tests' own modules too: functions that a task runs are found by their module's name.
+    package = os.pathsep.join([str(Path(kraftlog.__file__).parents[1]), str(Path(__file__).parents[2])])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -143,5 +143,5 @@ def test_new_partitions_and_topics_under_a_query(spark: SparkSession, logs: Grow
     assert ends_of(query) == {"orders.a": {"0": 12, "1": 3}, "orders.b": {"0": 3}}
     assert stream_lag(query.lastProgress).topics == {"orders.a": 0, "orders.b": 0}
     logs.remove("orders.b", 0)
-    with pytest.raises(Exception, match=r"partition orders\.b-0, read up to offset 3, is gone"):
+    with pytest.raises(Exception, match=r"partition orders\.b-0.*(is gone|was truncated)"):
         query.awaitTermination(WAIT_SECONDS)

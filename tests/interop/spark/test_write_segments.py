@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,6 +195,20 @@ def test_a_node_serves_and_goes_on_with_what_was_written_while_it_was_stopped(
     assert_sound(server.data_dir)
 
 
+def watermarks(consumer, partition):
+    """Start and end of a partition, once it has a leader: a server that has just started may not have made one."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return consumer.get_watermark_offsets(partition, timeout=30)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
 def _consume(server: Server, partitions: set[tuple[str, int]]) -> dict[tuple[str, int], list[tuple[int, bytes]]]:
     from confluent_kafka import Consumer, TopicPartition
 
@@ -203,7 +218,7 @@ def _consume(server: Server, partitions: set[tuple[str, int]]) -> dict[tuple[str
     found: dict[tuple[str, int], list[tuple[int, bytes]]] = {key: [] for key in partitions}
     ends = {}
     for topic, partition in partitions:
-        low, ends[topic, partition] = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+        low, ends[topic, partition] = watermarks(consumer, TopicPartition(topic, partition))
         assert low == 0
     consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in partitions])
     while any(len(rows) < ends[key] for key, rows in found.items()):
