@@ -225,7 +225,8 @@ def tracked_text_files() -> Iterator[tuple[str, str]]:
         pytest.skip("not a git work tree")
     for name in listed.stdout.decode().split("\0"):
         path = ROOT / name
-        if not name or name.startswith("tests/golden/") or name.endswith(".lock") or not path.is_file():
+        is_data = name.startswith("tests/golden/") and not name.endswith(".py")
+        if not name or is_data or name.endswith(".lock") or not path.is_file():
             continue
         try:
             yield name, path.read_text()
