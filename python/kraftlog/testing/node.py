@@ -109,7 +109,7 @@ class SimulatedNode:
         self.is_up = True
         self.is_paused = False
         voters, kraft_versions = self.disk.quorum_history(self.static_voters)
-        self.core = RaftCore(
+        self.core = self.simulation.core_type(
             self.config,
             self.disk.election_state,
             self.disk,

@@ -10,6 +10,7 @@ from random import Random
 
 from kraftlog.errors import ErrorCode
 from kraftlog.raft.config import RaftConfig
+from kraftlog.raft.core import RaftCore
 from kraftlog.raft.effects import Fault, SendRequest
 from kraftlog.raft.messages import (
     AddVoterRequest,
@@ -94,10 +95,13 @@ class Simulation:
     """One run.
 
     Attributes:
+        core_type: What a node makes its core of at each start; a subclass sees all that goes in and out.
         nodes: Every replica there ever was, by id.
         rng: Chance for everything but election timers and the network.
         lost_disks: How far each disk that was replaced had been durable.
     """
+
+    core_type: type[RaftCore] = RaftCore
 
     def __init__(self, config: SimulationConfig) -> None:
         self.config = config
