@@ -23,7 +23,7 @@ from kraftlog.features import (
     metadata_version,
     metadata_version_from_string,
 )
-from kraftlog.storage.dynamic_voter import DynamicVoter, parse_dynamic_voters
+from kraftlog.storage.dynamic_voter import DynamicVoter, from_kip_spelling, parse_dynamic_voters
 from kraftlog.storage.format import FormatError, Formatter
 from kraftlog.storage.meta_properties import MetaProperties, random_uuid, read_meta_properties
 from kraftlog.storage.properties import parse_properties
@@ -131,6 +131,12 @@ def _arguments() -> argparse.ArgumentParser:
     )
     quorum.add_argument(
         "--initial-controllers", "-I", help="A comma-separated list of id@hostname:port:directory: the first voters."
+    )
+    quorum.add_argument(
+        "--controller-quorum-voters",
+        dest="initial_controllers",
+        type=from_kip_spelling,
+        help="The same, as KIP-853 spells it: id-directory@hostname:port.",
     )
     mapping = commands.add_parser("version-mapping", help="Features that go with a metadata version.")
     mapping.add_argument("--release-version", "-r", default=LATEST_PRODUCTION.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -9,9 +10,10 @@ from typing import Self
 from kraftlog.types import NodeId, Uuid
 from kraftlog.wire.messages.control_records import VotersRecord
 
-__all__ = ["DynamicVoter", "parse_dynamic_voters", "voters_record"]
+__all__ = ["DynamicVoter", "from_kip_spelling", "parse_dynamic_voters", "voters_record"]
 
 _MAX_PORT = 65535
+_KIP_ENTRY = re.compile(r"(?P<id>\d+)-(?P<directory>[\w-]{22})@(?P<address>.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,11 @@ class DynamicVoter:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.node_id}@{host}:{self.port}:{self.directory_id}"
+
+
+def from_kip_spelling(text: str) -> str:
+    """``id-directory@host:port``, as KIP-853 has it, as ``id@host:port:directory``; anything else stays as it is."""
+    return ",".join(_KIP_ENTRY.sub(r"\g<id>@\g<address>:\g<directory>", entry.strip()) for entry in text.split(","))
 
 
 def _integer(text: str, what: str) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from batch_rows import GOLDEN
 from kraftlog.features import metadata_version_from_string
-from kraftlog.storage.dynamic_voter import DynamicVoter, parse_dynamic_voters
+from kraftlog.storage.dynamic_voter import DynamicVoter, from_kip_spelling, parse_dynamic_voters
 from kraftlog.storage.format import FormatError, Formatter
 from kraftlog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from kraftlog.storage.snapshot_file import read_snapshot
@@ -213,3 +213,13 @@ def test_meta_properties_escape_and_read_back(tmp_path):
     write_meta_properties(tmp_path, properties)
     assert read_meta_properties(tmp_path) == properties
     assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.spec("BOOT-04")
+def test_voters_as_kip_853_spells_them_are_the_same():
+    first, second = "x-2Iyr024IQ0uAyQIgj-hQ", "FQgOjCvOTu6yIpYZT_LP7A"
+    kip = f"1-{first}@[::1]:9093, 2-{second}@localhost:9094"
+    ours = f"1@[::1]:9093:{first},2@localhost:9094:{second}"
+    assert from_kip_spelling(kip) == ours
+    assert from_kip_spelling(ours) == ours
+    assert parse_dynamic_voters(from_kip_spelling(kip)) == parse_dynamic_voters(ours)

@@ -1,0 +1,107 @@
+"""KIP-853's stories, as docs/how-to tells them: our controllers as processes, Kafka's tools and ours around them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from interop.harness import Java
+from interop.quorum import METADATA
+from interop.story import Story, story
+
+
+def assert_kafka_reads(told: Story, java: Java) -> None:
+    """DumpLogSegments reads every log and checkpoint that the controllers wrote, to the last byte."""
+    for folder in sorted(told.home.glob(f"c*/data/{METADATA}")):
+        files = sorted(path for path in folder.iterdir() if path.suffix in {".log", ".checkpoint"})
+        listed = ",".join(map(str, files))
+        done = java.run("org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", listed)
+        assert "isvalid: false" not in done.stdout
+        sections = re.split(r"^Dumping ", done.stdout, flags=re.MULTILINE)[1:]
+        assert len(sections) == len(files)
+        for path, section in zip(files, sections, strict=True):
+            ends = re.findall(r"position: (\d+) .*?size: (\d+) ", section)
+            assert sum(map(int, ends[-1])) == path.stat().st_size, f"{path} is not read to its end"
+
+
+def replicas_agree(told: Story) -> None:
+    """Of any two logs one is a prefix of the other, byte for byte."""
+    name = "00000000000000000000.log"
+    logs = [path.read_bytes() for path in sorted(told.home.glob(f"c*/data/{METADATA}/{name}"))]
+    longest = max(logs, key=len)
+    assert len(logs) > 2
+    assert all(longest.startswith(one) for one in logs)
+
+
+@pytest.fixture
+def told(tmp_path: Path, java: Java):
+    with story(tmp_path / "story", java) as one:
+        yield one
+
+
+def three_voters(told: Story) -> None:
+    told.read("quorum-of-several.md")
+
+
+def stop_all(told: Story) -> None:
+    told.run("for one in c*/pid; do kill $(cat $one) 2> stop.err || true; done\nwait\n")
+
+
+def test_one_controller_grows_to_three(told: Story, java: Java) -> None:
+    told.read("quorum-grow.md")
+    stop_all(told)
+    replicas_agree(told)
+    assert_kafka_reads(told, java)
+
+
+def test_several_voters_are_formatted_at_once(told: Story, java: Java) -> None:
+    three_voters(told)
+    stop_all(told)
+    replicas_agree(told)
+    assert_kafka_reads(told, java)
+
+
+def test_controllers_join_by_themselves_and_again_with_a_new_disk(told: Story) -> None:
+    told.read("quorum-auto-join.md")
+    new = told.run("echo $new\n").strip()
+    told.run(
+        "kraftlog metadata-quorum --bootstrap-controller 127.0.0.1:9091 describe --status\n",
+        f'...\nCurrentVoters: [{{"id": 1, ...}}, {{"id": 2, ...}}, {{"id": 3, "directoryId": "{new}", ...}}]\n...\n',
+    )
+
+
+def test_a_failed_disk_is_replaced(told: Story, java: Java) -> None:
+    three_voters(told)
+    told.read("quorum-disk-failure.md")
+    assert told.run("echo $old\n") != told.run("sed -n 's/^directory.id=//p' c3/data/meta.properties\n")
+    stop_all(told)
+    replicas_agree(told)
+    assert_kafka_reads(told, java)
+
+
+def test_a_node_is_replaced_by_another(told: Story) -> None:
+    three_voters(told)
+    told.read("quorum-node-replacement.md")
+    # The two that stayed and the new one are a quorum of which any may fail.
+    told.run("kill -9 $(cat c1/pid)\n")
+    told.run(
+        "kraftlog metadata-quorum --bootstrap-controller $servers describe --replication\n",
+        "NodeId ...\n... Leader\n... Follower\n... Follower\n...\n",
+    )
+    stop_all(told)
+    replicas_agree(told)
+
+
+def test_the_leader_is_removed(told: Story) -> None:
+    three_voters(told)
+    told.read("quorum-remove-leader.md")
+    leader = told.run("echo $leader\n").strip()
+    out = told.run(
+        "kraftlog metadata-quorum --bootstrap-controller $servers describe --status\n",
+        "...\nCurrentVoters: [{...}, {...}]\n...\n",
+    )
+    assert f'"id": {leader},' not in next(line for line in out.splitlines() if line.startswith("CurrentVoters"))
+    stop_all(told)
+    replicas_agree(told)
