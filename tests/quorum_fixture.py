@@ -50,6 +50,7 @@ def node_over(path, *, node_id=1, cluster_id=CLUSTER_ID, was_clean=False, **prop
         log_dirs=[SimpleNamespace(path=Path(path), was_clean_shutdown=was_clean)],
         now_ms=lambda: time.time_ns() // 1_000_000,
         advertised_end_points=lambda: list(config.advertised_listeners),
+        controllers=SimpleNamespace(leader_changed=lambda: None),
     )
 
 

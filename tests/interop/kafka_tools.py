@@ -22,6 +22,8 @@ def dump(
     """DumpLogSegments over files; it complains on stderr, and with ``isvalid: false`` in a batch line.
 
     With ``has_gaps`` offsets may be missing, as compaction leaves it; the tool remarks on that with Kafka's files too.
+    So it does on a time index entry of a batch that was emptied and kept for its producer's sequence: such a batch has
+    its largest timestamp in the header, and the tool looks for it in records.
     """
     listed = ",".join(str(path) for path in files)
     done = java.run(DUMP, "--files", listed, "--max-message-size", str(max_message_size), *flags, timeout=300)
@@ -30,6 +32,8 @@ def dump(
     said = done.stderr
     if has_gaps:
         said = re.sub(r"^Non-consecutive offsets in \S*\n(  -?\d+ is followed by \d+\n)+", "", said, flags=re.MULTILINE)
+        emptied = r"^Found timestamp mismatch in :\S*\n(  Index timestamp: \d+, log timestamp: -1(?:\n|\Z))+"
+        said = re.sub(emptied, "", said, flags=re.MULTILINE)
     said = re.sub(
         r"^Non-consecutive offsets in \S*/0*(\d+)\.log\n  -1 is followed by \1\n", "", said, flags=re.MULTILINE
     )
@@ -57,11 +61,11 @@ def assert_dump_accepts(java: Java, *folders: Path, print_data: bool = True, has
         assert end == size, f"{segment}: batches end at {end}, the file at {size}"
         batches[segment.parent.name] += len(found)
     if indexes:
-        sanity = dump(java, indexes, "--index-sanity-check")
+        sanity = dump(java, indexes, "--index-sanity-check", has_gaps=has_gaps)
         for index in indexes:
             verdict = f"{index} passed sanity check." in sanity or f"{index} is empty." in sanity
             assert verdict or index.suffix == ".txnindex", f"{index}: no sanity verdict\n{sanity[-2000:]}"
-        dump(java, indexes)  # prints entries, and compares each with the segment
+        dump(java, indexes, has_gaps=has_gaps)  # prints entries, and compares each with the segment
     return batches
 
 

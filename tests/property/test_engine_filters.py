@@ -126,3 +126,17 @@ def test_polars_bounds_are_tight(low: int, high: int, closed: Any) -> None:
     either = (pl.col("offset") >= low) & (pl.col("offset") < low + 5) | (pl.col("offset") == high)
     assert allowed_by(either).offsets == (min(low, high), max(low + 5, high + 1))
     assert allowed_by(~either).offsets == (None, None)
+
+
+EXTREMES = [(1 << 63) - 1, (1 << 63) - 2, -(1 << 63), -1, 0, 1 << 62]
+YEARS = [dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC), dt.datetime(1, 1, 1, tzinfo=dt.UTC)]
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize(
+    ("name", "value"), [("offset", one) for one in EXTREMES] + [("timestamp", one) for one in YEARS]
+)
+def test_polars_at_the_ends_of_the_numbers(scan: Scan, rows: list[Row], operator: str, name: str, value: Any) -> None:
+    expected = places([row for row in rows if OPERATORS[operator](row[name], value)])
+    found = scan.polars(threads=1).filter(OPERATORS[operator](pl.col(name), value)).collect()
+    assert places(found.to_dicts()) == expected

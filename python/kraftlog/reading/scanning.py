@@ -36,6 +36,7 @@ OnCorrupt: TypeAlias = Literal["raise", "skip"]
 End: TypeAlias = Literal["log_end", "high_watermark"]
 
 SPLIT_BYTES = 64 << 20
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
 
 
@@ -100,6 +101,25 @@ class Bounds:
     end_offset: int | None = None
     from_timestamp: int | None = None
     to_timestamp: int | None = None
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether they leave nothing, since no record has so large or so small a number."""
+        firsts = (self.start_offset, self.from_timestamp)
+        return any(first is not None and first > _INT64_MAX for first in firsts) or (
+            self.to_timestamp is not None and self.to_timestamp < _INT64_MIN
+        )
+
+    def within_64_bits(self) -> Bounds:
+        """The same bounds without those that every record keeps, or that have no place in 64 bits."""
+        start, end = self.start_offset, self.end_offset
+        first, last = self.from_timestamp, self.to_timestamp
+        return Bounds(
+            start_offset=None if start is None else max(start, 0),
+            end_offset=None if end is None or end > _INT64_MAX else max(end, 0),
+            from_timestamp=None if first is None or first < _INT64_MIN else first,
+            to_timestamp=None if last is None or last > _INT64_MAX else last,
+        )
 
 
 class Scan:
@@ -208,6 +228,9 @@ class Scan:
             ValueError: A column that does not exist, or a bound below 1.
         """
         bounds = bounds or Bounds()
+        if bounds.is_beyond:
+            return Scan((), replace(self.options, **options))
+        bounds = bounds.within_64_bits()
         sources = (
             replace(
                 ending_at(source, bounds.end_offset, self.options.isolation_level),

@@ -93,7 +93,14 @@ class ControllerChannel:
             answer: Message = await metadata.submit(lambda core, now_ms: operate(core, message, now_ms))
             return answer
         connection = await self._connect()
-        return await connection.request(message)
+        timeout_s = self._node.config.get_int("controller.socket.timeout.ms") / 1000
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await connection.request(message)
+        except TimeoutError:
+            # A controller that stopped without closing its sockets: ask whoever leads by now, on a new connection.
+            connection.close()
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no answer within {timeout_s:g} s") from None
 
     async def _connect(self) -> RpcConnection:
         node = self._node
@@ -110,6 +117,12 @@ class ControllerChannel:
                 )
                 self._connection, self._address = connection, (leader.host, leader.port)
             return connection
+
+    def leader_changed(self) -> None:
+        """Wait no longer for a controller that is not the active one any more: what it was asked is asked again."""
+        leader = find_endpoint(self._node.metadata.leader_endpoints, controller_listener(self._node.config))
+        if leader is None or self._address != (leader.host, leader.port):
+            self.close()
 
     def close(self) -> None:
         """Close the connection; what waits for an answer is told."""

@@ -388,6 +388,7 @@ class MetadataQuorum:
     def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch) -> None:
         """Begin or end to be the active controller."""
         self._leader_changed.set()
+        self._node.controllers.leader_changed()
         self._controller = None
         if leader_id != self.node_id:
             logger.info("the leader of epoch %d is %s", epoch, "unknown" if leader_id is None else leader_id)
@@ -501,7 +502,10 @@ class MetadataQuorum:
         if self.failure is None:
             self.failure = error
             self.failed.set()
-            logger.critical("the metadata log failed and takes no more writes: %s", error)
+            is_known = isinstance(error, OSError | KraftlogError)
+            logger.critical(
+                "the metadata log failed and takes no more writes: %s", error, exc_info=None if is_known else error
+            )
         self._fail_waiting(NodeClosedError(f"the metadata log failed: {error}"))
 
     def _fail_waiting(self, error: KraftlogError) -> None:

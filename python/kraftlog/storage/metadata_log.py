@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,8 @@ class MetadataLog:
     def __init__(self, directory: Path, config: MetadataLogConfig, *, now_ms: int, clean_shutdown: bool) -> None:
         self.directory = directory
         self.config = config
+        # Checkpoints are written and dropped on one thread and installed on another.
+        self._checkpoint_lock = threading.Lock()
         directory.mkdir(exist_ok=True)
         self._snapshots = list_snapshots(directory)
         start_offset = next((one.end_offset for one in self._snapshots if one != BOOTSTRAP_SNAPSHOT_ID), 0)
@@ -228,8 +231,9 @@ class MetadataLog:
             OSError: It was not written.
         """
         data = encode_snapshot(snapshot, epoch=snapshot_id.epoch, now_ms=now_ms)
-        write_snapshot(self.directory, snapshot_id, data)
-        self._snapshots = sorted({*self._snapshots, snapshot_id})
+        with self._checkpoint_lock:
+            write_snapshot(self.directory, snapshot_id, data)
+            self._snapshots = sorted({*self._snapshots, snapshot_id})
         return len(data)
 
     # Checkpoints of others (KIP-630)
@@ -269,12 +273,13 @@ class MetadataLog:
         part = self._part(snapshot_id)
         snapshot = read_snapshot(part)
         size_bytes = part.stat().st_size
-        move_durably(part, self.directory / snapshot_id.file_name)
-        self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
-        for old in self._snapshots:
-            if old != snapshot_id:
-                delete_snapshot(self.directory, old)
-        self._snapshots = [snapshot_id]
+        with self._checkpoint_lock:
+            move_durably(part, self.directory / snapshot_id.file_name)
+            self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
+            for old in self._snapshots:
+                if old != snapshot_id:
+                    delete_snapshot(self.directory, old)
+            self._snapshots = [snapshot_id]
         return snapshot, size_bytes
 
     def _part(self, snapshot_id: SnapshotId) -> Path:
@@ -288,14 +293,15 @@ class MetadataLog:
         Returns:
             The oldest checkpoint that is left.
         """
-        while len(self._snapshots) > 1 and self._is_expendable(self._snapshots[0], now_ms):
-            oldest = self._snapshots[0]
-            self._log.advance_log_start_offset(min(self._snapshots[1].end_offset, high_watermark))
-            delete_snapshot(self.directory, oldest)
-            self._snapshots = self._snapshots[1:]
-        self._log.delete_old_segments(now_ms, high_watermark)
-        self._log.remove_deleted(now_ms)
-        return self._snapshots[0]
+        with self._checkpoint_lock:
+            while len(self._snapshots) > 1 and self._is_expendable(self._snapshots[0], now_ms):
+                oldest = self._snapshots[0]
+                self._log.advance_log_start_offset(min(self._snapshots[1].end_offset, high_watermark))
+                delete_snapshot(self.directory, oldest)
+                self._snapshots = self._snapshots[1:]
+            self._log.delete_old_segments(now_ms, high_watermark)
+            self._log.remove_deleted(now_ms)
+            return self._snapshots[0]
 
     def _is_expendable(self, oldest: SnapshotId, now_ms: int) -> bool:
         if self.config.retention_bytes >= 0:

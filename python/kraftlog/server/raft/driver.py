@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, assert_never
 
-from kraftlog.errors import ErrorCode, KraftlogError, LogError
+from kraftlog.errors import ErrorCode, KraftlogError, LogError, OffsetOutOfRangeError
 from kraftlog.raft import messages as raft
 from kraftlog.raft.core import RaftConfig, RaftCore
 from kraftlog.raft.effects import (
@@ -158,13 +158,21 @@ class RaftDriver:
         self.tell(lambda: self.core.handle_timeout(self.now_ms()))
 
     def tell(self, event: Callable[[], object]) -> None:
-        """Let the core handle something, then do what it wants; failures of the disk end this replica."""
+        """Let the core handle something, then do what it wants.
+
+        Failures of the disk end this replica. So does whatever stops it half-way through its effects: the rest of
+        them would be missing. What the core itself refuses is the caller's.
+        """
         if not self._is_open:
             return
         try:
             event()
-            self.turn()
         except (OSError, KraftlogError) as error:
+            self.fail(error)
+            return
+        try:
+            self.turn()
+        except Exception as error:  # noqa: BLE001 - whatever it was, effects behind it were not carried out
             self.fail(error)
 
     def handle_request(self, request: Message, *, version: int, listener_name: str) -> asyncio.Future[Message]:
@@ -306,12 +314,17 @@ class RaftDriver:
             end_offset = self._log.log_end_offset
             if response.read_offset >= end_offset:
                 return response, None
-            return response, self._log.read(response.read_offset, max_bytes=response.max_bytes, end_offset=end_offset)
-        if isinstance(response, raft.FetchSnapshotResponse) and response.snapshot_id is not None:
-            data = self._log.read_snapshot_chunk(response.snapshot_id, response.position, response.read_bytes)
-            if data is None:
-                return replace(response, snapshot_id=None, error_code=ErrorCode.SNAPSHOT_NOT_FOUND), None
+            try:
+                data = self._log.read(response.read_offset, max_bytes=response.max_bytes, end_offset=end_offset)
+            except OffsetOutOfRangeError:
+                # Segments went while the answer waited. The next fetch is told of the snapshot that stands for them.
+                return response, None
             return response, data
+        if isinstance(response, raft.FetchSnapshotResponse) and response.snapshot_id is not None:
+            chunk = self._log.read_snapshot_chunk(response.snapshot_id, response.position, response.read_bytes)
+            if chunk is None:
+                return replace(response, snapshot_id=None, error_code=ErrorCode.SNAPSHOT_NOT_FOUND), None
+            return response, chunk
         return response, None
 
     def _truncate(self, end_offset: Offset) -> None:

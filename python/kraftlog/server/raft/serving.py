@@ -27,6 +27,7 @@ __all__ = ["METADATA_TOPIC", "to_core_request", "to_wire_response"]
 
 METADATA_TOPIC = "__cluster_metadata"
 _NODE_ENDPOINTS_FROM = 17  # of Fetch, on the raft path (RPC-45)
+_SNAPSHOT_CHUNK_MAX_BYTES = 8 * 1024 * 1024  # whoever asks for more gets the rest with its next request
 
 
 def to_core_request(request: Message, version: int) -> raft.Request:
@@ -121,6 +122,7 @@ def _fetch(request: FetchRequest, version: int) -> raft.FetchRequest:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     partition = topics[0].partitions[0]
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
+    max_bytes = max(0, request.max_bytes)
     return raft.FetchRequest(
         cluster_id=request.cluster_id,
         replica_key=_key(replica_id, partition.replica_directory_id),
@@ -128,7 +130,7 @@ def _fetch(request: FetchRequest, version: int) -> raft.FetchRequest:
         fetch_offset=Offset(partition.fetch_offset),
         last_fetched_epoch=Epoch(partition.last_fetched_epoch),
         max_wait_ms=request.max_wait_ms,
-        max_bytes=min(request.max_bytes, partition.partition_max_bytes or request.max_bytes),
+        max_bytes=min(max_bytes, partition.partition_max_bytes) if partition.partition_max_bytes > 0 else max_bytes,
         high_watermark=Offset(partition.high_watermark),
     )
 
@@ -144,7 +146,7 @@ def _fetch_snapshot(request: FetchSnapshotRequest) -> raft.FetchSnapshotRequest:
         current_leader_epoch=Epoch(partition.current_leader_epoch),
         snapshot_id=SnapshotId(Offset(partition.snapshot_id.end_offset), Epoch(partition.snapshot_id.epoch)),
         position=partition.position,
-        max_bytes=request.max_bytes,
+        max_bytes=min(request.max_bytes, _SNAPSHOT_CHUNK_MAX_BYTES),
     )
 
 

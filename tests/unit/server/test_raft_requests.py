@@ -1,0 +1,147 @@
+"""Requests of replicas with numbers that no replica sends, and answers that come late."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from kraftlog.errors import ErrorCode, OffsetOutOfRangeError
+from kraftlog.storage.snapshot_file import list_snapshots
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.fetch import FetchRequest
+from kraftlog.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from quorum_fixture import format_directory, register_broker, started
+
+HUGE = (1 << 31) - 1
+
+
+@pytest.fixture
+def path(tmp_path):
+    directory = tmp_path / "data"
+    format_directory(directory)
+    return directory
+
+
+def fetch_request(quorum, **fields):
+    partition = FetchRequest.FetchPartition(
+        partition=0,
+        current_leader_epoch=quorum._raft.epoch,
+        fetch_offset=fields.pop("fetch_offset", 0),
+        last_fetched_epoch=fields.pop("last_fetched_epoch", 0),
+        partition_max_bytes=fields.pop("partition_max_bytes", 0),
+    )
+    topic = FetchRequest.FetchTopic(topic_id=Uuid.METADATA_TOPIC_ID, partitions=(partition,))
+    return FetchRequest(cluster_id=quorum.cluster_id, topics=(topic,), **fields)
+
+
+async def fetch(quorum, **fields):
+    request = fetch_request(quorum, **fields)
+    response = await quorum._driver.handle_request(request, version=17, listener_name="CONTROLLER")
+    return response.responses[0].partitions[0]
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "partition_max_bytes"), [(-1, 0), (0, -1), (-HUGE, -HUGE), (1, 0), (HUGE, HUGE), (HUGE, 1)]
+)
+def test_bounds_of_a_fetch_never_keep_the_first_batch_back(path, max_bytes, partition_max_bytes):
+    async def run():
+        quorum = await started(path)
+        found = await fetch(quorum, max_bytes=max_bytes, partition_max_bytes=partition_max_bytes)
+        assert found.error_code == 0
+        assert len(found.records) > 61
+        await quorum.stop()
+        assert quorum.failure is None
+
+    asyncio.run(run())
+
+
+def test_negative_wait_is_an_invalid_request(path):
+    async def run():
+        quorum = await started(path)
+        found = await fetch(quorum, max_wait_ms=-1, max_bytes=1000)
+        assert found.error_code == ErrorCode.INVALID_REQUEST
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+def test_segments_that_go_before_the_answer_leave_it_without_records(path, monkeypatch):
+    async def run():
+        quorum = await started(path)
+
+        def read(*_, **__):
+            raise OffsetOutOfRangeError("the log starts behind 0")
+
+        monkeypatch.setattr(quorum._log, "read", read)
+        found = await fetch(quorum, max_bytes=1000)
+        assert (found.error_code, bytes(found.records)) == (0, b"")
+        monkeypatch.undo()
+        assert len((await fetch(quorum, max_bytes=1000)).records) > 61
+        await quorum.stop()
+        assert quorum.failure is None
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("max_bytes", [-1, 0, 7, HUGE])
+def test_pieces_of_a_snapshot_are_bounded(path, max_bytes, monkeypatch):
+    monkeypatch.setattr("kraftlog.server.raft.serving._SNAPSHOT_CHUNK_MAX_BYTES", 100)
+
+    async def run():
+        quorum = await started(path, **{"metadata.log.max.record.bytes.between.snapshots": "1"})
+        await register_broker(quorum)
+        await quorum._snapshots.finish()
+        await asyncio.sleep(0)
+        found = [one for one in list_snapshots(quorum._log.directory) if one.end_offset]
+        partition = FetchSnapshotRequest.PartitionSnapshot(
+            partition=0,
+            current_leader_epoch=quorum._raft.epoch,
+            snapshot_id=FetchSnapshotRequest.SnapshotId(end_offset=found[-1].end_offset, epoch=found[-1].epoch),
+            position=3,
+        )
+        topic = FetchSnapshotRequest.TopicSnapshot(name="__cluster_metadata", partitions=(partition,))
+        request = FetchSnapshotRequest(cluster_id=quorum.cluster_id, max_bytes=max_bytes, topics=(topic,))
+        response = await quorum._driver.handle_request(request, version=1, listener_name="CONTROLLER")
+        answer = response.topics[0].partitions[0]
+        assert answer.error_code == 0
+        assert answer.size > 103
+        assert len(answer.unaligned_records) == min(100, max(0, max_bytes))
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+def test_what_stops_the_effects_half_way_ends_the_replica(path, monkeypatch, caplog):
+    async def run():
+        quorum = await started(path)
+
+        def stumble(_):
+            raise ZeroDivisionError("a fault of the program")
+
+        monkeypatch.setattr(quorum, "on_committed", stumble)
+        waiting = quorum.submit(lambda core, _: core.no_op())
+        with caplog.at_level(logging.CRITICAL):
+            await asyncio.wait([waiting])
+        assert isinstance(quorum.failure, ZeroDivisionError)
+        assert "ZeroDivisionError" in caplog.text
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+def test_a_request_that_the_core_refuses_is_the_callers(path):
+    async def run():
+        quorum = await started(path)
+        with pytest.raises(ValueError, match="unknown"):
+            quorum._driver.tell(_raise_value_error)
+        assert quorum.failure is None
+        assert quorum.is_leader
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+def _raise_value_error():
+    raise ValueError("unknown")
