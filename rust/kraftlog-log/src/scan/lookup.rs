@@ -25,7 +25,7 @@ pub fn offset_for_timestamp(
         from_timestamp: timestamp,
         ..ColumnOptions::default()
     };
-    let options = ScanOptions { columns: Arc::new(columns), ..ScanOptions::default() };
+    let options = ScanOptions { columns: Arc::new(columns), read_ahead: false, ..ScanOptions::default() };
     let source = ScanSource::of_directory(directory);
     let mut scan = PartitionScan::open(&source, Arc::new(options), Arc::default())?;
     let Some(row) = scan.next_batch()? else { return Ok(None) };

@@ -41,6 +41,8 @@ pub struct ScanOptions {
     pub memory_map: bool,
     /// What was not in the page cache before is not there afterwards; nothing is read ahead. Not for mapped segments.
     pub drop_behind: bool,
+    /// Ask for bytes of other machines before they are wanted: not for who looks at a few records and leaves.
+    pub read_ahead: bool,
     /// Threads that decode: 1 for the one that asks for rows.
     pub threads: usize,
 }
@@ -54,6 +56,7 @@ impl Default for ScanOptions {
             trust_headers: true,
             memory_map: false,
             drop_behind: false,
+            read_ahead: true,
             threads: 1,
         }
     }

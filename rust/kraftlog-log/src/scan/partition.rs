@@ -313,7 +313,7 @@ impl PartitionScan {
     fn open_piece(&mut self, piece: Piece) -> Result<Option<Open>> {
         let options = self.decoder.options();
         let report = &self.pass.report;
-        let opened = open_at(&piece, self.pieces.is_empty(), options, report);
+        let opened = open_at(&piece, self.pieces.is_empty(), options, &self.pass);
         let chunks = match opened {
             Ok(chunks) => chunks,
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
@@ -426,10 +426,10 @@ pub(super) fn prepare(
 }
 
 /// Opens the segment of a piece where the plan or the indexes say that wanted rows begin.
-fn open_at(piece: &Piece, is_final: bool, options: &ColumnOptions, report: &Arc<Report>) -> Result<Chunks> {
-    let mut chunks = seek(piece, options, report)?;
+fn open_at(piece: &Piece, is_final: bool, options: &ColumnOptions, pass: &Pass) -> Result<Chunks> {
+    let mut chunks = seek(piece, options, &pass.report)?;
     let segment = &piece.segment;
-    if segment.remote.is_some() {
+    if segment.remote.is_some() && pass.options.read_ahead {
         let end_offset = options.end_offset.min(piece.end_offset);
         let is_bounded = is_final && end_offset != i64::MAX && piece.end_position == u64::MAX;
         let end = if is_bounded { position_after(segment, end_offset) } else { piece.end_position };
