@@ -9,30 +9,29 @@ watermark. A new leader first applies everything before its epoch: the controlle
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kraftlog._kraftlog import RecordBatch
 from kraftlog.controller import ControllerConfig, ControllerCore, ControllerResult, MetadataDelta, MetadataImage
 from kraftlog.controller.image import VersionedRecord
 from kraftlog.controller.image_difference import image_difference
-from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, LogError, NodeClosedError
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
+from kraftlog.raft.core import RaftCore
 from kraftlog.raft.voter_set import Endpoint
-from kraftlog.server.metadata_replay import load_snapshot, replay_batch, replay_metadata_log
-from kraftlog.server.metadata_snapshots import MetadataSnapshots
+from kraftlog.server.metadata_replay import load_snapshot, replay_batch
 from kraftlog.server.quorum_config import ensure_directory_id, metadata_log_config, raft_config, static_voters
 from kraftlog.server.quorum_info import QuorumInfo, describe
 from kraftlog.server.raft.driver import RaftDriver
+from kraftlog.server.raft.replicated_log import Proposed, ReplicatedLog
 from kraftlog.storage.bootstrap import read_bootstrap
-from kraftlog.storage.metadata_log import MetadataLog
 from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME, Snapshot
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId, Uuid
 from kraftlog.wire.records import encode_metadata_record
@@ -71,17 +70,9 @@ class _Batch:
 
 
 @dataclass(slots=True)
-class _Pending:
-    """Something that waits until everything up to ``last_offset`` (inclusive) is committed.
+class _Answer:
+    """What an operation wrote, and its answer once that is committed."""
 
-    ``records`` are those from ``base_offset`` on; what only waits has none.
-    """
-
-    base_offset: int
-    last_offset: int
-    epoch: int
-    timestamp_ms: int
-    size_bytes: int = 0
     records: Sequence[VersionedRecord] = ()
     future: asyncio.Future[Any] | None = None
     response: object = None
@@ -112,16 +103,11 @@ class MetadataQuorum:
         self.failed = asyncio.Event()
         self._listeners: list[MetadataListener] = []
         self._operations: deque[tuple[Operation[Any], asyncio.Future[Any]]] = deque()
-        self._pending: deque[_Pending] = deque()
-        self._applied_end_offset = Offset(0)
         self._controller: ControllerCore | None = None
-        self._unclaimed_epoch: Epoch | None = None
-        self._epoch_start_offset = Offset(0)
+        self._delta = MetadataDelta()
         self._is_turn_scheduled = False
         self._is_open = False
         self._is_stopping = False
-        self._leader_changed = asyncio.Event()
-        self._offset_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._idle_timer: asyncio.TimerHandle | None = None
 
     # What it is
@@ -179,34 +165,26 @@ class MetadataQuorum:
             CorruptRecordError: A record cannot be replayed.
         """
         self._loop = asyncio.get_running_loop()
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kraftlog-metadata")
         config = self._node.config
         log_dir = next(one for one in self._node.log_dirs if one.path == config.metadata_log_dir)
         self.directory_id = ensure_directory_id(config.metadata_log_dir)
-        self._log = MetadataLog(
-            config.metadata_log_dir / METADATA_PARTITION_NAME,
-            metadata_log_config(config),
-            now_ms=self._wall_ms(),
+        self._replicated = ReplicatedLog(
+            self,
+            directory=config.metadata_log_dir / METADATA_PARTITION_NAME,
+            log_config=metadata_log_config(config),
             clean_shutdown=log_dir.was_clean_shutdown,
+            static_voters=static_voters(config),
+            snapshot_max_bytes=config.get_int("metadata.log.max.record.bytes.between.snapshots"),
+            snapshot_max_interval_ms=config.get_int("metadata.log.max.snapshot.interval.ms"),
+            wall_ms=self._wall_ms,
+            name="kraftlog-metadata",
         )
-        replayed = replay_metadata_log(self._log, static_voters(config))
-        self.image, self._applied_end_offset = replayed.image, replayed.applied_end_offset
-        self._snapshots = MetadataSnapshots(
-            self._log, self._executor, 0, on_written=self._on_snapshot_written, on_failure=self.on_failure
+        self._log = self._replicated.log
+        self._snapshots = self._replicated.snapshots
+        self._replicated.start(
+            raft_config(self._node, self.directory_id, max_batch_bytes=self._log.config.max_batch_bytes)
         )
-        self._snapshots.max_bytes = config.get_int("metadata.log.max.record.bytes.between.snapshots")
-        self._snapshots.max_interval_ms = config.get_int("metadata.log.max.snapshot.interval.ms")
-        self._driver = RaftDriver(
-            raft_config(self._node, self.directory_id, max_batch_bytes=self._log.config.max_batch_bytes),
-            self._log,
-            voters=replayed.voters,
-            kraft_versions=replayed.kraft_versions,
-            machine=self,
-            executor=self._executor,
-        )
-        self._raft = self._driver.core
         self._is_open = True
-        self._driver.start()
         if self.is_sole_voter:
             # Nobody has to be waited for: what the log has is committed as soon as this node leads.
             await self.submit(lambda _controller, _now_ms: ControllerResult(None, []))
@@ -223,40 +201,24 @@ class MetadataQuorum:
 
     async def stop(self) -> None:
         """Finish what was proposed, resign, close the log. Operations not begun fail with NodeClosedError."""
-        if self._is_stopping or not hasattr(self, "_executor"):
+        if self._is_stopping or not hasattr(self, "_replicated"):
             return
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         self._is_stopping = True
-        if self._is_open:
-            await self._finish_proposals()
-            await self._snapshots.finish()
-            await self._resign()
+        await self._replicated.stop(self._close_operations)
+
+    def _close_operations(self) -> None:
         self._is_open = False
-        self._fail_waiting(NodeClosedError("the node was stopped"))
-        if hasattr(self, "_driver"):
-            await self._driver.stop()
-        if hasattr(self, "_log"):
-            try:
-                await self._loop.run_in_executor(self._executor, self._log.close)
-            except (OSError, LogError) as error:
-                self.on_failure(error)
-        self._executor.shutdown(wait=True)
+        self._fail_operations(NodeClosedError("the node was stopped"))
 
-    async def _finish_proposals(self) -> None:
-        """Wait a moment for what was proposed to be committed."""
-        futures = [pending.future for pending in self._pending if pending.future is not None]
-        if futures and self.failure is None:
-            await asyncio.wait(futures, timeout=_STOP_TIMEOUT_S)
+    @property
+    def _raft(self) -> RaftCore:
+        return self._replicated.raft
 
-    async def _resign(self) -> None:
-        """Let somebody else lead, and wait a moment until he does (KIP-595)."""
-        self._driver.tell(lambda: self._raft.shut_down(self._driver.now_ms()))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STOP_TIMEOUT_S):
-                while not self._raft.is_shut_down and self.failure is None:
-                    self._leader_changed.clear()
-                    await self._leader_changed.wait()
+    @property
+    def _driver(self) -> RaftDriver:
+        return self._replicated.driver
 
     # Other replicas
 
@@ -349,149 +311,98 @@ class MetadataQuorum:
     def _propose(self, batches: Sequence[_Batch], response: object, future: asyncio.Future[Any]) -> None:
         if not batches:
             # What it read may not be committed yet: its answer waits for that.
-            if self._pending:
-                last = self._pending[-1]
-                self._pending.append(
-                    _Pending(
-                        last.last_offset + 1,
-                        last.last_offset,
-                        last.epoch,
-                        last.timestamp_ms,
-                        future=future,
-                        response=response,
-                    )
-                )
-            else:
+            if not self._replicated.await_pending(_Answer((), future, response)):
                 future.set_result(response)
             return
         controller = self._controller
         if controller is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        answer = _Answer()
         for batch in batches:
-            last_offset = self._raft.propose(batch.values, self._driver.now_ms(), size_bytes=batch.size_bytes)
-            epoch = self._raft.epoch
-            controller.apply(batch.records, last_offset=last_offset, epoch=epoch)
-            base_offset = last_offset - len(batch.records) + 1
-            self._pending.append(
-                _Pending(base_offset, last_offset, epoch, self._wall_ms(), batch.size_bytes, batch.records)
-            )
-        self._pending[-1].future, self._pending[-1].response = future, response
+            answer = _Answer(batch.records)
+            proposed = self._replicated.propose(batch.values, size_bytes=batch.size_bytes, payload=answer)
+            controller.apply(batch.records, last_offset=proposed.last_offset, epoch=proposed.epoch)
+        answer.future, answer.response = future, response
 
-    # What the driver tells
+    # What the log tells
 
-    def on_appended(self, base_offset: Offset, last_offset: Offset, epoch: Epoch, size_bytes: int) -> None:
+    def on_control_appended(self, last_offset: Offset, epoch: Epoch) -> None:
         """Control records were appended between those of operations."""
-        del base_offset, size_bytes
         if self._controller is not None:
             self._controller.apply((), last_offset=last_offset, epoch=epoch)
 
-    def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch) -> None:
-        """Begin or end to be the active controller."""
-        self._leader_changed.set()
+    def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch, lost: Sequence[Proposed[_Answer]]) -> None:
+        """End to be the active controller, or begin once ``on_leading`` is called."""
         self._node.controllers.leader_changed()
         self._controller = None
-        if leader_id != self.node_id:
-            logger.info("the leader of epoch %d is %s", epoch, "unknown" if leader_id is None else leader_id)
-            self._unclaimed_epoch = None
-            # What was proposed may still be committed by the next leader, perhaps this node: only the answers are lost.
-            self._fail_waiting(
-                NodeClosedError("the node was stopped")
-                if self._is_stopping
-                else KafkaError(ErrorCode.NOT_CONTROLLER, "This node is no longer the leader.")
-            )
-            self._pending.clear()
+        if leader_id == self.node_id:
+            logger.info("leading the metadata quorum in epoch %d", epoch)
             return
-        self._unclaimed_epoch = epoch
-        self._epoch_start_offset = self._raft.log.end_offset_for_epoch(Epoch(epoch - 1)).end_offset
-        logger.info("leading the metadata quorum in epoch %d from offset %d", epoch, self._epoch_start_offset)
+        logger.info("the leader of epoch %d is %s", epoch, "unknown" if leader_id is None else leader_id)
+        # What was proposed may still be committed by the next leader, perhaps this node: only the answers are lost.
+        error: KraftlogError = (
+            NodeClosedError("the node was stopped")
+            if self._is_stopping
+            else KafkaError(ErrorCode.NOT_CONTROLLER, "This node is no longer the leader.")
+        )
+        _fail([one.payload.future for one in lost], error)
+        self._fail_operations(error)
 
-    def on_committed(self, high_watermark: Offset) -> None:
-        """Apply what is committed, tell the listeners, complete futures."""
-        done: list[_Pending] = []
-        delta = MetadataDelta()
-        while True:
-            pending = self._pending[0] if self._pending else None
-            if pending is not None and pending.last_offset < self._applied_end_offset:
-                done.append(self._pending.popleft())
-            elif self._applied_end_offset >= high_watermark:
-                break
-            elif pending is not None and pending.base_offset == self._applied_end_offset:
-                self._apply_pending(pending, delta)
-            else:
-                end_offset = high_watermark if pending is None else min(high_watermark, Offset(pending.base_offset))
-                self._apply_from_log(end_offset, delta)
+    def apply_proposed(self, proposed: Proposed[_Answer]) -> None:
+        """Put an operation's records into the image."""
+        for record, _ in proposed.payload.records:
+            self.image.replay(record, self._delta)
+        self.image.offset, self.image.epoch = proposed.last_offset, proposed.epoch
+        self.image.timestamp_ms = max(self.image.timestamp_ms, proposed.timestamp_ms)
+
+    def apply_batch(self, batch: RecordBatch) -> None:
+        """Put a batch of the log into the image."""
+        replay_batch(self._replicated.log, batch, self.image, self._delta)
+
+    def on_applied(self, done: Sequence[Proposed[_Answer]]) -> None:
+        """Tell the listeners what changed, then complete futures."""
+        delta, self._delta = self._delta, MetadataDelta()
         if not delta.is_empty:
             self._tell_listeners(delta)
-        for pending in done:
-            if pending.future is not None and not pending.future.done():
-                pending.future.set_result(pending.response)
-        if self._offset_waiters:
-            self._wake_waiters()
-        if self._unclaimed_epoch is not None and high_watermark > self._epoch_start_offset and self._raft.is_leader:
-            self._claim()
-        self._snapshots.maybe_begin(self.image, self._raft, high_watermark)
+        for proposed in done:
+            answer = proposed.payload
+            if answer.future is not None and not answer.future.done():
+                answer.future.set_result(answer.response)
 
-    def _apply_pending(self, pending: _Pending, delta: MetadataDelta) -> None:
-        for record, _ in pending.records:
-            self.image.replay(record, delta)
-        self.image.offset, self.image.epoch = pending.last_offset, pending.epoch
-        self.image.timestamp_ms = max(self.image.timestamp_ms, pending.timestamp_ms)
-        self._snapshots.bytes_since_last += pending.size_bytes
-        self._applied_end_offset = Offset(pending.last_offset + 1)
-
-    def _apply_from_log(self, end_offset: Offset, delta: MetadataDelta) -> None:
-        for batch in self._log.batches(self._applied_end_offset, end_offset):
-            replay_batch(self._log, batch, self.image, delta)
-            self._snapshots.bytes_since_last += batch.size_bytes
-            self._applied_end_offset = Offset(batch.last_offset + 1)
-
-    def _claim(self) -> None:
+    def on_leading(self, epoch: Epoch) -> None:
         """The image has everything from before this node's epoch: be the active controller."""
-        self._unclaimed_epoch = None
+        del epoch
         self._controller = controller = self._new_controller()
         bootstrap = read_bootstrap(self._node.config.metadata_log_dir).records if controller.image.is_empty else ()
         result = controller.activate(bootstrap)
         self._propose(self._to_batches(result), None, self._loop.create_future())
         self._schedule_turn()
 
-    def on_snapshot_loaded(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+    def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         """Replace the image; listeners are told the difference."""
         old, self.image = self.image, MetadataImage()
         load_snapshot(self.image, snapshot_id, snapshot)
-        self._applied_end_offset = snapshot_id.end_offset
-        self._snapshots.bytes_since_last = 0
-        delta = image_difference(old, self.image)
-        if not delta.is_empty:
-            self._tell_listeners(delta)
-        self._wake_waiters()
+        if self._listeners:
+            delta = image_difference(old, self.image)
+            if not delta.is_empty:
+                self._tell_listeners(delta)
 
-    def _on_snapshot_written(self, snapshot_id: SnapshotId, size_bytes: int, oldest: SnapshotId) -> None:
-        if not self._is_open or snapshot_id.end_offset < self._log.log_start_offset:
-            return  # another one was loaded from the leader meanwhile
-        self._raft.on_snapshot_created(snapshot_id, size_bytes)
-        if self._log.log_start_offset >= oldest.end_offset:
-            self._raft.on_log_start_advanced(oldest)
+    def take_state(self) -> Sequence[bytes] | None:
+        """The records of a checkpoint, unless a transaction of metadata is open."""
+        if self.image.is_in_transaction:
+            return None
+        return [encode_metadata_record(record, version) for record, version in self.image.to_records()]
 
     async def wait_for_offset(self, offset: int) -> None:
         """Wait until the record at ``offset`` is in the image."""
-        if self._applied_end_offset <= offset:
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._offset_waiters.append((offset, future))
-            await future
+        await self._replicated.wait_for_offset(offset)
 
     async def wait_for_topics(self, names: Iterable[str]) -> None:
         """Wait until these topics, which the active controller has created, are in the image, or are gone again."""
         end_s = self._loop.time() + _STOP_TIMEOUT_S
         for name in names:
             while self.image.topics.by_name(name) is None and self._loop.time() < end_s:
-                await self.wait_for_offset(self._applied_end_offset)
-
-    def _wake_waiters(self) -> None:
-        reached = [one for one in self._offset_waiters if one[0] < self._applied_end_offset]
-        for waiter in reached:
-            self._offset_waiters.remove(waiter)
-            if not waiter[1].done():
-                waiter[1].set_result(None)
+                await self.wait_for_offset(self._replicated.applied_end_offset)
 
     def _tell_listeners(self, delta: MetadataDelta) -> None:
         for listener in self._listeners:
@@ -499,28 +410,22 @@ class MetadataQuorum:
 
     def on_failure(self, error: BaseException) -> None:
         """The log or its directory failed: nothing is retried, everything that waits is told."""
-        if self.failure is None:
-            self.failure = error
-            self.failed.set()
-            is_known = isinstance(error, OSError | KraftlogError)
-            logger.critical(
-                "the metadata log failed and takes no more writes: %s", error, exc_info=None if is_known else error
-            )
-        self._fail_waiting(NodeClosedError(f"the metadata log failed: {error}"))
+        self.failure = error
+        self.failed.set()
+        is_known = isinstance(error, OSError | KraftlogError)
+        logger.critical(
+            "the metadata log failed and takes no more writes: %s", error, exc_info=None if is_known else error
+        )
+        self._fail_operations(NodeClosedError(f"the metadata log failed: {error}"))
 
-    def _fail_waiting(self, error: KraftlogError) -> None:
-        waiting: list[asyncio.Future[Any] | None] = [pending.future for pending in self._pending]
+    def _fail_operations(self, error: KraftlogError) -> None:
+        """Tell those who submitted an operation that its answer will not come."""
+        waiting: list[asyncio.Future[Any] | None] = [one.payload.future for one in self._replicated.pending]
         waiting += [future for _, future in self._operations]
-        if self.failure is not None or self._is_stopping:
-            waiting += [future for _, future in self._offset_waiters]
-            self._offset_waiters.clear()
-        for pending in self._pending:
-            pending.future = None
         self._operations.clear()
-        for future in waiting:
-            if future is not None and not future.done():
-                future.set_exception(error)
-                future.exception()  # whoever awaits it still gets it; nobody has to
+        if self.failure is not None or self._is_stopping:
+            self._replicated.fail_offset_waiters(error)
+        _fail(waiting, error)
 
     # Timers
 
@@ -549,3 +454,10 @@ def _ignore(future: asyncio.Future[None]) -> None:
     """Nobody waits for a NoOp; its failure has been logged where it happened."""
     if not future.cancelled():
         future.exception()
+
+
+def _fail(waiting: Iterable[asyncio.Future[Any] | None], error: KraftlogError) -> None:
+    for future in waiting:
+        if future is not None and not future.done():
+            future.set_exception(error)
+            future.exception()  # whoever awaits it still gets it; nobody has to

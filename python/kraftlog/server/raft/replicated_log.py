@@ -1,0 +1,362 @@
+"""A replicated log with a state machine on top: what the metadata quorum and ``kraftlog.Quorum`` have in common.
+
+It opens the log and its voters, gives out what is committed exactly once and in order (from memory where this replica
+proposed it, else from the log), announces leadership once everything from before its epoch is applied, and keeps
+checkpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from kraftlog._kraftlog import RecordBatch
+from kraftlog.errors import LogError, NodeClosedError
+from kraftlog.raft.config import RaftConfig
+from kraftlog.raft.core import RaftCore
+from kraftlog.raft.voter_set import VoterSet
+from kraftlog.server.raft.checkpoints import Checkpoints, StateValues
+from kraftlog.server.raft.driver import RaftDriver
+from kraftlog.server.raft.opening import read_opened
+from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
+from kraftlog.storage.snapshot_file import Snapshot
+from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
+
+__all__ = ["Machine", "Proposed", "ReplicatedLog"]
+
+logger = logging.getLogger(__name__)
+
+P = TypeVar("P")
+P_contra = TypeVar("P_contra", contravariant=True)
+
+STOP_TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class Proposed(Generic[P]):
+    """What this replica proposed as leader and has not applied yet.
+
+    Args:
+        base_offset: Of its first record.
+        last_offset: Of its last record (inclusive); below ``base_offset`` for what has no records and only waits.
+        epoch: In which it was proposed.
+        timestamp_ms: Append time, Unix ms.
+        size_bytes: Encoded size.
+        payload: What the machine wants back when it is committed.
+    """
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    timestamp_ms: int
+    size_bytes: int
+    payload: P
+
+
+class Machine(Protocol[P]):
+    """What is replicated. Called on the loop, in the order of offsets; what it raises ends the replica (LSTN-19)."""
+
+    def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        """Replace the state: at the start, and where the leader's log no longer reaches back."""
+
+    def apply_proposed(self, proposed: Proposed[P]) -> None:
+        """Apply what this replica proposed."""
+
+    def apply_batch(self, batch: RecordBatch) -> None:
+        """Apply a committed batch as the log has it; control batches too."""
+
+    def on_applied(self, done: Sequence[Proposed[P]]) -> None:
+        """Everything committed so far is applied; ``done`` are the own proposals among it."""
+
+    def take_state(self) -> StateValues | None:
+        """What a checkpoint of everything applied has to hold; None when none can be made at this moment."""
+
+    def on_control_appended(self, last_offset: Offset, epoch: Epoch) -> None:
+        """This replica, as leader, appended control records."""
+
+    def on_leading(self, epoch: Epoch) -> None:
+        """This replica leads, and everything from before its epoch is applied (LSTN-12)."""
+
+    def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch, lost: Sequence[Proposed[P]]) -> None:
+        """Another epoch, or its leader became known or unknown.
+
+        Args:
+            leader_id: The leader. Where it is this replica, ``on_leading`` follows when it may act.
+            epoch: The epoch.
+            lost: Proposals of this replica that are not known to be committed: they may still be, or not.
+        """
+
+    def on_failure(self, error: BaseException) -> None:
+        """The log, its directory or the machine failed: this replica does nothing any more. Called once."""
+
+
+class ReplicatedLog(Generic[P]):
+    """One replica of a log, on a running loop.
+
+    Args:
+        machine: What is replicated.
+        directory: Of the log.
+        log_config: Its settings.
+        clean_shutdown: Whether the last run closed it.
+        static_voters: In force while the log has no Voters record.
+        snapshot_max_bytes: metadata.log.max.record.bytes.between.snapshots.
+        snapshot_max_interval_ms: metadata.log.max.snapshot.interval.ms.
+        wall_ms: Unix clock.
+        name: Of the threads.
+
+    Raises:
+        LogError: The directory cannot be read or written.
+        CorruptRecordError: A record cannot be read.
+
+    Attributes:
+        log: The log.
+        applied_end_offset: Everything below is in the machine.
+        pending: Own proposals that are not applied yet, in order.
+        snapshots: The checkpoints.
+        failure: Why nothing is done any more, None while it works.
+    """
+
+    raft: RaftCore
+    driver: RaftDriver
+
+    def __init__(
+        self,
+        machine: Machine[P],
+        *,
+        directory: Path,
+        log_config: MetadataLogConfig,
+        clean_shutdown: bool,
+        static_voters: VoterSet,
+        snapshot_max_bytes: int,
+        snapshot_max_interval_ms: int,
+        wall_ms: Callable[[], int],
+        name: str,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._machine = machine
+        self._wall_ms = wall_ms
+        self.failure: BaseException | None = None
+        self.pending: deque[Proposed[P]] = deque()
+        self.is_open = False
+        self._offset_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._unclaimed_epoch: Epoch | None = None
+        self._epoch_start_offset = Offset(0)
+        self._moved = asyncio.Event()
+        self.log = MetadataLog(directory, log_config, now_ms=wall_ms(), clean_shutdown=clean_shutdown)
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self.snapshots = Checkpoints(
+            self.log,
+            self._executor,
+            max_bytes=snapshot_max_bytes,
+            max_interval_ms=snapshot_max_interval_ms,
+            on_written=self._on_snapshot_written,
+            on_failure=self._on_checkpoint_failure,
+        )
+        try:
+            self._opened = read_opened(self.log, static_voters)
+            self.applied_end_offset = self._opened.start_offset
+            self._applied_epoch, self._applied_timestamp_ms = Epoch(0), 0
+            if self._opened.snapshot is not None:
+                self._load(*self._opened.snapshot)
+        except BaseException:
+            self.log.close()
+            raise
+
+    def start(self, config: RaftConfig) -> None:
+        """Take part. A sole voter leads when this returns."""
+        self.driver = RaftDriver(
+            config,
+            self.log,
+            voters=self._opened.voters,
+            kraft_versions=self._opened.kraft_versions,
+            machine=self,
+            executor=self._executor,
+        )
+        self.raft = self.driver.core
+        self.is_open = True
+        self.driver.start()
+
+    async def stop(self, before_closing: Callable[[], None] = lambda: None) -> None:
+        """Finish what was proposed, resign, close the log.
+
+        Args:
+            before_closing: Called when nothing more is going to be committed here.
+        """
+        if self.is_open:
+            await self._wait_until(lambda: not self.pending)
+            await self.snapshots.finish()
+            # Let somebody else lead, and wait a moment until he does (KIP-595).
+            self.driver.tell(lambda: self.raft.shut_down(self.driver.now_ms()))
+            await self._wait_until(lambda: self.raft.is_shut_down)
+        self.is_open = False
+        before_closing()
+        self.fail_offset_waiters(NodeClosedError("the node was stopped"))
+        if hasattr(self, "driver"):
+            await self.driver.stop()
+        try:
+            await self._loop.run_in_executor(self._executor, self.log.close)
+        except (OSError, LogError) as error:
+            self.on_failure(error)
+        self._executor.shutdown(wait=True)
+        self.snapshots.close()
+
+    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                while not is_so() and self.failure is None:
+                    self._moved.clear()
+                    await self._moved.wait()
+
+    # Proposals
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether ``propose`` is allowed."""
+        return self.is_open and self.failure is None and self.raft.is_leader
+
+    def propose(self, values: Sequence[bytes], *, size_bytes: int, payload: P) -> Proposed[P]:
+        """Append values as one batch; to be called from within ``driver.tell``.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER, or MESSAGE_TOO_LARGE; nothing was proposed.
+        """
+        last_offset = self.raft.propose(values, self.driver.now_ms(), size_bytes=size_bytes)
+        base_offset = last_offset - len(values) + 1
+        proposed = Proposed(base_offset, last_offset, self.raft.epoch, self._wall_ms(), size_bytes, payload)
+        self.pending.append(proposed)
+        return proposed
+
+    def await_pending(self, payload: P) -> bool:
+        """Have the machine told ``payload`` when all that is proposed now is applied; False when nothing is."""
+        if not self.pending:
+            return False
+        last = self.pending[-1]
+        self.pending.append(Proposed(last.last_offset + 1, last.last_offset, last.epoch, last.timestamp_ms, 0, payload))
+        return True
+
+    async def wait_for_offset(self, offset: int) -> None:
+        """Wait until the record at ``offset`` is applied.
+
+        Raises:
+            KraftlogError: This replica failed or was stopped before.
+        """
+        if self.applied_end_offset <= offset:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._offset_waiters.append((offset, future))
+            await future
+
+    def fail_offset_waiters(self, error: BaseException) -> None:
+        """Tell those who wait for an offset that it will not come."""
+        waiters, self._offset_waiters = self._offset_waiters, []
+        for _, future in waiters:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever awaits it still gets it; nobody has to
+
+    # What the driver tells
+
+    def on_appended(self, base_offset: Offset, last_offset: Offset, epoch: Epoch, size_bytes: int) -> None:
+        """Control records were appended between proposals."""
+        del base_offset, size_bytes
+        self._machine.on_control_appended(last_offset, epoch)
+
+    def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch) -> None:
+        """Begin or end to lead."""
+        self._moved.set()
+        lost: Sequence[Proposed[P]] = ()
+        if leader_id != self.raft.config.local_key.node_id:
+            self._unclaimed_epoch = None
+            lost, self.pending = tuple(self.pending), deque()
+        else:
+            self._unclaimed_epoch = epoch
+            self._epoch_start_offset = self.raft.log.end_offset_for_epoch(Epoch(epoch - 1)).end_offset
+        self._machine.on_leader_changed(leader_id, epoch, lost)
+
+    def on_committed(self, high_watermark: Offset) -> None:
+        """Apply what is committed: own proposals from memory, everything else from the log (LSTN-06, LSTN-08)."""
+        done: list[Proposed[P]] = []
+        pending = self.pending
+        while True:
+            first = pending[0] if pending else None
+            if first is not None and first.last_offset < self.applied_end_offset:
+                done.append(pending.popleft())
+            elif self.applied_end_offset >= high_watermark:
+                break
+            elif first is not None and first.base_offset == self.applied_end_offset:
+                self._machine.apply_proposed(first)
+                self._note_applied(first.last_offset, first.epoch, first.timestamp_ms, first.size_bytes)
+            else:
+                end_offset = high_watermark if first is None else min(high_watermark, Offset(first.base_offset))
+                for batch in self.log.batches(self.applied_end_offset, end_offset):
+                    self._machine.apply_batch(batch)
+                    self._note_applied(
+                        batch.last_offset, batch.partition_leader_epoch, batch.max_timestamp, batch.size_bytes
+                    )
+        self._machine.on_applied(done)
+        self._moved.set()
+        if self._offset_waiters:
+            self._wake_waiters()
+        if self._unclaimed_epoch is not None and high_watermark > self._epoch_start_offset and self.raft.is_leader:
+            claimed, self._unclaimed_epoch = self._unclaimed_epoch, None
+            self._machine.on_leading(claimed)
+        self._maybe_checkpoint(high_watermark)
+
+    def _note_applied(self, last_offset: int, epoch: int, timestamp_ms: int, size_bytes: int) -> None:
+        self.applied_end_offset = Offset(last_offset + 1)
+        self._applied_epoch = Epoch(epoch)
+        self._applied_timestamp_ms = max(self._applied_timestamp_ms, timestamp_ms)
+        self.snapshots.bytes_since_last += size_bytes
+
+    def _wake_waiters(self) -> None:
+        reached = [one for one in self._offset_waiters if one[0] < self.applied_end_offset]
+        for waiter in reached:
+            self._offset_waiters.remove(waiter)
+            if not waiter[1].done():
+                waiter[1].set_result(None)
+
+    def on_snapshot_loaded(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        """The log was replaced by a checkpoint of the leader."""
+        self._load(snapshot_id, snapshot)
+        self.snapshots.bytes_since_last = 0
+        self._wake_waiters()
+        self._moved.set()
+
+    def _load(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        self._machine.load_snapshot(snapshot_id, snapshot)
+        self.applied_end_offset, self._applied_epoch = snapshot_id.end_offset, snapshot_id.epoch
+        self._applied_timestamp_ms = snapshot.last_contained_log_timestamp
+
+    def on_failure(self, error: BaseException) -> None:
+        """The log, its directory or the machine failed: nothing is retried, everything that waits is told."""
+        self._moved.set()
+        if self.failure is None:
+            self.failure = error
+            self._machine.on_failure(error)
+
+    # Checkpoints
+
+    def _maybe_checkpoint(self, high_watermark: Offset) -> None:
+        if not self.snapshots.is_due:
+            return
+        values = self._machine.take_state()
+        if values is None:
+            return
+        snapshot_id = SnapshotId(self.applied_end_offset, self._applied_epoch)
+        self.snapshots.begin(snapshot_id, self._applied_timestamp_ms, values, self.raft, high_watermark)
+
+    def _on_checkpoint_failure(self, error: BaseException) -> None:
+        self.driver.fail(error)
+
+    def _on_snapshot_written(self, snapshot_id: SnapshotId, size_bytes: int, oldest: SnapshotId) -> None:
+        if not self.is_open or snapshot_id.end_offset < self.log.log_start_offset:
+            return  # another one was loaded from the leader meanwhile
+        self.raft.on_snapshot_created(snapshot_id, size_bytes)
+        if self.log.log_start_offset >= oldest.end_offset:
+            self.raft.on_log_start_advanced(oldest)
