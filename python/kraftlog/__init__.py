@@ -7,16 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kraftlog.broker import AsyncBroker, Broker
+    from kraftlog.quorum import AsyncQuorum, Quorum, StateMachine
     from kraftlog.reading import Log, LogDir, open_log, scan
 
-__all__ = ["AsyncBroker", "Broker", "Log", "LogDir", "open_log", "scan"]
+__all__ = [
+    "AsyncBroker",
+    "AsyncQuorum",
+    "Broker",
+    "Log",
+    "LogDir",
+    "Quorum",
+    "StateMachine",
+    "open_log",
+    "scan",
+]
 
 # Imported when first used, so that `import kraftlog` costs next to nothing.
 _MODULE_OF = {
     "AsyncBroker": "kraftlog.broker",
+    "AsyncQuorum": "kraftlog.quorum",
     "Broker": "kraftlog.broker",
     "Log": "kraftlog.reading",
     "LogDir": "kraftlog.reading",
+    "Quorum": "kraftlog.quorum",
+    "StateMachine": "kraftlog.quorum",
     "open_log": "kraftlog.reading",
     "scan": "kraftlog.reading",
 }

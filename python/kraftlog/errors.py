@@ -13,6 +13,12 @@ KraftlogError
     PoisonedLogError        an earlier write or fsync failed; nothing is retried
     RemoteLogError          an object of a remote directory cannot be read, or is not what was listed
   NodeClosedError           the node was stopped
+  QuorumError               what was asked of a kraftlog.Quorum did not happen: .may_be_committed
+    NotLeaderError          this replica does not lead: .leader_id, .leader_address
+    NotCommittedError       another leader's record has the place; it will never be committed
+    OutcomeUnknownError     it was proposed; whether it is or will be committed is not known
+    DeadlineError           the deadline passed before (a TimeoutError, too)
+    StateMachineError       the user's state machine raised; the replica has stopped
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from kraftlog.error_code import ErrorCode
 
 __all__ = [
     "CorruptRecordError",
+    "DeadlineError",
     "ErrorCode",
     "KafkaError",
     "KraftlogError",
@@ -30,11 +37,16 @@ __all__ = [
     "LogError",
     "LogTruncatedError",
     "NodeClosedError",
+    "NotCommittedError",
+    "NotLeaderError",
     "OffsetOutOfRangeError",
+    "OutcomeUnknownError",
     "PoisonedLogError",
     "ProtocolError",
+    "QuorumError",
     "RemoteLogError",
     "RemoteProtocolError",
+    "StateMachineError",
     "UnsupportedVersionError",
 ]
 
@@ -130,3 +142,50 @@ class RemoteLogError(LogError):
 
 class NodeClosedError(KraftlogError):
     """The node was stopped."""
+
+
+class QuorumError(KraftlogError):
+    """What was asked of a ``kraftlog.Quorum`` did not happen, as far as this replica knows.
+
+    Args:
+        message: What happened.
+        may_be_committed: False: the commands have no effect and never will. True: they may have been, or may yet be.
+    """
+
+    def __init__(self, message: str, *, may_be_committed: bool = False) -> None:
+        super().__init__(message)
+        self.may_be_committed = may_be_committed
+
+
+class NotLeaderError(QuorumError):
+    """This replica does not lead and was not to ask the leader; nothing was proposed.
+
+    Args:
+        leader_id: The leader, None when it is not known.
+        leader_address: Its ``host:port``, None when it is not known.
+    """
+
+    def __init__(self, leader_id: int | None, leader_address: str | None) -> None:
+        where = "nobody is known to" if leader_id is None else f"{leader_id} at {leader_address} does"
+        super().__init__(f"this replica does not lead; {where}")
+        self.leader_id = leader_id
+        self.leader_address = leader_address
+
+
+class NotCommittedError(QuorumError):
+    """Leadership changed and another record was committed in the place of the proposal: it has no effect."""
+
+
+class OutcomeUnknownError(QuorumError):
+    """The commands were proposed, or sent to the leader; whether they are or will be committed is not known."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, may_be_committed=True)
+
+
+class DeadlineError(QuorumError, TimeoutError):
+    """The deadline passed; ``may_be_committed`` says whether the commands had been proposed."""
+
+
+class StateMachineError(QuorumError):
+    """The state machine raised: this replica stopped, as it would from here on differ from the others."""

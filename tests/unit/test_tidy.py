@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark": VOCABULARY | {"storage", "reading", "wire", "controller", "_kraftlog"},
     "metrics": {"types"},
     "broker": VOCABULARY | FACTS | MESSAGES | {"server", "storage"},
+    "quorum": VOCABULARY | FACTS | {"wire", "raft", "storage", "server", "_kraftlog"},
     "cli": VOCABULARY
     | FACTS
     | {"controller", "server", "client", "admin", "storage", "reading", "broker", "wire", "_kraftlog"},

@@ -213,7 +213,7 @@ class RaftCore:
         role = replica.role
         match role:
             case Leader():
-                return self._leading.next_deadline_ms(role)
+                return self._leading.next_deadline_ms(role, self._now_ms)
             case Follower() | Unattached():
                 return self._following.next_deadline_ms(self._now_ms)
             case Prospective() | Candidate():
@@ -289,6 +289,23 @@ class RaftCore:
             # A leader that was paused must not append before it has looked at its timers (CONN-16).
             self._leading.poll(role, now_ms)
         return self._leading.propose(records, size_bytes, epoch, now_ms)
+
+    def confirm_leadership(self, now_ms: int) -> int:
+        """Ask a majority whether this replica still leads: what reads that have to be linearizable wait for.
+
+        The voters are asked by BeginQuorumEpoch, sent after this call: one that answers in this epoch had voted for
+        nobody of a later one by then. Neither clocks nor the log take part.
+
+        Returns:
+            The number of the round: ``LeadershipConfirmed`` with it, or a higher one, follows unless leadership ends.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER.
+        """
+        self._poll(now_ms)  # a leader that was paused must not act as one before it has looked at its timers (CONN-16)
+        number = self._leading.confirm()
+        self._poll(now_ms)
+        return number
 
     def on_flushed(self, log_end_offset: int, now_ms: int | None = None) -> None:
         """The log is durable up to ``log_end_offset`` (exclusive).
@@ -434,7 +451,7 @@ class RaftCore:
                 return self._elections.handle_vote_response(node_id, request, response, now_ms)
             case BeginQuorumEpochRequest(), BeginQuorumEpochResponse():
                 if isinstance(self._replica.role, Leader) and not response.error_code:
-                    self._replica.role.acknowledge(node_id)
+                    self._leading.on_begin_epoch_answered(self._replica.role, node_id, response)
                 return True
             case EndQuorumEpochRequest(), EndQuorumEpochResponse():
                 if isinstance(self._replica.role, Resigned):

@@ -26,6 +26,7 @@ __all__ = [
     "HighWatermarkAdvanced",
     "InstallSnapshot",
     "LeaderChanged",
+    "LeadershipConfirmed",
     "PeerEffect",
     "PersistElectionState",
     "SendRequest",
@@ -155,6 +156,13 @@ class HighWatermarkAdvanced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipConfirmed:
+    """No other leader had been elected when this round, or an earlier one, of ``confirm_leadership`` was begun."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """What cannot be has happened. After a fatal one the replica does nothing any more and the process should end."""
 
@@ -178,6 +186,7 @@ Effect = (
     | SendRequest
     | SendResponse
     | LeaderChanged
+    | LeadershipConfirmed
     | HighWatermarkAdvanced
     | Fault
 )

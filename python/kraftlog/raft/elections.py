@@ -295,25 +295,32 @@ class Elections:
             replica.send(destination, request, now_ms)
 
     def poll_leader(self, role: Leader, now_ms: int) -> None:
-        """Tell voters that do not fetch who leads, every half fetch timeout (CQ-09)."""
+        """Tell voters that do not fetch (CQ-09, every half fetch timeout), or have to confirm it, who leads."""
         replica = self._replica
+        for voter_id in role.unconfirmed_voters():
+            self._tell_voter(role, voter_id, now_ms)
         if now_ms < role.begin_epoch_deadline_ms:
             return
         period_ms = max(1, replica.config.fetch_timeout_ms // 2)
         role.begin_epoch_deadline_ms = now_ms + period_ms
         for voter_id in role.silent_voters(now_ms, period_ms):
-            voter = role.voters.get(voter_id)
-            destination = None if voter is None else self.destination(voter_id, voter.endpoints)
-            if voter is None or destination is None or not replica.connections.is_ready(voter_id, now_ms):
-                continue
-            request = BeginQuorumEpochRequest(
-                cluster_id=replica.config.cluster_id,
-                voter_key=voter.key,
-                leader_id=replica.local_key.node_id,
-                leader_epoch=replica.epoch,
-                leader_endpoints=replica.config.local_endpoints,
-            )
-            replica.send(destination, request, now_ms)
+            self._tell_voter(role, voter_id, now_ms)
+
+    def _tell_voter(self, role: Leader, voter_id: NodeId, now_ms: int) -> None:
+        replica = self._replica
+        voter = role.voters.get(voter_id)
+        destination = None if voter is None else self.destination(voter_id, voter.endpoints)
+        if voter is None or destination is None or not replica.connections.is_ready(voter_id, now_ms):
+            return
+        request = BeginQuorumEpochRequest(
+            cluster_id=replica.config.cluster_id,
+            voter_key=voter.key,
+            leader_id=replica.local_key.node_id,
+            leader_epoch=replica.epoch,
+            leader_endpoints=replica.config.local_endpoints,
+        )
+        replica.send(destination, request, now_ms)
+        role.on_asked(voter_id)
 
     def destination(self, node_id: NodeId, endpoints: tuple[Endpoint, ...]) -> Destination | None:
         """Where a replica listens for the others; None when it has no endpoint of the listener (ENDP-09)."""

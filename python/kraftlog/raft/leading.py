@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.raft.effects import LeadershipConfirmed
 from kraftlog.raft.log import BOOTSTRAP_SNAPSHOT_ID
 from kraftlog.raft.messages import (
+    BeginQuorumEpochResponse,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
@@ -15,7 +17,7 @@ from kraftlog.raft.messages import (
 )
 from kraftlog.raft.replica import Replica
 from kraftlog.raft.roles.leader import DeferredFetch, Leader
-from kraftlog.types import Epoch, EpochEndOffset, Offset
+from kraftlog.types import Epoch, EpochEndOffset, NodeId, Offset
 
 __all__ = ["Leading"]
 
@@ -328,12 +330,47 @@ class Leading:
         if change is not None and now_ms >= change.deadline_ms:
             role.voter_change = None
             replica.answer_voter_change(change, ErrorCode.REQUEST_TIMED_OUT, "The change was not committed in time")
+        self._announce_confirmation(role)
         return True
 
-    def next_deadline_ms(self, role: Leader) -> int | None:
+    def next_deadline_ms(self, role: Leader, now_ms: int) -> int | None:
         """When ``poll`` is wanted."""
         deadlines = [fetch.deadline_ms for fetch in role.deferred]
         deadlines += [one for one in (role.deadline_ms, self.linger_end_ms) if one is not None]
         if role.voter_change is not None:
             deadlines.append(role.voter_change.deadline_ms)
+        connections = self._replica.connections
+        deadlines += [max(now_ms + 1, connections.ready_ms(one, now_ms)) for one in self._askable(role)]
         return min(deadlines, default=None)
+
+    # Whether nobody else leads
+
+    def confirm(self) -> int:
+        """Begin a round of confirmation; return its number.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER.
+        """
+        replica = self._replica
+        role = replica.role
+        if not isinstance(role, Leader) or replica.is_halted:
+            reason = f"Replica is {role.name} in epoch {replica.epoch}"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
+        role.wanted_round += 1
+        return role.wanted_round
+
+    def on_begin_epoch_answered(self, role: Leader, voter_id: NodeId, response: BeginQuorumEpochResponse) -> None:
+        """A voter knows who leads; where it says that it still follows, that counts for rounds begun before."""
+        role.acknowledge(voter_id)
+        replica = self._replica
+        if response.leader_epoch == replica.epoch and response.leader_id == replica.local_key.node_id:
+            role.on_confirmed(voter_id)
+
+    def _announce_confirmation(self, role: Leader) -> None:
+        if role.announced_round < role.wanted_round and role.confirmed_round > role.announced_round:
+            role.announced_round = role.confirmed_round
+            self._replica.effects.append(LeadershipConfirmed(round=role.confirmed_round))
+
+    def _askable(self, role: Leader) -> list[NodeId]:
+        name = self._replica.config.listener_name
+        return [one for one in role.unconfirmed_voters() if role.voters.endpoint(one, name) is not None]

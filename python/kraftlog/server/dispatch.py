@@ -14,6 +14,8 @@ from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.registry import API_BY_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kraftlog.server.connection import Connection
     from kraftlog.server.framing import Frame
     from kraftlog.server.handlers import Handler
@@ -67,18 +69,19 @@ class Dispatcher:
     Args:
         node: Handed to every handler.
         listener: "broker" or "controller": which APIs the listener serves.
+        handlers: These by API key, instead of those of the listener.
     """
 
-    def __init__(self, node: Node, listener: str) -> None:
+    def __init__(self, node: Node, listener: str, *, handlers: Mapping[int, Handler] | None = None) -> None:
         self._node = node
         self.listener = listener
         self._handlers: dict[int, tuple[int, int, Handler]] = {}
         self.advertised: dict[int, tuple[int, int]] = {}
-        for key in sorted(HANDLERS):
+        if handlers is None:
+            handlers = {key: one for key, one in HANDLERS.items() if listener in API_BY_KEY[key].listeners}
+        for key in sorted(handlers):
             api = API_BY_KEY[key]
-            if listener not in api.listeners:
-                continue
-            self._handlers[key] = (api.min_version, api.max_version, HANDLERS[key])
+            self._handlers[key] = (api.min_version, api.max_version, handlers[key])
             # Kafka accepts Produce from version 3 on but says 0, for librdkafka before 2.3 (KAFKA-18659).
             self.advertised[key] = (0 if key == PRODUCE_KEY else api.min_version, api.max_version)
 

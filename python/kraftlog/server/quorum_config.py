@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kraftlog.errors import LogError
 from kraftlog.features import KRAFT_VERSION, supported_ranges
@@ -16,15 +16,39 @@ from kraftlog.storage.metadata_log import MetadataLogConfig
 from kraftlog.types import NodeId, ReplicaKey, Uuid
 
 if TYPE_CHECKING:
-    from kraftlog.server.config import NodeConfig
-    from kraftlog.server.node import Node
+    from collections.abc import Sequence
 
-__all__ = ["controller_listener", "ensure_directory_id", "metadata_log_config", "raft_config", "static_voters"]
+    from kraftlog.server.config import NodeConfig
+    from kraftlog.server.listener import EndPoint
+
+__all__ = [
+    "RaftNode",
+    "controller_listener",
+    "ensure_directory_id",
+    "metadata_log_config",
+    "raft_config",
+    "static_voters",
+]
 
 DEFAULT_CONTROLLER_LISTENER = "CONTROLLER"
 
 
-def raft_config(node: Node, directory_id: Uuid, *, max_batch_bytes: int) -> RaftConfig:
+class RaftNode(Protocol):
+    """What is known of a node before its replica starts."""
+
+    @property
+    def config(self) -> NodeConfig:
+        """Settings."""
+
+    @property
+    def cluster_id(self) -> str:
+        """As in meta.properties."""
+
+    def advertised_end_points(self) -> Sequence[EndPoint]:
+        """The listeners as peers are told."""
+
+
+def raft_config(node: RaftNode, directory_id: Uuid, *, max_batch_bytes: int) -> RaftConfig:
     """Identity, addresses and timers of this node's replica; a broker alone is an observer for ever."""
     config = node.config
     names = config.controller_listener_names

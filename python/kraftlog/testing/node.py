@@ -21,6 +21,7 @@ from kraftlog.raft.effects import (
     HighWatermarkAdvanced,
     InstallSnapshot,
     LeaderChanged,
+    LeadershipConfirmed,
     PersistElectionState,
     SendRequest,
     SendResponse,
@@ -255,7 +256,7 @@ class SimulatedNode:
                 self.disk.truncate(effect.end_offset)
             case HighWatermarkAdvanced():
                 self._apply(effect.high_watermark)
-            case LeaderChanged():
+            case LeaderChanged() | LeadershipConfirmed():
                 pass
             case WriteSnapshotChunk():
                 if isinstance(effect.payload, StoredSnapshot):

@@ -25,6 +25,8 @@ class _Replica:
     last_caught_up_ms: int | None = None
     leader_end_at_last_fetch: int = 0
     has_acknowledged: bool = False
+    asked_round: int = 0
+    confirmed_round: int = 0
 
     def on_fetch(self, fetch_offset: Offset, leader_end_offset: Offset, now_ms: int) -> None:
         """Note a valid fetch (``LeaderState.ReplicaState.updateFollowerState``, KIP-836)."""
@@ -79,6 +81,8 @@ class Leader(Role):
         begin_epoch_deadline_ms: When to tell voters that have been silent.
         deferred: Fetches that wait.
         voter_change: The one Add or Remove under way.
+        wanted_round: The latest round of confirmation that was asked for.
+        announced_round: The latest one that was announced as confirmed.
     """
 
     __slots__ = (
@@ -87,6 +91,7 @@ class Leader(Role):
         "_local_key",
         "_observers",
         "_replicas",
+        "announced_round",
         "begin_epoch_deadline_ms",
         "check_quorum_deadline_ms",
         "deferred",
@@ -95,6 +100,7 @@ class Leader(Role):
         "updated_voters",
         "voter_change",
         "voters",
+        "wanted_round",
     )
 
     name = "leader"
@@ -121,6 +127,8 @@ class Leader(Role):
         self.begin_epoch_deadline_ms = now_ms
         self.deferred: list[DeferredFetch] = []
         self.voter_change: VoterChange | None = None
+        self.wanted_round = 0
+        self.announced_round = 0
         self._fetched_voters: set[NodeId] = set()
         self._replicas: dict[NodeId, _Replica] = {voter.key.node_id: _Replica() for voter in voters}
         self._observers: dict[ReplicaKey, _Replica] = {}
@@ -221,6 +229,37 @@ class Leader(Role):
         replica = self._replicas.get(voter_id)
         if replica is not None:
             replica.has_acknowledged = True
+
+    # Whether nobody else leads
+
+    @property
+    def confirmed_round(self) -> int:
+        """The latest round in which a majority of the voters, itself included, was still of this epoch."""
+        known = [
+            self.wanted_round if node_id == self._local_key.node_id else replica.confirmed_round
+            for node_id, replica in self._replicas.items()
+        ]
+        return sorted(known, reverse=True)[self.voters.majority_size - 1] if known else 0
+
+    def unconfirmed_voters(self) -> tuple[NodeId, ...]:
+        """Whom to ask: the voters that have not answered the latest round, unless enough others have."""
+        if self.announced_round == self.wanted_round:
+            return ()
+        return tuple(
+            node_id
+            for node_id, replica in self._replicas.items()
+            if node_id != self._local_key.node_id and replica.confirmed_round < self.wanted_round
+        )
+
+    def on_asked(self, voter_id: NodeId) -> None:
+        """A BeginQuorumEpoch was sent: its answer counts for the rounds begun before."""
+        self._replicas[voter_id].asked_round = self.wanted_round
+
+    def on_confirmed(self, voter_id: NodeId) -> None:
+        """The voter answered the BeginQuorumEpoch under way: it was of this epoch after that was sent."""
+        replica = self._replicas.get(voter_id)
+        if replica is not None:
+            replica.confirmed_round = replica.asked_round
 
     def silent_voters(self, now_ms: int, period_ms: int) -> tuple[NodeId, ...]:
         """Other voters that have not fetched for ``period_ms``, by id (CQ-09)."""

@@ -30,6 +30,7 @@ from kraftlog.raft.effects import (
     HighWatermarkAdvanced,
     InstallSnapshot,
     LeaderChanged,
+    LeadershipConfirmed,
     PersistElectionState,
     SendRequest,
     SendResponse,
@@ -62,6 +63,9 @@ class StateMachine(Protocol):
 
     def on_committed(self, high_watermark: Offset) -> None:
         """Everything below is committed."""
+
+    def on_confirmed(self, confirmed_round: int) -> None:
+        """This replica still led when this round of ``confirm_leadership`` was begun."""
 
     def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch) -> None:
         """Another epoch, or its leader became known or unknown."""
@@ -254,6 +258,8 @@ class RaftDriver:
             case LeaderChanged():
                 self._check_persisted(effect.waits_for.election_state)
                 self._machine.on_leader_changed(effect.leader_id, effect.epoch)
+            case LeadershipConfirmed():
+                self._machine.on_confirmed(effect.round)
             case TruncateLog():
                 self._truncate(effect.end_offset)
             case WriteSnapshotChunk():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from kraftlog._kraftlog import RecordBatch
-from kraftlog.errors import LogError, NodeClosedError
+from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
 from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.voter_set import VoterSet
@@ -149,6 +149,7 @@ class ReplicatedLog(Generic[P]):
         self._unclaimed_epoch: Epoch | None = None
         self._epoch_start_offset = Offset(0)
         self._moved = asyncio.Event()
+        self._rounds: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.log = MetadataLog(directory, log_config, now_ms=wall_ms(), clean_shutdown=clean_shutdown)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self.snapshots = Checkpoints(
@@ -196,6 +197,7 @@ class ReplicatedLog(Generic[P]):
             self.driver.tell(lambda: self.raft.shut_down(self.driver.now_ms()))
             await self._wait_until(lambda: self.raft.is_shut_down)
         self.is_open = False
+        self._fail_rounds()
         before_closing()
         self.fail_offset_waiters(NodeClosedError("the node was stopped"))
         if hasattr(self, "driver"):
@@ -260,6 +262,41 @@ class ReplicatedLog(Generic[P]):
                 future.set_exception(error)
                 future.exception()  # whoever awaits it still gets it; nobody has to
 
+    # Linearizable reads
+
+    async def confirm_leadership(self) -> None:
+        """Wait until a majority says that nobody else had been elected when this was called.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER: this replica does not lead, or no longer does.
+        """
+        future: asyncio.Future[None] = self._loop.create_future()
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+        def begin() -> None:
+            try:
+                self._rounds.append((self.raft.confirm_leadership(self.driver.now_ms()), future))
+            except KafkaError as error:  # it has just seen that it no longer leads
+                future.set_exception(error)
+
+        self.driver.tell(begin)
+        await future
+
+    def on_confirmed(self, confirmed_round: int) -> None:
+        """This replica led when ``confirmed_round`` was begun, and so when those before it were."""
+        while self._rounds and self._rounds[0][0] <= confirmed_round:
+            future = self._rounds.popleft()[1]
+            if not future.done():
+                future.set_result(None)
+
+    def _fail_rounds(self) -> None:
+        rounds, self._rounds = self._rounds, deque()
+        for _, future in rounds:
+            if not future.done():
+                future.set_exception(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "Leadership ended"))
+                future.exception()
+
     # What the driver tells
 
     def on_appended(self, base_offset: Offset, last_offset: Offset, epoch: Epoch, size_bytes: int) -> None:
@@ -273,6 +310,7 @@ class ReplicatedLog(Generic[P]):
         lost: Sequence[Proposed[P]] = ()
         if leader_id != self.raft.config.local_key.node_id:
             self._unclaimed_epoch = None
+            self._fail_rounds()
             lost, self.pending = tuple(self.pending), deque()
         else:
             self._unclaimed_epoch = epoch
@@ -336,6 +374,7 @@ class ReplicatedLog(Generic[P]):
     def on_failure(self, error: BaseException) -> None:
         """The log, its directory or the machine failed: nothing is retried, everything that waits is told."""
         self._moved.set()
+        self._fail_rounds()
         if self.failure is None:
             self.failure = error
             self._machine.on_failure(error)

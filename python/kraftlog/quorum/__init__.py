@@ -1,0 +1,10 @@
+"""``kraftlog.Quorum``: your own state machine, replicated by the consensus of this package."""
+
+from __future__ import annotations
+
+from kraftlog.quorum.blocking import Quorum
+from kraftlog.quorum.member import AsyncQuorum
+from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
+from kraftlog.server.quorum_info import QuorumInfo, ReplicaInfo
+
+__all__ = ["AsyncQuorum", "CommittedBatch", "Quorum", "QuorumInfo", "ReplicaInfo", "StateMachine"]

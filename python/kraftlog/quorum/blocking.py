@@ -1,0 +1,274 @@
+"""``kraftlog.Quorum``: a replica for a ``with`` block, on a thread of its own or on your event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kraftlog.errors import NodeClosedError
+from kraftlog.quorum.member import AsyncQuorum, Options
+from kraftlog.quorum.settings import ConfigInput
+from kraftlog.quorum.state_machine import StateMachine
+from kraftlog.server.quorum_info import QuorumInfo
+
+__all__ = ["Quorum"]
+
+T = TypeVar("T")
+
+
+class Quorum:
+    """One replica of a replicated state machine.
+
+    Used with ``async with`` it runs on the caller's loop, and the block gets an :class:`AsyncQuorum`. Used with
+    ``with`` it runs on a thread and an event loop of its own, and its methods may be called from any thread; the state
+    machine is then called on that thread.
+
+    Args:
+        machine: The state machine.
+        data_dir: Where the log lives; formatted when it is new. One process at a time can use it.
+        node_id: Of this replica, 0 or more.
+        voters: Id and ``host:port`` of each voter of a **new** quorum, the same on all of them; without it and without
+            ``join``, this replica alone. It counts only while ``data_dir`` is new: afterwards the log has the voters. A
+            replica that lost its directory must not come back by ``voters``, as it forgot what it voted for and
+            acknowledged: let it ``join``, and remove its old self.
+        join: ``host:port`` of replicas of a quorum that is there already. This replica then only follows until it is
+            made a voter, by ``add_voter`` or ``auto_join``.
+        address: ``host:port`` that the others use; from ``voters`` when absent there, else a free port of 127.0.0.1.
+        listen: ``host:port`` to bind, where that is not ``address``.
+        cluster_id: A name of the quorum; requests of other quorums are refused.
+        auto_join: Make this replica a voter once it has caught up, in place of an older one with its id.
+        timeout_s: Of calls that are not given one.
+        max_pending_bytes: What may be proposed and not applied; calls beyond it wait.
+        config: Kafka's dotted keys for what else can be set: ``controller.quorum.*`` timers, ``metadata.log.*``
+            segments and checkpoints, ``metadata.max.retention.*``.
+        **settings: The same keys with underscores for dots.
+
+    Example:
+        >>> import tempfile, kraftlog
+        >>> class Total(kraftlog.StateMachine):
+        ...     value = 0
+        ...     def apply(self, batch):
+        ...         self.value += sum(map(int, batch.commands))
+        ...     def snapshot(self):
+        ...         return [str(self.value).encode()]
+        ...     def restore(self, records):
+        ...         self.value = int(records[0])
+        >>> total = Total()
+        >>> with kraftlog.Quorum(total, data_dir=tempfile.mkdtemp()) as quorum:
+        ...     offset = quorum.propose([b"40", b"2"])
+        ...     end_offset = quorum.read_barrier()
+        ...     total.value
+        42
+    """
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        *,
+        data_dir: str | Path,
+        node_id: int = 1,
+        voters: Mapping[int, str] | None = None,
+        join: Sequence[str] = (),
+        address: str | None = None,
+        listen: str | None = None,
+        cluster_id: str = "quorum",
+        auto_join: bool = False,
+        timeout_s: float = 30.0,
+        max_pending_bytes: int = 64 * 1024 * 1024,
+        config: Mapping[str, ConfigInput] | None = None,
+        **settings: ConfigInput,
+    ) -> None:
+        if voters and join:
+            msg = "voters begins a new quorum, join follows one: give one of them"
+            raise ValueError(msg)
+        if voters and node_id not in voters:
+            msg = f"node {node_id} is none of the voters {sorted(voters)}"
+            raise ValueError(msg)
+        changes = {key: _text(value) for key, value in (config or {}).items()}
+        changes.update({key.replace("_", "."): _text(value) for key, value in settings.items()})
+        self._async = AsyncQuorum(
+            Options(
+                machine=machine,
+                data_dir=Path(data_dir),
+                node_id=node_id,
+                voters=dict(voters or {}),
+                join=tuple(join),
+                address=address,
+                listen=listen,
+                cluster_id=cluster_id,
+                auto_join=auto_join,
+                timeout_s=timeout_s,
+                max_pending_bytes=max_pending_bytes,
+                config=changes,
+            )
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._close_lock = threading.Lock()
+
+    # Life
+
+    def start(self) -> Self:
+        """Start on a thread of its own; returns when this replica takes part.
+
+        Raises:
+            KraftlogError: It cannot start; nothing is left behind.
+        """
+        started = threading.Event()
+        failure: list[BaseException] = []
+
+        async def serve() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._stop_requested = asyncio.Event()
+            try:
+                await self._async.start()
+            except BaseException as error:  # noqa: BLE001  handed to the thread that waits
+                failure.append(error)
+                started.set()
+                return
+            started.set()
+            await self._stop_requested.wait()
+            await self._async.close()
+
+        self._thread = threading.Thread(target=lambda: asyncio.run(serve()), name="kraftlog-quorum", daemon=True)
+        self._thread.start()
+        started.wait()
+        if failure:
+            self._thread.join()
+            self._thread = None
+            raise failure[0]
+        return self
+
+    def close(self) -> None:
+        """Finish what was proposed, hand leadership over, flush and stop; a second call does nothing."""
+        with self._close_lock:
+            thread, loop = self._thread, self._loop
+            if thread is None or loop is None:
+                return
+            self._thread = None
+            loop.call_soon_threadsafe(self._stop_requested.set)
+            thread.join()
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.close()
+
+    async def __aenter__(self) -> AsyncQuorum:
+        """Start on the running loop."""
+        await self._async.start()
+        return self._async
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        await self._async.close()
+
+    # What it is
+
+    @property
+    def node_id(self) -> int:
+        """Of this replica."""
+        return self._async.node_id
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where this replica listens."""
+        return self._async.address
+
+    @property
+    def directory_id(self) -> str:
+        """The id of this replica's directory, which together with the node id names a voter."""
+        return self._async.directory_id
+
+    @property
+    def data_dir(self) -> Path:
+        """The directory."""
+        return self._async.data_dir
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads, as far as it knows, and has applied everything from before."""
+        return self._async.is_leader
+
+    @property
+    def leader_id(self) -> int | None:
+        """The leader as far as this replica knows."""
+        return self._async.leader_id
+
+    @property
+    def epoch(self) -> int:
+        """The current leader epoch."""
+        return self._async.epoch
+
+    @property
+    def applied_end_offset(self) -> int:
+        """Everything below this offset is in the state machine here."""
+        return self._async.applied_end_offset
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why this replica does nothing any more; None while it works."""
+        return self._async.failure
+
+    # What AsyncQuorum has
+
+    def propose(self, commands: Sequence[bytes], *, timeout_s: float | None = None, forward: bool = True) -> int:
+        """Replicate commands; see :meth:`AsyncQuorum.propose`."""
+        return self._call(lambda: self._async.propose(commands, timeout_s=timeout_s, forward=forward))
+
+    def call(self, commands: Sequence[bytes], *, timeout_s: float | None = None, forward: bool = True) -> Sequence[Any]:
+        """Replicate commands and return the results of ``apply``; see :meth:`AsyncQuorum.call`."""
+        return self._call(lambda: self._async.call(commands, timeout_s=timeout_s, forward=forward))
+
+    def read_barrier(self, *, timeout_s: float | None = None) -> int:
+        """Wait until a read here is linearizable; see :meth:`AsyncQuorum.read_barrier`.
+
+        The state machine goes on changing on its own thread: what is read has to be safe to read meanwhile.
+        """
+        return self._call(lambda: self._async.read_barrier(timeout_s=timeout_s))
+
+    def describe(self, *, timeout_s: float | None = None) -> QuorumInfo:
+        """Voters and observers; see :meth:`AsyncQuorum.describe`."""
+        return self._call(lambda: self._async.describe(timeout_s=timeout_s))
+
+    def add_voter(
+        self,
+        node_id: int | None = None,
+        directory_id: str | None = None,
+        address: str | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Make an observer, or this replica, a voter; see :meth:`AsyncQuorum.add_voter`."""
+        self._call(lambda: self._async.add_voter(node_id, directory_id, address, timeout_s=timeout_s))
+
+    def remove_voter(
+        self, node_id: int | None = None, directory_id: str | None = None, *, timeout_s: float | None = None
+    ) -> None:
+        """Make a voter, or this replica, an observer; see :meth:`AsyncQuorum.remove_voter`."""
+        self._call(lambda: self._async.remove_voter(node_id, directory_id, timeout_s=timeout_s))
+
+    def step_down(self) -> None:
+        """Give up leadership; see :meth:`AsyncQuorum.step_down`."""
+        self._call(self._async.step_down)
+
+    def _call(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._thread is None or self._loop is None:
+            msg = "the quorum is not running; inside `async with` use the object the block gives"
+            raise NodeClosedError(msg)
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+
+
+def _text(value: ConfigInput) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

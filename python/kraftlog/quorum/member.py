@@ -1,0 +1,375 @@
+"""``AsyncQuorum``: a replica on the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
+from kraftlog.quorum.replica import Replica
+from kraftlog.quorum.routing import Routes
+from kraftlog.quorum.serving import QuorumServer
+from kraftlog.quorum.settings import LISTENER_NAME, format_when_needed, node_config, split_address
+from kraftlog.quorum.state_machine import StateMachine
+from kraftlog.raft.voter_set import Endpoint, VoterSet
+from kraftlog.server.config import NodeConfig
+from kraftlog.server.quorum_config import ensure_directory_id, metadata_log_config, raft_config
+from kraftlog.server.quorum_info import QuorumInfo, ReplicaInfo, describe
+from kraftlog.server.raft.replicated_log import ReplicatedLog
+from kraftlog.storage.log_dir import LogDir
+from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest
+from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest
+from kraftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kraftlog.wire.struct import Message
+
+__all__ = ["AsyncQuorum", "Options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a replica is told; ``Quorum`` has the meaning of each."""
+
+    machine: StateMachine
+    data_dir: Path
+    node_id: int
+    voters: Mapping[int, str]
+    join: Sequence[str]
+    address: str | None
+    listen: str | None
+    cluster_id: str
+    auto_join: bool
+    timeout_s: float
+    max_pending_bytes: int
+    config: Mapping[str, str]
+
+
+class AsyncQuorum:
+    """One replica of a replicated state machine, on the event loop that ``async with kraftlog.Quorum(...)`` ran on.
+
+    Every method that waits has a time-out in seconds; the default is that of the ``Quorum``.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._is_running = False
+        self._closed = asyncio.Event()
+
+    # Life
+
+    async def start(self) -> None:
+        """Open the directory, listen and take part; called by ``async with``.
+
+        Raises:
+            KraftlogError: The directory or the address is in use, or something stored cannot be read.
+        """
+        options = self._options
+        address = options.address or options.voters.get(options.node_id, "127.0.0.1:0")
+        host, port = split_address(address)
+        self._loop = asyncio.get_running_loop()
+        voters = dict(options.voters) or ({} if options.join else {options.node_id: address})
+        contacts = [*options.join, *(one for node_id, one in voters.items() if node_id != options.node_id)]
+        config = node_config(
+            node_id=options.node_id,
+            data_dir=options.data_dir,
+            listen=options.listen or address,
+            advertised=f"{host}:{port}",
+            contacts=contacts or [address],
+            auto_join=options.auto_join,
+            changes=options.config,
+        )
+        options.data_dir.mkdir(parents=True, exist_ok=True)
+        self._log_dir = LogDir(options.data_dir)
+        try:
+            format_when_needed(options.data_dir, node_id=options.node_id, cluster_id=options.cluster_id, voters=voters)
+            self._log_dir.read_state()
+            self._start(config)
+        except BaseException:
+            if hasattr(self, "_server"):
+                self._server.close()
+            self._log_dir.release()
+            raise
+        self._is_running = True
+
+    def _start(self, config: NodeConfig) -> None:
+        options = self._options
+        self._replica = replica = Replica(options.machine, max_pending_bytes=options.max_pending_bytes)
+        self._server = server = QuorumServer(config, self._loop, cluster_id=options.cluster_id, replica=replica)
+        directory_id = ensure_directory_id(options.data_dir)
+        replica.log = self._log = ReplicatedLog(
+            replica,
+            directory=options.data_dir / METADATA_PARTITION_NAME,
+            log_config=metadata_log_config(config),
+            clean_shutdown=self._log_dir.was_clean_shutdown,
+            static_voters=VoterSet(),
+            snapshot_max_bytes=config.get_int("metadata.log.max.record.bytes.between.snapshots"),
+            snapshot_max_interval_ms=config.get_int("metadata.log.max.snapshot.interval.ms"),
+            wall_ms=server.now_ms,
+            name=f"kraftlog-quorum-{options.node_id}",
+        )
+        raft = raft_config(server, directory_id, max_batch_bytes=self._log.log.config.max_batch_bytes)
+        self._routes = Routes(
+            replica,
+            node_id=options.node_id,
+            request_timeout_s=raft.request_timeout_ms / 1000,
+            default_timeout_s=options.timeout_s,
+        )
+        self._log.start(raft)
+        server.start(self._routes.read_offset)
+
+    async def close(self) -> None:
+        """Stop: what was proposed is finished, leadership handed over, everything flushed. A second call waits only."""
+        if not self._is_running:
+            if hasattr(self, "_replica"):
+                await self._closed.wait()
+            return
+        self._is_running = False
+        self._replica.tell_stop(None)
+        await self._log.stop(self._replica.close)
+        self._routes.close()
+        self._server.close()
+        if self._log.failure is None:
+            self._log_dir.write_clean_shutdown(-1)
+        self._log_dir.release()
+        self._closed.set()
+
+    async def wait_failed(self) -> BaseException:
+        """Wait until this replica stops by itself, as its disk or its state machine failed; return why."""
+        await self._replica.failed.wait()
+        failure = self.failure
+        if failure is None:
+            msg = "the replica failed without a reason"
+            raise NodeClosedError(msg)
+        return failure
+
+    # What it is
+
+    @property
+    def node_id(self) -> int:
+        """Of this replica."""
+        return self._options.node_id
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where this replica listens."""
+        point = self._server.end_point
+        return point.address
+
+    @property
+    def directory_id(self) -> str:
+        """The id of this replica's directory, which together with the node id names a voter."""
+        return str(self._log.raft.config.local_key.directory_id)
+
+    @property
+    def data_dir(self) -> Path:
+        """The directory."""
+        return self._options.data_dir
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads, as far as it knows, and has applied everything from before."""
+        return self._is_running and self._replica.is_claimed
+
+    @property
+    def leader_id(self) -> int | None:
+        """The leader as far as this replica knows."""
+        return self._log.raft.leader_id
+
+    @property
+    def epoch(self) -> int:
+        """The current leader epoch."""
+        return self._log.raft.epoch
+
+    @property
+    def applied_end_offset(self) -> int:
+        """Everything below this offset is in the state machine here."""
+        return self._log.applied_end_offset
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why this replica does nothing any more; None while it works."""
+        return self._log.failure
+
+    # Proposals
+
+    async def propose(self, commands: Sequence[bytes], *, timeout_s: float | None = None, forward: bool = True) -> int:
+        """Replicate commands; return the offset of the last one.
+
+        When this returns, the commands are committed: on the disks of a majority, flushed. They are applied here, in
+        this replica's state machine. All of one call are committed together or not at all.
+
+        Args:
+            commands: At least one.
+            timeout_s: How long to wait, room for more pending bytes included.
+            forward: Whether to hand them to the leader where another replica leads.
+
+        Raises:
+            NotLeaderError: ``forward`` is false and this replica does not lead; the error says who does.
+            DeadlineError: The time is over; ``may_be_committed`` says whether they had been proposed.
+            NotCommittedError: Leadership changed first: they have no effect.
+            OutcomeUnknownError: The connection to the leader, or this replica, ended first.
+            KafkaError: MESSAGE_TOO_LARGE: they do not fit into a batch (8 MiB by default).
+            NodeClosedError: The quorum is closed.
+        """
+        return (await self._routes.propose(commands, timeout_s, forward=forward)).last_offset
+
+    async def call(
+        self, commands: Sequence[bytes], *, timeout_s: float | None = None, forward: bool = True
+    ) -> Sequence[Any]:
+        """Replicate commands; return what ``apply`` of this replica's state machine said to each.
+
+        Raises:
+            TypeError: ``apply`` gives no results.
+            QuorumError: And whatever else ``propose`` raises.
+        """
+        applied = await self._routes.propose(commands, timeout_s, forward=forward)
+        if applied.results is None:
+            msg = "apply of the state machine gives no results; use propose"
+            raise TypeError(msg)
+        return applied.results
+
+    # Linearizable reads
+
+    async def read_barrier(self, *, timeout_s: float | None = None) -> int:
+        """Wait until this replica's state machine has everything that was committed when this was called.
+
+        A read of the state machine right afterwards is linearizable. The leader first asks a majority whether it still
+        leads; another replica asks the leader and then waits until it has applied as much. Calls of one turn of the
+        loop share one question; nothing is written.
+
+        Returns:
+            The end offset (exclusive) that is applied.
+
+        Raises:
+            DeadlineError: The time is over.
+            NodeClosedError: The quorum is closed.
+        """
+        return await self._routes.read_barrier(timeout_s)
+
+    # Members
+
+    async def describe(self, *, timeout_s: float | None = None) -> QuorumInfo:
+        """Voters and observers, how far each is, as the leader knows.
+
+        Raises:
+            DeadlineError: No leader answered in time.
+        """
+        partition = DescribeQuorumRequest.PartitionData(partition_index=0)
+        topic = DescribeQuorumRequest.TopicData(topic_name="__cluster_metadata", partitions=(partition,))
+        response = await self._routes.ask_leader(
+            DescribeQuorumRequest(topics=(topic,)), self._describe_locally, timeout_s, _describe_error
+        )
+        return response if isinstance(response, QuorumInfo) else _quorum_info(response)
+
+    async def _describe_locally(self) -> QuorumInfo:
+        return describe(self._log.raft, now_ms=self._log.driver.now_ms(), wall_ms=self._server.now_ms())
+
+    async def add_voter(
+        self,
+        node_id: int | None = None,
+        directory_id: str | None = None,
+        address: str | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Make an observer a voter; without arguments this replica itself.
+
+        The replica has to run and to have caught up. Returns when the change is committed.
+
+        Args:
+            node_id: Its id.
+            directory_id: Its ``directory_id``.
+            address: Its ``address``.
+            timeout_s: How long to wait.
+
+        Raises:
+            KafkaError: As AddRaftVoter answers: DUPLICATE_VOTER, REQUEST_TIMED_OUT while it lags or another change is
+                under way.
+            DeadlineError: No leader answered in time.
+        """
+        wait_s = self._options.timeout_s if timeout_s is None else timeout_s
+        host, port = split_address(address or self.address)
+        request = AddRaftVoterRequest(
+            cluster_id=self._options.cluster_id,
+            timeout_ms=max(1, int(wait_s * 1000)),
+            voter_id=self.node_id if node_id is None else node_id,
+            voter_directory_id=Uuid.parse(directory_id or self.directory_id),
+            listeners=(AddRaftVoterRequest.Listener(name=LISTENER_NAME, host=host, port=port),),
+        )
+        await self._routes.ask_leader(
+            request, lambda: self._handle(request), timeout_s, _top_level_error, done_code=ErrorCode.DUPLICATE_VOTER
+        )
+
+    async def remove_voter(
+        self, node_id: int | None = None, directory_id: str | None = None, *, timeout_s: float | None = None
+    ) -> None:
+        """Make a voter an observer; without arguments this replica itself. Returns when the change is committed.
+
+        Args:
+            node_id: Its id.
+            directory_id: Of the voter; looked up when absent.
+            timeout_s: How long to wait.
+
+        Raises:
+            KafkaError: As RemoveRaftVoter answers: VOTER_NOT_FOUND, REQUEST_TIMED_OUT.
+            DeadlineError: No leader answered in time.
+        """
+        wanted = self.node_id if node_id is None else node_id
+        if directory_id is None:
+            voters = (await self.describe(timeout_s=timeout_s)).voters
+            found = next((one for one in voters if one.replica_id == wanted), None)
+            if found is None:
+                raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"{wanted} is none of the voters")
+            directory_id = str(found.directory_id)
+        request = RemoveRaftVoterRequest(
+            cluster_id=self._options.cluster_id, voter_id=wanted, voter_directory_id=Uuid.parse(directory_id)
+        )
+        await self._routes.ask_leader(
+            request, lambda: self._handle(request), timeout_s, _top_level_error, done_code=ErrorCode.VOTER_NOT_FOUND
+        )
+
+    async def step_down(self) -> None:
+        """Give up leadership to the replica that is furthest; nothing happens where this one does not lead."""
+        self._routes.check_running()
+        self._log.driver.tell(lambda: self._log.raft.resign(self._log.driver.now_ms()))
+
+    def _handle(self, request: Message) -> asyncio.Future[Message]:
+        return self._log.driver.handle_request(request, version=0, listener_name=LISTENER_NAME)
+
+
+def _top_level_error(response: Any) -> KafkaError | None:
+    return KafkaError(response.error_code, response.error_message) if response.error_code else None
+
+
+def _describe_error(response: Any) -> KafkaError | None:
+    code = response.error_code or response.topics[0].partitions[0].error_code
+    return KafkaError(code) if code else None
+
+
+def _quorum_info(response: Any) -> QuorumInfo:
+    partition = response.topics[0].partitions[0]
+    listeners = {
+        node.node_id: tuple(Endpoint(one.name, one.host, one.port) for one in node.listeners) for node in response.nodes
+    }
+
+    def info(replica: Any) -> ReplicaInfo:
+        return ReplicaInfo(
+            replica_id=replica.replica_id,
+            directory_id=replica.replica_directory_id,
+            log_end_offset=replica.log_end_offset,
+            last_fetch_timestamp=replica.last_fetch_timestamp,
+            last_caught_up_timestamp=replica.last_caught_up_timestamp,
+            listeners=listeners.get(replica.replica_id, ()),
+        )
+
+    return QuorumInfo(
+        leader_id=partition.leader_id,
+        leader_epoch=partition.leader_epoch,
+        high_watermark=partition.high_watermark,
+        voters=tuple(map(info, partition.current_voters)),
+        observers=tuple(map(info, partition.observers)),
+    )

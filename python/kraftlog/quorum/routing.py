@@ -1,0 +1,281 @@
+"""From a call to whoever leads, and from the leader's answer to the own log; repeated while nothing was done."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from kraftlog.errors import DeadlineError, ErrorCode, KafkaError, NodeClosedError, NotLeaderError, QuorumError
+from kraftlog.quorum.leader_link import LeaderLink
+from kraftlog.quorum.proposals import Applied, Proposal
+from kraftlog.quorum.replica import Replica
+from kraftlog.raft.voter_set import find_endpoint
+from kraftlog.server.quorum_info import QuorumInfo
+from kraftlog.server.rpc import RpcConnection
+from kraftlog.wire.struct import Message
+
+__all__ = ["Routes"]
+
+_RETRY_PAUSE_S = 0.02
+# Refusals after which the leader may be another one: nothing was done.
+_ASK_AGAIN = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
+
+
+class Routes:
+    """Takes calls to the leader, wherever that is. All methods are called on the loop.
+
+    Args:
+        replica: The own replica, its log set.
+        node_id: Of this replica.
+        request_timeout_s: A leader that does not answer a question for so long may have a successor.
+        default_timeout_s: Of calls that are not given one.
+    """
+
+    def __init__(self, replica: Replica, *, node_id: int, request_timeout_s: float, default_timeout_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._replica = replica
+        self._log = replica.log
+        self._client_id = f"quorum-{node_id}"
+        self._request_timeout_s = request_timeout_s
+        self.default_timeout_s = default_timeout_s
+        self._link = LeaderLink(self._loop, client_id=self._client_id, connect_timeout_s=request_timeout_s)
+        self._barriers: list[asyncio.Future[int]] = []
+        self._is_open = True
+
+    def close(self) -> None:
+        """Refuse calls from now on, and close the connection to the leader."""
+        self._is_open = False
+        self._link.close()
+
+    async def propose(self, commands: Sequence[bytes], timeout_s: float | None, *, forward: bool) -> Applied:
+        """Replicate commands, here or by the leader; see ``AsyncQuorum.propose``."""
+        if not commands:
+            msg = "no commands"
+            raise ValueError(msg)
+        self.check_running()
+        deadline_s = self._loop.time() + (self.default_timeout_s if timeout_s is None else timeout_s)
+        while True:
+            if self._log.is_leader:
+                try:
+                    return await self._replica.submit(commands, deadline_s).future
+                except NotLeaderError:
+                    if not forward:
+                        raise
+                    continue
+            if not forward:
+                raise self._replica.not_leader()
+            applied = await self._forward(commands, deadline_s)
+            if applied is not None:
+                return applied
+
+    async def _forward(self, commands: Sequence[bytes], deadline_s: float) -> Applied | None:
+        """Have the leader propose; None when it is to be tried again."""
+        raft = self._log.raft
+        endpoint = find_endpoint(raft.leader_endpoints, raft.config.listener_name)
+        if endpoint is None:
+            await self._wait_for_leader(deadline_s)
+            return None
+        watched = self._replica.watched
+        token = watched.begin(self._log.applied_end_offset)
+        is_sent = False
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                connection = await self._link.connect(endpoint)
+                is_sent = True
+                base_offset, epoch = await self._link.propose(connection, commands, deadline_s - self._loop.time())
+            proposal = Proposal(commands, 0, deadline_s, self._loop.create_future(), is_proposed=True)
+            watched.watch(proposal, base_offset, epoch, self._log.applied_end_offset)
+        except TimeoutError:
+            raise DeadlineError("the leader did not answer in time", may_be_committed=is_sent) from None
+        except KafkaError as error:
+            if error.code == ErrorCode.REQUEST_TIMED_OUT:
+                raise DeadlineError("the leader had no room for the commands in time") from None
+            if error.code not in _ASK_AGAIN:
+                raise
+            await self._pause(deadline_s)
+            return None
+        finally:
+            watched.end(token)
+        self._replica.deadlines.note(deadline_s)
+        return await proposal.future
+
+    async def _wait_for_leader(self, deadline_s: float) -> None:
+        """Wait for news of a leader."""
+        self.check_running()
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._replica.leader_changed.wait()
+        except TimeoutError:
+            raise DeadlineError("no leader was found in time") from None
+        self.check_running()
+
+    async def _pause(self, deadline_s: float) -> None:
+        """The leader could not be asked: give it, or this replica's knowledge, a moment."""
+        self.check_running()
+        if self._loop.time() + _RETRY_PAUSE_S >= deadline_s:
+            raise DeadlineError("no leader took the request in time")
+        await asyncio.sleep(_RETRY_PAUSE_S * (0.5 + random.random()))
+        self.check_running()
+
+    def check_running(self) -> None:
+        """Raise unless calls can be made.
+
+        Raises:
+            NodeClosedError: The quorum is closed, or this replica failed.
+            StateMachineError: The state machine raised.
+        """
+        if not self._is_open or self._log.failure is not None:
+            raise self._replica.closed_error()
+
+    async def read_barrier(self, timeout_s: float | None) -> int:
+        """Wait until everything that was committed before this call is applied; return its end (exclusive)."""
+        self.check_running()
+        deadline_s = self._loop.time() + (self.default_timeout_s if timeout_s is None else timeout_s)
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                end_offset = await self._shared_read_offset(deadline_s)
+                await self._log.wait_for_offset(end_offset - 1)
+        except TimeoutError as error:
+            if isinstance(error, QuorumError):
+                raise
+            raise DeadlineError("a majority, or the leader, did not answer in time") from None
+        return end_offset
+
+    async def _shared_read_offset(self, deadline_s: float) -> int:
+        """One question for all that ask in this turn of the loop."""
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._barriers.append(future)
+        if len(self._barriers) == 1:
+            self._loop.call_soon(self._ask_read_offset, deadline_s)
+        return await future
+
+    def _ask_read_offset(self, deadline_s: float) -> None:
+        waiting, self._barriers = self._barriers, []
+        task = self._loop.create_task(self._find_read_offset(deadline_s))
+
+        def finish(task: asyncio.Task[int]) -> None:
+            error = NodeClosedError("the quorum was closed") if task.cancelled() else task.exception()
+            for future in waiting:
+                if future.done():
+                    continue
+                if error is not None:
+                    future.set_exception(error)
+                else:
+                    future.set_result(task.result())
+
+        task.add_done_callback(finish)
+
+    async def _find_read_offset(self, deadline_s: float) -> int:
+        while True:
+            self.check_running()
+            raft = self._log.raft
+            endpoint = find_endpoint(raft.leader_endpoints, raft.config.listener_name)
+            try:
+                if self._log.is_leader:
+                    async with asyncio.timeout_at(deadline_s):
+                        return await self.read_offset()
+                if endpoint is None:
+                    await self._wait_for_leader(deadline_s)
+                    continue
+                # A leader that is not heard of for so long may have a successor.
+                attempt_s = min(deadline_s, self._loop.time() + self._request_timeout_s)
+                async with asyncio.timeout_at(attempt_s):
+                    return await self._link.read_offset(endpoint)
+            except TimeoutError:
+                if self._loop.time() >= deadline_s:
+                    raise
+                self._link.close()
+            except KafkaError as error:
+                if error.code not in _ASK_AGAIN:
+                    raise
+                await self._pause(deadline_s)
+
+    async def read_offset(self) -> int:
+        """On the leader: what has to be applied before a linearizable read (exclusive), also for another replica.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER.
+        """
+        while not self._replica.is_claimed:
+            if not self._log.is_leader:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            await self._replica.leader_changed.wait()
+        await self._log.confirm_leadership()
+        high_watermark = self._log.raft.high_watermark
+        if not self._log.is_leader or high_watermark is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return high_watermark
+
+    async def ask_leader(
+        self,
+        request: Message,
+        locally: Callable[[], Awaitable[Any]],
+        timeout_s: float | None,
+        error_of: Callable[[Any], KafkaError | None],
+        *,
+        done_code: int | None = None,
+    ) -> Any:
+        """Have the leader answer.
+
+        Args:
+            request: What to ask another replica.
+            locally: What to do where this replica leads.
+            timeout_s: How long to wait.
+            error_of: The error in an answer.
+            done_code: The error that, of a question asked again, says that it was done the first time.
+        """
+        self.check_running()
+        is_repeated = False
+        deadline_s = self._loop.time() + (self.default_timeout_s if timeout_s is None else timeout_s)
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    response = await self._ask_once(request, locally)
+            except TimeoutError:
+                raise DeadlineError("the leader did not answer in time", may_be_committed=True) from None
+            except KafkaError as error:
+                refused = error
+            else:
+                if response is None:
+                    await self._wait_for_leader(deadline_s)
+                    continue
+                error_or_none = None if isinstance(response, QuorumInfo) else error_of(response)
+                if error_or_none is None:
+                    return response
+                refused = error_or_none
+            if is_repeated and refused.code == done_code:
+                return None
+            if refused.code not in _ASK_AGAIN:
+                raise refused
+            is_repeated = True
+            await self._pause(deadline_s)
+
+    async def _ask_once(self, request: Message, locally: Callable[[], Awaitable[Any]]) -> Any:
+        raft = self._log.raft
+        if self._log.is_leader:
+            return await locally()
+        endpoint = find_endpoint(raft.leader_endpoints, raft.config.listener_name)
+        if endpoint is None:
+            return None
+        # A connection of its own: a change of the voters may take long, and its answer must not be in the way.
+        connection = await RpcConnection.open(
+            self._loop,
+            endpoint.host,
+            endpoint.port,
+            client_id=self._client_id,
+            timeout_s=self._request_timeout_s,
+        )
+        try:
+            return await connection.request(request)
+        finally:
+            connection.close()
