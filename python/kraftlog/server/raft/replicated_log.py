@@ -37,6 +37,8 @@ P = TypeVar("P")
 P_contra = TypeVar("P_contra", contravariant=True)
 
 STOP_TIMEOUT_S = 5.0
+# Who does not lead only stays for its vote, which the election of another one's successor may need.
+FOLLOWER_STOP_TIMEOUT_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -191,11 +193,12 @@ class ReplicatedLog(Generic[P]):
             before_closing: Called when nothing more is going to be committed here.
         """
         if self.is_open:
-            await self._wait_until(lambda: not self.pending)
+            await self._wait_until(lambda: not self.pending, STOP_TIMEOUT_S)
             await self.snapshots.finish()
             # Let somebody else lead, and wait a moment until he does (KIP-595).
+            limit_s = STOP_TIMEOUT_S if self.raft.is_leader else FOLLOWER_STOP_TIMEOUT_S
             self.driver.tell(lambda: self.raft.shut_down(self.driver.now_ms()))
-            await self._wait_until(lambda: self.raft.is_shut_down)
+            await self._wait_until(lambda: self.raft.is_shut_down, limit_s)
         self.is_open = False
         self._fail_rounds()
         before_closing()
@@ -209,9 +212,9 @@ class ReplicatedLog(Generic[P]):
         self._executor.shutdown(wait=True)
         self.snapshots.close()
 
-    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
+    async def _wait_until(self, is_so: Callable[[], bool], limit_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STOP_TIMEOUT_S):
+            async with asyncio.timeout(limit_s):
                 while not is_so() and self.failure is None:
                     self._moved.clear()
                     await self._moved.wait()
