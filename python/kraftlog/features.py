@@ -152,16 +152,17 @@ def metadata_version(feature_level: int) -> MetadataVersion:
     )
 
 
-def metadata_version_from_string(text: str) -> MetadataVersion:
+def metadata_version_from_string(text: str, *, is_unstable_known: bool = False) -> MetadataVersion:
     """Read ``4.3-IV0``, or ``4.3`` and ``4.3.1`` for the newest level of that release.
 
     Raises:
-        ValueError: The text names no production level.
+        ValueError: The text names no production level; with ``is_unstable_known``, no level at all.
     """
-    for version in reversed(production_metadata_versions()):
+    versions = _METADATA_VERSIONS if is_unstable_known else production_metadata_versions()
+    for version in reversed(versions):
         if text in (version.name, version.release) or text.startswith(version.release + "."):
             return version
-    supported = ", ".join(version.name for version in production_metadata_versions())
+    supported = ", ".join(version.name for version in versions)
     msg = f"Unknown metadata.version '{text}'. Supported metadata.version are: {supported}"
     raise ValueError(msg)
 

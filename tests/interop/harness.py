@@ -252,9 +252,19 @@ class KraftlogServer(Server):
     """Our node, as a user starts it."""
 
     name = "kraftlog"
+    format_arguments: Sequence[str] = ()
 
     def format_command(self) -> list[str]:
-        args = ["storage", "format", "--standalone", "-t", CLUSTER_ID, "-c", str(self.properties_path)]
+        args = [
+            "storage",
+            "format",
+            "--standalone",
+            *self.format_arguments,
+            "-t",
+            CLUSTER_ID,
+            "-c",
+            str(self.properties_path),
+        ]
         return [sys.executable, "-m", "kraftlog", *args]
 
     def start_command(self) -> list[str]:

@@ -49,6 +49,7 @@ def stop_all(told: Story) -> None:
     told.run("for one in c*/pid; do kill $(cat $one) 2> stop.err || true; done\nwait\n")
 
 
+@pytest.mark.spec("BOOT-33", "BOOT-34", "BOOT-36", "BOOT-38", "BOOT-39")
 def test_one_controller_grows_to_three(told: Story, java: Java) -> None:
     told.read("quorum-grow.md")
     stop_all(told)
@@ -105,3 +106,19 @@ def test_the_leader_is_removed(told: Story) -> None:
     assert f'"id": {leader},' not in next(line for line in out.splitlines() if line.startswith("CurrentVoters"))
     stop_all(told)
     replicas_agree(told)
+
+
+@pytest.mark.spec("KVER-04", "KVER-15", "KVER-19", "BOOT-25")
+def test_a_static_quorum_is_made_dynamic(told: Story, java: Java) -> None:
+    told.read("quorum-static-voters.md")
+    theirs = told.run("kafka-features --bootstrap-controller $servers describe\n")
+    ours = told.run("kraftlog features --bootstrap-controller $servers describe\n")
+    assert re.sub(r"Epoch: \d+", "", theirs) == re.sub(r"Epoch: \d+", "", ours)
+    assert re.search(r"kraft.version +SupportedMinVersion: 0 +SupportedMaxVersion: 1 +FinalizedVersionLevel: 1", ours)
+    refused = told.run(
+        "kraftlog features --bootstrap-controller $servers downgrade --feature kraft.version=0 || true\n"
+    )
+    assert "Can't downgrade the version of this feature." in refused
+    stop_all(told)
+    replicas_agree(told)
+    assert_kafka_reads(told, java)

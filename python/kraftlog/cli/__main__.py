@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dev": ("kraftlog.cli.dev", "start a single node on this machine, ready for clients"),
     "demo": ("kraftlog.cli.demo", "a durable node, a client and an Arrow scan, with what they took"),
     "dump-log": ("kraftlog.cli.dump_log", "print the batches and records of log files"),
+    "features": ("kraftlog.cli.features", "show feature levels of a cluster, raise and lower them"),
     "log": ("kraftlog.cli.log", "verify log directories, salvage damaged ones"),
     "metadata-quorum": ("kraftlog.cli.metadata_quorum", "describe the metadata quorum, add and remove voters"),
     "server-start": ("kraftlog.cli.server_start", "start a node from a server.properties file"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import Sequence
 from typing import Any, Self
@@ -12,7 +13,7 @@ from kraftlog.server.rpc import RpcConnection
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlog.wire.struct import Message
 
-__all__ = ["AdminClient", "parse_servers"]
+__all__ = ["AdminClient", "add_connection_arguments", "client_from", "parse_servers"]
 
 CONTROLLERS = 2  # endpoint type of DescribeCluster (KIP-919)
 CONNECT_TIMEOUT_S = 10.0
@@ -24,12 +25,21 @@ class AdminClient:
     Args:
         servers: Brokers, or with ``is_controller`` controllers; the first that answers is asked.
         is_controller: What ``servers`` are.
+        node_id: Ask this server of the cluster; without, the first broker that answers, or the active controller.
         timeout_s: For each request.
     """
 
-    def __init__(self, servers: Sequence[EndPoint], *, is_controller: bool, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        servers: Sequence[EndPoint],
+        *,
+        is_controller: bool,
+        node_id: int | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
         self._servers = servers
         self._is_controller = is_controller
+        self._node_id = node_id
         self._timeout_s = timeout_s
         self._connection: RpcConnection | None = None
         self.cluster_id = ""
@@ -44,10 +54,16 @@ class AdminClient:
                 getattr(found, "error_code", ErrorCode.UNKNOWN_SERVER_ERROR), "the cluster is not described"
             )
         self.cluster_id = found.cluster_id
-        active = next((one for one in found.brokers if one.broker_id == found.controller_id), None)
-        if self._is_controller and active is not None:
+        wanted = self._node_id
+        if wanted is None and self._is_controller:
+            wanted = found.controller_id
+        node = next((one for one in found.brokers if one.broker_id == wanted), None)
+        if node is not None:
             connection.close()
-            connection = await self._connect([EndPoint("", active.host, active.port)])
+            connection = await self._connect([EndPoint("", node.host, node.port)])
+        elif self._node_id is not None:
+            connection.close()
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no server {self._node_id}")
         self._connection = connection
         return self
 
@@ -81,6 +97,30 @@ class AdminClient:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "not connected")
         async with asyncio.timeout(self._timeout_s):
             return await self._connection.request(message)
+
+
+def add_connection_arguments(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Declare where the cluster is; with ``required`` argparse refuses when neither is given."""
+    where = parser.add_mutually_exclusive_group(required=required)
+    where.add_argument("--bootstrap-server", metavar="HOST:PORT,...", help="brokers of the cluster")
+    where.add_argument("--bootstrap-controller", metavar="HOST:PORT,...", help="controllers of the cluster")
+    parser.add_argument("--command-config", metavar="FILE", help="settings of the connection, such as ssl.truststore.*")
+
+
+def client_from(args: argparse.Namespace, *, node_id: int | None = None) -> AdminClient:
+    """The client that those arguments ask for; with ``node_id`` one that asks this server.
+
+    Raises:
+        KraftlogError: An address, or the file with the settings, cannot be read.
+    """
+    where = args.bootstrap_server or args.bootstrap_controller
+    if where is None:
+        raise KraftlogError("You must specify either --bootstrap-controller or --bootstrap-server.")
+    try:
+        servers = parse_servers(where)
+    except ValueError as error:
+        raise KraftlogError(str(error)) from error
+    return AdminClient(servers, is_controller=args.bootstrap_controller is not None, node_id=node_id)
 
 
 def parse_servers(text: str) -> list[EndPoint]:

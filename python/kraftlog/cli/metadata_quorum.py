@@ -5,31 +5,31 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from kraftlog.cli.admin_client import AdminClient, parse_servers
+from kraftlog.cli.admin_client import AdminClient, add_connection_arguments, client_from
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
-from kraftlog.server.config import NodeConfig
-from kraftlog.server.quorum_config import ensure_directory_id
+from kraftlog.server.listener import EndPoint, parse_end_points
+from kraftlog.storage.meta_properties import read_meta_properties
+from kraftlog.storage.properties import parse_properties
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["main"]
 
 METADATA_TOPIC = "__cluster_metadata"
 TIMEOUT_MS = 30_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--bootstrap-server", metavar="HOST:PORT,...", help="brokers of the cluster")
-    where.add_argument("--bootstrap-controller", metavar="HOST:PORT,...", help="controllers of the cluster")
-    parser.add_argument("--command-config", metavar="FILE", help="server.properties of the controller to be added")
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="kraftlog metadata-quorum", description="The metadata quorum and its voters.")
+    add_connection_arguments(parser, required=True)
     verbs = parser.add_subparsers(dest="verb", required=True)
     describe = verbs.add_parser("describe", help="describe the metadata quorum")
     what = describe.add_mutually_exclusive_group(required=True)
@@ -42,35 +42,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     remove.add_argument("--controller-id", "-i", type=int, required=True, help="its node.id")
     remove.add_argument("--controller-directory-id", "-d", required=True, help="the id of its metadata directory")
     remove.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    return parser
 
 
-def run(args: argparse.Namespace) -> int:
-    """Ask the cluster."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``kraftlog metadata-quorum``; return the exit code (0, or 1 with a reason on stderr)."""
     try:
-        servers = parse_servers(args.bootstrap_server or args.bootstrap_controller)
-    except ValueError as error:
-        raise KraftlogError(str(error)) from error
-    client = AdminClient(servers, is_controller=args.bootstrap_controller is not None)
+        args = _arguments().parse_args(arguments)
+    except SystemExit as stop:
+        return 1 if stop.code else 0
     try:
-        for line in asyncio.run(_run(client, args)):
+        if args.verb == "describe" and args.status and args.human_readable:
+            raise KraftlogError("The option --human-readable is only supported along with --replication")
+        for line in asyncio.run(_run(client_from(args), args)):
             print(line)
-    except TimeoutError as error:
-        raise KraftlogError("no answer came in time") from error
+    except (KraftlogError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except TimeoutError:
+        print("no answer came in time", file=sys.stderr)
+        return 1
     return 0
 
 
 async def _run(client: AdminClient, args: argparse.Namespace) -> list[str]:
-    async with client:
-        match args.verb:
-            case "describe":
+    match args.verb:
+        case "describe":
+            async with client:
                 response, partition = await _describe_quorum(client)
-                if args.status:
-                    return _status(client.cluster_id, response, partition)
-                return _replication(partition, is_human_readable=args.human_readable)
-            case "add-controller":
-                return await _add_controller(client, args)
-            case _:
-                return await _remove_controller(client, args)
+            if args.status:
+                return _status(client.cluster_id, response, partition)
+            return _replication(partition, is_human_readable=args.human_readable)
+        case "add-controller":
+            return await _add_controller(client, args)
+        case _:
+            return await _remove_controller(client, args)
 
 
 async def _describe_quorum(
@@ -164,45 +170,100 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
+def _property(properties: Mapping[str, str], key: str) -> str:
+    value = properties.get(key, "").strip()
+    if not value:
+        raise KraftlogError(f"{key} was not found. Is this a valid controller configuration file?")
+    return value
+
+
+def _new_controller(path: str) -> tuple[int, Uuid, list[EndPoint]]:
+    """Node id, directory id and controller listeners of the controller with this server.properties.
+
+    Its directory is only read: a meta.properties without directory.id stays as it is until the node has started.
+
+    Raises:
+        KraftlogError: The file is not that of a controller, or its directory has no directory id.
+    """
+    try:
+        properties = parse_properties(Path(path).read_text("latin-1"))
+    except OSError as error:
+        raise KraftlogError(f"{path}: {error.strerror}") from error
+    node_id = int(_property(properties, "node.id"))
+    if node_id < 0:
+        raise KraftlogError(
+            "node.id was negative in configuration file. Is this a valid controller configuration file?"
+        )
+    if "controller" not in [role.strip() for role in _property(properties, "process.roles").split(",")]:
+        raise KraftlogError(
+            "process.roles did not contain 'controller' in configuration file. Is this a valid controller configuration"
+            " file?"
+        )
+    named = properties.get("metadata.log.dir", "") or properties.get("log.dirs", "") or properties.get("log.dir", "")
+    directory = named.split(",")[0].strip()
+    if not directory:
+        raise KraftlogError(
+            "Neither metadata.log.dir nor log.dirs were found. Is this a valid controller configuration file?"
+        )
+    found = read_meta_properties(Path(directory))
+    if found is None:
+        raise KraftlogError(f"Unable to read meta.properties from {directory}")
+    if found.directory_id is None:
+        raise KraftlogError(f"No directory id found in {directory}")
+    listeners: dict[str, EndPoint] = {}
+    for key in ("listeners", "advertised.listeners"):  # what is advertised wins
+        listeners |= {one.listener_name: one for one in parse_end_points(key, properties.get(key, ""))}
+    end_points: list[EndPoint] = []
+    for name in _property(properties, "controller.listener.names").upper().split(","):
+        one = listeners.get(name.strip())
+        if one is None:
+            raise KraftlogError(f"Cannot find information about controller listener name: {name.strip()}")
+        end_points.append(EndPoint(one.listener_name, one.host or "localhost", one.port))
+    return node_id, found.directory_id, end_points
+
+
 async def _add_controller(client: AdminClient, args: argparse.Namespace) -> list[str]:
     if args.command_config is None:
-        raise KraftlogError("add-controller needs --command-config FILE: the server.properties of the new controller")
-    config = NodeConfig.load(args.command_config)
-    if not config.is_controller:
-        raise KraftlogError(f"{args.command_config}: process.roles does not have controller")
-    directory_id = ensure_directory_id(config.metadata_log_dir)
-    listeners = [one for one in config.advertised_listeners if one.listener_name in config.controller_listener_names]
+        raise KraftlogError(
+            "You must supply the configuration file of the controller you are adding when using add-controller."
+        )
+    node_id, directory_id, listeners = _new_controller(args.command_config)
     where = ", ".join(str(one) for one in listeners)
-    text = f"controller {config.node_id} with directory id {directory_id} and endpoints: {where}"
+    text = f"controller {node_id} with directory id {directory_id} and endpoints: {where}"
     if args.dry_run:
         return [f"DRY RUN of adding {text}"]
-    response = await client.request(
-        AddRaftVoterRequest(
-            cluster_id=client.cluster_id,
-            timeout_ms=TIMEOUT_MS,
-            voter_id=config.node_id,
-            voter_directory_id=directory_id,
-            listeners=[
-                AddRaftVoterRequest.Listener(name=one.listener_name, host=one.host, port=one.port) for one in listeners
-            ],
+    async with client:
+        response = await client.request(
+            AddRaftVoterRequest(
+                cluster_id=client.cluster_id,
+                timeout_ms=TIMEOUT_MS,
+                voter_id=node_id,
+                voter_directory_id=directory_id,
+                listeners=[
+                    AddRaftVoterRequest.Listener(name=one.listener_name, host=one.host, port=one.port)
+                    for one in listeners
+                ],
+            )
         )
-    )
     _check(response.error_code, response.error_message)
     return [f"Added {text}"]
 
 
 async def _remove_controller(client: AdminClient, args: argparse.Namespace) -> list[str]:
+    if args.controller_id < 0:
+        raise KraftlogError(f"Invalid negative --controller-id: {args.controller_id}")
     try:
         directory_id = Uuid.parse(args.controller_directory_id)
     except ValueError as error:
-        raise KraftlogError(f"--controller-directory-id: {error}") from error
+        raise KraftlogError(f"Failed to parse --controller-directory-id: {error}") from error
     text = f"KRaft controller {args.controller_id} with directory id {directory_id}"
     if args.dry_run:
         return [f"DRY RUN of removing  {text}"]
-    response = await client.request(
-        RemoveRaftVoterRequest(
-            cluster_id=client.cluster_id, voter_id=args.controller_id, voter_directory_id=directory_id
+    async with client:
+        response = await client.request(
+            RemoveRaftVoterRequest(
+                cluster_id=client.cluster_id, voter_id=args.controller_id, voter_directory_id=directory_id
+            )
         )
-    )
     _check(response.error_code, response.error_message)
     return [f"Removed  {text}"]

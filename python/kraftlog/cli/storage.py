@@ -30,7 +30,7 @@ from kraftlog.storage.properties import parse_properties
 from kraftlog.types import NodeId, Uuid
 from kraftlog.wire.messages.metadata_records import UserScramCredentialRecord
 
-__all__ = ["main"]
+__all__ = ["feature_dependencies", "main", "parse_feature_levels", "version_mapping"]
 
 _SCRAM_MECHANISMS = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
 _SCRAM_DEFAULT_ITERATIONS = 4096
@@ -159,9 +159,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "format":
                 _format(_load(parsed.config), parsed)
             case "version-mapping":
-                _version_mapping(parsed.release_version)
+                version_mapping(parsed.release_version)
             case "feature-dependencies":
-                _feature_dependencies(parsed.feature)
+                feature_dependencies(parsed.feature)
             case _:
                 print(random_uuid())
     except (KraftlogError, ValueError) as error:
@@ -243,9 +243,6 @@ def _format(config: _Config, parsed: argparse.Namespace) -> None:
             raise FormatError(msg)
         voters = (config.standalone_voter(random_uuid()),)
     elif parsed.initial_controllers is not None:
-        if not is_controller:
-            msg = "You can only use --initial-controllers on a controller."
-            raise FormatError(msg)
         voters = parse_dynamic_voters(parsed.initial_controllers)
     Formatter(
         directories=config.directories,
@@ -253,7 +250,7 @@ def _format(config: _Config, parsed: argparse.Namespace) -> None:
         cluster_id=parsed.cluster_id,
         node_id=config.node_id,
         release_version=_release_version(parsed.release_version),
-        feature_levels=_feature_levels(parsed.feature),
+        feature_levels=parse_feature_levels(parsed.feature),
         initial_voters=voters,
         has_dynamic_quorum=not config.quorum_voters and flagged,
         controller_listener_name=config.controller_listener_name if voters is not None else "CONTROLLER",
@@ -266,7 +263,12 @@ def _release_version(text: str | None) -> MetadataVersion | None:
     return None if text is None else metadata_version_from_string(text)
 
 
-def _feature_levels(entries: Sequence[str]) -> dict[str, int]:
+def parse_feature_levels(entries: Sequence[str]) -> dict[str, int]:
+    """Read ``feature=level`` entries.
+
+    Raises:
+        FormatError: An entry is not of that form.
+    """
     levels: dict[str, int] = {}
     for entry in entries:
         name, equals, level = entry.partition("=")
@@ -280,26 +282,42 @@ def _feature_levels(entries: Sequence[str]) -> dict[str, int]:
     return levels
 
 
-def _version_mapping(text: str) -> None:
-    version = metadata_version_from_string(text)
+def version_mapping(text: str) -> None:
+    """Print the feature levels of a release.
+
+    Raises:
+        ValueError: There is no such release.
+    """
+    version = metadata_version_from_string(text, is_unstable_known=True)
     print(f"{METADATA_VERSION}={version.feature_level} ({text})")
     levels = default_levels(version)
     for name in FEATURES:
         print(f"{name}={levels[name]}")
 
 
-def _feature_dependencies(entries: Sequence[str]) -> None:
-    for name, level in _feature_levels(entries).items():
+def feature_dependencies(
+    entries: Sequence[str], no_level: str = "Feature level {level} is not supported for feature {name}"
+) -> None:
+    """Print what each ``feature=level`` depends on; ``no_level`` words the refusal of a level that is not there.
+
+    Raises:
+        FormatError: An entry cannot be read, or there is no such feature or level.
+    """
+    for name, level in parse_feature_levels(entries).items():
         if name == METADATA_VERSION:
-            print(f"{name}={level} ({metadata_version(level).name}) has no dependencies.")
+            try:
+                version = metadata_version(level)
+            except ValueError:
+                msg = f"Unknown metadata.version {level}"
+                raise FormatError(msg) from None
+            print(f"{name}={level} ({version.name}) has no dependencies.")
             continue
         feature = FEATURES.get(name)
         if feature is None:
             msg = f"Unknown feature: {name}"
             raise FormatError(msg)
         if level > feature.latest:
-            msg = f"Feature level {level} is not supported for feature {name}"
-            raise FormatError(msg)
+            raise FormatError(no_level.format(name=name, level=level))
         needed = feature.dependencies.get(level, {})
         if not needed:
             print(f"{name}={level} has no dependencies.")

@@ -56,12 +56,15 @@ class ControllerConfig:
             with its id proves that the earlier incarnation is dead.
         static_broker_configs: What the node's own properties set explicitly, by broker key.
         kraft_version: Asks the raft layer for its level.
+        raise_kraft_version: Has the raft layer raise its level, or with True as second argument only check whether it
+            would; raises KafkaError with the reason. None where the level is fixed.
     """
 
     cluster_id: str
     local_node_id: int = -1
     static_broker_configs: Mapping[str, str] = field(default_factory=dict)
     kraft_version: Callable[[], int] = lambda: 1
+    raise_kraft_version: Callable[[int, bool], object] | None = None
 
 
 class ControllerCore:
@@ -80,7 +83,11 @@ class ControllerCore:
         self._topics = TopicControl(image, self.configs, rng)
         self._brokers = BrokerControl(image, self.configs, config.cluster_id)
         self._features = FeatureControl(
-            image, self.configs, node_id=config.local_node_id, kraft_version=config.kraft_version
+            image,
+            self.configs,
+            node_id=config.local_node_id,
+            kraft_version=config.kraft_version,
+            raise_kraft_version=config.raise_kraft_version,
         )
 
     def apply(self, records: Sequence[VersionedRecord], *, last_offset: int, epoch: int) -> None:

@@ -25,6 +25,7 @@ from kraftlog.wire.messages.metadata_records import (
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
+    NoOpRecord,
 )
 from kraftlog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kraftlog.wire.struct import Message
@@ -40,12 +41,19 @@ class FeatureControl:
     """The feature operations; they read the image and answer with records."""
 
     def __init__(
-        self, image: MetadataImage, configs: ConfigControl, *, node_id: int, kraft_version: Callable[[], int]
+        self,
+        image: MetadataImage,
+        configs: ConfigControl,
+        *,
+        node_id: int,
+        kraft_version: Callable[[], int],
+        raise_kraft_version: Callable[[int, bool], object] | None = None,
     ) -> None:
         self._image = image
         self._configs = configs
         self._node_id = node_id
         self._kraft_version = kraft_version
+        self._raise_kraft_version = raise_kraft_version
 
     def activation_records(self, bootstrap: Sequence[Message]) -> list[VersionedRecord]:
         """What a new leader writes before anything else.
@@ -79,12 +87,15 @@ class FeatureControl:
         return [(record, 0)]
 
     def update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
-        """Change levels; all of them, or none."""
+        """Change levels; all of them, or none.
+
+        kraft.version comes last: the raft layer writes it at once, and nothing may refuse after that (KVER-19).
+        """
         records: list[VersionedRecord] = []
         levels = dict(self._image.features)
-        for update in request.feature_updates:
+        for update in sorted(request.feature_updates, key=lambda one: one.feature == KRAFT_VERSION):
             try:
-                records += self._update(update, levels)
+                records += self._update(update, levels, validate_only=request.validate_only)
             except KafkaError as error:
                 message = (
                     f"The update failed for all features since the following feature had an error: {error.message}"
@@ -97,7 +108,9 @@ class FeatureControl:
         response = UpdateFeaturesResponse(error_message=None, results=results)
         return ControllerResult(response, () if request.validate_only else records)
 
-    def _update(self, update: UpdateFeaturesRequest.FeatureUpdateKey, levels: dict[str, int]) -> list[VersionedRecord]:
+    def _update(
+        self, update: UpdateFeaturesRequest.FeatureUpdateKey, levels: dict[str, int], *, validate_only: bool
+    ) -> list[VersionedRecord]:
         name, level = update.feature, update.max_version_level
         current = self._kraft_version() if name == KRAFT_VERSION else levels.get(name, 0)
         self._check_update(name, level, current, update.upgrade_type)
@@ -107,6 +120,12 @@ class FeatureControl:
         dependency = validate_dependencies(name, level, levels)
         if dependency is not None:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, dependency)
+        if name == KRAFT_VERSION:
+            if self._raise_kraft_version is None:
+                raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "kraft.version cannot be changed here")
+            self._raise_kraft_version(level, validate_only)
+            # The level is a control record of the raft layer; this one gives the answer an offset to wait for.
+            return [(NoOpRecord(), 0)]
         records: list[VersionedRecord] = [(FeatureLevelRecord(name=name, feature_level=level), 0)]
         if name == ELIGIBLE_LEADER_REPLICAS_VERSION and current == 0:
             records += self._elr_records()
@@ -140,6 +159,10 @@ class FeatureControl:
             low, high = broker.features.get(name, (0, 0))
             if level and not low <= level <= high:
                 return f"Broker {broker.broker_id} only supports versions {low}-{high}"
+        for controller in self._image.cluster.controllers.values():
+            low, high = controller.features.get(name, (0, 0))
+            if level and not low <= level <= high:
+                return f"Controller {controller.controller_id} only supports versions {low}-{high}"
         if level < current:
             if name == KRAFT_VERSION:
                 return "Can't downgrade the version of this feature."
@@ -148,11 +171,8 @@ class FeatureControl:
                     "Can't downgrade the version of this feature without setting the upgrade type to either safe or"
                     " unsafe downgrade."
                 )
-        elif level > current:
-            if name == KRAFT_VERSION:
-                return "A static quorum of one voter cannot be made dynamic by this version."
-            if upgrade_type != _UPGRADE:
-                return "Can't downgrade to a newer version."
+        elif level > current and upgrade_type != _UPGRADE:
+            return "Can't downgrade to a newer version."
         return None
 
     @staticmethod

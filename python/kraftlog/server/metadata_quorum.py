@@ -196,6 +196,9 @@ class MetadataQuorum:
             local_node_id=self.node_id,
             static_broker_configs=self._node.config.properties,
             kraft_version=lambda: self._raft.kraft_version,
+            raise_kraft_version=lambda level, is_dry_run: self._raft.update_kraft_version(
+                level, self._driver.now_ms(), is_dry_run=is_dry_run
+            ),
         )
         return ControllerCore(config, self.image.copy(), rng=random.Random(secrets.randbits(64)))
 
@@ -328,7 +331,8 @@ class MetadataQuorum:
 
     def on_control_appended(self, last_offset: Offset, epoch: Epoch) -> None:
         """Control records were appended between those of operations."""
-        if self._controller is not None:
+        # An operation that raised kraft.version has proposed its own record behind them already.
+        if self._controller is not None and last_offset >= self._controller.next_offset:
             self._controller.apply((), last_offset=last_offset, epoch=epoch)
 
     def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch, lost: Sequence[Proposed[_Answer]]) -> None:

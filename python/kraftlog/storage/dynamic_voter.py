@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from typing import Self
 
 from kraftlog.types import NodeId, Uuid
@@ -113,6 +114,15 @@ def parse_dynamic_voters(text: str) -> tuple[DynamicVoter, ...]:
     return tuple(voters[node_id] for node_id in sorted(voters))
 
 
+def _host_text(host: str) -> str:
+    """As Kafka writes it: a name stays a name, an IPv6 address has all its eight groups."""
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return host
+    return ":".join(f"{int(group, 16):x}" for group in address.exploded.split(":"))
+
+
 def voters_record(voters: Sequence[DynamicVoter], *, listener_name: str) -> VotersRecord:
     """The Voters control record a format writes: one end point each, kraft.version 0 to 1."""
     return VotersRecord(
@@ -121,7 +131,7 @@ def voters_record(voters: Sequence[DynamicVoter], *, listener_name: str) -> Vote
             VotersRecord.Voter(
                 voter_id=voter.node_id,
                 voter_directory_id=voter.directory_id,
-                endpoints=(VotersRecord.Endpoint(name=listener_name, host=voter.host, port=voter.port),),
+                endpoints=(VotersRecord.Endpoint(name=listener_name, host=_host_text(voter.host), port=voter.port),),
                 k_raft_version_feature=VotersRecord.KRaftVersionFeature(
                     min_supported_version=0, max_supported_version=1
                 ),
