@@ -182,11 +182,11 @@ def to_wire_response(
     """
     match response:
         case raft.VoteResponse() | raft.BeginQuorumEpochResponse() | raft.EndQuorumEpochResponse():
-            return _election_response(response, listener_name)
+            return _election_response(response, version, listener_name)
         case raft.FetchResponse():
             return _fetch_response(response, version, listener_name, data)
         case raft.FetchSnapshotResponse():
-            return _fetch_snapshot_response(response, listener_name, data)
+            return _fetch_snapshot_response(response, version, listener_name, data)
         case raft.AddVoterResponse():
             return AddRaftVoterResponse(error_code=response.top_level_error_code, error_message=_text(response))
         case raft.RemoveVoterResponse():
@@ -210,7 +210,9 @@ def to_wire_response(
 
 
 def _election_response(
-    response: raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.EndQuorumEpochResponse, listener_name: str
+    response: raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.EndQuorumEpochResponse,
+    version: int,
+    listener_name: str,
 ) -> Message:
     kind: Any = {
         raft.VoteResponse: VoteResponse,
@@ -232,7 +234,7 @@ def _election_response(
     )
     answer: Message = kind(
         topics=(kind.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
-        node_endpoints=_node_endpoints(kind, response, listener_name),
+        node_endpoints=_node_endpoints(kind, response, version, listener_name),
     )
     return answer
 
@@ -277,7 +279,9 @@ def _fetch_response(response: raft.FetchResponse, version: int, listener_name: s
     return FetchResponse(responses=(topic,), node_endpoints=endpoints)
 
 
-def _fetch_snapshot_response(response: raft.FetchSnapshotResponse, listener_name: str, data: Buffer | None) -> Message:
+def _fetch_snapshot_response(
+    response: raft.FetchSnapshotResponse, version: int, listener_name: str, data: Buffer | None
+) -> Message:
     if response.top_level_error_code:
         return FetchSnapshotResponse(error_code=response.top_level_error_code)
     fields: dict[str, Any] = {}
@@ -298,12 +302,12 @@ def _fetch_snapshot_response(response: raft.FetchSnapshotResponse, listener_name
     )
     return FetchSnapshotResponse(
         topics=(FetchSnapshotResponse.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),),
-        node_endpoints=_node_endpoints(FetchSnapshotResponse, response, listener_name),
+        node_endpoints=_node_endpoints(FetchSnapshotResponse, response, version, listener_name),
     )
 
 
-def _node_endpoints(kind: Any, response: Any, listener_name: str) -> tuple[Any, ...]:
-    endpoint = _leader_endpoint(response, listener_name)
+def _node_endpoints(kind: Any, response: Any, version: int, listener_name: str) -> tuple[Any, ...]:
+    endpoint = _leader_endpoint(response, listener_name) if version >= 1 else None  # ENDP-12
     if endpoint is None:
         return ()
     return (kind.NodeEndpoint(node_id=_id(response.leader_id), host=endpoint.host, port=endpoint.port),)
