@@ -59,9 +59,9 @@ class Elections:
         replica.respond(
             source,
             VoteResponse(
-                leader_id=replica.leader_id,
+                leader_id=replica.named_leader_id,
                 leader_epoch=replica.epoch,
-                leader_endpoints=replica.leader_endpoints,
+                leader_endpoints=replica.named_leader_endpoints,
                 vote_granted=granted,
             ),
         )
@@ -141,9 +141,9 @@ class Elections:
             source,
             kind(
                 error_code=error,
-                leader_id=replica.leader_id,
+                leader_id=replica.named_leader_id,
                 leader_epoch=replica.epoch,
-                leader_endpoints=replica.leader_endpoints,
+                leader_endpoints=replica.named_leader_endpoints,
             ),
         )
 

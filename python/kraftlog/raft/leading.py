@@ -126,7 +126,7 @@ class Leading:
         key = request.replica_key
         if key is not None and key.node_id == replica.local_key.node_id and isinstance(replica.role, Leader):
             # Nobody else can have this id: the sender is misconfigured (FTCH-13).
-            replica.respond(source, FetchResponse(top_level_error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+            replica.respond(source, self._fetch_error(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         response = self._read(request, now_ms)
         role = replica.role
@@ -172,9 +172,9 @@ class Leading:
         replica = self._replica
         high_watermark = role.high_watermark
         return FetchResponse(
-            leader_id=replica.leader_id,
+            leader_id=replica.named_leader_id,
             leader_epoch=replica.epoch,
-            leader_endpoints=replica.leader_endpoints,
+            leader_endpoints=replica.named_leader_endpoints,
             high_watermark=Offset(-1) if high_watermark is None else high_watermark,
             log_start_offset=replica.log.start_offset,
         )
@@ -183,9 +183,9 @@ class Leading:
         replica = self._replica
         return FetchResponse(
             error_code=error,
-            leader_id=replica.leader_id,
+            leader_id=replica.named_leader_id,
             leader_epoch=replica.epoch,
-            leader_endpoints=replica.leader_endpoints,
+            leader_endpoints=replica.named_leader_endpoints,
         )
 
     def _check_leader_request(self, epoch: Epoch) -> int:
@@ -266,9 +266,9 @@ class Leading:
                 source,
                 FetchSnapshotResponse(
                     error_code=error,
-                    leader_id=replica.leader_id,
+                    leader_id=replica.named_leader_id,
                     leader_epoch=replica.epoch,
-                    leader_endpoints=replica.leader_endpoints,
+                    leader_endpoints=replica.named_leader_endpoints,
                 ),
             )
             return
@@ -277,9 +277,9 @@ class Leading:
         replica.respond(
             source,
             FetchSnapshotResponse(
-                leader_id=replica.leader_id,
+                leader_id=replica.named_leader_id,
                 leader_epoch=replica.epoch,
-                leader_endpoints=replica.leader_endpoints,
+                leader_endpoints=replica.named_leader_endpoints,
                 snapshot_id=request.snapshot_id,
                 size_bytes=size_bytes,
                 position=request.position,

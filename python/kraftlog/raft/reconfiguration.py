@@ -179,9 +179,9 @@ class Reconfiguration:
             source,
             UpdateVoterResponse(
                 top_level_error_code=error,
-                leader_id=replica.leader_id,
+                leader_id=replica.named_leader_id,
                 leader_epoch=replica.epoch,
-                leader_endpoints=replica.leader_endpoints,
+                leader_endpoints=replica.named_leader_endpoints,
             ),
         )
 

@@ -127,6 +127,16 @@ class Replica:
                 return ()
 
     @property
+    def named_leader_id(self) -> NodeId | None:
+        """The leader as answers name it: one that resigned still names itself (``QuorumState.leaderAndEpoch``)."""
+        return self.role.leader_id
+
+    @property
+    def named_leader_endpoints(self) -> tuple[Endpoint, ...]:
+        """Where the leader that answers name listens."""
+        return self.config.local_endpoints if isinstance(self.role, Resigned) else self.leader_endpoints
+
+    @property
     def is_voter(self) -> bool:
         """Whether this replica is in the voter set in force."""
         return self.voters.latest.contains(self.local_key)
@@ -520,7 +530,13 @@ class Replica:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         for fetch in leader.deferred:
             self.respond(
-                fetch.source, FetchResponse(error_code=code, leader_id=self.leader_id, leader_epoch=self.epoch)
+                fetch.source,
+                FetchResponse(
+                    error_code=code,
+                    leader_id=self.named_leader_id,
+                    leader_epoch=self.epoch,
+                    leader_endpoints=self.named_leader_endpoints,
+                ),
             )
         leader.deferred.clear()
         if leader.voter_change is not None:

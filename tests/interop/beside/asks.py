@@ -207,9 +207,7 @@ def fetch_response(
         aborted_transactions=[],
         records=records,
     )
-    topic = FetchResponse.FetchableTopicResponse(
-        topic=TOPIC, topic_id=Uuid.METADATA_TOPIC_ID, partitions=[partition]
-    )
+    topic = FetchResponse.FetchableTopicResponse(topic=TOPIC, topic_id=Uuid.METADATA_TOPIC_ID, partitions=[partition])
     return FetchResponse(responses=[topic])
 
 

@@ -12,7 +12,7 @@ from interop.beside import asks
 from interop.beside.driven import Driven
 from kraftlog.types import Uuid
 
-__all__ = ["Case", "OTHER_DIRECTORY", "begin", "check", "end", "fetch", "snapshot", "steps", "vote"]
+__all__ = ["OTHER_DIRECTORY", "Case", "begin", "check", "end", "fetch", "snapshot", "steps", "vote"]
 
 OTHER_DIRECTORY = Uuid.parse("JustAnotherDirectoryId")
 SAME = "the same"
@@ -105,6 +105,7 @@ def _asking(build: Callable[..., Any]) -> Callable[..., Callable[[Driven], Any]]
 
 begin = _asking(asks.begin_request)
 end = _asking(asks.end_request)
+
 
 def fetch(*, version: int = 18, **fields: Any) -> Callable[[Driven], Any]:
     """Ask for what comes after the log's end."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from interop.beside import asks
-from interop.beside.case import OTHER_DIRECTORY, Case, begin, end, fetch, snapshot, steps, vote
+from interop.beside.case import OTHER_DIRECTORY, Case, begin, end, fetch, snapshot, vote
 from interop.beside.driven import LISTENER, ME, Driven
 from kraftlog.types import Uuid
-from kraftlog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
-from kraftlog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
-from kraftlog.wire.messages.fetch import FetchRequest
 
 STRANGER = 9
 FOLLOWS = "leader=2 epoch=E"
@@ -112,7 +109,22 @@ EPOCHS = [
         then="leader=9 epoch=E",
     ),
     Case("RPC-10", "unattached", vote(sender=STRANGER), "NONE granted leader=-1 epoch=E"),
-    Case("RPC-10", "fetching", end(leader=STRANGER, epoch=1), "NONE leader=-1 epoch=E+1", then="leader=-1 epoch=E+1"),
+    *(
+        Case(
+            "RPC-10 RPC-19",
+            "unattached",
+            ask,
+            f"NONE leader=9 epoch={epoch}",
+            then=f"leader=9 epoch={epoch}",
+            only_ours="a leader that has no known address ends Kafka's process; ours looks for it",
+        )
+        for ask, epoch in (
+            (begin(leader=STRANGER), "E"),
+            (begin(leader=STRANGER, epoch=1), "E+1"),
+            (end(leader=STRANGER), "E"),
+            (end(leader=STRANGER, epoch=1), "E+1"),
+        )
+    ),
     Case("RPC-20 RPC-40", "fetching", end(version=0), f"NONE {FOLLOWS}"),
     Case("RPC-20", "unattached", end(), f"NONE {AT_2}", then=FOLLOWS),
     Case("RPC-20", "fetching", end(epoch=1), "NONE leader=2 epoch=E+1 at=2", then="leader=2 epoch=E+1"),

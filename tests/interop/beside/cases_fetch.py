@@ -103,7 +103,10 @@ FETCHES = [
         "v18 own=True log=True E=True topic=True cluster=interop-AAAAAAAAAAAAAw max_wait=500 min_bytes=0 "
         "max_bytes=1048576 partition_max_bytes=0 log_start=-1 session=0/-1 replica_epoch=-1 rack=''",
     ),
-    *(Case("FTCH-06 RPC-05", "leader", fetch(cluster_id=one), "top INCONSISTENT_CLUSTER_ID") for one in ("another", "")),
+    *(
+        Case("FTCH-06 RPC-05", "leader", fetch(cluster_id=one), "top INCONSISTENT_CLUSTER_ID")
+        for one in ("another", "")
+    ),
     Case("FTCH-06 RPC-05", "leader", fetch(cluster_id=None), f"NONE {AT_1}"),
     Case("FTCH-07", "leader", fetch(topic_id=Uuid.parse("JustAnotherDirectoryId")), "top INVALID_REQUEST"),
     Case("FTCH-07", "leader", fetch(index=1), "top INVALID_REQUEST"),
@@ -117,7 +120,9 @@ FETCHES = [
     Case("FTCH-08", "leader", fetch(max_wait_ms=-1), f"INVALID_REQUEST {AT_1}"),
     Case("FTCH-08", "leader", fetch(offset=-1), f"INVALID_REQUEST {AT_1}"),
     Case("FTCH-08", "leader", fetch(last_epoch=-1), f"INVALID_REQUEST {AT_1}"),
-    Case("FTCH-08", "leader", lambda d: d.ask(asks.fetch_request(d, last_epoch=d.epoch + 1)), f"INVALID_REQUEST {AT_1}"),
+    Case(
+        "FTCH-08", "leader", lambda d: d.ask(asks.fetch_request(d, last_epoch=d.epoch + 1)), f"INVALID_REQUEST {AT_1}"
+    ),
     Case("FTCH-09", "leader", fetch(epoch=-1, last_epoch=0, offset=0), f"FENCED_LEADER_EPOCH {AT_1}"),
     Case("FTCH-09", "fetching", fetch(epoch=-1, last_epoch=0), "FENCED_LEADER_EPOCH leader=2 epoch=E at=2"),
     Case("FTCH-10", "leader", fetch(epoch=1), f"UNKNOWN_LEADER_EPOCH {AT_1}"),
@@ -126,8 +131,18 @@ FETCHES = [
     Case("FTCH-11", "candidate", fetch(), "NOT_LEADER_OR_FOLLOWER leader=-1 epoch=E"),
     Case("FTCH-15", "leader", offers(0, "0"), f"NONE {AT_1} from=0"),
     Case("FTCH-15", "leader", offers(1, "0"), f"NONE {AT_1} from=0"),
-    Case("FTCH-17", "leader", lambda d: told(d.ask(asks.fetch_request(d, offset=0, last_epoch=0)), d), f"NONE {AT_1} from=0"),
-    Case("FTCH-21", "leader", lambda d: told(d.ask(asks.fetch_request(d, last_epoch=d.epoch - 1)), d), f"NONE {AT_1} no records diverging=1/start"),
+    Case(
+        "FTCH-17",
+        "leader",
+        lambda d: told(d.ask(asks.fetch_request(d, offset=0, last_epoch=0)), d),
+        f"NONE {AT_1} from=0",
+    ),
+    Case(
+        "FTCH-21",
+        "leader",
+        lambda d: told(d.ask(asks.fetch_request(d, last_epoch=d.epoch - 1)), d),
+        f"NONE {AT_1} no records diverging=1/start",
+    ),
     Case("FTCH-22", "leader", offers(1, "start+1"), f"NONE {AT_1} no records diverging=1/start"),
     Case("FTCH-23", "leader", offers(0, "end+5"), f"NONE {AT_1} no records diverging=0/end"),
     Case("FTCH-25", "leader", offers(1, "start+1", max_wait_ms=60_000), f"NONE {AT_1} no records diverging=1/start"),

@@ -14,8 +14,8 @@ from typing import Any
 from interop.beside import asks
 from interop.beside.scripted_peer import Asked, ScriptedPeer
 from interop.harness import CLUSTER_ID, Java, KafkaServer, KraftlogServer, Server
-from kraftlog.storage.format import Formatter
 from kraftlog.storage.dynamic_voter import DynamicVoter
+from kraftlog.storage.format import Formatter
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.types import NodeId, Uuid
 from kraftlog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
@@ -72,7 +72,10 @@ class Driven:
         settings = {**TIMERS, **(config or {})}
         self.server = controller_of(kind, home, java, settings)
         if is_static:
-            voters = [f"{ME}@127.0.0.1:{self.server.port}", *(f"{key}@{one}" for key, one in zip((2, 3), addresses, strict=True))]
+            voters = [
+                f"{ME}@127.0.0.1:{self.server.port}",
+                *(f"{key}@{one}" for key, one in zip((2, 3), addresses, strict=True)),
+            ]
             self.server.config["controller.quorum.voters"] = ",".join(voters)
         else:
             self.server.config["controller.quorum.bootstrap.servers"] = ",".join(addresses)
@@ -293,7 +296,7 @@ class Driven:
 
     def age(self, epoch: int) -> int | str:
         """The other way round."""
-        ages = {one: age for age, one in enumerate(reversed(sorted(self.starts)))}
+        ages = {one: age for age, one in enumerate(sorted(self.starts, reverse=True))}
         return ages.get(epoch, f"epoch {epoch}")
 
     def offset_of(self, place: str) -> int:

@@ -75,13 +75,16 @@ class ScriptedPeer:
     def next(self, kind: type, timeout_s: float = 10, *, where: Callable[[Asked], bool] = lambda _: True) -> Asked:
         """The next request of a kind; others before it are left out."""
         deadline = time.monotonic() + timeout_s
+        others: list[Any] = []
         while True:
             try:
                 one = self.asked.get(timeout=max(0.01, deadline - time.monotonic()))
             except queue.Empty:
-                raise AssertionError(f"peer {self.node_id} was not asked a {kind.__name__} in {timeout_s} s") from None
+                reason = f"peer {self.node_id} was not asked the {kind.__name__} in {timeout_s} s, but {others[-3:]}"
+                raise AssertionError(reason) from None
             if isinstance(one.request, kind) and where(one):
                 return one
+            others.append(one.request)
 
     def _accept(self) -> None:
         while self._is_open:

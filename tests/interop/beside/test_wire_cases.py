@@ -1,13 +1,18 @@
 """The W rows of the catalogue: one table, asked of our controller and of Apache Kafka's."""
+
 from __future__ import annotations
+
 from collections.abc import Iterator
+
 import pytest
+
 from interop.beside.case import Case, check
-from interop.beside.driven import Driven
-from interop.harness import Java
 from interop.beside.cases_epochs import CHECKS, EPOCHS, RESIGNED
 from interop.beside.cases_fetch import FETCHES
 from interop.beside.cases_votes import PRE_VOTES, VOTES
+from interop.beside.driven import Driven
+from interop.harness import Java
+
 
 @pytest.fixture(scope="module", params=["kraftlog", "kafka"])
 def driven(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, java: Java) -> Iterator[Driven]:
@@ -18,6 +23,9 @@ def driven(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     finally:
         one.close()
 
-@pytest.mark.parametrize("case", [case.param(n) for n, case in enumerate([*PRE_VOTES, *VOTES, *CHECKS, *EPOCHS, *RESIGNED, *FETCHES])])
+
+@pytest.mark.parametrize(
+    "case", [case.param(n) for n, case in enumerate([*PRE_VOTES, *VOTES, *CHECKS, *EPOCHS, *RESIGNED, *FETCHES])]
+)
 def test_case(case: Case, driven: Driven) -> None:
     check(case, driven)

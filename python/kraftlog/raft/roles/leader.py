@@ -321,7 +321,11 @@ class Leader(Role):
     def preferred_candidates(self) -> tuple[ReplicaKey, ...]:
         """The other voters, those with the longest logs first (CQ-12)."""
         others = [voter.key for voter in self.voters if voter.key.node_id != self._local_key.node_id]
-        return tuple(sorted(others, key=lambda key: -(self._replicas[key.node_id].log_end_offset or 0)))
+        return tuple(sorted(others, key=self._shortest_last))
+
+    def _shortest_last(self, key: ReplicaKey) -> int:
+        end_offset = self._replicas[key.node_id].log_end_offset
+        return 1 if end_offset is None else -end_offset  # one that never fetched comes after one with nothing
 
     def progress(self, now_ms: int) -> tuple[ReplicaProgress, ...]:
         """How far each voter is; this replica counts as having fetched just now."""

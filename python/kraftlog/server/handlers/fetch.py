@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["handle"]
 
+ERROR_CODE_FROM = 7  # version of Fetch
+
 PartitionData = FetchResponse.PartitionData
 
 
@@ -33,6 +35,8 @@ def handle(node: Node, context: RequestContext, request: FetchRequest) -> FetchR
     """Answer from the logs, at once or when there is enough; on a controller listener from the metadata log."""
     version = context.api_version
     if context.is_controller_listener:
+        if version < ERROR_CODE_FROM:
+            return FetchResponse()  # as Kafka: no topic, and no place for the error
         return node.metadata.handle_request(request, version=version, listener_name=context.listener_name)
     uses_topic_ids = version >= 13
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id

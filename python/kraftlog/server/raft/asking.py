@@ -31,7 +31,7 @@ from kraftlog.wire.struct import Message
 __all__ = ["lowest_version", "to_core_response", "to_wire_request"]
 
 _PRE_VOTE_FROM = 2
-_LOWEST_FETCH = 12
+_LOWEST_FETCH = 13  # the first one that has topic ids
 
 
 def lowest_version(request: raft.Request) -> int:
@@ -168,14 +168,10 @@ def _fetch(request: raft.FetchRequest, version: int) -> FetchRequest:
         fetch_offset=request.fetch_offset,
         last_fetched_epoch=request.last_fetched_epoch,
         log_start_offset=-1,
-        partition_max_bytes=request.max_bytes,
+        partition_max_bytes=0,  # as Kafka's replicas say; the request's limit counts
         **fields,
     )
-    topic = (
-        FetchRequest.FetchTopic(topic_id=Uuid.METADATA_TOPIC_ID, partitions=(partition,))
-        if version >= 13
-        else FetchRequest.FetchTopic(topic=METADATA_TOPIC, partitions=(partition,))
-    )
+    topic = FetchRequest.FetchTopic(topic_id=Uuid.METADATA_TOPIC_ID, partitions=(partition,))
     replica: dict[str, Any] = (
         {"replica_state": FetchRequest.ReplicaState(replica_id=key.node_id, replica_epoch=-1)}
         if version >= 15

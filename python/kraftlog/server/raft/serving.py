@@ -115,14 +115,13 @@ def _fetch(request: FetchRequest, version: int) -> raft.FetchRequest:
     topics = request.topics
     is_metadata = (
         len(topics) == 1
-        and (topics[0].topic_id == Uuid.METADATA_TOPIC_ID if version >= 13 else topics[0].topic == METADATA_TOPIC)
+        and topics[0].topic_id == Uuid.METADATA_TOPIC_ID  # by name, before version 13, it is not found (FTCH-05)
         and [one.partition for one in topics[0].partitions] == [0]
     )
     if not is_metadata:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     partition = topics[0].partitions[0]
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
-    max_bytes = max(0, request.max_bytes)
     return raft.FetchRequest(
         cluster_id=request.cluster_id,
         replica_key=_key(replica_id, partition.replica_directory_id),
@@ -130,7 +129,7 @@ def _fetch(request: FetchRequest, version: int) -> raft.FetchRequest:
         fetch_offset=Offset(partition.fetch_offset),
         last_fetched_epoch=Epoch(partition.last_fetched_epoch),
         max_wait_ms=request.max_wait_ms,
-        max_bytes=min(max_bytes, partition.partition_max_bytes) if partition.partition_max_bytes > 0 else max_bytes,
+        max_bytes=max(0, request.max_bytes),  # whatever the partition's own limit says
         high_watermark=Offset(partition.high_watermark),
     )
 
