@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from kraftlog.features import supported_ranges
+from kraftlog.metrics import Metrics
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.controller_channel import ControllerChannel
 from kraftlog.server.controller_registration import ControllerRegistration
@@ -48,6 +49,7 @@ def node_over(path, *, node_id=1, cluster_id=CLUSTER_ID, was_clean=False, **prop
         config=config,
         cluster_id=cluster_id,
         log_dirs=[SimpleNamespace(path=Path(path), was_clean_shutdown=was_clean)],
+        metrics=Metrics(),
         now_ms=lambda: time.time_ns() // 1_000_000,
         advertised_end_points=lambda: list(config.advertised_listeners),
         controllers=SimpleNamespace(leader_changed=lambda: None),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from kraftlog.errors import KafkaError, NodeClosedError
 
 if TYPE_CHECKING:
+    from kraftlog.metrics import MetricsSnapshot
     from kraftlog.server.node import Node
 
 __all__ = ["AsyncBroker", "Broker"]
@@ -72,6 +73,19 @@ class Broker:
     def data_dir(self) -> Path:
         """The log directory."""
         return self._embedded.data_dir
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus scrapes; None unless ``kraftlog.metrics.listener`` is set."""
+        return self._embedded.metrics_url
+
+    def metrics(self) -> MetricsSnapshot:
+        """All metrics now, by name, such as ``raft-metrics.current-leader``; may be called on any thread.
+
+        Raises:
+            NodeClosedError: The broker is not running.
+        """
+        return self._embedded.running.metrics.snapshot()
 
     def start(self) -> Self:
         """Start on a thread of its own and wait until clients can connect.
@@ -188,6 +202,19 @@ class AsyncBroker:
         """The log directory."""
         return self._embedded.data_dir
 
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus scrapes; None unless ``kraftlog.metrics.listener`` is set."""
+        return self._embedded.metrics_url
+
+    def metrics(self) -> MetricsSnapshot:
+        """All metrics now, by name, such as ``raft-metrics.current-leader``; may be called on any thread.
+
+        Raises:
+            NodeClosedError: The broker is not running.
+        """
+        return self._embedded.running.metrics.snapshot()
+
     async def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, ConfigInput] | None = None
     ) -> None:
@@ -236,6 +263,14 @@ class _EmbeddedNode:
             msg = "the broker is not running"
             raise NodeClosedError(msg)
         return self._node
+
+    @property
+    def metrics_url(self) -> str | None:
+        node = self.running
+        if node.config.metrics_listener is None:
+            return None
+        host, port = node.metrics_listener.address
+        return f"http://[{host}]:{port}/metrics" if ":" in host else f"http://{host}:{port}/metrics"
 
     async def start(self) -> None:
         from kraftlog.server.config import NodeConfig

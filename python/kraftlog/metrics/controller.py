@@ -70,9 +70,7 @@ class ControllerMetrics:
         self._progress = ControllerProgress()
         self._metadata_errors = 0
         self._new_active_controllers = 0
-        self._timed_out_heartbeats = 0
         self._operations_started = 0
-        self._operations_timed_out = 0
         self._ignores_static_voters = False
         self._queue_time_ms = Histogram(seed=1)
         self._processing_time_ms = Histogram(seed=2)
@@ -123,14 +121,6 @@ class ControllerMetrics:
         self._processing_time_ms.record((ended_ns - started_ns) / 1e6, now_s)
         self._idle.record_busy(started_ns, ended_ns)
 
-    def on_operation_timed_out(self) -> None:
-        """An operation waited longer than whoever asked for it."""
-        self._operations_timed_out += 1
-
-    def on_heartbeat_timed_out(self) -> None:
-        """A broker was fenced since its heartbeats stayed away."""
-        self._timed_out_heartbeats += 1
-
     def on_elections(self, *, unclean: int, from_eligible: int) -> None:
         """Partitions got leaders from outside their in-sync sets: any replica, or one of the eligible ones."""
         now_s = self._clock_ns() / 1e9
@@ -146,7 +136,7 @@ class ControllerMetrics:
         lag_ms = 0
         if not progress.is_active and progress.applied_timestamp_ms >= 0:
             lag_ms = max(0, self._wall_ms() - progress.applied_timestamp_ms)
-        errors, started, timed_out = self._metadata_errors, self._operations_started, self._operations_timed_out
+        errors, started = self._metadata_errors, self._operations_started
         return [
             Reading("ActiveControllerCount", int(progress.is_active), "1 on the active controller, 0 on others"),
             Reading("ActiveBrokerCount", counts.active_brokers, "Brokers that are not fenced"),
@@ -171,14 +161,10 @@ class ControllerMetrics:
                 "How often this node saw a new active controller",
                 is_counter=True,
             ),
-            Reading(
-                "TimedOutBrokerHeartbeatCount",
-                self._timed_out_heartbeats,
-                "Brokers fenced for missing heartbeats",
-                is_counter=True,
-            ),
+            # The controller keeps no sessions of brokers, and operations wait without a limit.
+            Reading("TimedOutBrokerHeartbeatCount", 0, "Always 0; kept for those who read it", is_counter=True),
             Reading("EventQueueOperationsStartedCount", started, "Operations started", is_counter=True),
-            Reading("EventQueueOperationsTimedOutCount", timed_out, "Operations timed out", is_counter=True),
+            Reading("EventQueueOperationsTimedOutCount", 0, "Always 0; kept for those who read it", is_counter=True),
             Reading(
                 "IgnoredStaticVoters",
                 int(self._ignores_static_voters),

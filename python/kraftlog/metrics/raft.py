@@ -102,8 +102,7 @@ class RaftMetrics:
 
     def on_turn(self, state: RaftState, start_ns: int, end_ns: int) -> None:
         """The replica did something from ``start_ns`` to ``end_ns`` and is ``state`` now."""
-        if state.high_watermark > self._highest:
-            self._highest = state.high_watermark
+        self._highest = max(self._highest, state.high_watermark)
         # A new leader does not know what is committed for a moment; what was committed before still is.
         self._state = state if state.high_watermark == self._highest else state._replace(high_watermark=self._highest)
         self._idle.record_busy(start_ns, end_ns)

@@ -11,7 +11,7 @@ __all__ = ["SampledSensor"]
 class _Sample(NamedTuple):
     start_ms: int
     last_event_ms: int
-    count: int
+    event_count: int
     total: float
     largest: float
 
@@ -63,7 +63,7 @@ class SampledSensor:
     def average(self, now_ms: int) -> float:
         """The mean of all values, NaN when there is none."""
         live = self._live(now_ms)
-        count = sum(one.count for one in live)
+        count = sum(one.event_count for one in live)
         return sum(one.total for one in live) / count if count else math.nan
 
     def maximum(self, now_ms: int) -> float:

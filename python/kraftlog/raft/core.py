@@ -7,7 +7,7 @@ order; tell ``on_flushed`` when the log is durable. ``next_timeout_ms`` may chan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import assert_never
 
@@ -177,6 +177,16 @@ class RaftCore:
         """On the leader: whether the voter set in force is not committed yet."""
         return self._reconfiguration.is_change_uncommitted()
 
+    @property
+    def is_own_voter_change_uncommitted(self) -> bool:
+        """On the leader: whether it changed the voter set in this epoch and that is not committed yet (METR-08)."""
+        role = self._replica.role
+        return (
+            isinstance(role, Leader)
+            and role.voters_offset_at_start != self.voters_offset
+            and self._reconfiguration.is_change_uncommitted()
+        )
+
     def voters_before(self, end_offset: Offset) -> VoterSet:
         """The voter set that a snapshot at ``end_offset`` has to hold."""
         return self._replica.voters.value_before(end_offset)
@@ -194,6 +204,10 @@ class RaftCore:
         """How far each observer is, as the leader knows; empty on other replicas."""
         role = self._replica.role
         return role.observer_progress(now_ms) if isinstance(role, Leader) else ()
+
+    def watch_roles(self, watcher: Callable[[Role], None]) -> None:
+        """Call ``watcher`` with each role that is entered, also those left again within one call; it may only look."""
+        self._replica.on_role = watcher
 
     def is_expected(self, node_id: NodeId, correlation_id: int) -> bool:
         """Whether an answer to this request would still be looked at; a request held back need not be sent if not."""

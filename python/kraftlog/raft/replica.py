@@ -69,6 +69,7 @@ class Replica:
         is_shutting_down: No election is begun any more.
         is_halted: A fatal fault was met; nothing is done any more.
         on_leader_high_watermark: Called when the leader's high watermark moved by a change of the voter set.
+        on_role: Called with each role that is entered after the start; for metrics, nothing is decided by it.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Replica:
         self._durability = _NOTHING
         self._announced: tuple[Epoch, NodeId | None] = (Epoch(0), None)
         self.on_leader_high_watermark: Callable[[], None] = lambda: None
+        self.on_role: Callable[[Role], None] = lambda _: None
 
     # What it is
 
@@ -373,6 +375,7 @@ class Replica:
                 # What is known from the 0-0 checkpoint alone has to reach the log before anything else (KIP-853).
                 records += [KRaftVersionChange(kraft_version=self.kraft_version), VotersChange(voters=updated)]
         self.append_control(records)
+        leader.voters_offset_at_start = self.voters.latest_offset
         self._announce()
 
     def _with_local_voter(self, voters: VoterSet) -> VoterSet:
@@ -511,6 +514,7 @@ class Replica:
         """Change the role; where it has to be durable, it is before anything that is said from now on."""
         old = self.role
         self.role = role
+        self.on_role(role)
         self.has_run = True
         self.connections.reset()
         if is_durable:

@@ -13,11 +13,15 @@ from kraftlog.errors import KafkaError
 from kraftlog.server.listener import DEFAULT_BIND_HOST, ConfigError, EndPoint, parse_end_points, parse_protocol_map
 from kraftlog.storage.properties import PropertiesError, parse_properties
 
-__all__ = ["ConfigError", "ConfigValue", "NodeConfig"]
+__all__ = ["METRICS_LISTENER", "ConfigError", "ConfigValue", "NodeConfig"]
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+# A key of ours: where metrics are served to Prometheus, as host:port.
+METRICS_LISTENER = "kraftlog.metrics.listener"
+MAX_PORT = 65535
+_OWN_KEYS = frozenset({METRICS_LISTENER})
 # Prefixes under which Kafka accepts keys no table lists (per listener settings, plug-ins, client settings).
 _FREE_PREFIXES = (
     "listener.name.",
@@ -52,6 +56,7 @@ class NodeConfig:
         self.log_dirs = self._check_log_dirs()
         metadata_log_dir = self.get_optional_str("metadata.log.dir")
         self.metadata_log_dir = Path(metadata_log_dir) if metadata_log_dir else self.log_dirs[0]
+        self.metrics_listener = self._check_metrics_listener()
         self._check_quorum()
 
     @classmethod
@@ -284,6 +289,17 @@ class NodeConfig:
             raise ConfigError(msg)
         return log_dirs
 
+    def _check_metrics_listener(self) -> tuple[str, int] | None:
+        """Host and port where Prometheus scrapes; None when it is not set: metrics are then read in process only."""
+        text = self.get_optional_str(METRICS_LISTENER)
+        if text is None:
+            return None
+        host, separator, port = text.strip().rpartition(":")
+        if not separator or not port.isdecimal() or int(port) > MAX_PORT:
+            msg = f"{METRICS_LISTENER}={text}: it has the form host:port, such as 127.0.0.1:9404"
+            raise ConfigError(msg)
+        return host.strip("[]") or DEFAULT_BIND_HOST, int(port)
+
     def _check_quorum(self) -> None:
         voters = self.get_list("controller.quorum.voters")
         if not voters and not self.get_list("controller.quorum.bootstrap.servers"):
@@ -329,4 +345,4 @@ def environment_overrides(environment: Mapping[str, str] | None = None) -> dict[
 
 
 def _is_unknown(key: str) -> bool:
-    return broker_config(key) is None and not key.startswith(_FREE_PREFIXES)
+    return broker_config(key) is None and key not in _OWN_KEYS and not key.startswith(_FREE_PREFIXES)

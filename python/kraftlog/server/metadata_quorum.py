@@ -26,6 +26,7 @@ from kraftlog.controller.image_difference import image_difference
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.voter_set import Endpoint
+from kraftlog.server.metadata_metrics import MetadataMetrics
 from kraftlog.server.metadata_replay import load_snapshot, replay_batch
 from kraftlog.server.quorum_config import ensure_directory_id, metadata_log_config, raft_config, static_voters
 from kraftlog.server.quorum_info import QuorumInfo, describe
@@ -102,9 +103,10 @@ class MetadataQuorum:
         self.failure: BaseException | None = None
         self.failed = asyncio.Event()
         self._listeners: list[MetadataListener] = []
-        self._operations: deque[tuple[Operation[Any], asyncio.Future[Any]]] = deque()
+        self._operations: deque[tuple[Operation[Any], asyncio.Future[Any], int]] = deque()
         self._controller: ControllerCore | None = None
         self._delta = MetadataDelta()
+        self._apply_start_ns = 0
         self._is_turn_scheduled = False
         self._is_open = False
         self._is_stopping = False
@@ -168,6 +170,7 @@ class MetadataQuorum:
         config = self._node.config
         log_dir = next(one for one in self._node.log_dirs if one.path == config.metadata_log_dir)
         self.directory_id = ensure_directory_id(config.metadata_log_dir)
+        self._metrics = MetadataMetrics(self._node)
         self._replicated = ReplicatedLog(
             self,
             directory=config.metadata_log_dir / METADATA_PARTITION_NAME,
@@ -181,10 +184,13 @@ class MetadataQuorum:
         )
         self._log = self._replicated.log
         self._snapshots = self._replicated.snapshots
+        self._replicated.on_checkpoint = self._metrics.on_snapshot_written
         self._replicated.start(
-            raft_config(self._node, self.directory_id, max_batch_bytes=self._log.config.max_batch_bytes)
+            raft_config(self._node, self.directory_id, max_batch_bytes=self._log.config.max_batch_bytes),
+            self._metrics.raft,
         )
         self._is_open = True
+        self._note_progress()
         if self.is_sole_voter:
             # Nobody has to be waited for: what the log has is committed as soon as this node leads.
             await self.submit(lambda _controller, _now_ms: ControllerResult(None, []))
@@ -205,11 +211,14 @@ class MetadataQuorum:
     async def stop(self) -> None:
         """Finish what was proposed, resign, close the log. Operations not begun fail with NodeClosedError."""
         if self._is_stopping or not hasattr(self, "_replicated"):
+            if hasattr(self, "_metrics"):
+                self._metrics.close()
             return
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         self._is_stopping = True
         await self._replicated.stop(self._close_operations)
+        self._metrics.close()
 
     def _close_operations(self) -> None:
         self._is_open = False
@@ -244,7 +253,7 @@ class MetadataQuorum:
         NodeClosedError.
         """
         future: asyncio.Future[T] = self._loop.create_future()
-        self._operations.append((operation, future))
+        self._operations.append((operation, future, time.monotonic_ns()))
         self._schedule_turn()
         return future
 
@@ -262,9 +271,11 @@ class MetadataQuorum:
 
     def _run_all(self) -> None:
         while self._operations:
-            operation, future = self._operations.popleft()
+            operation, future, submitted_ns = self._operations.popleft()
             if self._is_open and self.failure is None:
+                started_ns = time.monotonic_ns()
                 self._driver.tell(partial(self._run, operation, future))
+                self._metrics.on_operation(submitted_ns, started_ns)
             else:
                 self._run(operation, future)
 
@@ -334,11 +345,14 @@ class MetadataQuorum:
         # An operation that raised kraft.version has proposed its own record behind them already.
         if self._controller is not None and last_offset >= self._controller.next_offset:
             self._controller.apply((), last_offset=last_offset, epoch=epoch)
+            self._note_progress()
 
     def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch, lost: Sequence[Proposed[_Answer]]) -> None:
         """End to be the active controller, or begin once ``on_leading`` is called."""
         self._node.controllers.leader_changed()
         self._controller = None
+        self._metrics.on_leader_changed(leader_id)
+        self._note_progress()
         if leader_id == self.node_id:
             logger.info("leading the metadata quorum in epoch %d", epoch)
             return
@@ -354,6 +368,7 @@ class MetadataQuorum:
 
     def apply_proposed(self, proposed: Proposed[_Answer]) -> None:
         """Put an operation's records into the image."""
+        self._apply_start_ns = self._apply_start_ns or time.monotonic_ns()
         for record, _ in proposed.payload.records:
             self.image.replay(record, self._delta)
         self.image.offset, self.image.epoch = proposed.last_offset, proposed.epoch
@@ -361,17 +376,33 @@ class MetadataQuorum:
 
     def apply_batch(self, batch: RecordBatch) -> None:
         """Put a batch of the log into the image."""
+        self._apply_start_ns = self._apply_start_ns or time.monotonic_ns()
         replay_batch(self._replicated.log, batch, self.image, self._delta)
 
     def on_applied(self, done: Sequence[Proposed[_Answer]]) -> None:
         """Tell the listeners what changed, then complete futures."""
         delta, self._delta = self._delta, MetadataDelta()
         if not delta.is_empty:
-            self._tell_listeners(delta)
+            self._metrics.on_changed(self.image, delta, self._raft)
+            try:
+                self._tell_listeners(delta)
+            except Exception as error:
+                # They are committed, but this node can say nothing any more.
+                lost = NodeClosedError(f"what was committed cannot be acted on: {error}")
+                _fail([one.payload.future for one in done], lost)
+                raise
         for proposed in done:
             answer = proposed.payload
             if answer.future is not None and not answer.future.done():
                 answer.future.set_result(answer.response)
+        self._note_progress()
+        if self._apply_start_ns:
+            self._metrics.on_batch(self._apply_start_ns)
+            self._apply_start_ns = 0
+
+    def _note_progress(self) -> None:
+        active_end_offset = None if self._controller is None else self._controller.next_offset
+        self._metrics.on_applied(self.image, self._raft, active_end_offset=active_end_offset)
 
     def on_leading(self, epoch: Epoch) -> None:
         """The image has everything from before this node's epoch: be the active controller."""
@@ -380,12 +411,14 @@ class MetadataQuorum:
         bootstrap = read_bootstrap(self._node.config.metadata_log_dir).records if controller.image.is_empty else ()
         result = controller.activate(bootstrap)
         self._propose(self._to_batches(result), None, self._loop.create_future())
+        self._note_progress()
         self._schedule_turn()
 
     def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         """Replace the image; listeners are told the difference."""
         old, self.image = self.image, MetadataImage()
         load_snapshot(self.image, snapshot_id, snapshot)
+        self._metrics.on_snapshot_loaded(self.image)
         if self._listeners:
             delta = image_difference(old, self.image)
             if not delta.is_empty:
@@ -409,13 +442,18 @@ class MetadataQuorum:
                 await self.wait_for_offset(self._replicated.applied_end_offset)
 
     def _tell_listeners(self, delta: MetadataDelta) -> None:
-        for listener in self._listeners:
-            listener(self.image, delta)
+        try:
+            for listener in self._listeners:
+                listener(self.image, delta)
+        except Exception:
+            self._metrics.on_apply_error()
+            raise
 
     def on_failure(self, error: BaseException) -> None:
         """The log or its directory failed: nothing is retried, everything that waits is told."""
         self.failure = error
         self.failed.set()
+        self._metrics.on_failure(error)
         is_known = isinstance(error, OSError | KraftlogError)
         logger.critical(
             "the metadata log failed and takes no more writes: %s", error, exc_info=None if is_known else error
@@ -425,7 +463,7 @@ class MetadataQuorum:
     def _fail_operations(self, error: KraftlogError) -> None:
         """Tell those who submitted an operation that its answer will not come."""
         waiting: list[asyncio.Future[Any] | None] = [one.payload.future for one in self._replicated.pending]
-        waiting += [future for _, future in self._operations]
+        waiting += [future for _, future, _ in self._operations]
         self._operations.clear()
         if self.failure is not None or self._is_stopping:
             self._replicated.fail_offset_waiters(error)

@@ -11,7 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import KraftlogError, LogError, NodeClosedError
+from kraftlog.metrics import Metrics, to_prometheus_text
+from kraftlog.metrics.listener import MetricsListener
 from kraftlog.server.acceptor import Acceptor, ConnectionLimits, Connections
+from kraftlog.server.config import METRICS_LISTENER, ConfigError
 from kraftlog.server.controller_channel import ControllerChannel
 from kraftlog.server.controller_registration import ControllerRegistration
 from kraftlog.server.dispatch import Dispatcher
@@ -62,6 +65,7 @@ class Node:
         log_cleaner: What compacts the logs of this node.
         log_dirs: The data directories, locked while the node runs.
         fetch_sessions: Of this node's clients.
+        metrics: What can be measured of this node; ``metrics.snapshot`` may be called on any thread.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -76,6 +80,8 @@ class Node:
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
         self.log_dirs: list[LogDir] = []
+        self.metrics = Metrics()
+        self.metrics_listener = MetricsListener(lambda: to_prometheus_text(self.metrics.snapshot()))
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.cluster_id = ""
         self._acceptors: list[Acceptor] = []
@@ -143,6 +149,8 @@ class Node:
         )
         self._connections = Connections(self.loop, ConnectionLimits(self.config))
         self._bind()
+        if self.config.metrics_listener is not None:
+            await self._listen_for_metrics(*self.config.metrics_listener)
         self.log_cleaner = LogCleaner(CleanerSettings.of(self.config, {}), self.now_ms)
         self.partitions = Partitions(self)
         self.metadata = MetadataQuorum(self)
@@ -159,6 +167,14 @@ class Node:
         if self.config.is_broker:
             await self._start_broker()
         self._accept()
+
+    async def _listen_for_metrics(self, host: str, port: int) -> None:
+        try:
+            await self.metrics_listener.open(host, port)
+        except OSError as error:
+            msg = f"{METRICS_LISTENER}={host}:{port} cannot be bound: {error.strerror or error}"
+            raise ConfigError(msg) from error
+        logger.info("metrics are served at http://%s:%d/metrics", *self.metrics_listener.address)
 
     def _accept(self, *, is_controller_listener: bool | None = None) -> None:
         """Serve the listeners of one kind, or all; harmless for those that are served already."""
@@ -263,6 +279,7 @@ class Node:
                 self._housekeeping.write_checkpoints()
             is_clean = self.partitions.close_all()
         await self._stop_quorum()
+        self.metrics_listener.close()
         for acceptor in self._acceptors:
             acceptor.close()
         if self._connections is not None:
@@ -285,6 +302,7 @@ class Node:
 
     async def _abandon(self) -> None:
         """A start that failed gives back what it took."""
+        self.metrics_listener.close()
         for acceptor in self._acceptors:
             acceptor.close()
         if self._connections is not None:

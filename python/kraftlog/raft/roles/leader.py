@@ -13,6 +13,7 @@ from kraftlog.types import Epoch, NodeId, Offset, ReplicaKey
 __all__ = ["DeferredFetch", "Leader", "VoterChange"]
 
 OBSERVER_SESSION_MS = 300_000
+OBSERVER_CHECK_MS = 1_000
 CAUGHT_UP_WITHIN_MS = 3_600_000
 
 
@@ -83,12 +84,14 @@ class Leader(Role):
         voter_change: The one Add or Remove under way.
         wanted_round: The latest round of confirmation that was asked for.
         announced_round: The latest one that was announced as confirmed.
+        voters_offset_at_start: Offset of the voter set that it began with, its own first record included.
     """
 
     __slots__ = (
         "_check_quorum_ms",
         "_fetched_voters",
         "_local_key",
+        "_observer_check_ms",
         "_observers",
         "_replicas",
         "announced_round",
@@ -100,6 +103,7 @@ class Leader(Role):
         "updated_voters",
         "voter_change",
         "voters",
+        "voters_offset_at_start",
         "wanted_round",
     )
 
@@ -129,9 +133,11 @@ class Leader(Role):
         self.voter_change: VoterChange | None = None
         self.wanted_round = 0
         self.announced_round = 0
+        self.voters_offset_at_start: Offset | None = None
         self._fetched_voters: set[NodeId] = set()
         self._replicas: dict[NodeId, _Replica] = {voter.key.node_id: _Replica() for voter in voters}
         self._observers: dict[ReplicaKey, _Replica] = {}
+        self._observer_check_ms = now_ms
         if local_key.node_id not in self._replicas:
             self._observers[local_key] = _Replica()
 
@@ -335,6 +341,13 @@ class Leader(Role):
         """How far each observer is that fetched within the last five minutes (OBS-07, OBS-08)."""
         self._drop_silent_observers(now_ms)
         return tuple(self._progress_of(key, replica, now_ms) for key, replica in _sorted(self._observers.items()))
+
+    def observer_count(self, now_ms: int) -> int:
+        """How many observers there are, itself included while it is being removed; looked over once a second."""
+        if now_ms >= self._observer_check_ms:
+            self._observer_check_ms = now_ms + OBSERVER_CHECK_MS
+            self._drop_silent_observers(now_ms)
+        return len(self._observers)
 
     def _progress_of(self, key: ReplicaKey, replica: _Replica, now_ms: int) -> ReplicaProgress:
         is_local = key.node_id == self._local_key.node_id

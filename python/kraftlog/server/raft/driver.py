@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from kraftlog.errors import ErrorCode, KraftlogError, LogError, OffsetOutOfRangeError
+from kraftlog.metrics.raft import RaftMetrics
+from kraftlog.metrics.registry import Metrics
 from kraftlog.raft import messages as raft
 from kraftlog.raft.core import RaftConfig, RaftCore
 from kraftlog.raft.effects import (
@@ -38,6 +40,7 @@ from kraftlog.raft.effects import (
     WriteSnapshotChunk,
 )
 from kraftlog.raft.voter_set import LogHistory, VoterSet
+from kraftlog.server.raft.measuring import raft_state
 from kraftlog.server.raft.peers import Peers
 from kraftlog.server.raft.records import from_voters_record, to_control_message
 from kraftlog.server.raft.serving import to_core_request, to_wire_response
@@ -96,8 +99,10 @@ class RaftDriver:
         kraft_versions: Levels of kraft.version, likewise.
         machine: What is replicated.
         executor: One thread, for flushes.
+        metrics: Told what the replica is and does, and closed by ``stop``; made here when None.
 
     Attributes:
+        metrics: What can be measured of this replica.
         core: The consensus core; to be read, and told things only by ``tell``.
     """
 
@@ -110,8 +115,10 @@ class RaftDriver:
         kraft_versions: LogHistory[int],
         machine: StateMachine,
         executor: Executor,
+        metrics: RaftMetrics | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
+        self.metrics = RaftMetrics(Metrics()) if metrics is None else metrics
         self._log = log
         self._machine = machine
         self._executor = executor
@@ -136,6 +143,8 @@ class RaftDriver:
             rng=random.Random(secrets.randbits(64)),
             now_ms=self.now_ms(),
         )
+        self.core.watch_roles(lambda role: self.metrics.on_role(role.name))
+        self._measure(time.monotonic_ns())
         self._peers = Peers(
             self.loop,
             listener_name=config.listener_name,
@@ -169,6 +178,7 @@ class RaftDriver:
         """
         if not self._is_open:
             return
+        start_ns = time.monotonic_ns()
         try:
             event()
         except (OSError, KraftlogError) as error:
@@ -178,6 +188,8 @@ class RaftDriver:
             self.turn()
         except Exception as error:  # noqa: BLE001 - whatever it was, effects behind it were not carried out
             self.fail(error)
+        if not self._is_turning:
+            self._measure(start_ns)
 
     def handle_request(self, request: Message, *, version: int, listener_name: str) -> asyncio.Future[Message]:
         """Answer a peer.
@@ -205,6 +217,7 @@ class RaftDriver:
         if self._flush_task is not None:
             await asyncio.wait([self._flush_task])
         self._held.clear()
+        self.metrics.close()
 
     def fail(self, error: BaseException) -> None:
         """Nothing is sent or promised any more."""
@@ -245,6 +258,7 @@ class RaftDriver:
             case AppendFetched():
                 payloads: list[memoryview] = [batch.payload for batch in effect.batches]  # type: ignore[misc]
                 self._log.append_fetched(payloads, epoch=self.core.epoch)
+                self.metrics.on_fetched(effect.batches[-1].last_offset + 1 - effect.batches[0].base_offset)
             case FlushLog():
                 self._flush_wanted = max(self._flush_wanted, effect.log_end_offset)
             case PersistElectionState():
@@ -254,6 +268,7 @@ class RaftDriver:
                 self._store.write(effect.state, kraft_version=effect.kraft_version, voters=voters)
                 self._persisted = effect.state
             case HighWatermarkAdvanced():
+                self.metrics.on_committed(effect.high_watermark)
                 self._machine.on_committed(effect.high_watermark)
             case LeaderChanged():
                 self._check_persisted(effect.waits_for.election_state)
@@ -282,12 +297,14 @@ class RaftDriver:
         if isinstance(effect, AppendRecords):
             values: list[bytes] = list(effect.records)  # type: ignore[arg-type]
             self._log.append_values(values, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=now_ms)
+            self.metrics.on_appended(effect.base_offset + len(values), len(values))
             return
         messages = [to_control_message(record) for record in effect.records]
         size_bytes = self._log.append_control_records(
             messages, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=now_ms
         )
         last_offset = Offset(effect.base_offset + len(messages) - 1)
+        self.metrics.on_appended(last_offset + 1, len(messages))
         self._machine.on_appended(effect.base_offset, last_offset, effect.epoch, size_bytes)
 
     def _check_persisted(self, needed: ElectionState | None) -> None:
@@ -350,6 +367,11 @@ class RaftDriver:
             voters=None if snapshot.voters is None else from_voters_record(snapshot.voters),
             now_ms=self.now_ms(),
         )
+
+    def _measure(self, start_ns: int) -> None:
+        """Tell the metrics what the replica is after it has worked since ``start_ns``."""
+        end_ns = time.monotonic_ns()
+        self.metrics.on_turn(raft_state(self.core, end_ns // 1_000_000), start_ns, end_ns)
 
     # Flushing
 

@@ -19,6 +19,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kraftlog._kraftlog import RecordBatch
 from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
+from kraftlog.metrics.raft import RaftMetrics
 from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.voter_set import VoterSet
@@ -122,6 +123,7 @@ class ReplicatedLog(Generic[P]):
         applied_end_offset: Everything below is in the machine.
         pending: Own proposals that are not applied yet, in order.
         snapshots: The checkpoints.
+        on_checkpoint: Called with the size in bytes of each checkpoint made here.
         failure: Why nothing is done any more, None while it works.
     """
 
@@ -147,6 +149,7 @@ class ReplicatedLog(Generic[P]):
         self.failure: BaseException | None = None
         self.pending: deque[Proposed[P]] = deque()
         self.is_open = False
+        self.on_checkpoint: Callable[[int], None] = lambda _: None
         self._offset_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._unclaimed_epoch: Epoch | None = None
         self._epoch_start_offset = Offset(0)
@@ -172,8 +175,13 @@ class ReplicatedLog(Generic[P]):
             self.log.close()
             raise
 
-    def start(self, config: RaftConfig) -> None:
-        """Take part. A sole voter leads when this returns."""
+    def start(self, config: RaftConfig, metrics: RaftMetrics | None = None) -> None:
+        """Take part. A sole voter leads when this returns.
+
+        Args:
+            config: Identity and timers.
+            metrics: Told what this replica is and does; made here when None.
+        """
         self.driver = RaftDriver(
             config,
             self.log,
@@ -181,6 +189,7 @@ class ReplicatedLog(Generic[P]):
             kraft_versions=self._opened.kraft_versions,
             machine=self,
             executor=self._executor,
+            metrics=metrics,
         )
         self.raft = self.driver.core
         self.is_open = True
@@ -397,6 +406,7 @@ class ReplicatedLog(Generic[P]):
         self.driver.fail(error)
 
     def _on_snapshot_written(self, snapshot_id: SnapshotId, size_bytes: int, oldest: SnapshotId) -> None:
+        self.on_checkpoint(size_bytes)
         if not self.is_open or snapshot_id.end_offset < self.log.log_start_offset:
             return  # another one was loaded from the leader meanwhile
         self.raft.on_snapshot_created(snapshot_id, size_bytes)
