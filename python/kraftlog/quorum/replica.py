@@ -49,6 +49,7 @@ class Replica:
     Attributes:
         log: Set by the owner before anything is called.
         watched: Proposals of which the place in the log is known, but not whether they stay.
+        forwarding: Proposals that the leader has been, or is about to be, handed.
         leader_changed: Set and cleared whenever leader or epoch changed.
     """
 
@@ -57,7 +58,7 @@ class Replica:
     def __init__(self, machine: StateMachine, *, max_pending_bytes: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._machine = machine
-        self._max_pending_bytes = max_pending_bytes
+        self.max_pending_bytes = max_pending_bytes
         self._queue: deque[Proposal] = deque()
         self._pending_bytes = 0
         self._is_turn_scheduled = False
@@ -65,6 +66,7 @@ class Replica:
         self._told_stop = False
         self._is_claimed = False
         self.watched = Watched()
+        self.forwarding: set[Proposal] = set()
         self.deadlines = Deadlines(self._loop, self._live)
         self.leader_changed = asyncio.Event()
         self.failed = asyncio.Event()
@@ -79,16 +81,31 @@ class Replica:
         Raises:
             KafkaError: MESSAGE_TOO_LARGE: the commands do not fit into one batch.
         """
-        size_bytes = sum(map(len, commands)) + COMMAND_OVERHEAD_BYTES * len(commands)
-        limit_bytes = self.log.log.config.max_batch_bytes - BATCH_OVERHEAD_BYTES
-        if size_bytes > limit_bytes:
-            reason = f"{len(commands)} commands of {size_bytes} bytes are more than the {limit_bytes} of a batch"
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason)
-        proposal = Proposal(commands, size_bytes, deadline_s, self._loop.create_future(), is_forwarded)
+        proposal = self.new_proposal(commands, deadline_s)
+        proposal.is_forwarded = is_forwarded
         self._queue.append(proposal)
         self.deadlines.note(deadline_s)
         self.schedule_turn()
         return proposal
+
+    def new_proposal(self, commands: Sequence[bytes], deadline_s: float) -> Proposal:
+        """A proposal that is not on its way yet.
+
+        Raises:
+            KafkaError: MESSAGE_TOO_LARGE: the commands do not fit into one batch.
+        """
+        size_bytes = sum(map(len, commands)) + COMMAND_OVERHEAD_BYTES * len(commands)
+        if size_bytes > self.batch_limit_bytes:
+            reason = (
+                f"{len(commands)} commands of {size_bytes} bytes do not fit into {self.batch_limit_bytes}"
+            )
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason)
+        return Proposal(commands, size_bytes, deadline_s, self._loop.create_future())
+
+    @property
+    def batch_limit_bytes(self) -> int:
+        """Most bytes of commands, with what is around each, in one batch."""
+        return self.log.log.config.max_batch_bytes - BATCH_OVERHEAD_BYTES
 
     def schedule_turn(self) -> None:
         """Propose what is queued at the end of this turn of the loop."""
@@ -106,7 +123,7 @@ class Replica:
             self._refuse_queued()
 
     def _propose_queued(self) -> None:
-        limit_bytes = self.log.log.config.max_batch_bytes - BATCH_OVERHEAD_BYTES
+        limit_bytes = self.batch_limit_bytes
         queue = self._queue
         group = Group()
         while queue:
@@ -115,7 +132,7 @@ class Replica:
                 queue.popleft()  # its deadline passed, or nobody waits
                 continue
             held_bytes = self._pending_bytes + group.size_bytes
-            if held_bytes and held_bytes + proposal.size_bytes > self._max_pending_bytes:
+            if held_bytes and held_bytes + proposal.size_bytes > self.max_pending_bytes:
                 break
             if group.size_bytes + proposal.size_bytes > limit_bytes:
                 if not self._propose(group):
@@ -170,6 +187,7 @@ class Replica:
         for one in self.log.pending:
             yield from one.payload.proposals
         yield from self.watched.proposals()
+        yield from self.forwarding
 
     # What the log tells
 
@@ -305,6 +323,8 @@ class Replica:
         for one in self.log.pending:
             for proposal in one.payload.proposals:
                 proposal.fail(unknown)
+        for proposal in self.forwarding:
+            proposal.fail(unknown if proposal.is_proposed else self.closed_error())
         self.watched.fail_all(lambda _: unknown)
         self.log.fail_offset_waiters(self.closed_error())
         self.deadlines.close()

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from kraftlog.errors import DeadlineError, ErrorCode, KafkaError, NodeClosedError, NotLeaderError, QuorumError
+from kraftlog.errors import (
+    DeadlineError,
+    ErrorCode,
+    KafkaError,
+    KraftlogError,
+    NodeClosedError,
+    NotLeaderError,
+    QuorumError,
+)
 from kraftlog.quorum.leader_link import LeaderLink
-from kraftlog.quorum.proposals import Applied, Proposal
+from kraftlog.quorum.proposals import Applied, Group, Proposal
 from kraftlog.quorum.replica import Replica
-from kraftlog.raft.voter_set import find_endpoint
+from kraftlog.raft.voter_set import Endpoint, find_endpoint
 from kraftlog.server.quorum_info import QuorumInfo
 from kraftlog.server.rpc import RpcConnection
 from kraftlog.wire.struct import Message
@@ -29,6 +37,19 @@ _ASK_AGAIN = frozenset(
         ErrorCode.LEADER_NOT_AVAILABLE,
     }
 )
+
+
+class _NothingDoneError(Exception):
+    """Nothing was proposed: it may be tried again."""
+
+
+def _outcome(error: KraftlogError) -> Exception:
+    """What the callers of a group are told that the leader did not take."""
+    if not isinstance(error, KafkaError):
+        return error
+    if error.code == ErrorCode.REQUEST_TIMED_OUT:
+        return DeadlineError("the leader had no room for the commands in time")
+    return _NothingDoneError() if error.code in _ASK_AGAIN else error
 
 
 class Routes:
@@ -50,12 +71,18 @@ class Routes:
         self.default_timeout_s = default_timeout_s
         self._link = LeaderLink(self._loop, client_id=self._client_id, connect_timeout_s=request_timeout_s)
         self._barriers: list[asyncio.Future[int]] = []
+        self._outbox: list[Proposal] = []
+        self._forwarding_bytes = 0
+        self._room = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_open = True
 
     def close(self) -> None:
         """Refuse calls from now on, and close the connection to the leader."""
         self._is_open = False
         self._link.close()
+        for task in list(self._tasks):
+            task.cancel()
 
     async def propose(self, commands: Sequence[bytes], timeout_s: float | None, *, forward: bool) -> Applied:
         """Replicate commands, here or by the leader; see ``AsyncQuorum.propose``."""
@@ -79,44 +106,79 @@ class Routes:
                 return applied
 
     async def _forward(self, commands: Sequence[bytes], deadline_s: float) -> Applied | None:
-        """Have the leader propose; None when it is to be tried again."""
-        raft = self._log.raft
-        endpoint = find_endpoint(raft.leader_endpoints, raft.config.listener_name)
-        if endpoint is None:
-            await self._wait_for_leader(deadline_s)
+        """Have the leader propose; None when nothing was proposed and it is to be tried again."""
+        replica = self._replica
+        proposal = replica.new_proposal(commands, deadline_s)
+        replica.deadlines.note(deadline_s)
+        while self._forwarding_bytes and self._forwarding_bytes + proposal.size_bytes > replica.max_pending_bytes:
+            await self._wait_for(self._room, deadline_s, "the leader took too few commands in time")
+        if self._leader_endpoint() is None and not self._log.is_leader:
+            await self._wait_for(replica.leader_changed, deadline_s, "no leader was found in time")
             return None
-        watched = self._replica.watched
-        token = watched.begin(self._log.applied_end_offset)
-        is_sent = False
+        self._forwarding_bytes += proposal.size_bytes
+        replica.forwarding.add(proposal)
+        self._outbox.append(proposal)
+        if len(self._outbox) == 1:
+            self._loop.call_soon(self._send_outbox)
         try:
-            async with asyncio.timeout_at(deadline_s):
-                connection = await self._link.connect(endpoint)
-                is_sent = True
-                base_offset, epoch = await self._link.propose(connection, commands, deadline_s - self._loop.time())
-            proposal = Proposal(commands, 0, deadline_s, self._loop.create_future(), is_proposed=True)
-            watched.watch(proposal, base_offset, epoch, self._log.applied_end_offset)
-        except TimeoutError:
-            raise DeadlineError("the leader did not answer in time", may_be_committed=is_sent) from None
-        except KafkaError as error:
-            if error.code == ErrorCode.REQUEST_TIMED_OUT:
-                raise DeadlineError("the leader had no room for the commands in time") from None
-            if error.code not in _ASK_AGAIN:
-                raise
+            return await proposal.future
+        except _NothingDoneError:
             await self._pause(deadline_s)
             return None
         finally:
-            watched.end(token)
-        self._replica.deadlines.note(deadline_s)
-        return await proposal.future
+            replica.forwarding.discard(proposal)
+            self._forwarding_bytes -= proposal.size_bytes
+            self._room.set()
+            self._room.clear()
 
-    async def _wait_for_leader(self, deadline_s: float) -> None:
-        """Wait for news of a leader."""
+    def _leader_endpoint(self) -> Endpoint | None:
+        raft = self._log.raft
+        return find_endpoint(raft.leader_endpoints, raft.config.listener_name)
+
+    def _send_outbox(self) -> None:
+        """What was handed over in this turn of the loop travels in as few batches as it fits into."""
+        waiting, self._outbox = self._outbox, []
+        group = Group()
+        for proposal in waiting:
+            if group.proposals and group.size_bytes + proposal.size_bytes > self._replica.batch_limit_bytes:
+                self._start(self._send(group))
+                group = Group()
+            group.add(proposal)
+        self._start(self._send(group))
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, group: Group) -> None:
+        """Hand a group to the leader; where each proposal was appended is watched in the own log."""
+        watched = self._replica.watched
+        token = watched.begin(self._log.applied_end_offset)
+        try:
+            endpoint = self._leader_endpoint()
+            if endpoint is None:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+            connection = await self._link.connect(endpoint)
+            for proposal in group.proposals:
+                proposal.is_proposed = True
+            timeout_s = max(one.deadline_s for one in group.proposals) - self._loop.time()
+            base_offset, epoch = await self._link.propose(connection, group.commands, timeout_s)
+            for first_offset, proposal in group.each(base_offset):
+                watched.watch(proposal, first_offset, epoch, self._log.applied_end_offset)
+        except KraftlogError as error:
+            for proposal in group.proposals:
+                proposal.fail(_outcome(error))
+        finally:
+            watched.end(token)
+
+    async def _wait_for(self, event: asyncio.Event, deadline_s: float, reason: str) -> None:
         self.check_running()
         try:
             async with asyncio.timeout_at(deadline_s):
-                await self._replica.leader_changed.wait()
+                await event.wait()
         except TimeoutError:
-            raise DeadlineError("no leader was found in time") from None
+            raise DeadlineError(reason) from None
         self.check_running()
 
     async def _pause(self, deadline_s: float) -> None:
@@ -178,14 +240,13 @@ class Routes:
     async def _find_read_offset(self, deadline_s: float) -> int:
         while True:
             self.check_running()
-            raft = self._log.raft
-            endpoint = find_endpoint(raft.leader_endpoints, raft.config.listener_name)
+            endpoint = self._leader_endpoint()
             try:
                 if self._log.is_leader:
                     async with asyncio.timeout_at(deadline_s):
                         return await self.read_offset()
                 if endpoint is None:
-                    await self._wait_for_leader(deadline_s)
+                    await self._wait_for(self._replica.leader_changed, deadline_s, "no leader was found in time")
                     continue
                 # A leader that is not heard of for so long may have a successor.
                 attempt_s = min(deadline_s, self._loop.time() + self._request_timeout_s)
@@ -247,7 +308,7 @@ class Routes:
                 refused = error
             else:
                 if response is None:
-                    await self._wait_for_leader(deadline_s)
+                    await self._wait_for(self._replica.leader_changed, deadline_s, "no leader was found in time")
                     continue
                 error_or_none = None if isinstance(response, QuorumInfo) else error_of(response)
                 if error_or_none is None:
@@ -261,10 +322,9 @@ class Routes:
             await self._pause(deadline_s)
 
     async def _ask_once(self, request: Message, locally: Callable[[], Awaitable[Any]]) -> Any:
-        raft = self._log.raft
         if self._log.is_leader:
             return await locally()
-        endpoint = find_endpoint(raft.leader_endpoints, raft.config.listener_name)
+        endpoint = self._leader_endpoint()
         if endpoint is None:
             return None
         # A connection of its own: a change of the voters may take long, and its answer must not be in the way.
