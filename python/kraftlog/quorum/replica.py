@@ -96,9 +96,7 @@ class Replica:
         """
         size_bytes = sum(map(len, commands)) + COMMAND_OVERHEAD_BYTES * len(commands)
         if size_bytes > self.batch_limit_bytes:
-            reason = (
-                f"{len(commands)} commands of {size_bytes} bytes do not fit into {self.batch_limit_bytes}"
-            )
+            reason = f"{len(commands)} commands of {size_bytes} bytes do not fit into {self.batch_limit_bytes}"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason)
         return Proposal(commands, size_bytes, deadline_s, self._loop.create_future())
 
@@ -306,7 +304,9 @@ class Replica:
     # The end
 
     def tell_stop(self, error: BaseException | None) -> None:
-        """Tell the machine, once, that the replica begins to stop (LSTN-18); queued proposals are refused."""
+        """Tell the machine, once, that the replica begins to stop (LSTN-18); what comes now is refused."""
+        if error is None:
+            self._turn()  # what is queued came before
         self._is_stopping = True
         if not self._told_stop:
             self._told_stop = True

@@ -316,7 +316,11 @@ class Routes:
                 refused = error_or_none
             if is_repeated and refused.code == done_code:
                 return None
-            if refused.code not in _ASK_AGAIN:
+            # A voter change that another one is in the way of, or whose replica still lags, may work in a moment.
+            is_too_early = done_code is not None and refused.code == ErrorCode.REQUEST_TIMED_OUT
+            if is_too_early and self._loop.time() + 2 * _RETRY_PAUSE_S >= deadline_s:
+                raise refused
+            if refused.code not in _ASK_AGAIN and not is_too_early:
                 raise refused
             is_repeated = True
             await self._pause(deadline_s)

@@ -127,7 +127,7 @@ class MetadataLog:
         """Append one data batch; return its size in bytes. Durable only after ``flush``.
 
         Raises:
-            LogError: The write failed, or the log does not end at ``base_offset``.
+            LogError: The write failed, the log does not end at ``base_offset``, or has a later epoch.
         """
         data = encode_values(values, timestamps=now_ms, base_offset=base_offset, partition_leader_epoch=epoch)
         return self._append(data, base_offset=base_offset, epoch=epoch, now_ms=now_ms)
@@ -138,7 +138,7 @@ class MetadataLog:
         """Append one control batch; return its size in bytes. Durable only after ``flush``.
 
         Raises:
-            LogError: The write failed, or the log does not end at ``base_offset``.
+            LogError: The write failed, the log does not end at ``base_offset``, or has a later epoch.
         """
         pairs = [encode_control_record(record) for record in records]
         data = encode_batch(
@@ -152,6 +152,9 @@ class MetadataLog:
     def _append(self, data: bytes, *, base_offset: Offset, epoch: Epoch, now_ms: int) -> int:
         if self._log.log_end_offset != base_offset:
             raise LogError(f"{self.directory}: the log ends at {self._log.log_end_offset}, not at {base_offset}")
+        latest_epoch = self._log.latest_epoch
+        if latest_epoch is not None and epoch < latest_epoch:
+            raise LogError(f"{self.directory}: epoch {epoch} cannot follow epoch {latest_epoch}")
         self._log.append_as_leader(data, leader_epoch=epoch, now_ms=now_ms, origin="raft")
         return len(data)
 
