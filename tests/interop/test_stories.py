@@ -12,8 +12,9 @@ from interop.quorum import METADATA
 from interop.story import Story, story
 
 
-def assert_kafka_reads(told: Story, java: Java) -> None:
-    """DumpLogSegments reads every log and checkpoint that the controllers wrote, to the last byte."""
+def assert_kafka_reads(told: Story, java: Java) -> str:
+    """DumpLogSegments reads every log and checkpoint that the controllers wrote, to the last byte; what it printed."""
+    printed: list[str] = []
     for folder in sorted(told.home.glob(f"c*/data/{METADATA}")):
         files = sorted(path for path in folder.iterdir() if path.suffix in {".log", ".checkpoint"})
         listed = ",".join(map(str, files))
@@ -24,6 +25,8 @@ def assert_kafka_reads(told: Story, java: Java) -> None:
         for path, section in zip(files, sections, strict=True):
             ends = re.findall(r"position: (\d+) .*?size: (\d+) ", section)
             assert sum(map(int, ends[-1])) == path.stat().st_size, f"{path} is not read to its end"
+        printed.append(done.stdout)
+    return "".join(printed)
 
 
 def replicas_agree(told: Story) -> None:

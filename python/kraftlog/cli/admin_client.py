@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
+from ssl import SSLContext
 from typing import Any, Self
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.server.listener import EndPoint
 from kraftlog.server.rpc import RpcConnection
+from kraftlog.server.tls import TlsSettings
+from kraftlog.storage.properties import parse_properties
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlog.wire.struct import Message
 
@@ -26,6 +30,7 @@ class AdminClient:
         servers: Brokers, or with ``is_controller`` controllers; the first that answers is asked.
         is_controller: What ``servers`` are.
         node_id: Ask this server of the cluster; without, the first broker that answers, or the active controller.
+        tls: For servers whose listeners have SSL.
         timeout_s: For each request.
     """
 
@@ -35,8 +40,10 @@ class AdminClient:
         *,
         is_controller: bool,
         node_id: int | None = None,
+        tls: SSLContext | None = None,
         timeout_s: float = 60.0,
     ) -> None:
+        self._tls = tls
         self._servers = servers
         self._is_controller = is_controller
         self._node_id = node_id
@@ -77,6 +84,7 @@ class AdminClient:
                     one.port,
                     client_id="kraftlog-admin",
                     timeout_s=CONNECT_TIMEOUT_S,
+                    tls=self._tls,
                 )
             except KraftlogError as error:
                 failure = error
@@ -120,7 +128,27 @@ def client_from(args: argparse.Namespace, *, node_id: int | None = None) -> Admi
         servers = parse_servers(where)
     except ValueError as error:
         raise KraftlogError(str(error)) from error
-    return AdminClient(servers, is_controller=args.bootstrap_controller is not None, node_id=node_id)
+    return AdminClient(
+        servers, is_controller=args.bootstrap_controller is not None, node_id=node_id, tls=_tls_of(args.command_config)
+    )
+
+
+def _tls_of(path: str | None) -> SSLContext | None:
+    """What the connection needs by ``security.protocol`` and ``ssl.*`` of the file.
+
+    Raises:
+        KraftlogError: The file cannot be read, or asks for another protocol.
+    """
+    if path is None:
+        return None
+    try:
+        properties = parse_properties(Path(path).read_text("latin-1"))
+    except OSError as error:
+        raise KraftlogError(f"{path}: {error.strerror}") from error
+    protocol = properties.get("security.protocol", "PLAINTEXT").strip()
+    if protocol not in {"PLAINTEXT", "SSL"}:
+        raise KraftlogError(f"security.protocol={protocol} is not supported; PLAINTEXT and SSL are")
+    return TlsSettings(properties).client_context() if protocol == "SSL" else None
 
 
 def parse_servers(text: str) -> list[EndPoint]:

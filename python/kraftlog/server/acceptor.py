@@ -14,6 +14,8 @@ from kraftlog.server.framing import RECEIVE_BUFFER_BYTES, FrameReader
 from kraftlog.server.listener import ConfigError, EndPoint
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from kraftlog.server.config import NodeConfig
     from kraftlog.server.dispatch import Dispatcher
 
@@ -137,6 +139,7 @@ class Acceptor:
         dispatcher: For the connections of this listener.
         connections: Of the whole node.
         is_controller_listener: Told to the handlers.
+        tls: For a listener with SSL.
 
     Raises:
         ConfigError: The address cannot be bound.
@@ -150,8 +153,10 @@ class Acceptor:
         connections: Connections,
         *,
         is_controller_listener: bool,
+        tls: SSLContext | None = None,
     ) -> None:
         self._loop = loop
+        self._tls = tls
         self._dispatcher = dispatcher
         self._connections = connections
         self.is_controller_listener = is_controller_listener
@@ -226,6 +231,7 @@ class Acceptor:
             peer=f"{host}:{port}",
             client_host=host,
             on_lost=self._connections.remove,
+            tls=self._tls,
         )
         self._connections.add(connection)
 

@@ -6,17 +6,21 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kraftlog.config_table import ConfigValue, broker_config, parse_value
 from kraftlog.errors import KafkaError
 from kraftlog.server.listener import DEFAULT_BIND_HOST, ConfigError, EndPoint, parse_end_points, parse_protocol_map
 from kraftlog.storage.properties import PropertiesError, parse_properties
 
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
 __all__ = ["METRICS_LISTENER", "ConfigError", "ConfigValue", "NodeConfig"]
 
 logger = logging.getLogger(__name__)
 
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1}
 DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 # A key of ours: where metrics are served to Prometheus, as host:port.
 METRICS_LISTENER = "kraftlog.metrics.listener"
@@ -47,6 +51,8 @@ class NodeConfig:
         self.properties: dict[str, str] = dict(properties)
         self.unknown_keys = sorted(key for key in self.properties if _is_unknown(key))
         self._values: dict[str, ConfigValue] = {}
+        self._server_tls: dict[str, SSLContext] = {}
+        self._client_tls: dict[str, SSLContext] = {}
         self.process_roles = self._check_process_roles()
         self.node_id = self._check_node_id()
         self.controller_listener_names = [name.upper() for name in self.get_list("controller.listener.names")]
@@ -58,6 +64,9 @@ class NodeConfig:
         self.metadata_log_dir = Path(metadata_log_dir) if metadata_log_dir else self.log_dirs[0]
         self.metrics_listener = self._check_metrics_listener()
         self._check_quorum()
+        for name in self.controller_listener_names:
+            # A broker alone connects to controller listeners that it does not have; both ends fail here, not later.
+            self.client_tls(name)
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Self:
@@ -99,6 +108,38 @@ class NodeConfig:
         """Where brokers reach each other: ``inter.broker.listener.name``, else the PLAINTEXT security protocol."""
         name = self.get_optional_str("inter.broker.listener.name")
         return (name or "PLAINTEXT").upper()
+
+    def security_protocol(self, listener_name: str) -> int:
+        """The code of a listener's protocol in registrations: 0 PLAINTEXT, 1 SSL."""
+        return SECURITY_PROTOCOLS.get(self.protocol_by_listener.get(listener_name, "PLAINTEXT"), 0)
+
+    def server_tls(self, listener_name: str) -> SSLContext | None:
+        """What a listener with SSL needs; None for others.
+
+        Raises:
+            ConfigError: Keys or certificates are missing or cannot be used.
+        """
+        if self.protocol_by_listener.get(listener_name) != "SSL":
+            return None
+        if listener_name not in self._server_tls:
+            from kraftlog.server.tls import TlsSettings
+
+            self._server_tls[listener_name] = TlsSettings(self.properties, listener_name).server_context()
+        return self._server_tls[listener_name]
+
+    def client_tls(self, listener_name: str) -> SSLContext | None:
+        """What connections to that listener of another node need; None where it has no SSL.
+
+        Raises:
+            ConfigError: Keys or certificates cannot be used.
+        """
+        if self.protocol_by_listener.get(listener_name) != "SSL":
+            return None
+        if listener_name not in self._client_tls:
+            from kraftlog.server.tls import TlsSettings
+
+            self._client_tls[listener_name] = TlsSettings(self.properties, listener_name).client_context()
+        return self._client_tls[listener_name]
 
     def get(self, key: str) -> ConfigValue:
         """The value of a key with its type, Kafka's default when it is not set.
@@ -247,9 +288,11 @@ class NodeConfig:
                 "add it to listener.security.protocol.map"
             )
             raise ConfigError(msg)
-        if protocol != "PLAINTEXT":
-            msg = f"listener {end_point.listener_name} asks for {protocol}; only PLAINTEXT is supported"
+        if protocol not in SECURITY_PROTOCOLS:
+            supported = " and ".join(SECURITY_PROTOCOLS)
+            msg = f"listener {end_point.listener_name} asks for {protocol}; only {supported} are supported"
             raise ConfigError(msg)
+        self.server_tls(end_point.listener_name)
 
     def _check_advertised_listeners(self) -> tuple[EndPoint, ...]:
         text = ",".join(self.get_list("advertised.listeners"))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kraftlog.server.dispatch import CloseConnection, PendingResponse
+from kraftlog.server.tls import distinguished_name
+from kraftlog.server.tls_transport import TlsTransport
 from kraftlog.server.transport import Transport
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
     from socket import socket
+    from ssl import SSLContext
 
     from kraftlog.server.dispatch import Dispatcher
     from kraftlog.server.framing import Frame, FrameReader
@@ -75,6 +78,7 @@ class Connection:
         peer: str,
         client_host: str,
         on_lost: Callable[[Connection], None],
+        tls: SSLContext | None = None,
     ) -> None:
         self.loop = loop
         self.dispatcher = dispatcher
@@ -92,7 +96,9 @@ class Connection:
         self._backlog: deque[Frame] = deque()
         self._writing_paused = False
         self._is_stopping = False
-        self.transport = Transport(loop, sock, reader, self)
+        self.transport = (
+            Transport(loop, sock, reader, self) if tls is None else TlsTransport(loop, sock, reader, self, tls)
+        )
         self.transport.resume_reading()
 
     @property
@@ -124,6 +130,11 @@ class Connection:
         self._is_stopping = True
         self._writing_paused = True
         self.transport.pause_reading()
+
+    def handshake_done(self, subject: Any) -> None:
+        """TLS knows the peer, or ``subject`` is None where it showed no certificate."""
+        if subject:
+            self.principal = f"User:{distinguished_name(subject)}"
 
     def frames_received(self, frames: list[Frame]) -> None:
         """Handle the frames of one wake-up and answer what can be answered with one write."""

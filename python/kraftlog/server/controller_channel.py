@@ -113,7 +113,12 @@ class ControllerChannel:
                 self.close()
                 timeout_s = node.config.get_int("controller.quorum.request.timeout.ms") / 1000
                 connection = await RpcConnection.open(
-                    node.loop, leader.host, leader.port, client_id=f"node-{node.config.node_id}", timeout_s=timeout_s
+                    node.loop,
+                    leader.host,
+                    leader.port,
+                    client_id=f"node-{node.config.node_id}",
+                    timeout_s=timeout_s,
+                    tls=node.config.client_tls(leader.name),
                 )
                 self._connection, self._address = connection, (leader.host, leader.port)
             return connection

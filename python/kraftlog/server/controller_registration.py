@@ -18,8 +18,6 @@ __all__ = ["ControllerRegistration"]
 
 logger = logging.getLogger(__name__)
 
-PLAINTEXT = 0
-
 
 class ControllerRegistration:
     """Registers once in each run of the process, as soon as there is an active controller."""
@@ -61,7 +59,10 @@ class ControllerRegistration:
             zk_migration_ready=False,
             listeners=tuple(
                 ControllerRegistrationRequest.Listener(
-                    name=one.listener_name, host=one.host, port=one.port, security_protocol=PLAINTEXT
+                    name=one.listener_name,
+                    host=one.host,
+                    port=one.port,
+                    security_protocol=node.config.security_protocol(one.listener_name),
                 )
                 for one in node.advertised_end_points()
                 if one.listener_name in names

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kraftlog import _kraftlog
 
-if TYPE_CHECKING:
-    from socket import socket
-
-__all__ = ["RECEIVE_BUFFER_BYTES", "Frame", "FrameReader"]
+__all__ = ["RECEIVE_BUFFER_BYTES", "Frame", "FrameReader", "Receiver"]
 
 Frame = bytes | bytearray
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 # From here on the rest of a frame is received straight into the frame's own buffer.
 _IN_PLACE_FROM_BYTES = 64 * 1024
+
+
+class Receiver(Protocol):
+    """What bytes are received from: a socket, or what decrypts one."""
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """As ``socket.recv_into``: 0 at the end of the stream."""
 
 
 class FrameReader:
@@ -40,7 +44,7 @@ class FrameReader:
         """Whether the peer stopped inside a frame."""
         return self._frames.pending_bytes > 0
 
-    def read(self, sock: socket) -> list[Frame] | None:
+    def read(self, sock: Receiver) -> list[Frame] | None:
         """Receive once and give the frames that are now whole; None at the end of the stream.
 
         Raises:

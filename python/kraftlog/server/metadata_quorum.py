@@ -187,7 +187,8 @@ class MetadataQuorum:
         self._replicated.on_checkpoint = self._metrics.on_snapshot_written
         self._replicated.start(
             raft_config(self._node, self.directory_id, max_batch_bytes=self._log.config.max_batch_bytes),
-            self._metrics.raft,
+            metrics=self._metrics.raft,
+            tls=config.client_tls,
         )
         self._is_open = True
         self._note_progress()

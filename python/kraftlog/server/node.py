@@ -251,7 +251,14 @@ class Node:
             kind = "controller" if is_controller else "broker"
             dispatcher = dispatchers.get(kind) or dispatchers.setdefault(kind, Dispatcher(self, kind))
             self._acceptors.append(
-                Acceptor(self.loop, end_point, dispatcher, self._connections, is_controller_listener=is_controller)
+                Acceptor(
+                    self.loop,
+                    end_point,
+                    dispatcher,
+                    self._connections,
+                    is_controller_listener=is_controller,
+                    tls=self.config.server_tls(end_point.listener_name),
+                )
             )
 
     async def stop(self) -> None:

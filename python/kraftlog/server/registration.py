@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 
 SHUT_DOWN_TIMEOUT_S = 5.0
 UNFENCE_RETRY_S = 0.05
-PLAINTEXT = 0
 
 
 class BrokerRegistration:
@@ -53,7 +52,10 @@ class BrokerRegistration:
             incarnation_id=self.incarnation_id,
             listeners=[
                 BrokerRegistrationRequest.Listener(
-                    name=one.listener_name, host=one.host, port=one.port, security_protocol=PLAINTEXT
+                    name=one.listener_name,
+                    host=one.host,
+                    port=one.port,
+                    security_protocol=node.config.security_protocol(one.listener_name),
                 )
                 for one in node.advertised_end_points()
                 if one.listener_name not in controller_listeners

@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, RemoteProtocolError
 from kraftlog.wire.frame import FrameReader, decode_response, encode_request
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlog.wire.registry import API_BY_KEY
 from kraftlog.wire.struct import Message
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 __all__ = ["SOFTWARE_NAME", "RpcConnection", "software_version"]
 
@@ -51,7 +54,14 @@ class RpcConnection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(
-        cls, loop: asyncio.AbstractEventLoop, host: str, port: int, *, client_id: str, timeout_s: float
+        cls,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_s: float,
+        tls: SSLContext | None = None,
     ) -> Self:
         """Connect and learn what the peer speaks; the name is resolved each time (CONN-17).
 
@@ -61,7 +71,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         connection = cls(loop, client_id)
         try:
             async with asyncio.timeout(timeout_s):
-                await loop.create_connection(lambda: connection, host, port)
+                await loop.create_connection(lambda: connection, host, port, ssl=tls)
                 await connection._negotiate()
         except (OSError, TimeoutError) as error:
             connection.close()

@@ -1,6 +1,7 @@
 """One socket on an event loop: frames in as a list per wake-up, buffers and file slices out.
 
-This seam is narrow on purpose: the loop below it could move into Rust, or get TLS, and no handler would notice.
+This seam is narrow on purpose: the loop below it could move into Rust, and no handler would notice; ``tls_transport``
+puts TLS into it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kraftlog.server.framing import Frame, FrameReader
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["FrameReceiver", "Output", "Transport"]
+__all__ = ["FrameReceiver", "Output", "Transport", "as_file_piece", "is_file"]
 
 # A file slice has .fileno(), .position and .size_bytes (kraftlog._kraftlog.FileSlice).
 Output = Any
@@ -138,7 +139,7 @@ class Transport:
         """Close after the bytes already written went out; nothing more is read."""
         self.pause_reading()
         self._closing = True
-        if not self._out:
+        if not self._has_unsent():
             self.close(None)
 
     def close(self, reason: str | None) -> None:
@@ -178,7 +179,7 @@ class Transport:
         out = self._out
         try:
             while out:
-                if not (self._send_file() if _is_file(out[0]) else self._send_buffers()):
+                if not (self._send_file() if is_file(out[0]) else self._send_buffers()):
                     break
         except (BlockingIOError, InterruptedError):
             pass
@@ -188,8 +189,11 @@ class Transport:
         if self._fd >= 0:
             self._after_flush()
 
+    def _has_unsent(self) -> bool:
+        return bool(self._out)
+
     def _after_flush(self) -> None:
-        if self._out:
+        if self._has_unsent():
             if not self._writer_registered:
                 self._writer_registered = True
                 self._loop.add_writer(self._fd, self._on_writable)
@@ -225,7 +229,7 @@ class Transport:
         buffers: list[bytes | memoryview] = []
         more = 0
         for output in out:
-            if _is_file(output):
+            if is_file(output):
                 # The file's bytes follow at once: let the kernel fill the packet instead of sending a short one.
                 more = socket.MSG_MORE
                 break
@@ -246,7 +250,7 @@ class Transport:
         return True
 
     def _send_file(self) -> bool:
-        piece: _FilePiece = self._out[0] if type(self._out[0]) is _FilePiece else _FilePiece(self._out[0])
+        piece = as_file_piece(self._out[0])
         self._out[0] = piece
         sent_bytes = os.sendfile(self._fd, piece.fd, piece.position, piece.remaining_bytes)
         if sent_bytes == 0:
@@ -273,5 +277,11 @@ class _FilePiece:
         self.remaining_bytes: int = file_slice.size_bytes
 
 
-def _is_file(output: Output) -> bool:
+def as_file_piece(output: Output) -> _FilePiece:
+    """The unsent part of an output that ``is_file``."""
+    return output if type(output) is _FilePiece else _FilePiece(output)
+
+
+def is_file(output: Output) -> bool:
+    """Whether an output is part of a file instead of bytes."""
     return type(output) is not bytes and (type(output) is _FilePiece or hasattr(output, "fileno"))

@@ -66,7 +66,10 @@ def test_log_dirs_first_one_holds_metadata() -> None:
         ({"listeners": "PLAINTEXT:9092,CONTROLLER://:9093"}, "NAME://host:port"),
         ({"listeners": "PLAINTEXT://:9093,CONTROLLER://:9093"}, "different port"),
         ({"listeners": "PLAINTEXT://:70000,CONTROLLER://:9093"}, "70000"),
-        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "only PLAINTEXT is supported"),
+        (
+            {"listeners": "SSL://:9092,CONTROLLER://:9093"},
+            "must be set for a listener with SSL",
+        ),
         ({"listeners": "OTHER://:9092,CONTROLLER://:9093"}, "no security protocol defined"),
         ({"controller_listener_names": None}, "controller.listener.names is not set"),
         ({"controller_quorum_bootstrap_servers": None}, "controller.quorum.bootstrap.servers"),

@@ -41,7 +41,7 @@ from kraftlog.raft.effects import (
 )
 from kraftlog.raft.voter_set import LogHistory, VoterSet
 from kraftlog.server.raft.measuring import raft_state
-from kraftlog.server.raft.peers import Peers
+from kraftlog.server.raft.peers import Peers, TlsOf
 from kraftlog.server.raft.records import from_voters_record, to_control_message
 from kraftlog.server.raft.serving import to_core_request, to_wire_response
 from kraftlog.storage.election_store import ElectionStore
@@ -100,6 +100,7 @@ class RaftDriver:
         machine: What is replicated.
         executor: One thread, for flushes.
         metrics: Told what the replica is and does, and closed by ``stop``; made here when None.
+        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
 
     Attributes:
         metrics: What can be measured of this replica.
@@ -116,6 +117,7 @@ class RaftDriver:
         machine: StateMachine,
         executor: Executor,
         metrics: RaftMetrics | None = None,
+        tls: TlsOf = lambda _: None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.metrics = RaftMetrics(Metrics()) if metrics is None else metrics
@@ -152,6 +154,7 @@ class RaftDriver:
             request_timeout_s=config.request_timeout_ms / 1000,
             on_response=self._on_response,
             on_failure=self._on_no_response,
+            tls=tls,
         )
 
     @staticmethod

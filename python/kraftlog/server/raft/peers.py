@@ -14,10 +14,12 @@ from kraftlog.server.raft.asking import lowest_version, to_core_response, to_wir
 from kraftlog.server.rpc import RpcConnection
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from kraftlog.types import NodeId
     from kraftlog.wire.struct import Message
 
-__all__ = ["Peers"]
+__all__ = ["Peers", "TlsOf"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,7 @@ API_KEYS: dict[type[Any], int] = {
 
 OnResponse = Callable[["NodeId", int, raft.Response], None]
 OnFailure = Callable[["NodeId", int, int], None]
+TlsOf = Callable[[str], "SSLContext | None"]
 
 
 class Peers:
@@ -47,6 +50,7 @@ class Peers:
         request_timeout_s: A connection whose oldest answer takes longer is closed when it is used again.
         on_response: Called with node id, correlation id and answer.
         on_failure: Called with node id, correlation id and error code when no answer will come.
+        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Peers:
         request_timeout_s: float,
         on_response: OnResponse,
         on_failure: OnFailure,
+        tls: TlsOf,
     ) -> None:
         self.loop = loop
         self.listener_name = listener_name
@@ -65,6 +70,7 @@ class Peers:
         self.request_timeout_s = request_timeout_s
         self.on_response = on_response
         self.on_failure = on_failure
+        self.tls = tls
         self._peers: dict[NodeId, _Peer] = {}
 
     def send(self, destination: Destination, correlation_id: int, request: raft.Request) -> None:
@@ -116,6 +122,7 @@ class _Peer:
                 endpoint.port,
                 client_id=self._peers.client_id,
                 timeout_s=self._peers.request_timeout_s,
+                tls=self._peers.tls(endpoint.name),
             )
         except KafkaError as error:
             logger.debug("no connection to %s:%d: %s", endpoint.host, endpoint.port, error)

@@ -26,6 +26,7 @@ from kraftlog.raft.voter_set import VoterSet
 from kraftlog.server.raft.checkpoints import Checkpoints, StateValues
 from kraftlog.server.raft.driver import RaftDriver
 from kraftlog.server.raft.opening import read_opened
+from kraftlog.server.raft.peers import TlsOf
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
@@ -175,12 +176,13 @@ class ReplicatedLog(Generic[P]):
             self.log.close()
             raise
 
-    def start(self, config: RaftConfig, metrics: RaftMetrics | None = None) -> None:
+    def start(self, config: RaftConfig, metrics: RaftMetrics | None = None, tls: TlsOf = lambda _: None) -> None:
         """Take part. A sole voter leads when this returns.
 
         Args:
             config: Identity and timers.
             metrics: Told what this replica is and does; made here when None.
+            tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
         """
         self.driver = RaftDriver(
             config,
@@ -190,6 +192,7 @@ class ReplicatedLog(Generic[P]):
             machine=self,
             executor=self._executor,
             metrics=metrics,
+            tls=tls,
         )
         self.raft = self.driver.core
         self.is_open = True
