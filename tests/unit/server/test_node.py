@@ -190,7 +190,7 @@ def test_two_brokers_in_one_process():
 
 
 def test_failed_start_of_a_broker_raises_in_the_callers_thread(tmp_path):
-    with pytest.raises(ConfigError, match="only PLAINTEXT"):
+    with pytest.raises(ConfigError, match="must be set for a listener with SSL"):
         kraftlog.Broker(tmp_path, listener_security_protocol_map="PLAINTEXT:SSL,CONTROLLER:PLAINTEXT").start()
 
 
