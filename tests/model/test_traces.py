@@ -1,0 +1,126 @@
+"""Runs of the simulator, step by step, as behaviours of the specification."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+
+import pytest
+
+import model.tlc as tlc
+from kraftlog.raft.reconfiguration import Reconfiguration
+from kraftlog.raft.replica import Replica
+from kraftlog.raft.roles.follower import Follower
+from kraftlog.raft.roles.leader import Leader
+from kraftlog.raft.roles.unattached import Unattached
+from kraftlog.testing import InvariantViolationError, SimulationConfig
+from kraftlog.testing.faults import FAULTS
+from kraftlog.testing.trace import Step, TracedSimulation
+from kraftlog.types import Offset
+
+TRACE_COUNT = int(os.environ.get("KRAFTLOG_TRACES", "100"))
+STEP_COUNT = int(os.environ.get("KRAFTLOG_TRACE_STEPS", "1000"))
+FIRST_SEED = int(os.environ.get("KRAFTLOG_FIRST_SEED", "1"))
+NOT_MODELLED = {
+    "fail_sync",  # a step of the specification is on disk as a whole or not at all
+    "fill_disk",
+}
+KINDS = tuple(sorted(FAULTS.keys() - NOT_MODELLED))
+RARE = {"Truncate", "LoadSnapshot", "ChangeVoters", "LosePreVote", "GrantPreVote", "Restart", "Resign", "LeaveResigned"}
+
+
+def take_trace(seed, step_count, **options):
+    """The first steps of a run; fewer where the simulator itself finds it wrong."""
+    simulation = TracedSimulation(
+        SimulationConfig(
+            seed=seed,
+            fault_count=1_000_000,
+            fault_kinds=KINDS,
+            fault_interval_ms=150,
+            proposals_per_second=5,
+            **options,
+        )
+    )
+    simulation.start()
+    simulation.faults.begin()
+    try:
+        while len(simulation.steps.steps) < step_count:
+            simulation.scheduler.step()
+    except (InvariantViolationError, ValueError, RuntimeError):
+        pass
+    return simulation.steps
+
+
+def replay(folder, traces):
+    tlc.write_traces(folder, traces)
+    return tlc.run_tlc(folder, "KraftTrace", tlc.HERE / "trace.cfg", heap="3g")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.spec("INV-01", "INV-05", "INV-06", "INV-07", "INV-08", "INV-12", "INV-14", "INV-20", "INV-21", "INV-29")
+def test_runs_of_the_simulator_are_behaviours_of_the_specification(tmp_path):
+    began = time.monotonic()
+    traces = [take_trace(seed, STEP_COUNT) for seed in range(FIRST_SEED, FIRST_SEED + TRACE_COUNT)]
+    step_count = sum(len(trace.steps) for trace in traces)
+    assert step_count >= TRACE_COUNT * STEP_COUNT
+    actions = Counter(step.action for trace in traces for step in trace.steps)
+    taken = time.monotonic() - began
+    outcome = replay(tmp_path, traces)
+    replayed = time.monotonic() - began - taken
+    print(f"{TRACE_COUNT} traces, {step_count} steps: taken in {taken:.1f} s, replayed in {replayed:.1f} s,", actions)
+    if outcome.stuck_at:
+        number, place = outcome.stuck_at
+        steps = traces[number - 1].steps
+        pytest.fail(
+            f"seed {FIRST_SEED + number - 1}: step {place} is none of the specification\n"
+            + "\n".join(map(str, steps[max(0, place - 10) : place]))
+        )
+    assert outcome.is_good, outcome.text[-4000:]
+    assert outcome.states[1] == step_count + TRACE_COUNT
+    if TRACE_COUNT >= 100:
+        assert actions.keys() >= RARE
+
+
+def _vote_again(self, candidate, *, is_log_up_to_date, pre_vote):
+    return is_log_up_to_date
+
+
+def _change_at_any_time(self, *, needs_kraft_version):
+    return None
+
+
+def _begin_the_epoch_one_earlier(self, epoch, *, epoch_start_offset, _was=Leader.__init__, **options):
+    _was(self, epoch, epoch_start_offset=Offset(epoch_start_offset - 5), **options)
+
+
+def _grant_pre_votes_for_ever(self, candidate, *, is_log_up_to_date, pre_vote):
+    return pre_vote and is_log_up_to_date
+
+
+def _forget_who_leads(self, epoch, now_ms, _was=Replica.become_unattached, **options):
+    _was(self, epoch, now_ms, **options)
+    self.role._voted_key = None
+
+
+MUTANTS = {
+    "a vote for whoever is up to date": (Unattached, "can_grant_vote", _vote_again),
+    "pre-votes beside a leader that is heard": (Follower, "can_grant_vote", _grant_pre_votes_for_ever),
+    "voter changes at any time": (Reconfiguration, "_check_no_change_under_way", _change_at_any_time),
+    "an epoch that begins before its first record": (Leader, "__init__", _begin_the_epoch_one_earlier),
+    "votes lost with the leader": (Replica, "become_unattached", _forget_who_leads),
+}
+
+
+@pytest.mark.parametrize(("owner", "name", "mutant"), MUTANTS.values(), ids=MUTANTS)
+def test_run_of_a_broken_core_is_refused(tmp_path, monkeypatch, owner, name, mutant):
+    monkeypatch.setattr(owner, name, mutant)
+    outcome = replay(tmp_path, [take_trace(seed, 700, is_dynamic=True, voter_count=5) for seed in range(8)])
+    assert outcome.stuck_at or outcome.violated, "the trace is a behaviour of the specification"
+
+
+def test_step_that_did_not_happen_is_refused(tmp_path):
+    trace = take_trace(3, 200, voter_count=3)
+    place = next(index for index, step in enumerate(trace.steps) if step.action == "TakeFetch")
+    trace.steps[place] = Step(trace.steps[place].replica, "AppendRecords", (1,), None)
+    assert replay(tmp_path, [trace]).stuck_at[1] >= place + 1
