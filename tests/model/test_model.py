@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-import model.tlc as tlc
+from model import tlc
 
 IS_LARGE = bool(os.environ.get("KRAFTLOG_MODEL_LARGE"))
 
@@ -61,12 +61,13 @@ def check(folder, text, module="KraftModel", **options):
 
 SMALL = {
     "two voters with Pre-Vote that crash": scope(pre_vote=True, crashes=True, end=2),
-    "three voters": scope(nodes="a b c", first="a b c", end=3, appends=False),
+    "three voters": scope(nodes="a b c", first="a b c", epochs=1),
     "a voter joins one and leaves": scope(first="a", changes=True, end=3),
 }
 LARGE = {
     "three voters with Pre-Vote": scope(nodes="a b c", first="a b c", pre_vote=True, epochs=1, end=2),
     "two voters with Pre-Vote that crash and load snapshots": scope(pre_vote=True, crashes=True, snapshots=True),
+    "three voters in two epochs": scope(nodes="a b c", first="a b c", appends=False),
     "three voters that crash": scope(nodes="a b c", first="a b c", crashes=True),
     "a voter joins two": scope(nodes="a b c", first="a b", changes=True),
     "a voter joins one and leaves, with crashes": scope(first="a", changes=True, end=4, crashes=True),

@@ -8,7 +8,6 @@ from collections import Counter
 
 import pytest
 
-import model.tlc as tlc
 from kraftlog.raft.reconfiguration import Reconfiguration
 from kraftlog.raft.replica import Replica
 from kraftlog.raft.roles.follower import Follower
@@ -16,8 +15,9 @@ from kraftlog.raft.roles.leader import Leader
 from kraftlog.raft.roles.unattached import Unattached
 from kraftlog.testing import InvariantViolationError, SimulationConfig
 from kraftlog.testing.faults import FAULTS
-from kraftlog.testing.trace import Step, TracedSimulation
+from kraftlog.testing.step_trace import Step, TracedSimulation
 from kraftlog.types import Offset
+from model import tlc
 
 TRACE_COUNT = int(os.environ.get("KRAFTLOG_TRACES", "100"))
 STEP_COUNT = int(os.environ.get("KRAFTLOG_TRACE_STEPS", "1000"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftlog.testing.trace import Trace, literals
+from kraftlog.testing.step_trace import Trace, literals
 
 HERE = Path(__file__).parent
 
@@ -66,7 +66,7 @@ def run_tlc(folder, module, config, *, heap="2g", timeout=280):
         if not (folder / source.name).exists():
             shutil.copy(source, folder)
     command = [
-        "java", "-XX:+UseParallelGC", "-XX:TieredStopAtLevel=4", f"-Xmx{heap}", "-Xss16m", "-cp", str(jar()), "tlc2.TLC",
+        "java", "-XX:+UseParallelGC", f"-Xmx{heap}", "-Xss16m", "-cp", str(jar()), "tlc2.TLC",
         "-workers", "2", "-metadir", str(folder / "states"), "-config", str(config), module,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)

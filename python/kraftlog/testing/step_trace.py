@@ -133,9 +133,7 @@ class Trace:
         """A replica leads."""
         self._leaders[epoch] = self.name(key)
 
-    def add(
-        self, key: ReplicaKey, action: str, *arguments: Argument, observed: Observed | None = None
-    ) -> None:
+    def add(self, key: ReplicaKey, action: str, *arguments: Argument, observed: Observed | None = None) -> None:
         """Note a step."""
         self.steps.append(Step(self.name(key), action, arguments, observed))
 
