@@ -188,12 +188,27 @@ class RaftCore:
         )
 
     def voters_before(self, end_offset: Offset) -> VoterSet:
-        """The voter set that a snapshot at ``end_offset`` has to hold."""
+        """The voter set that a snapshot at ``end_offset`` has to hold.
+
+        Raises:
+            ValueError: The log does not reach there yet (SNAP-18).
+        """
+        self._require_history(end_offset)
         return self._replica.voters.value_before(end_offset)
 
     def kraft_version_before(self, end_offset: Offset) -> int:
-        """The kraft.version that a snapshot at ``end_offset`` has to hold."""
+        """The kraft.version that a snapshot at ``end_offset`` has to hold.
+
+        Raises:
+            ValueError: The log does not reach there yet (SNAP-18).
+        """
+        self._require_history(end_offset)
         return self._replica.kraft_versions.value_before(end_offset)
+
+    def _require_history(self, end_offset: Offset) -> None:
+        if end_offset > self._replica.log.end_offset:
+            msg = f"The log ends at {self._replica.log.end_offset}: what holds at {end_offset} is not known"
+            raise ValueError(msg)
 
     def progress(self, now_ms: int) -> tuple[ReplicaProgress, ...]:
         """How far each voter is, as the leader knows; empty on other replicas."""
@@ -540,6 +555,10 @@ class RaftCore:
         last_offset = Offset(snapshot_id.end_offset - 1)
         self._replica.voters.trim_to(last_offset)
         self._replica.kraft_versions.trim_to(last_offset)
+
+    def on_snapshot_lost(self, snapshot_id: SnapshotId) -> None:
+        """The file of a checkpoint is gone: nobody is sent to it any more (SNAP-26)."""
+        self._replica.log.forget_snapshot(snapshot_id)
 
     def on_log_start_advanced(self, snapshot_id: SnapshotId) -> None:
         """Checkpoints before this one were dropped, and the log starts at its end."""

@@ -165,6 +165,10 @@ class LogState:
         self._snapshots[snapshot_id] = size_bytes
         self._snapshots = dict(sorted(self._snapshots.items()))
 
+    def forget_snapshot(self, snapshot_id: SnapshotId) -> None:
+        """A checkpoint is gone, though nobody dropped it."""
+        self._snapshots.pop(snapshot_id, None)
+
     def remove_before(self, snapshot_id: SnapshotId) -> None:
         """Checkpoints older than this one were dropped, and the log starts at its end."""
         self._snapshots = {one: size for one, size in self._snapshots.items() if one >= snapshot_id}

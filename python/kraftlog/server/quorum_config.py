@@ -88,6 +88,7 @@ def metadata_log_config(config: NodeConfig) -> MetadataLogConfig:
         max_batch_bytes=config.get_int("internal.metadata.max.batch.size.in.bytes"),
         retention_bytes=config.get_int("metadata.max.retention.bytes"),
         retention_ms=config.get_int("metadata.max.retention.ms"),
+        delete_delay_ms=config.get_int("internal.metadata.delete.delay.millis"),
     )
 
 

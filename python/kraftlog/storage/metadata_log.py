@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kraftlog._kraftlog import FileSlice, Log, LogConfig, RecordBatch, encode_batch, encode_values, read_batches
 from kraftlog.errors import CorruptRecordError, LogError
-from kraftlog.storage.atomic_file import move_durably
+from kraftlog.storage.atomic_file import flush_directory, move_durably
 from kraftlog.storage.snapshot_file import (
     BOOTSTRAP_SNAPSHOT_ID,
     Snapshot,
     SnapshotId,
-    delete_snapshot,
-    encode_snapshot,
     list_snapshots,
+    mark_deleted,
     read_snapshot,
-    write_snapshot,
+    read_snapshot_timestamp,
+    remove_left_overs,
 )
+from kraftlog.storage.snapshot_writer import READ_ONLY, SnapshotWriter, new_part_path
 from kraftlog.types import Epoch, Offset, Uuid
+from kraftlog.wire.messages.control_records import VotersRecord
 from kraftlog.wire.records import encode_control_record
 from kraftlog.wire.struct import Buffer, Message
 
@@ -44,6 +47,7 @@ class MetadataLogConfig:
         max_batch_bytes: Largest batch, header included.
         retention_bytes: metadata.max.retention.bytes: segments and checkpoints together; -1 keeps all.
         retention_ms: metadata.max.retention.ms: checkpoints older than this go once a newer one is there; -1 keeps all.
+        delete_delay_ms: internal.metadata.delete.delay.millis: from a file's last name to its end.
     """
 
     segment_bytes: int = 1 << 30
@@ -51,6 +55,7 @@ class MetadataLogConfig:
     max_batch_bytes: int = 8 * 1024 * 1024
     retention_bytes: int = 104_857_600
     retention_ms: int = 604_800_000
+    delete_delay_ms: int = 60_000
 
 
 class MetadataLog:
@@ -72,9 +77,15 @@ class MetadataLog:
         # Checkpoints are written and dropped on one thread and installed on another.
         self._checkpoint_lock = threading.Lock()
         directory.mkdir(exist_ok=True)
-        self._snapshots = list_snapshots(directory)
-        start_offset = next((one.end_offset for one in self._snapshots if one != BOOTSTRAP_SNAPSHOT_ID), 0)
+        self._deleted: list[tuple[int, Path]] = []
+        self._parts: dict[SnapshotId, Path] = {}
         first_segment = min((int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit()), default=0)
+        # Older ones are left-overs of a deletion that a crash interrupted.
+        self._snapshots = [one for one in list_snapshots(directory) if one.end_offset >= first_segment]
+        if first_segment > 0 and not self._snapshots:
+            # Nothing was changed yet: whoever looks at it finds everything (SNAP-23).
+            raise LogError(f"{directory}: the log starts at {first_segment}, but no checkpoint leads there")
+        start_offset = next((one.end_offset for one in self._snapshots if one != BOOTSTRAP_SNAPSHOT_ID), 0)
         log_config = LogConfig(
             segment_bytes=config.segment_bytes,
             segment_ms=config.segment_ms,
@@ -82,6 +93,7 @@ class MetadataLog:
             retention_ms=-1,
             retention_bytes=-1,
             timestamp_after_max_ms=_FOREVER_MS,
+            file_delete_delay_ms=config.delete_delay_ms,
         )
         self._log = Log.open(
             str(directory),
@@ -97,6 +109,10 @@ class MetadataLog:
         if latest is not None and self._log.log_end_offset < latest.end_offset:
             # The snapshot stands for everything the log has and more: go on behind it.
             self._log.truncate_fully_and_start_at(latest.end_offset)
+        self._snapshots = [one for one in self._snapshots if one.end_offset >= self.log_start_offset]
+        remove_left_overs(directory)
+        for old in set(list_snapshots(directory)) - set(self._snapshots):
+            (directory / old.file_name).unlink(missing_ok=True)
 
     @property
     def log_start_offset(self) -> int:
@@ -116,7 +132,11 @@ class MetadataLog:
     @property
     def snapshots(self) -> Sequence[tuple[SnapshotId, int]]:
         """The finished checkpoints with their sizes in bytes, oldest first, 0-0 included."""
-        return [(one, (self.directory / one.file_name).stat().st_size) for one in self._snapshots]
+        found: list[tuple[SnapshotId, int]] = []
+        for one in self._snapshots:
+            with contextlib.suppress(FileNotFoundError):
+                found.append((one, (self.directory / one.file_name).stat().st_size))
+        return found
 
     @property
     def latest_snapshot_id(self) -> SnapshotId | None:
@@ -227,17 +247,76 @@ class MetadataLog:
             )
         return None
 
-    def write_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot, *, now_ms: int) -> int:
-        """Make a checkpoint durable; return its size in bytes.
+    def create_snapshot(
+        self,
+        snapshot_id: SnapshotId,
+        *,
+        epoch: Epoch,
+        high_watermark: Offset | None,
+        last_contained_log_timestamp: int = 0,
+        kraft_version: int = 0,
+        voters: VotersRecord | None = None,
+        now_ms: int,
+        on_frozen: Callable[[SnapshotId], None] = lambda _: None,
+    ) -> SnapshotWriter | None:
+        """Begin a checkpoint; None where one of this id is there, or the log begins behind it (SNAP-04, SNAP-05).
+
+        Args:
+            snapshot_id: What it stands for.
+            epoch: The current epoch of the quorum.
+            high_watermark: What is committed (exclusive); None while unknown.
+            last_contained_log_timestamp: Append time of the last record it stands for, Unix ms.
+            kraft_version: Level at its end.
+            voters: Voter set at its end, if one is known.
+            now_ms: Unix time given to its batches.
+            on_frozen: Called with the id when the checkpoint is durable.
 
         Raises:
-            OSError: It was not written.
+            ValueError: It would stand for what is not committed (SNAP-01), its epoch is not that of the record before
+                its end (SNAP-02), or a batch goes across its end (SNAP-03).
+            OSError: The file cannot be created.
         """
-        data = encode_snapshot(snapshot, epoch=snapshot_id.epoch, now_ms=now_ms)
-        with self._checkpoint_lock:
-            write_snapshot(self.directory, snapshot_id, data)
-            self._snapshots = sorted({*self._snapshots, snapshot_id})
-        return len(data)
+        end_offset = snapshot_id.end_offset
+        if high_watermark is None or end_offset > high_watermark or snapshot_id.epoch > epoch:
+            msg = f"checkpoint {snapshot_id} is beyond the high watermark {high_watermark} or the epoch {epoch}"
+            raise ValueError(msg)
+        if end_offset < self.log_start_offset or snapshot_id in self._snapshots:
+            return None
+        self._check_end(snapshot_id)
+
+        def is_named(frozen: SnapshotId) -> None:
+            if end_offset < self.log_start_offset:
+                (self.directory / frozen.file_name).unlink(missing_ok=True)  # the log was begun anew meanwhile
+                return
+            self._snapshots = sorted({*self._snapshots, frozen})
+            on_frozen(frozen)
+
+        return SnapshotWriter(
+            self.directory,
+            snapshot_id,
+            last_contained_log_timestamp=last_contained_log_timestamp,
+            kraft_version=kraft_version,
+            voters=voters,
+            now_ms=now_ms,
+            on_frozen=is_named,
+            naming=self._checkpoint_lock,
+        )
+
+    def _check_end(self, snapshot_id: SnapshotId) -> None:
+        end_offset = snapshot_id.end_offset
+        if end_offset > self.log_end_offset:
+            msg = f"checkpoint {snapshot_id} is beyond the end of the log at {self.log_end_offset}"
+            raise ValueError(msg)
+        if self.log_start_offset < end_offset:
+            last_epoch = max((one for one, start in self.leader_epochs if start < end_offset), default=0)
+            if last_epoch != snapshot_id.epoch:
+                msg = f"checkpoint {snapshot_id} does not fit the log, whose record {end_offset - 1} is of {last_epoch}"
+                raise ValueError(msg)
+        if self.log_start_offset < end_offset < self.log_end_offset:
+            data = self._log.read(end_offset, max_bytes=1, end_offset=self.log_end_offset).read()
+            if (base_offset := read_batches(data)[0].base_offset) != end_offset:
+                msg = f"checkpoint {snapshot_id} would end within the batch at {base_offset}"
+                raise ValueError(msg)
 
     # Checkpoints of others (KIP-630)
 
@@ -247,12 +326,17 @@ class MetadataLog:
             with (self.directory / snapshot_id.file_name).open("rb", buffering=0) as file:
                 return os.pread(file.fileno(), size_bytes, position)
         except FileNotFoundError:
+            # Somebody removed it: it counts no more (SNAP-26).
+            self._snapshots = [one for one in self._snapshots if one != snapshot_id]
             return None
 
     def write_snapshot_chunk(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
         """Write a piece of a checkpoint that is being fetched; position 0 begins anew. Durable once installed."""
-        mode = "wb" if position == 0 else "r+b"
-        with self._part(snapshot_id).open(mode, buffering=0) as file:
+        if position == 0:
+            self.abandon_snapshot(snapshot_id)
+            self._parts[snapshot_id] = new_part_path(self.directory, snapshot_id)
+        mode = "xb" if position == 0 else "r+b"
+        with self._parts[snapshot_id].open(mode, buffering=0) as file:
             file.seek(position)
             view = memoryview(data)
             while view:
@@ -260,7 +344,9 @@ class MetadataLog:
 
     def abandon_snapshot(self, snapshot_id: SnapshotId) -> None:
         """Throw away what was fetched of a checkpoint."""
-        self._part(snapshot_id).unlink(missing_ok=True)
+        part = self._parts.pop(snapshot_id, None)
+        if part is not None:
+            part.unlink(missing_ok=True)
 
     def install_snapshot(self, snapshot_id: SnapshotId) -> tuple[Snapshot, int]:
         """Make a fetched checkpoint durable, and begin the log anew at its end.
@@ -273,48 +359,64 @@ class MetadataLog:
         Raises:
             CorruptRecordError: What was fetched is no whole checkpoint; the log is as it was.
         """
-        part = self._part(snapshot_id)
+        part = self._parts[snapshot_id]
         snapshot = read_snapshot(part)
         size_bytes = part.stat().st_size
+        part.chmod(READ_ONLY)
         with self._checkpoint_lock:
             move_durably(part, self.directory / snapshot_id.file_name)
             self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
             for old in self._snapshots:
                 if old != snapshot_id:
-                    delete_snapshot(self.directory, old)
+                    (self.directory / old.file_name).unlink(missing_ok=True)
+            flush_directory(self.directory)
             self._snapshots = [snapshot_id]
+        del self._parts[snapshot_id]
         return snapshot, size_bytes
 
-    def _part(self, snapshot_id: SnapshotId) -> Path:
-        return self.directory / (snapshot_id.file_name + ".part")
+    def clean(self, *, now_ms: int, high_watermark: int) -> SnapshotId | None:
+        """Drop old checkpoints and the segments before the oldest one that stays, by size and age (KIP-630).
 
-    def clean(self, *, now_ms: int, high_watermark: int) -> SnapshotId:
-        """Drop old checkpoints and the segments before the oldest one that stays, by size and age.
-
-        The newest checkpoint always stays, and the log never starts between two checkpoints. There has to be one.
+        The newest checkpoint always stays, and the log always starts where one ends, at or below the high watermark.
+        Files get another name first and are removed ``delete_delay_ms`` later, by a later call.
 
         Returns:
-            The oldest checkpoint that is left.
+            The oldest checkpoint that is left; None when there is none.
         """
         with self._checkpoint_lock:
             while len(self._snapshots) > 1 and self._is_expendable(self._snapshots[0], now_ms):
-                oldest = self._snapshots[0]
-                self._log.advance_log_start_offset(min(self._snapshots[1].end_offset, high_watermark))
-                delete_snapshot(self.directory, oldest)
+                oldest, following = self._snapshots[:2]
+                if following.end_offset > high_watermark:
+                    break
+                self._log.advance_log_start_offset(following.end_offset)
+                # At once: what goes counts no more when the next one is looked at.
+                self._log.delete_old_segments(now_ms, high_watermark)
+                marked = mark_deleted(self.directory, oldest)
+                if marked is not None:
+                    self._deleted.append((now_ms + self.config.delete_delay_ms, marked))
                 self._snapshots = self._snapshots[1:]
-            self._log.delete_old_segments(now_ms, high_watermark)
             self._log.remove_deleted(now_ms)
-            return self._snapshots[0]
+            due = [path for due_ms, path in self._deleted if due_ms <= now_ms]
+            self._deleted = [one for one in self._deleted if one[0] > now_ms]
+            for path in due:
+                path.unlink(missing_ok=True)
+            return self._snapshots[0] if self._snapshots else None
 
     def _is_expendable(self, oldest: SnapshotId, now_ms: int) -> bool:
         if self.config.retention_bytes >= 0:
-            sizes = (self.directory / one.file_name for one in self._snapshots)
-            if self._log.size_bytes + sum(path.stat().st_size for path in sizes) > self.config.retention_bytes:
+            size_bytes = self._log.size_bytes + sum(size for _, size in self.snapshots)
+            if size_bytes > self.config.retention_bytes:
                 return True
         if self.config.retention_ms < 0:
             return False
-        modified_ms = (self.directory / oldest.file_name).stat().st_mtime_ns // 1_000_000
-        return now_ms - modified_ms > self.config.retention_ms
+        path = self.directory / oldest.file_name
+        try:
+            timestamp_ms = read_snapshot_timestamp(path)
+            if timestamp_ms <= 0:  # none was stored
+                timestamp_ms = path.stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return True
+        return now_ms - timestamp_ms > self.config.retention_ms
 
     def close(self) -> None:
         """Flush and close."""

@@ -7,6 +7,7 @@ Voters), data batches, and a control batch with SnapshotFooter. Offsets inside t
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,15 +31,23 @@ __all__ = [
     "SNAPSHOT_RECORDS_PER_BATCH",
     "Snapshot",
     "SnapshotId",
-    "delete_snapshot",
     "encode_snapshot",
+    "encode_snapshot_footer",
+    "encode_snapshot_header",
+    "encode_snapshot_values",
     "list_snapshots",
+    "mark_deleted",
     "read_snapshot",
+    "read_snapshot_timestamp",
+    "remove_left_overs",
     "write_snapshot",
 ]
 
 METADATA_PARTITION_NAME = "__cluster_metadata-0"
 SNAPSHOT_RECORDS_PER_BATCH = 1024
+_BATCH_PREFIX_BYTES = 12  # base offset and length
+_HEADER_MAX_BYTES = 1 << 20
+_LEFT_OVER = re.compile(r"\d{20}-\d{10}(-.*)?\.checkpoint\.part|\d{20}-\d{10}\.checkpoint\.deleted")
 
 BOOTSTRAP_SNAPSHOT_ID = SnapshotId(Offset(0), Epoch(0))
 
@@ -70,33 +79,61 @@ def _control_batch(records: Sequence[Message], *, base_offset: int, epoch: int, 
     )
 
 
+def encode_snapshot_header(
+    *, last_contained_log_timestamp: int, kraft_version: int, voters: VotersRecord | None, epoch: Epoch, now_ms: int
+) -> tuple[bytes, int]:
+    """Return the first batch of a checkpoint, and how many records it has.
+
+    Raises:
+        ValueError: A voter set at kraft.version 0, which has none in its log (SNAP-08).
+    """
+    if kraft_version == 0 and voters is not None:
+        msg = "A checkpoint of kraft.version 0 has no Voters record"
+        raise ValueError(msg)
+    header: list[Message] = [SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_contained_log_timestamp)]
+    if kraft_version > 0:
+        header.append(KRaftVersionRecord(version=0, kraft_version=kraft_version))
+        if voters is not None:
+            header.append(voters)
+    return _control_batch(header, base_offset=0, epoch=epoch, now_ms=now_ms), len(header)
+
+
+def encode_snapshot_values(values: Sequence[bytes], *, base_offset: int, epoch: Epoch, now_ms: int) -> bytes:
+    """Return one data batch of a checkpoint."""
+    return encode_batch(
+        [(now_ms, None, value, ()) for value in values], base_offset=base_offset, partition_leader_epoch=epoch
+    )
+
+
+def encode_snapshot_footer(*, base_offset: int, epoch: Epoch, now_ms: int) -> bytes:
+    """Return the last batch of a checkpoint."""
+    return _control_batch([SnapshotFooterRecord(version=0)], base_offset=base_offset, epoch=epoch, now_ms=now_ms)
+
+
 def encode_snapshot(snapshot: Snapshot, *, epoch: Epoch, now_ms: int) -> bytes:
-    """Return the bytes of a checkpoint file.
+    """Return the bytes of a whole checkpoint file.
 
     Args:
-        snapshot: The content; KRaftVersion and Voters records are written only from kraft.version 1 on.
+        snapshot: The content.
         epoch: The epoch of the snapshot id; every batch carries it.
         now_ms: Unix time given to all batches.
+
+    Raises:
+        ValueError: It has a voter set at kraft.version 0.
     """
-    header: list[Message] = [
-        SnapshotHeaderRecord(version=0, last_contained_log_timestamp=snapshot.last_contained_log_timestamp)
-    ]
-    if snapshot.kraft_version > 0:
-        header.append(KRaftVersionRecord(version=0, kraft_version=snapshot.kraft_version))
-        if snapshot.voters is not None:
-            header.append(snapshot.voters)
-    parts = [_control_batch(header, base_offset=0, epoch=epoch, now_ms=now_ms)]
-    offset = len(header)
+    header, offset = encode_snapshot_header(
+        last_contained_log_timestamp=snapshot.last_contained_log_timestamp,
+        kraft_version=snapshot.kraft_version,
+        voters=snapshot.voters,
+        epoch=epoch,
+        now_ms=now_ms,
+    )
+    parts = [header]
     for start in range(0, len(snapshot.values), SNAPSHOT_RECORDS_PER_BATCH):
         values = snapshot.values[start : start + SNAPSHOT_RECORDS_PER_BATCH]
-        parts.append(
-            encode_batch(
-                [(now_ms, None, value, ()) for value in values], base_offset=offset, partition_leader_epoch=epoch
-            )
-        )
+        parts.append(encode_snapshot_values(values, base_offset=offset, epoch=epoch, now_ms=now_ms))
         offset += len(values)
-    footer = SnapshotFooterRecord(version=0)
-    parts.append(_control_batch([footer], base_offset=offset, epoch=epoch, now_ms=now_ms))
+    parts.append(encode_snapshot_footer(base_offset=offset, epoch=epoch, now_ms=now_ms))
     return b"".join(parts)
 
 
@@ -112,21 +149,52 @@ def write_snapshot(directory: Path, snapshot_id: SnapshotId, data: bytes) -> Pat
 
 
 def list_snapshots(directory: Path) -> list[SnapshotId]:
-    """Ids of the finished checkpoints of a metadata log directory, oldest first; left-over parts are removed."""
-    found: list[SnapshotId] = []
+    """Ids of the finished checkpoints of a metadata log directory, oldest first."""
+    found = (SnapshotId.parse(entry.name) for entry in os.scandir(directory))
+    return sorted(one for one in found if one is not None)
+
+
+def remove_left_overs(directory: Path) -> None:
+    """Remove parts of checkpoints and those that were marked for deletion; other files stay (SNAP-22, SNAP-52)."""
     for entry in os.scandir(directory):
-        snapshot_id = SnapshotId.parse(entry.name)
-        if snapshot_id is not None:
-            found.append(snapshot_id)
-        elif entry.name.endswith((".checkpoint.part", ".checkpoint.deleted")):
+        if _LEFT_OVER.fullmatch(entry.name):
             Path(entry.path).unlink(missing_ok=True)
-    return sorted(found)
 
 
-def delete_snapshot(directory: Path, snapshot_id: SnapshotId) -> None:
-    """Remove a checkpoint durably; it is no error when it is gone already."""
-    (directory / snapshot_id.file_name).unlink(missing_ok=True)
+def mark_deleted(directory: Path, snapshot_id: SnapshotId) -> Path | None:
+    """Rename a checkpoint durably so that it counts no more; None when it is gone already.
+
+    Whoever reads it goes on reading; the file is removed later (SNAP-49).
+    """
+    path = directory / snapshot_id.file_name
+    marked = path.with_name(path.name + ".deleted")
+    try:
+        os.replace(path, marked)
+    except FileNotFoundError:
+        return None
     flush_directory(directory)
+    return marked
+
+
+def read_snapshot_timestamp(path: Path) -> int:
+    """Append time of the last record a checkpoint stands for, Unix ms, from its header alone.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        CorruptRecordError: The file does not begin with a snapshot header.
+    """
+    with path.open("rb") as file:
+        start = file.read(_BATCH_PREFIX_BYTES)
+        size_bytes = int.from_bytes(start[8:_BATCH_PREFIX_BYTES], "big")
+        # Its batch also has the voters; a size that no header has is damage, and not read.
+        data = start + file.read(size_bytes) if size_bytes <= _HEADER_MAX_BYTES else b""
+    for batch in read_batches(data)[:1]:
+        if batch.is_control:
+            for record in _control_records(path, batch):
+                if isinstance(record, SnapshotHeaderRecord):
+                    return record.last_contained_log_timestamp
+    msg = f"{path}: does not begin with a snapshot header"
+    raise CorruptRecordError(msg)
 
 
 def read_snapshot(path: Path) -> Snapshot:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import pytest
 
@@ -11,12 +12,15 @@ from kraftlog.storage.snapshot_file import (
     SNAPSHOT_RECORDS_PER_BATCH,
     Snapshot,
     SnapshotId,
-    delete_snapshot,
     encode_snapshot,
     list_snapshots,
+    mark_deleted,
     read_snapshot,
+    read_snapshot_timestamp,
+    remove_left_overs,
     write_snapshot,
 )
+from kraftlog.storage.snapshot_writer import new_part_path
 from kraftlog.types import Epoch, Offset
 
 KAFKA = (
@@ -73,16 +77,43 @@ def test_damaged_or_unfinished_files_are_refused(tmp_path):
         read_snapshot(path)
 
 
-def test_list_is_sorted_and_clears_left_overs(tmp_path):
-    for name in (
+@pytest.mark.spec("SNAP-52")
+def test_names_of_finished_partial_and_deleted_checkpoints_and_of_others(tmp_path):
+    kept = (
         "00000000000000000200-0000000002.checkpoint",
         "00000000000000000045-0000000001.checkpoint",
-        "00000000000000000300-0000000002.checkpoint.part",
         "00000000000000000000.log",
-    ):
+        "bootstrap.checkpoint.part",
+        "45-1.checkpoint",
+        "0000000000000000004x-0000000001.checkpoint",
+        "00000000000000000045-0000000001.checkpoint.old",
+        "00000000000000000045-0000000001.checkpoint.deleted.bak",
+    )
+    left_over = (
+        "00000000000000000300-0000000002-8301112.checkpoint.part",
+        "00000000000000000300-0000000002.checkpoint.part",
+        "00000000000000000045-0000000001.checkpoint.deleted",
+    )
+    for name in kept + left_over:
         (tmp_path / name).touch()
     assert list_snapshots(tmp_path) == [snapshot_id(45, 1), snapshot_id(200, 2)]
-    assert not list(tmp_path.glob("*.part"))
-    delete_snapshot(tmp_path, snapshot_id(45, 1))
-    delete_snapshot(tmp_path, snapshot_id(45, 1))
+    remove_left_overs(tmp_path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(kept)
+    part = new_part_path(tmp_path, snapshot_id(45, 1))
+    assert re.fullmatch(r"00000000000000000045-0000000001-\d+\.checkpoint\.part", part.name)
+    assert part != new_part_path(tmp_path, snapshot_id(45, 1))
+    assert mark_deleted(tmp_path, snapshot_id(45, 1)).name == "00000000000000000045-0000000001.checkpoint.deleted"
+    assert mark_deleted(tmp_path, snapshot_id(45, 1)) is None
     assert list_snapshots(tmp_path) == [snapshot_id(200, 2)]
+
+
+def test_timestamp_is_read_from_the_header_alone(tmp_path):
+    assert read_snapshot_timestamp(KAFKA) == read_snapshot(KAFKA).last_contained_log_timestamp > 0
+    cut = tmp_path / KAFKA.name
+    header_size = read_batches(KAFKA.read_bytes())[0].size_bytes
+    cut.write_bytes(KAFKA.read_bytes()[:header_size])
+    assert read_snapshot_timestamp(cut) == read_snapshot_timestamp(KAFKA)
+    for data in (b"", KAFKA.read_bytes()[: header_size - 1], bytes(8) + b"\x7f\xff\xff\xff" + bytes(90)):
+        cut.write_bytes(data)
+        with pytest.raises(CorruptRecordError):
+            read_snapshot_timestamp(cut)

@@ -1,41 +1,51 @@
-"""When a replicated log gets a checkpoint, and writing it beside the work."""
+"""When a replicated log gets a checkpoint, writing it beside the work, and dropping old ones."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import replace
 
+from kraftlog.errors import LogError
 from kraftlog.raft.core import RaftCore
 from kraftlog.server.raft.records import to_voters_record
 from kraftlog.storage.metadata_log import MetadataLog
-from kraftlog.storage.snapshot_file import Snapshot, SnapshotId
+from kraftlog.storage.snapshot_file import SnapshotId
+from kraftlog.storage.snapshot_writer import SnapshotWriter
+from kraftlog.types import Offset
 
 __all__ = ["Checkpoints", "StateValues"]
+
+logger = logging.getLogger(__name__)
 
 StateValues = Iterable[bytes] | Callable[[], Iterable[bytes]]
 """Values of a checkpoint's records; what is called, on another thread, has to know a state that nobody changes."""
 
+# Not a setting in Kafka either.
+CLEAN_INTERVAL_S = 60.0
+
 
 class Checkpoints:
-    """Writes a checkpoint after so many bytes or so much time; one at a time.
+    """Writes a checkpoint after so many bytes or so much time; one at a time. Drops old ones then and every minute.
 
     The state is taken on the loop, at one moment between two commits; encoding into batches, writing and fsyncing are
-    done by a thread of their own, so that commits go on meanwhile. What the new checkpoint makes old is dropped by the
-    log's thread.
+    done by a thread of their own, so that commits go on meanwhile. What is old is dropped by the log's thread; when
+    that fails it is logged and tried again later.
 
     Args:
         log: Where checkpoints go.
         executor: The log's thread.
-        on_written: Called on the loop with the new checkpoint, its size in bytes, and the oldest that is left.
-        on_failure: Called on the loop with what went wrong.
-
-    Attributes:
         max_bytes: metadata.log.max.record.bytes.between.snapshots.
         max_interval_ms: metadata.log.max.snapshot.interval.ms; 0 for no limit.
+        on_written: Called on the loop with the new checkpoint and its size in bytes.
+        on_cleaned: Called on the loop with the oldest checkpoint that is left.
+        on_failure: Called on the loop with what kept a checkpoint from being written.
+
+    Attributes:
         bytes_since_last: Bytes of committed batches behind the newest checkpoint.
+        high_watermark: What is committed (exclusive): the log is not cleaned beyond it.
     """
 
     def __init__(
@@ -45,19 +55,32 @@ class Checkpoints:
         *,
         max_bytes: int = 20 * 1024 * 1024,
         max_interval_ms: int = 3_600_000,
-        on_written: Callable[[SnapshotId, int, SnapshotId], None],
+        on_written: Callable[[SnapshotId, int], None],
+        on_cleaned: Callable[[SnapshotId], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.max_bytes = max_bytes
         self.max_interval_ms = max_interval_ms
         self.bytes_since_last = 0
+        self.high_watermark = Offset(0)
         self._log = log
         self._executor = executor
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kraftlog-checkpoint")
         self._on_written = on_written
+        self._on_cleaned = on_cleaned
         self._on_failure = on_failure
         self._last_s = time.monotonic()
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Look every minute for what is old."""
+        self._timer = asyncio.get_running_loop().call_later(CLEAN_INTERVAL_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(None, ()))
+        self.start()
 
     @property
     def is_due(self) -> bool:
@@ -67,9 +90,7 @@ class Checkpoints:
         age_ms = (time.monotonic() - self._last_s) * 1000
         return self.bytes_since_last >= self.max_bytes or 0 < self.max_interval_ms <= age_ms
 
-    def begin(
-        self, snapshot_id: SnapshotId, timestamp_ms: int, values: StateValues, raft: RaftCore, high_watermark: int
-    ) -> None:
+    def begin(self, snapshot_id: SnapshotId, timestamp_ms: int, values: StateValues, raft: RaftCore) -> None:
         """Begin a checkpoint; none may be under way.
 
         Args:
@@ -77,37 +98,53 @@ class Checkpoints:
             timestamp_ms: Append time of the last record applied, Unix ms.
             values: The state.
             raft: Knows voters and kraft.version at that offset.
-            high_watermark: The log is not cleaned beyond it.
+
+        Raises:
+            ValueError: That is not committed, or does not fit the log.
+            OSError: No file can be created.
         """
         self.bytes_since_last = 0
         self._last_s = time.monotonic()
         kraft_version = raft.kraft_version_before(snapshot_id.end_offset)
-        snapshot = Snapshot(
+        voters = raft.voters_before(snapshot_id.end_offset)
+        writer = self._log.create_snapshot(
+            snapshot_id,
+            epoch=raft.epoch,
+            high_watermark=self.high_watermark,
             last_contained_log_timestamp=timestamp_ms,
             kraft_version=kraft_version,
-            voters=to_voters_record(raft.voters_before(snapshot_id.end_offset)) if kraft_version else None,
+            voters=to_voters_record(voters) if kraft_version and len(voters) else None,
+            now_ms=_wall_ms(),
         )
-        view = values if callable(values) else list(values)
-        self._task = asyncio.get_running_loop().create_task(self._run(snapshot_id, snapshot, view, high_watermark))
+        if writer is not None:
+            view = values if callable(values) else list(values)
+            self._task = asyncio.get_running_loop().create_task(self._run(writer, view))
 
-    async def _run(self, snapshot_id: SnapshotId, snapshot: Snapshot, values: StateValues, high_watermark: int) -> None:
+    async def _run(self, writer: SnapshotWriter | None, values: StateValues) -> None:
         loop = asyncio.get_running_loop()
         try:
-            size_bytes = await loop.run_in_executor(self._writer, self._write, snapshot_id, snapshot, values)
-            oldest = await loop.run_in_executor(self._executor, self._clean, high_watermark)
-        except Exception as error:  # noqa: BLE001  whatever the state's own encoding raises ends the replica, too
+            if writer is not None:
+                try:
+                    size_bytes = await loop.run_in_executor(self._writer, _write, writer, values)
+                except Exception as error:  # noqa: BLE001  whatever the state's own encoding raises ends the replica, too
+                    self._on_failure(error)
+                    return
+                self._on_written(writer.snapshot_id, size_bytes)
+            await self._clean(loop)
+        finally:
             self._task = None
-            self._on_failure(error)
+
+    async def _clean(self, loop: asyncio.AbstractEventLoop) -> None:
+        high_watermark = self.high_watermark
+        try:
+            oldest = await loop.run_in_executor(
+                self._executor, lambda: self._log.clean(now_ms=_wall_ms(), high_watermark=high_watermark)
+            )
+        except (OSError, LogError):
+            logger.exception("old checkpoints and segments cannot be removed; this is tried again in a minute")
             return
-        self._task = None
-        self._on_written(snapshot_id, size_bytes, oldest)
-
-    def _write(self, snapshot_id: SnapshotId, snapshot: Snapshot, values: StateValues) -> int:
-        whole = replace(snapshot, values=list(values() if callable(values) else values))
-        return self._log.write_snapshot(snapshot_id, whole, now_ms=time.time_ns() // 1_000_000)
-
-    def _clean(self, high_watermark: int) -> SnapshotId:
-        return self._log.clean(now_ms=time.time_ns() // 1_000_000, high_watermark=high_watermark)
+        if oldest is not None:
+            self._on_cleaned(oldest)
 
     async def finish(self) -> None:
         """Wait for the checkpoint being written, if any."""
@@ -116,4 +153,16 @@ class Checkpoints:
 
     def close(self) -> None:
         """Take no more checkpoints."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._writer.shutdown(wait=True)
+
+
+def _write(writer: SnapshotWriter, values: StateValues) -> int:
+    with writer:
+        writer.append(values() if callable(values) else values)
+        return writer.freeze()
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -349,6 +349,7 @@ class RaftDriver:
         if isinstance(response, raft.FetchSnapshotResponse) and response.snapshot_id is not None:
             chunk = self._log.read_snapshot_chunk(response.snapshot_id, response.position, response.read_bytes)
             if chunk is None:
+                self.core.on_snapshot_lost(response.snapshot_id)
                 return replace(response, snapshot_id=None, error_code=ErrorCode.SNAPSHOT_NOT_FOUND), None
             return response, chunk
         return response, None

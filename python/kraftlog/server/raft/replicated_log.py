@@ -164,6 +164,7 @@ class ReplicatedLog(Generic[P]):
             max_bytes=snapshot_max_bytes,
             max_interval_ms=snapshot_max_interval_ms,
             on_written=self._on_snapshot_written,
+            on_cleaned=self._on_cleaned,
             on_failure=self._on_checkpoint_failure,
         )
         try:
@@ -196,6 +197,7 @@ class ReplicatedLog(Generic[P]):
         )
         self.raft = self.driver.core
         self.is_open = True
+        self.snapshots.start()
         self.driver.start()
 
     async def stop(self, before_closing: Callable[[], None] = lambda: None) -> None:
@@ -397,21 +399,24 @@ class ReplicatedLog(Generic[P]):
     # Checkpoints
 
     def _maybe_checkpoint(self, high_watermark: Offset) -> None:
+        self.snapshots.high_watermark = high_watermark
         if not self.snapshots.is_due:
             return
         values = self._machine.take_state()
         if values is None:
             return
         snapshot_id = SnapshotId(self.applied_end_offset, self._applied_epoch)
-        self.snapshots.begin(snapshot_id, self._applied_timestamp_ms, values, self.raft, high_watermark)
+        self.snapshots.begin(snapshot_id, self._applied_timestamp_ms, values, self.raft)
 
     def _on_checkpoint_failure(self, error: BaseException) -> None:
         self.driver.fail(error)
 
-    def _on_snapshot_written(self, snapshot_id: SnapshotId, size_bytes: int, oldest: SnapshotId) -> None:
+    def _on_snapshot_written(self, snapshot_id: SnapshotId, size_bytes: int) -> None:
         self.on_checkpoint(size_bytes)
         if not self.is_open or snapshot_id.end_offset < self.log.log_start_offset:
             return  # another one was loaded from the leader meanwhile
         self.raft.on_snapshot_created(snapshot_id, size_bytes)
-        if self.log.log_start_offset >= oldest.end_offset:
+
+    def _on_cleaned(self, oldest: SnapshotId) -> None:
+        if self.is_open and self.log.log_start_offset == oldest.end_offset > self.raft.log.start_offset:
             self.raft.on_log_start_advanced(oldest)
