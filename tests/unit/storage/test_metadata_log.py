@@ -317,3 +317,19 @@ def test_fetched_checkpoint_is_installed_under_its_name_and_read_only(log):
     log.abandon_snapshot(snapshot_id(200, 5))
     assert not list(log.directory.glob("*.part"))
     assert BOOTSTRAP_SNAPSHOT_ID not in ids(log)
+
+
+@pytest.mark.spec("CQ-26")
+def test_log_whose_newest_segment_is_empty_is_closed_whole_and_opened_without_recovery(tmp_path):
+    directory = tmp_path / "log"
+    log = opened(directory)
+    append(log, 1, 1)
+    wanted = snapshot_id(100, 5)
+    log.write_snapshot_chunk(wanted, 0, encode_snapshot(Snapshot(), epoch=Epoch(5), now_ms=1))
+    log.install_snapshot(wanted)
+    log.close()
+    assert (directory / "00000000000000000100.log").stat().st_size == 0
+    again = MetadataLog(directory, MetadataLogConfig(**SMALL), now_ms=0, clean_shutdown=True)
+    assert (again.log_start_offset, again.log_end_offset, ids(again)) == (100, 100, [wanted])
+    append(again, 5)
+    again.close()

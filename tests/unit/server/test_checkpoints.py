@@ -1,0 +1,217 @@
+"""Checkpoints of a running replica: what they hold, what is read of them at the start, what a failing cleaner does."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+import pytest
+
+from kraftlog.raft.config import RaftConfig
+from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
+from kraftlog.server.raft.opening import read_opened
+from kraftlog.server.raft.records import to_voters_record
+from kraftlog.server.raft.replicated_log import ReplicatedLog
+from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
+from kraftlog.storage.snapshot_file import BOOTSTRAP_SNAPSHOT_ID, Snapshot, encode_snapshot, write_snapshot
+from kraftlog.types import Epoch, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
+from kraftlog.wire.messages.control_records import KRaftVersionRecord
+
+LOG_CONFIG = MetadataLogConfig(segment_bytes=4096, max_batch_bytes=4096)
+
+
+def voters(*ids):
+    return VoterSet(
+        Voter(ReplicaKey(NodeId(one), Uuid(bytes([one] * 16))), (Endpoint("CONTROLLER", "127.0.0.1", 1),), 0, 1)
+        for one in ids
+    )
+
+
+def bootstrap(directory, *ids):
+    """The 0-0 checkpoint that a format writes."""
+    directory.mkdir(exist_ok=True)
+    snapshot = Snapshot(kraft_version=1, voters=to_voters_record(voters(*ids)))
+    write_snapshot(directory, BOOTSTRAP_SNAPSHOT_ID, encode_snapshot(snapshot, epoch=Epoch(0), now_ms=1))
+
+
+class Recorder:
+    """A state machine that is the list of its commands."""
+
+    def __init__(self):
+        self.values = []
+        self.loaded = []
+        self.failures = []
+        self.applied = asyncio.Event()
+
+    def load_snapshot(self, snapshot_id, snapshot):
+        self.loaded.append(snapshot_id)
+        self.values = list(snapshot.values)
+
+    def apply_proposed(self, proposed):
+        self.values += proposed.payload
+
+    def apply_batch(self, batch):
+        if not batch.is_control:
+            self.values += [value for _, _, _, value, _ in batch.records()]
+
+    def on_applied(self, done):
+        self.applied.set()
+
+    def take_state(self):
+        return list(self.values)
+
+    def on_control_appended(self, last_offset, epoch):
+        pass
+
+    def on_leading(self, epoch):
+        pass
+
+    def on_leader_changed(self, leader_id, epoch, lost):
+        pass
+
+    def on_failure(self, error):
+        self.failures.append(error)
+
+
+def replicated(directory, machine, *, snapshot_max_bytes=1 << 30, log_config=LOG_CONFIG):
+    log = ReplicatedLog(
+        machine,
+        directory=directory,
+        log_config=log_config,
+        clean_shutdown=False,
+        static_voters=VoterSet(),
+        snapshot_max_bytes=snapshot_max_bytes,
+        snapshot_max_interval_ms=0,
+        wall_ms=lambda: 1,
+        name="test",
+    )
+    log.start(RaftConfig(cluster_id="c", local_key=ReplicaKey(NodeId(1), Uuid(bytes([1] * 16)))))
+    return log
+
+
+async def propose(log, *values):
+    encoded = [value.encode() for value in values]
+    log.driver.tell(lambda: log.propose(encoded, size_bytes=100, payload=encoded))
+    await log.wait_for_offset(log.raft.log_end_offset - 1)
+
+
+@pytest.mark.spec("SNAP-18")
+def test_voters_beyond_the_end_of_the_log_are_refused_and_below_it_known(tmp_path):
+    async def run():
+        bootstrap(tmp_path / "log", 1)
+        log = replicated(tmp_path / "log", Recorder())
+        end_offset = log.raft.log.end_offset
+        assert log.raft.voters_before(end_offset) == voters(1)
+        assert log.raft.kraft_version_before(end_offset) == 1
+        for read in (log.raft.voters_before, log.raft.kraft_version_before):
+            with pytest.raises(ValueError, match=f"The log ends at {end_offset}"):
+                read(Offset(end_offset + 1))
+        await log.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("SNAP-19")
+def test_voters_come_from_the_newest_checkpoint_and_then_from_every_record_of_the_log(tmp_path):
+    directory = tmp_path / "log"
+    bootstrap(directory, 1)
+    log = MetadataLog(directory, LOG_CONFIG, now_ms=1, clean_shutdown=False)
+
+    def control(*records):
+        log.append_control_records(records, base_offset=Offset(log.log_end_offset), epoch=Epoch(1), now_ms=1)
+
+    control(KRaftVersionRecord(version=0, kraft_version=1), to_voters_record(voters(1, 2)))
+    assert read_opened(log, VoterSet()).voters.latest == voters(1, 2)
+    snapshot = Snapshot(kraft_version=1, voters=to_voters_record(voters(1, 2, 3)))
+    write_snapshot(directory, SnapshotId(Offset(2), Epoch(1)), encode_snapshot(snapshot, epoch=Epoch(1), now_ms=1))
+    log.close()
+    log = MetadataLog(directory, LOG_CONFIG, now_ms=1, clean_shutdown=False)
+    opened = read_opened(log, VoterSet())
+    assert (opened.voters.latest, opened.voters.latest_offset) == (voters(1, 2, 3), 1)
+    assert opened.start_offset == 2
+    log.append_values([b"v"], base_offset=Offset(2), epoch=Epoch(1), now_ms=1)
+    control(to_voters_record(voters(1, 2, 3, 4)))
+    control(to_voters_record(voters(1, 2, 4)))
+    opened = read_opened(log, VoterSet())
+    assert (opened.voters.latest, opened.voters.latest_offset) == (voters(1, 2, 4), 4)
+    assert opened.voters.value_before(Offset(4)) == voters(1, 2, 3, 4)
+    assert opened.voters.value_before(Offset(3)) == voters(1, 2, 3)
+    assert (opened.kraft_versions.latest, opened.kraft_versions.latest_offset) == (1, 1)
+    log.close()
+
+
+@pytest.mark.spec("SNAP-50")
+def test_cleaner_that_fails_is_logged_and_the_replica_goes_on(tmp_path, caplog):
+    config = MetadataLogConfig(segment_bytes=4096, max_batch_bytes=4096, retention_bytes=0)
+
+    async def run():
+        directory = tmp_path / "log"
+        bootstrap(directory, 1)
+        # A directory in the way of the name that a dropped checkpoint gets.
+        in_the_way = directory / (BOOTSTRAP_SNAPSHOT_ID.file_name + ".deleted")
+        machine = Recorder()
+        log = replicated(directory, machine, snapshot_max_bytes=1, log_config=config)
+        in_the_way.mkdir()
+        await propose(log, "a")
+        await log.snapshots.finish()
+        assert "old checkpoints and segments cannot be removed" in caplog.text
+        assert BOOTSTRAP_SNAPSHOT_ID in [one for one, _ in log.log.snapshots]
+        in_the_way.rmdir()
+        await propose(log, "b")
+        await log.snapshots.finish()
+        assert [one.end_offset for one, _ in log.log.snapshots] == [log.applied_end_offset]
+        assert log.raft.log.start_offset == log.log.log_start_offset == log.applied_end_offset
+        assert (machine.failures, machine.values) == ([], [b"a", b"b"])
+        await log.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("SNAP-54", "BOOT-34")
+@pytest.mark.parametrize("has_bootstrap", [True, False])
+def test_listener_gets_each_record_once_with_and_without_an_own_bootstrap_checkpoint(tmp_path, has_bootstrap):
+    async def run():
+        leader_dir, follower_dir = tmp_path / "leader", tmp_path / "follower"
+        bootstrap(leader_dir, 1)
+        leader = replicated(leader_dir, Recorder())
+        await propose(leader, "first", "second")
+        await propose(leader, "third")
+        await leader.stop()
+        # What a follower has fetched: the same log, with or without a 0-0 of its own that names others.
+        shutil.copytree(leader_dir, follower_dir)
+        (follower_dir / BOOTSTRAP_SNAPSHOT_ID.file_name).unlink()
+        if has_bootstrap:
+            bootstrap(follower_dir, 1, 7)
+        machine = Recorder()
+        follower = replicated(follower_dir, machine)
+        assert follower.raft.voters == voters(1)
+        await propose(follower, "fourth")
+        assert (machine.values, machine.loaded) == ([b"first", b"second", b"third", b"fourth"], [])
+        await follower.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("SNAP-16", "CQ-26")
+def test_checkpoint_of_a_running_replica_is_made_once_and_read_at_the_next_start(tmp_path):
+    async def run():
+        bootstrap(tmp_path / "log", 1)
+        log = replicated(tmp_path / "log", Recorder(), snapshot_max_bytes=1)
+        sizes = []
+        await log.snapshots.finish()
+        log.on_checkpoint = sizes.append
+        await propose(log, "a", "b")
+        await log.snapshots.finish()
+        newest, size_bytes = log.log.snapshots[-1]
+        assert sizes == [size_bytes]
+        assert newest.end_offset == log.applied_end_offset
+        assert log.raft.voters_offset is not None
+        metrics = log.driver.metrics
+        await log.stop()
+        assert not metrics._metrics.snapshot()
+        machine = Recorder()
+        again = replicated(tmp_path / "log", machine)
+        assert (machine.loaded, machine.values) == ([newest], [b"a", b"b"])
+        await again.stop()
+
+    asyncio.run(run())
