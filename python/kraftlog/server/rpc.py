@@ -66,7 +66,8 @@ class RpcConnection(asyncio.BufferedProtocol):
         """Connect and learn what the peer speaks; the name is resolved each time (CONN-17).
 
         Raises:
-            KafkaError: BROKER_NOT_AVAILABLE: it cannot be reached, or does not answer.
+            KafkaError: BROKER_NOT_AVAILABLE: it cannot be reached, or does not answer; NETWORK_EXCEPTION: its
+                certificate, or ours, is not accepted (CONN-23).
         """
         connection = cls(loop, client_id)
         try:
@@ -75,7 +76,7 @@ class RpcConnection(asyncio.BufferedProtocol):
                 await connection._negotiate()
         except (OSError, TimeoutError) as error:
             connection.close()
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"{host}:{port}: {str(error) or 'no answer'}") from error
+            raise KafkaError(_code_of(error), f"{host}:{port}: {str(error) or 'no answer'}") from error
         except BaseException:
             connection.close()
             raise
@@ -170,7 +171,7 @@ class RpcConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone."""
-        self._end("the peer closed the connection" if exc is None else str(exc))
+        self._end("the peer closed the connection" if exc is None else str(exc), _code_of(exc))
 
     def _received(self, frame: Any) -> None:
         if len(frame) < 4:
@@ -186,7 +187,7 @@ class RpcConnection(asyncio.BufferedProtocol):
             return
         callback(decode_response(api_key, version_, frame)[1])
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, error_code: int = ErrorCode.BROKER_NOT_AVAILABLE) -> None:
         if self.is_closed:
             return
         self.is_closed = True
@@ -194,7 +195,14 @@ class RpcConnection(asyncio.BufferedProtocol):
             self._transport.abort()
         asked, self._asked = self._asked, {}
         for _, _, _, callback in asked.values():
-            callback(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, reason))
+            callback(KafkaError(error_code, reason))
+
+
+def _code_of(error: BaseException | None) -> int:
+    """What a broken connection is for whoever waits for an answer."""
+    from ssl import SSLError
+
+    return ErrorCode.NETWORK_EXCEPTION if isinstance(error, SSLError) else ErrorCode.BROKER_NOT_AVAILABLE
 
 
 class _VersionRefusedError(KafkaError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import subprocess
 import threading
 import time
 
@@ -24,17 +26,31 @@ from kraftlog.wire.messages.vote import VoteResponse
 KEY = ReplicaKey(NodeId(2), Uuid(bytes([2] * 16)))
 ENDPOINTS = (Endpoint("CONTROLLER", "localhost", 9),)
 REQUESTS = [
-    raft.FetchRequest(replica_key=KEY, current_leader_epoch=Epoch(1), fetch_offset=Offset(0)),
+    raft.FetchRequest(
+        replica_key=KEY, current_leader_epoch=Epoch(1), fetch_offset=Offset(0), last_fetched_epoch=Epoch(0)
+    ),
     raft.ApiVersionsRequest(),
-    raft.VoteRequest(candidate_epoch=Epoch(1), candidate_key=KEY, voter_key=KEY),
+    raft.VoteRequest(
+        replica_key=KEY, replica_epoch=Epoch(1), last_epoch=Epoch(0), last_epoch_end_offset=Offset(0), voter_key=KEY
+    ),
     raft.BeginQuorumEpochRequest(leader_id=NodeId(2), leader_epoch=Epoch(1), leader_endpoints=ENDPOINTS),
     raft.EndQuorumEpochRequest(leader_id=NodeId(2), leader_epoch=Epoch(1), leader_endpoints=ENDPOINTS),
     raft.FetchSnapshotRequest(
-        replica_key=KEY, current_leader_epoch=Epoch(1), snapshot_id=SnapshotId(Offset(5), Epoch(1)), position=0
+        replica_key=KEY,
+        current_leader_epoch=Epoch(1),
+        snapshot_id=SnapshotId(Offset(5), Epoch(1)),
+        position=0,
+        max_bytes=100,
     ),
     raft.AddVoterRequest(voter_key=KEY, endpoints=ENDPOINTS, timeout_ms=1000),
     raft.RemoveVoterRequest(voter_key=KEY),
-    raft.UpdateVoterRequest(voter_key=KEY, current_leader_epoch=Epoch(1), endpoints=ENDPOINTS),
+    raft.UpdateVoterRequest(
+        voter_key=KEY,
+        current_leader_epoch=Epoch(1),
+        endpoints=ENDPOINTS,
+        min_kraft_version=0,
+        max_kraft_version=1,
+    ),
 ]
 VOTE = REQUESTS[2]
 ALL_VERSIONS = [(1, 0, 18), (18, 0, 4)] + [(key, 0, 2) for key in (52, 53, 54, 59, 80, 81, 82)]
@@ -43,10 +59,11 @@ ALL_VERSIONS = [(1, 0, 18), (18, 0, 4)] + [(key, 0, 2) for key in (52, 53, 54, 5
 class Peer:
     """A node that tells what it speaks and answers other requests as ``answer`` says: None for silence."""
 
-    def __init__(self, answer=lambda request: None, versions=ALL_VERSIONS):
+    def __init__(self, answer=lambda _: None, versions=ALL_VERSIONS):
         self.answer = answer
         self.versions = versions
         self.asked = []
+        self.was_asked = asyncio.Event()
         self.writers = []
 
     async def open(self):
@@ -66,6 +83,7 @@ class Peer:
                 response = ApiVersionsResponse(api_keys=keys)
             else:
                 self.asked.append(header.request_api_key)
+                self.was_asked.set()
                 response = self.answer(request)
             if response is None:
                 continue
@@ -85,7 +103,7 @@ class Peer:
 class Asker:
     """Peers whose answers and failures are kept."""
 
-    def __init__(self, request_timeout_s=5.0):
+    def __init__(self, request_timeout_s=5.0, tls=None):
         self.answers = []
         self.failures = []
         self.told = asyncio.Event()
@@ -96,6 +114,7 @@ class Asker:
             request_timeout_s=request_timeout_s,
             on_response=lambda *one: self._note(self.answers, one),
             on_failure=lambda *one: self._note(self.failures, one),
+            tls=lambda _: tls,
         )
 
     def _note(self, notes, one):
@@ -113,7 +132,8 @@ class Asker:
 
 
 def granted(_):
-    return VoteResponse(topics=[])
+    partition = VoteResponse.PartitionData(partition_index=0, leader_id=-1, leader_epoch=1, vote_granted=True)
+    return VoteResponse(topics=[VoteResponse.TopicData(topic_name="__cluster_metadata", partitions=[partition])])
 
 
 def run(test):
@@ -150,8 +170,7 @@ def test_disconnect_fails_what_is_under_way_once_and_nothing_else():
         asker = Asker()
         closing, silent = await Peer(lambda _: "close").open(), await Peer().open()
         asker.send(2, silent.port, 1)
-        while not silent.asked:
-            await asyncio.sleep(0.01)
+        await silent.was_asked.wait()
         asker.send(1, closing.port, 2)
         asker.send(1, closing.port, 3)
         await asker.wait_for(2)
@@ -298,3 +317,37 @@ def test_records_with_a_wrong_checksum_are_not_handed_on_and_the_follower_goes_o
 
     run(test)
     assert caplog.text.count("makes no sense") == 2
+
+
+@pytest.mark.spec("CONN-23")
+def test_peer_that_cannot_prove_who_it_is_is_a_network_exception_and_logged(tmp_path, caplog):
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=nobody", "-days", "1"),
+            *("-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(certificate, key)
+
+    async def test():
+        peer = Peer(granted)
+        peer.server = await asyncio.start_server(peer._serve, "127.0.0.1", 0, ssl=serving)
+        port = peer.server.sockets[0].getsockname()[1]
+        asker = Asker(tls=ssl.create_default_context())
+        for number, request in enumerate(REQUESTS):
+            asker.send(number, port, 100 + number, request)
+        await asker.wait_for(len(REQUESTS))
+        assert set(asker.failures) == {
+            (number, 100 + number, ErrorCode.NETWORK_EXCEPTION) for number in range(len(REQUESTS))
+        }
+        asker.peers.close()
+        peer.close()
+
+    run(test)
+    refused = [one for one in caplog.records if "no connection to" in one.message]
+    assert len(refused) == len(REQUESTS)
+    assert {one.levelname for one in refused} == {"ERROR"}

@@ -125,11 +125,15 @@ class _Peer:
                 tls=self._peers.tls(endpoint.name),
             )
         except KafkaError as error:
-            logger.debug("no connection to %s:%d: %s", endpoint.host, endpoint.port, error)
+            is_refused = error.code == ErrorCode.NETWORK_EXCEPTION
+            # Waiting does not mend a certificate, unlike a peer that is not there (CONN-23).
+            level = logging.ERROR if is_refused else logging.DEBUG
+            logger.log(level, "no connection to %s:%d: %s", endpoint.host, endpoint.port, error)
+            code = ErrorCode.NETWORK_EXCEPTION if is_refused else ErrorCode.BROKER_NOT_AVAILABLE
             self._is_closed = True
             waiting, self._waiting = self._waiting, []
             for correlation_id, _ in waiting:
-                self._peers.on_failure(self._destination.node_id, correlation_id, ErrorCode.BROKER_NOT_AVAILABLE)
+                self._peers.on_failure(self._destination.node_id, correlation_id, code)
             return
         waiting, self._waiting = self._waiting, []
         for correlation_id, request in waiting:

@@ -1,0 +1,125 @@
+"""What stands between the driver and a state machine: waiting for offsets, failures, clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from kraftlog.errors import LogError, NodeClosedError
+from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
+from kraftlog.server.raft.records import from_voters_record, to_voters_record
+from kraftlog.types import NodeId, ReplicaKey, Uuid
+from kraftlog.wire.records import decode_control_record, encode_control_record
+from replicated_fixture import Recorder, bootstrap, propose, replicated
+
+
+@pytest.mark.spec("CONN-28")
+def test_those_who_wait_for_offsets_are_told_up_to_what_is_applied_and_all_of_an_end(tmp_path):
+    async def run():
+        bootstrap(tmp_path / "log", 1)
+        log = replicated(tmp_path / "log", Recorder())
+        await propose(log, "before")
+        end_offset = log.applied_end_offset
+        waits = [asyncio.ensure_future(log.wait_for_offset(end_offset + one)) for one in (3, 0, 1, 7)]
+        impatient = asyncio.ensure_future(asyncio.wait_for(log.wait_for_offset(end_offset + 5), 0.01))
+        with pytest.raises(TimeoutError):
+            await impatient
+        await propose(log, "a", "b")
+        await asyncio.sleep(0)
+        assert [one.done() for one in waits] == [False, True, True, False]
+        await log.wait_for_offset(end_offset)  # what is applied already is not waited for
+        await propose(log, "c", "d")
+        await asyncio.sleep(0)
+        assert [one.done() for one in waits] == [True, True, True, False]
+        error = NodeClosedError("stopped")
+        later = asyncio.ensure_future(log.wait_for_offset(end_offset + 100))
+        await asyncio.sleep(0)
+        log.fail_offset_waiters(error)
+        for one in (waits[3], later):
+            with pytest.raises(NodeClosedError) as caught:
+                await one
+            assert caught.value is error
+        await log.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("CONN-13")
+@pytest.mark.parametrize("error", [LogError("the disk is gone"), ZeroDivisionError("a bug")])
+def test_what_a_state_machine_raises_ends_the_replica_and_everybody_is_told_once(tmp_path, error):
+    class Broken(Recorder):
+        def apply_proposed(self, proposed):
+            if proposed.payload == [b"poison"]:
+                raise error
+            super().apply_proposed(proposed)
+
+        def on_failure(self, failure):
+            super().on_failure(failure)
+            log.fail_offset_waiters(NodeClosedError("failed"))
+
+    async def run():
+        nonlocal log
+        bootstrap(tmp_path / "log", 1)
+        machine = Broken()
+        log = replicated(tmp_path / "log", machine)
+        await propose(log, "good")
+        with pytest.raises(NodeClosedError, match="failed"):
+            await propose(log, "poison")
+        assert machine.failures == [error]
+        assert log.failure is error
+        assert not log.is_leader
+        told = []
+        log.driver.tell(lambda: told.append(1))
+        assert told == [], "nothing is done any more"
+        assert machine.values == [b"good"]
+        await log.stop()
+        assert machine.failures == [error]
+
+    log = None
+    asyncio.run(run())
+
+
+@pytest.mark.spec("CONN-15")
+def test_timers_go_by_the_monotonic_clock_whatever_the_wall_clock_does(tmp_path, monkeypatch):
+    async def run():
+        bootstrap(tmp_path / "log", 1, 2, 3)
+        log = replicated(tmp_path / "log", Recorder())
+        epoch = log.raft.epoch
+        before_ms, deadline_ms = log.driver.now_ms(), log.raft.next_timeout_ms()
+        real_ns = time.time_ns
+        for jump_s in (86_400, -86_400):
+            monkeypatch.setattr(time, "time_ns", lambda jump_s=jump_s: real_ns() + jump_s * 10**9)
+            monkeypatch.setattr(time, "time", lambda jump_s=jump_s: real_ns() / 10**9 + jump_s)
+            log.driver.tell(lambda: log.raft.handle_timeout(log.driver.now_ms()))
+            assert 0 <= log.driver.now_ms() - before_ms < 900
+            assert (log.raft.role.name, log.raft.epoch) == ("unattached", epoch)
+            assert log.raft.next_timeout_ms() <= deadline_ms + 1000
+        await log.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("RCFG-07")
+def test_voter_set_comes_back_from_its_record_and_no_directory_id_is_zero_on_the_wire():
+    voters = VoterSet(
+        [
+            Voter(
+                ReplicaKey(NodeId(1), Uuid(bytes(range(16)))),
+                (Endpoint("CONTROLLER", "one", 9093), Endpoint("SECOND", "::1", 65535)),
+                0,
+                1,
+            ),
+            Voter(ReplicaKey(NodeId(2)), (Endpoint("CONTROLLER", "two", 1),), 0, 0),
+        ]
+    )
+    record = to_voters_record(voters)
+    assert (record.version, [one.voter_directory_id for one in record.voters]) == (0, [bytes(range(16)), Uuid.ZERO])
+    key, value = encode_control_record(record)
+    assert int.from_bytes(value[:2], "big") == 0
+    assert bytes(16) in value
+    decoded = decode_control_record(key, value)[1]
+    assert from_voters_record(decoded) == voters
+    assert [one.endpoints for one in from_voters_record(decoded)] == [one.endpoints for one in voters]
+    assert to_voters_record(from_voters_record(decoded)) == record
