@@ -34,6 +34,13 @@ class Voter:
     min_kraft_version: int = 0
     max_kraft_version: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse two endpoints of one listener (ENDP-04): nobody could tell which one counts."""
+        names = [endpoint.name.upper() for endpoint in self.endpoints]
+        if len(set(names)) != len(names):
+            msg = f"Voter {self.key.node_id} has two endpoints of one listener among {', '.join(names)}"
+            raise ValueError(msg)
+
 
 def find_endpoint(endpoints: Iterable[Endpoint], listener_name: str) -> Endpoint | None:
     """The endpoint of a listener; names are compared without regard to case (ENDP-03)."""

@@ -350,9 +350,25 @@ class NodeConfig:
             raise ConfigError(msg)
         for voter in voters:
             node_id, separator, address = voter.partition("@")
-            if not separator or not node_id.isdigit() or ":" not in address:
+            if not separator or not node_id.isdigit() or not _is_address(address):
                 msg = f"controller.quorum.voters: cannot read {voter!r}; each entry has the form id@host:port"
                 raise ConfigError(msg)
+            if address.rpartition(":")[0] in {"0.0.0.0", "[::]"}:  # noqa: S104
+                msg = f"controller.quorum.voters: {voter!r} cannot use the nonroutable meta-address"
+                raise ConfigError(msg)
+        if len({voter.partition("@")[0] for voter in voters}) != len(voters):
+            msg = f"controller.quorum.voters={','.join(voters)} names a node twice"
+            raise ConfigError(msg)
+        for server in self.get_list("controller.quorum.bootstrap.servers"):
+            if not _is_address(server):
+                msg = f"controller.quorum.bootstrap.servers: cannot read {server!r}; each entry has the form host:port"
+                raise ConfigError(msg)
+
+
+def _is_address(text: str) -> bool:
+    """Whether this is host:port; ``rpartition`` of an IPv6 address keeps its brackets with the host."""
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdigit() and int(port) <= MAX_PORT
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, str]:

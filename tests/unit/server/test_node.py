@@ -79,6 +79,7 @@ def test_directory_of_another_node_or_cluster_is_refused(tmp_path):
         start_and_stop(config(tmp_path / "a", log_dirs=f"{tmp_path / 'a'},{tmp_path / 'b'}"))
 
 
+@pytest.mark.spec("BOOT-35")
 def test_directory_in_use_is_refused_and_the_lock_is_given_back(tmp_path):
     with kraftlog.Broker(tmp_path), pytest.raises(LogError, match=r"\.lock"):
         start_and_stop(config(tmp_path))

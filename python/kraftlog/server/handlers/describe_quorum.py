@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftlog.errors import ErrorCode
+from kraftlog.types import Uuid
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["handle"]
 
+_DIRECTORY_IDS_FROM = 2
 METADATA_TOPIC = "__cluster_metadata"
 _NOT_HOSTED = "This server does not host this topic-partition."
 _NOT_LEADER = (
@@ -34,16 +36,17 @@ def handle(node: Node, context: RequestContext, request: DescribeQuorumRequest) 
     if not node.metadata.is_leader:
         return _failed(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, _NOT_LEADER)
     quorum = node.metadata.describe_quorum()
+    is_dynamic = context.api_version >= _DIRECTORY_IDS_FROM
     partition = DescribeQuorumResponse.PartitionData(
         leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=[_replica(replica) for replica in quorum.voters],
-        observers=[_replica(replica) for replica in quorum.observers],
+        current_voters=[_replica(replica, is_dynamic=is_dynamic) for replica in quorum.voters],
+        observers=[_replica(replica, is_dynamic=is_dynamic) for replica in quorum.observers],
     )
     return DescribeQuorumResponse(
         topics=[DescribeQuorumResponse.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        nodes=_nodes(quorum),
+        nodes=_nodes(quorum) if is_dynamic else (),
     )
 
 
@@ -70,10 +73,10 @@ def _failed(request: DescribeQuorumRequest, error_code: int, message: str) -> De
     )
 
 
-def _replica(replica: ReplicaInfo) -> DescribeQuorumResponse.ReplicaState:
+def _replica(replica: ReplicaInfo, *, is_dynamic: bool) -> DescribeQuorumResponse.ReplicaState:
     return DescribeQuorumResponse.ReplicaState(
         replica_id=replica.replica_id,
-        replica_directory_id=replica.directory_id,
+        replica_directory_id=replica.directory_id if is_dynamic else Uuid.ZERO,
         log_end_offset=replica.log_end_offset,
         last_fetch_timestamp=replica.last_fetch_timestamp,
         last_caught_up_timestamp=replica.last_caught_up_timestamp,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from kraftlog.errors import CorruptRecordError
 from kraftlog.raft.messages import ControlRecord, KRaftVersionChange, LeaderChange, VotersChange
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
 from kraftlog.types import NodeId, ReplicaKey
@@ -53,13 +54,20 @@ def to_voters_record(voters: VoterSet) -> VotersRecord:
 
 
 def from_voters_record(record: VotersRecord) -> VoterSet:
-    """The voter set a record sets."""
-    return VoterSet(
-        Voter(
-            ReplicaKey(NodeId(voter.voter_id), voter.voter_directory_id),
-            tuple(Endpoint(point.name, point.host, point.port) for point in voter.endpoints),
-            voter.k_raft_version_feature.min_supported_version,
-            voter.k_raft_version_feature.max_supported_version,
+    """The voter set a record sets.
+
+    Raises:
+        CorruptRecordError: A voter, or a listener of a voter, comes twice.
+    """
+    try:
+        return VoterSet(
+            Voter(
+                ReplicaKey(NodeId(voter.voter_id), voter.voter_directory_id),
+                tuple(Endpoint(point.name, point.host, point.port) for point in voter.endpoints),
+                voter.k_raft_version_feature.min_supported_version,
+                voter.k_raft_version_feature.max_supported_version,
+            )
+            for voter in record.voters
         )
-        for voter in record.voters
-    )
+    except ValueError as error:
+        raise CorruptRecordError(f"Voters record: {error}") from error

@@ -162,7 +162,10 @@ def _key(node_id: int, directory_id: Uuid) -> ReplicaKey | None:
 
 
 def _endpoints(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
-    return tuple(Endpoint(one.name, one.host, one.port) for one in listeners)
+    found = tuple(Endpoint(one.name, one.host, one.port) for one in listeners)
+    if len({one.name.upper() for one in found}) != len(found):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a listener is named twice")
+    return found
 
 
 # Answers
