@@ -266,11 +266,7 @@ class _EmbeddedNode:
 
     @property
     def metrics_url(self) -> str | None:
-        node = self.running
-        if node.config.metrics_listener is None:
-            return None
-        host, port = node.metrics_listener.address
-        return f"http://[{host}]:{port}/metrics" if ":" in host else f"http://{host}:{port}/metrics"
+        return self.running.metrics_listener.url
 
     async def start(self) -> None:
         from kraftlog.server.config import NodeConfig

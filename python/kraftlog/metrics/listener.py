@@ -41,6 +41,14 @@ class MetricsListener:
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
 
+    @property
+    def url(self) -> str | None:
+        """Where Prometheus scrapes; None while it does not listen."""
+        if self._server is None:
+            return None
+        host, port = self.address
+        return f"http://[{host}]:{port}/metrics" if ":" in host else f"http://{host}:{port}/metrics"
+
     async def open(self, host: str, port: int) -> None:
         """Listen; port 0 takes a free one.
 

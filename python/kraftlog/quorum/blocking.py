@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kraftlog.errors import NodeClosedError
+from kraftlog.metrics import MetricsSnapshot
 from kraftlog.quorum.member import AsyncQuorum, Options
 from kraftlog.quorum.settings import ConfigInput
 from kraftlog.quorum.state_machine import StateMachine
@@ -220,6 +221,15 @@ class Quorum:
     def failure(self) -> BaseException | None:
         """Why this replica does nothing any more; None while it works."""
         return self._async.failure
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus scrapes; None unless ``kraftlog.metrics.listener`` is set."""
+        return self._async.metrics_url
+
+    def metrics(self) -> MetricsSnapshot:
+        """All metrics now, by name, such as ``raft-metrics.current-leader``; may be called on any thread."""
+        return self._async.metrics()
 
     # What AsyncQuorum has
 

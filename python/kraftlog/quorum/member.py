@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
+from kraftlog.metrics import Metrics, MetricsSnapshot, to_prometheus_text
+from kraftlog.metrics.listener import MetricsListener
+from kraftlog.metrics.raft import RaftMetrics
 from kraftlog.quorum.replica import Replica
 from kraftlog.quorum.routing import Routes
 from kraftlog.quorum.serving import QuorumServer
 from kraftlog.quorum.settings import LISTENER_NAME, format_when_needed, node_config, split_address
 from kraftlog.quorum.state_machine import StateMachine
 from kraftlog.raft.voter_set import Endpoint, VoterSet
-from kraftlog.server.config import NodeConfig
+from kraftlog.server.config import METRICS_LISTENER, ConfigError, NodeConfig
 from kraftlog.server.quorum_config import ensure_directory_id, metadata_log_config, raft_config
 from kraftlog.server.quorum_info import QuorumInfo, ReplicaInfo, describe
 from kraftlog.server.raft.replicated_log import ReplicatedLog
@@ -58,6 +61,8 @@ class AsyncQuorum:
         self._options = options
         self._is_running = False
         self._closed = asyncio.Event()
+        self._metrics = Metrics()
+        self._metrics_listener = MetricsListener(lambda: to_prometheus_text(self.metrics()))
 
     # Life
 
@@ -87,13 +92,23 @@ class AsyncQuorum:
         try:
             format_when_needed(options.data_dir, node_id=options.node_id, cluster_id=options.cluster_id, voters=voters)
             self._log_dir.read_state()
+            if config.metrics_listener is not None:
+                await self._listen_for_metrics(*config.metrics_listener)
             self._start(config)
         except BaseException:
+            self._metrics_listener.close()
             if hasattr(self, "_server"):
                 self._server.close()
             self._log_dir.release()
             raise
         self._is_running = True
+
+    async def _listen_for_metrics(self, host: str, port: int) -> None:
+        try:
+            await self._metrics_listener.open(host, port)
+        except OSError as error:
+            msg = f"{METRICS_LISTENER}={host}:{port} cannot be bound: {error.strerror or error}"
+            raise ConfigError(msg) from error
 
     def _start(self, config: NodeConfig) -> None:
         options = self._options
@@ -118,7 +133,14 @@ class AsyncQuorum:
             request_timeout_s=raft.request_timeout_ms / 1000,
             default_timeout_s=options.timeout_s,
         )
-        self._log.start(raft)
+        self._log.start(
+            raft,
+            RaftMetrics(
+                self._metrics,
+                sample_count=config.get_int("metrics.num.samples"),
+                window_ms=config.get_int("metrics.sample.window.ms"),
+            ),
+        )
         server.start(self._routes.read_offset)
 
     async def close(self) -> None:
@@ -131,6 +153,7 @@ class AsyncQuorum:
         self._replica.tell_stop(None)
         await self._log.stop(self._replica.close)
         self._routes.close()
+        self._metrics_listener.close()
         self._server.close()
         if self._log.failure is None:
             self._log_dir.write_clean_shutdown(-1)
@@ -193,6 +216,15 @@ class AsyncQuorum:
     def failure(self) -> BaseException | None:
         """Why this replica does nothing any more; None while it works."""
         return self._log.failure
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus scrapes; None unless ``kraftlog.metrics.listener`` is set."""
+        return self._metrics_listener.url
+
+    def metrics(self) -> MetricsSnapshot:
+        """All metrics now, by name, such as ``raft-metrics.current-leader``; may be called on any thread."""
+        return self._metrics.snapshot()
 
     # Proposals
 

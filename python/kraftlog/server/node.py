@@ -174,7 +174,7 @@ class Node:
         except OSError as error:
             msg = f"{METRICS_LISTENER}={host}:{port} cannot be bound: {error.strerror or error}"
             raise ConfigError(msg) from error
-        logger.info("metrics are served at http://%s:%d/metrics", *self.metrics_listener.address)
+        logger.info("metrics are served at %s", self.metrics_listener.url)
 
     def _accept(self, *, is_controller_listener: bool | None = None) -> None:
         """Serve the listeners of one kind, or all; harmless for those that are served already."""
