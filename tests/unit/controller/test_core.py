@@ -175,6 +175,37 @@ def test_update_features_writes_the_new_levels():
     assert "eligible.leader.replicas.version" not in cluster.image.features
 
 
+@pytest.mark.spec("KVER-05", "KVER-08", "KVER-19")
+def test_kraft_version_is_raised_by_the_raft_layer_last_and_a_no_op_is_waited_for():
+    asked = []
+    cluster = one_broker()
+    features = cluster.core._features
+    features._kraft_version = lambda: 0
+    features._raise_kraft_version = lambda level, is_dry_run: asked.append((level, is_dry_run))
+    both = ("kraft.version", 1, 1), ("group.version", 0, 2)
+    assert update(cluster, *both, validate_only=True) == (0, None)
+    assert asked == [(1, True)]
+    assert not cluster.records
+    assert update(cluster, *both) == (0, None)
+    assert asked[1:] == [(1, False)]
+    assert [type(record) for record in cluster.records] == [FeatureLevelRecord, NoOpRecord]
+    # What the others refuse never reaches it, whatever the order.
+    assert update(cluster, ("kraft.version", 1, 1), ("group.version", 9, 1))[0] == ErrorCode.INVALID_UPDATE_VERSION
+    assert len(asked) == 2
+
+    def refuse(level, is_dry_run):
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "Voter 2 is not known to support kraft.version 1")
+
+    features._raise_kraft_version = refuse
+    assert update(cluster, ("kraft.version", 1, 1)) == (
+        ErrorCode.INVALID_UPDATE_VERSION,
+        FAILED + "Voter 2 is not known to support kraft.version 1",
+    )
+    assert not cluster.records
+    features._raise_kraft_version = None
+    assert "cannot be changed here" in update(cluster, ("kraft.version", 1, 1))[1]
+
+
 def test_dependencies_of_features_are_checked():
     cluster = one_broker(version=metadata_version_from_string("3.9"))
     code, message = update(cluster, ("eligible.leader.replicas.version", 1, 1))

@@ -120,7 +120,7 @@ def test_what_stops_the_effects_half_way_ends_the_replica(path, monkeypatch, cap
         def stumble(_):
             raise ZeroDivisionError("a fault of the program")
 
-        monkeypatch.setattr(quorum, "on_committed", stumble)
+        monkeypatch.setattr(quorum._replicated, "on_committed", stumble)
         waiting = quorum.submit(lambda core, _: core.no_op())
         with caplog.at_level(logging.CRITICAL):
             await asyncio.wait([waiting])
