@@ -111,7 +111,8 @@ def write_parquet(
         yield from _write_task(place, job, task, read_range(ranges, parsed, names), compression)
 
     try:
-        results = map_tasks(spark, tasks, run, _RESULT).orderBy("task").collect()
+        # Sorted here: Spark would run every task twice, the first time for a sample of the order.
+        results = sorted(map_tasks(spark, tasks, run, _RESULT).collect(), key=lambda row: int(row.task))
         moves = [(row.temporary, row.name) for row in results]
         run_on_driver(spark, _committed(place, job, mode, moves, names))
     except BaseException:

@@ -113,7 +113,10 @@ def test_parquet_has_the_rows_of_the_source(spark: SparkSession, tmp_path: Path)
 
     target = tmp_path / "out"
     columns = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+    spark.sparkContext.setJobGroup("write_parquet", "all that it runs")
     report = write_parquet(spark, NODE, target, columns=columns, subscribe=TOPICS, splitBytes=200_000)
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("write_parquet")) == 1, "each task writes once"
+    spark.sparkContext.setJobGroup("others", "of the tests")
     found = spark.read.parquet(str(target))
     wanted = scan(spark, NODE, include_headers=True, subscribe=TOPICS)
     assert found.dtypes == wanted.dtypes

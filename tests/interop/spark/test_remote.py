@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 import pytest
 
 from batch_rows import GOLDEN
@@ -13,6 +17,8 @@ from remote_fixture import KEY, SECRET, S3Server, s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from kraftlog.spark import MapContext
 
 NODE = GOLDEN / "topics" / "node-1"
 TOPICS = ("g-none", "g-txn", "g-zstd", "g-deleterecords")
@@ -60,6 +66,45 @@ def test_rows_and_options_are_those_of_the_local_directory(spark: SparkSession, 
         wanted = rows_of(local.options(**bounds).schema(schema).load())
         assert len(wanted) > 1000
         assert rows_of(remote.options(**bounds).schema(schema).load()) == wanted
+
+
+def lengths(batches: Iterator[pa.RecordBatch], context: MapContext) -> Iterator[pa.RecordBatch]:
+    found = [one for batch in batches for one in batch["valueLength"].to_pylist()]
+    assert context.path.startswith("s3://logs/node-1/")
+    yield pa.record_batch({"topic": [context.topic], "rows": [len(found)], "bytes": [sum(one or 0 for one in found)]})
+
+
+def test_functions_beside_the_decoder_read_and_write_urls(spark: SparkSession, server: S3Server) -> None:
+    from kraftlog.spark import map_batches, write_parquet
+
+    options: dict[str, Any] = {"subscribe": TOPICS, "splitBytes": 100_000}
+    remote: dict[str, Any] = {**options, "storageOptions": server.s3fs_options, "kraftlog.fs": "fsspec"}
+    schema = "topic string, rows bigint, bytes bigint"
+    frame = map_batches(spark, "s3://logs/node-1", lengths, schema, columns=["valueLength"], **remote)
+    assert frame.rdd.getNumPartitions() > len(TOPICS)
+    local = spark.read.format("kraftlog").option("path", str(NODE)).option("subscribe", ",".join(TOPICS))
+    wanted = local.load().groupBy("topic").agg({"*": "count", "value": "count"}).collect()
+    sums = frame.groupBy("topic").agg({"rows": "sum", "bytes": "sum"}).collect()
+    assert {row.topic: row["sum(rows)"] for row in sums} == {row.topic: row["count(1)"] for row in wanted}
+    assert all(row["sum(bytes)"] > 0 for row in sums)
+
+    # A URL of pyarrow's, which may say where the server is. Nothing is left under temporary names.
+    place = f"127.0.0.1:{server.port}"
+    url = f"s3://{KEY}:{SECRET}@logs/parquet?endpoint_override={place}&scheme=http&region=us-east-1"
+    columns = ["topic", "offset", "value"]
+    report = write_parquet(spark, "s3://logs/node-1", url, columns=columns, **remote)
+    files = pafs.S3FileSystem(**server.pyarrow_options)
+    found = pq.read_table("logs/parquet", filesystem=files)
+    rows = sorted(found.to_pylist(), key=lambda row: (row["topic"], row["offset"]))
+    assert rows == rows_of(local.schema("topic string, offset bigint, value binary").load())
+    assert report.rows == len(rows) > 3000
+    objects = files.get_file_info(pafs.FileSelector("logs/parquet", recursive=True))
+    names = {one.base_name for one in objects if one.type == pafs.FileType.File}
+    assert names == {"_SUCCESS", *(PurePosixPath(one.path).name for one in report.files)}
+    with pytest.raises(Exception, match="mode append or overwrite allows that"):
+        write_parquet(spark, "s3://logs/node-1", url, columns=columns, **remote)
+    fewer = write_parquet(spark, str(NODE / "g-none-0"), url, columns=columns, mode="overwrite")
+    assert pq.read_table("logs/parquet", filesystem=files).num_rows == fewer.rows < report.rows
 
 
 def test_credentials_are_in_no_plan_and_no_error(
