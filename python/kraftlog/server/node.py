@@ -27,7 +27,7 @@ from kraftlog.server.metadata_quorum import MetadataQuorum
 from kraftlog.server.partitions import Partitions
 from kraftlog.server.producer_ids import ProducerIds
 from kraftlog.server.registration import BrokerRegistration
-from kraftlog.storage.log_dir import LogDir
+from kraftlog.storage.log_dir import STAGING_DIRECTORY, LogDir
 from kraftlog.storage.meta_properties import META_PROPERTIES_NAME, read_meta_properties
 from kraftlog.types import Uuid
 
@@ -234,6 +234,14 @@ class Node:
                 )
                 raise StartError(msg)
             self.cluster_id = properties.cluster_id or ""
+            if path in self.config.log_dirs and (path / STAGING_DIRECTORY).exists():
+                # As Kafka, for which the name is no partition's: partitions may be half replaced.
+                msg = (
+                    f"{path / STAGING_DIRECTORY} is there: a write of segments to {path} goes on or was interrupted. "
+                    "When no job runs any more, kraftlog.spark.finish_writes ends what was committed; remove the "
+                    "directory if it is there even then"
+                )
+                raise StartError(msg)
             log_dir = LogDir(path)
             self.log_dirs.append(log_dir)
             log_dir.directory_id = properties.directory_id or Uuid.ZERO

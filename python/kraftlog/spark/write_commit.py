@@ -42,11 +42,12 @@ from kraftlog.storage.checkpoints import (
     read_offset_checkpoint,
     write_offset_checkpoint,
 )
+from kraftlog.storage.log_dir import STAGING_DIRECTORY
 from kraftlog.types import TopicPartition
 
 __all__ = ["abort_job", "begin_attempt", "check_unused", "commit_job", "finish_writes", "new_job"]
 
-TEMPORARY: Final = "_temporary"
+TEMPORARY: Final = STAGING_DIRECTORY
 JOURNAL: Final = "commit.json"
 JOURNAL_VERSION: Final = 1
 REPLACED: Final = "replaced"

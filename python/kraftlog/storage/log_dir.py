@@ -19,10 +19,12 @@ from kraftlog.storage.checkpoints import (
 )
 from kraftlog.types import TopicPartition, Uuid
 
-__all__ = ["CLEAN_SHUTDOWN_NAME", "LogDir", "PartitionDirectory"]
+__all__ = ["CLEAN_SHUTDOWN_NAME", "STAGING_DIRECTORY", "LogDir", "PartitionDirectory"]
 
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 CLUSTER_METADATA_DIRECTORY = "__cluster_metadata-0"
+# What a writer of segments keeps here until its commit is done. Kafka starts on no directory that has one.
+STAGING_DIRECTORY = "_temporary"
 _MAX_FILE_NAME_BYTES = 255
 
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\Z")

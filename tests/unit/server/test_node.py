@@ -70,6 +70,17 @@ def test_unformatted_directory_is_refused_with_what_to_do(tmp_path):
         start_and_stop(config(tmp_path / "absent"))
 
 
+def test_directory_with_an_unfinished_write_of_segments_is_refused(tmp_path):
+    """As Kafka refuses whatever is not named as a partition: half of its partitions may be replaced."""
+    format_when_needed(config(tmp_path / "a"))
+    (tmp_path / "a" / "_temporary" / "job").mkdir(parents=True)
+    with pytest.raises(StartError, match=r"_temporary is there: .*spark\.finish_writes"):
+        start_and_stop(config(tmp_path / "a"))
+    (tmp_path / "a" / "_temporary" / "job").rmdir()
+    (tmp_path / "a" / "_temporary").rmdir()
+    start_and_stop(config(tmp_path / "a"))
+
+
 def test_directory_of_another_node_or_cluster_is_refused(tmp_path):
     format_when_needed(config(tmp_path / "a"))
     with pytest.raises(StartError, match=r"node\.id=1"):
