@@ -240,6 +240,11 @@ def _parse(given: Mapping[str, str]) -> tuple[SourceOptions, str, Source, bool]:
     if len(options.paths) > 1:
         message = f"options path and paths: the metadata of one node is read, not of {', '.join(options.paths)}"
         raise ValueError(message)
+    if options.paths and "://" in options.paths[0]:
+        message = (
+            f"options path and paths: metadata is read from directories of this machine, not from {options.paths[0]}"
+        )
+        raise ValueError(message)
     table = read_choice(named, "table", tuple(METADATA_TABLES))
     source = read_choice(named, "source", ("both", "log", "snapshot"))
     latest = read_flag(named, "latest", default=False)

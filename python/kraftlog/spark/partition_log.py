@@ -159,7 +159,10 @@ def select_partitions(found: Iterable[tuple[str, str, int]], options: SourceOpti
         if options.assign is not None and (topic, partition) not in options.assign:
             continue
         if (topic, partition) in chosen:
-            message = f"partition {topic}-{partition} is in {chosen[topic, partition]} and in {path}: name one of them"
+            message = (
+                f"partition {topic}-{partition} is in {chosen[topic, partition]} and in {path}: name one of them. "
+                "Tiered storage and a log directory that overlap are two queries, cut at an offset by endingOffsets"
+            )
             raise ValueError(message)
         chosen[topic, partition] = path
     missing = [f"{topic}-{partition}" for topic, partition in options.assign or () if (topic, partition) not in chosen]

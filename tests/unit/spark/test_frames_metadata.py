@@ -276,6 +276,11 @@ def test_mistakes_are_named(options: dict[str, str], error: type[Exception], mes
         KraftlogMetadataDataSource(given).schema()
 
 
+def test_a_url_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(ValueError, match="directories of this machine, not from s3://logs/controller"):
+        KraftlogMetadataDataSource({"path": "s3://logs/controller"}).schema()
+
+
 def test_a_path_without_metadata_is_named(tmp_path: Path) -> None:
     for path, message in ((tmp_path / "x", "no directory"), (tmp_path, "no __cluster_metadata-0 in")):
         with pytest.raises(FileNotFoundError, match=message):
