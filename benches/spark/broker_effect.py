@@ -43,6 +43,7 @@ from scans import SUM, Topic, collect, make_session  # noqa: E402
 from interop.harness import Java, KafkaServer  # noqa: E402
 
 HOT = "hot"
+PARTS = 10  # of the old topic, each read by a query of its own
 CGROUP = Path("/sys/fs/cgroup/memory")
 # Runs in a process of its own, so that the load of the bench's own process is not in the figures.
 CLIENTS = """
@@ -124,28 +125,41 @@ class Effect:
         ends.callback(self.session.stop)
         self.topic = Topic(self.session, self.server, "bench-1000-none", rows, 1000, self.home)
 
-    def backfills(self) -> dict[str, Callable[[], Any] | None]:
+    def backfills(self) -> dict[str, Callable[[dict[str, str]], Any] | None]:
+        """What reads a part of the topic, given the options that say which."""
         ours = self.topic.ours
         return {
             "nothing": None,
-            "spark-sql-kafka": lambda: collect(self.topic.kafka(), *SUM),
-            "kraftlog": lambda: collect(ours("key,value,offset"), *SUM),
-            "kraftlog, dropBehind": lambda: collect(ours("key,value,offset", dropBehind="true"), *SUM),
+            "spark-sql-kafka": lambda part: collect(self.topic.kafka(**part), *SUM),
+            "kraftlog": lambda part: collect(ours("key,value,offset", **part), *SUM),
+            "kraftlog, dropBehind": lambda part: collect(ours("key,value,offset", dropBehind="true", **part), *SUM),
         }
 
-    def phase(self, name: str, backfill: Callable[[], Any] | None) -> dict[str, Any]:
+    def part(self, number: int) -> dict[str, str]:
+        """One of the equal parts of the topic, by offsets."""
+        rows, at = [(self.topic.rows + 1 - partition) // 2 for partition in range(2)], number % PARTS
+        first = {str(partition): count * at // PARTS for partition, count in enumerate(rows)}
+        last = {str(partition): count * (at + 1) // PARTS for partition, count in enumerate(rows)}
+        bounds = {"startingOffsets": first, "endingOffsets": last}
+        return {name: json.dumps({self.topic.name: offsets}) for name, offsets in bounds.items()}
+
+    def phase(self, name: str, backfill: Callable[[dict[str, str]], Any] | None) -> dict[str, Any]:
         hot = broker_data.segments(self.server, HOT)
         self.warm(hot)
         broker = self.server.process.pid if self.server.process else None
-        meter, stop, passes = CpuMeter(broker), threading.Event(), []
+        meter, stop, parts = CpuMeter(broker), threading.Event(), []
+        part_bytes, pace = self.topic.size_bytes / PARTS, self.arguments.pace_mb * 1e6
 
         failures: list[Exception] = []
 
         def again() -> None:
             try:
                 while backfill is not None and not stop.is_set():
-                    backfill()
-                    passes.append(time.perf_counter())
+                    backfill(self.part(len(parts)))
+                    parts.append(time.perf_counter())
+                    # All backfills at one rate, so that it is not the faster one that disturbs more.
+                    late = len(parts) * part_bytes / pace - (parts[-1] - begun) if pace else 0
+                    stop.wait(max(late, 0))
             except Exception as error:  # noqa: BLE001 - raised again below, where the bench is
                 failures.append(error)
 
@@ -170,8 +184,8 @@ class Effect:
             "end_to_end_ms": quantiles(said["seen"]),
             "records": said["sent"],
             "failed": said["failed"],
-            "passes": len(passes),
-            "read_bytes_s": len(passes) * self.topic.size_bytes / wall,
+            "parts": len(parts),
+            "read_bytes_s": len(parts) * part_bytes / wall,
             "broker_cpu_s": used["broker"],
             "hot_cached": cached,
             "old_cached": old,
@@ -240,6 +254,7 @@ def main() -> None:
     parser.add_argument("--hot-megabytes", type=int, default=100, help="of the hot topic before anything is measured")
     parser.add_argument("--rate", type=float, default=500, help="records of 1000 B a second")
     parser.add_argument("--seconds", type=float, default=30, help="of each phase")
+    parser.add_argument("--pace-mb", type=float, default=40, help="MB a second that a backfill reads; 0 for all it can")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--limit-mb", type=int, help="memory of all processes together, page cache included")
     parser.add_argument("--directory", help="where the broker's data goes; the temporary directory")

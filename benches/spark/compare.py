@@ -160,7 +160,8 @@ class Bench:
                 ours = self.remote_case(other, topic, "decode", "decode, 1 thread")
                 scan = self.case(topic, "decode", "FileRecords, 1 thread", lambda files=files: self.file_records(files))
                 views = self.remote_case(other, topic, "decode", "decode to views, 1 thread")
-                self.run([ours, views, scan], warm_ups=1 if topic == "bench-100-none" else 0)
+                read = self.remote_case(other, topic, "decode", "read, 1 thread")
+                self.run([ours, views, read, scan], warm_ups=1 if topic == "bench-100-none" else 0)
             for topic in (topic for topic in self.rows if topic in {"bench-100-none", "bench-1000-none"}):
                 files = [str(path) for path in broker_data.segments(self.server, topic)]
                 dump = self.case(topic, "dump", "DumpLogSegments", lambda files=files: self.dump_log_segments(files))

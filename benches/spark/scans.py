@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from broker_data import topic_bytes
 from measuring import Case
 
-import kraftlog
 from interop.harness import KafkaServer
 
 if TYPE_CHECKING:
@@ -64,9 +63,9 @@ class Topic:
     def size_bytes(self) -> int:
         return topic_bytes(self.server, self.name)
 
-    def kafka(self) -> DataFrame:
+    def kafka(self, **options: str) -> DataFrame:
         reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.server.bootstrap)
-        return reader.option("subscribe", self.name).load()
+        return reader.options(subscribe=self.name, **options).load()
 
     def ours(self, columns: str | None = None, **options: str) -> DataFrame:
         reader = self.spark.read.format("kraftlog").options(path=str(self.server.data_dir), **options)
@@ -119,38 +118,30 @@ class Topic:
     def reduced(self) -> Iterator[Case]:
         """The sum again, but made beside the decoder."""
         yield self.case("reduce", "spark-sql-kafka", lambda: collect(self.kafka(), *SUM))
-        yield self.case("reduce", "in the workers", self.reduce_in_workers)
-
-    def in_workers(self, work: Callable[[Any], Any], columns: list[str], schema: str) -> DataFrame:
-        """What `work` makes of the scan of each split."""
-        splits = kraftlog.scan(self.server.data_dir, topics=[self.name], columns=columns).splits()
-
-        def run(batches: Iterator[Any]) -> Iterator[Any]:
-            for batch in batches:
-                for number in batch["id"].to_pylist():
-                    yield work(splits[number])
-
-        return self.spark.range(0, len(splits), 1, len(splits)).mapInArrow(run, schema)
+        yield self.case("reduce", "map_batches", self.reduce_in_workers)
 
     def reduce_in_workers(self) -> tuple[int, ...]:
-        def reduce(split: kraftlog.reading.Scan) -> Any:
+        from kraftlog.spark import map_batches
+
+        def reduce(batches: Iterator[Any]) -> Iterator[Any]:
             import pyarrow as pa
             import pyarrow.compute as pc
 
             rows = total = 0
-            for batch in pa.RecordBatchReader.from_stream(split):
+            for batch in batches:
                 rows += batch.num_rows
                 total += pc.sum(pc.binary_length(batch["value"])).as_py() or 0
-            return pa.record_batch({"rows": [rows], "total": [total]})
+            yield pa.record_batch({"rows": [rows], "total": [total]})
 
-        frame = self.in_workers(reduce, ["value"], "rows bigint, total bigint")
+        options = {"columns": ["value"], "subscribe": self.name}
+        frame = map_batches(self.spark, self.server.data_dir, reduce, "rows bigint, total bigint", **options)
         return collect(frame, "sum(rows)", "sum(total)")
 
     def parquet(self) -> Iterator[Case]:
         """Key, value and offset to Parquet files (snappy)."""
         yield self.case("parquet", "spark-sql-kafka", lambda: self.written(self.kafka()))
         yield self.case("parquet", "data source", lambda: self.written(self.ours(KEY_VALUE_OFFSET)))
-        yield self.case("parquet", "in the workers", self.write_in_workers)
+        yield self.case("parquet", "write_parquet", self.write_in_workers)
 
     def written(self, frame: DataFrame) -> int:
         target = self.scratch / "by-spark"
@@ -159,26 +150,12 @@ class Topic:
         return parquet_rows(target)
 
     def write_in_workers(self) -> int:
+        from kraftlog.spark import write_parquet
+
         target = self.scratch / "by-workers"
         shutil.rmtree(target, ignore_errors=True)
-        target.mkdir()
-        folder = str(target)
-
-        def write(split: kraftlog.reading.Scan) -> Any:
-            import uuid
-
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            reader = pa.RecordBatchReader.from_stream(split)
-            path = f"{folder}/{uuid.uuid4().hex}.parquet"
-            # Keys and values differ from row to row: a dictionary of them would be built only to be given up.
-            with pq.ParquetWriter(path, reader.schema, compression="snappy", use_dictionary=False) as writer:
-                for batch in reader:
-                    writer.write_batch(batch)
-            return pa.record_batch({"files": pa.array([1], pa.int64())})
-
-        self.in_workers(write, KEY_VALUE_OFFSET.split(","), "files bigint").collect()
+        columns = KEY_VALUE_OFFSET.split(",")
+        write_parquet(self.spark, self.server.data_dir, target, columns=columns, subscribe=self.name)
         return parquet_rows(target)
 
     def headers_only(self) -> Iterator[Case]:
