@@ -1,0 +1,103 @@
+"""The store of docs/how-to/replicated-state-machine.md: three processes, one killed, reads still linearizable."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kraftlog
+from quorum_api_fixture import free_addresses
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "replicated-state-machine.md"
+EXAMPLE, CONTINUATION = re.findall(r"```python[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def test_the_example_is_short():
+    assert len(EXAMPLE.splitlines()) < 60
+
+
+class Terminal:
+    """One process that a person types into."""
+
+    def __init__(self, home, node_id):
+        self.node_id = node_id
+        self.process = subprocess.Popen(
+            [sys.executable, "kv.py", str(node_id)],
+            cwd=home,
+            env={**os.environ, "PYTHONPATH": str(Path(kraftlog.__file__).parents[1])},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def type(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+
+@pytest.fixture
+def home(tmp_path):
+    code = EXAMPLE
+    for port, address in zip((7001, 7002, 7003), free_addresses(3), strict=True):
+        code = code.replace(f"127.0.0.1:{port}", address)
+    (tmp_path / "kv.py").write_text(code)
+    return tmp_path
+
+
+def test_the_store_of_the_page_outlives_a_killed_process(home):
+    nodes = [Terminal(home, node_id) for node_id in (1, 2, 3)]
+    try:
+        assert nodes[0].type("set colour green") == "None -> green"
+        assert [one.type("get colour") for one in nodes] == ["green"] * 3
+        assert nodes[1].type("swap colour green blue") == "green -> blue"
+        assert nodes[2].type("swap colour green red") == "refused, it is blue"
+        for round_, killed in enumerate((0, 1)):
+            nodes[killed].process.kill()
+            nodes[killed].process.wait()
+            rest = [one for one in nodes if one is not nodes[killed]]
+            for index, one in enumerate(rest):
+                value = f"{round_}-{index}"
+                assert one.type(f"set colour {value}").endswith(f"-> {value}")
+                assert [other.type("get colour") for other in rest] == [value] * 2
+            nodes[killed] = Terminal(home, killed + 1)
+            assert nodes[killed].type("get colour") == value
+        assert nodes[0].type("what") == "get KEY | set KEY VALUE | swap KEY EXPECTED VALUE"
+    finally:
+        for one in nodes:
+            with contextlib.suppress(OSError):
+                one.process.stdin.close()
+        for one in nodes:
+            one.process.wait(30)
+
+
+def test_the_members_of_the_page_grow(tmp_path, capsys):
+    space = {"__name__": "page"}
+    code = EXAMPLE[: EXAMPLE.index("asyncio.run(")] + CONTINUATION
+    addresses = free_addresses(4)
+    for port, address in zip((7001, 7002, 7003, 7004), addresses, strict=True):
+        code = code.replace(f"127.0.0.1:{port}", address)
+    code = code.replace('"kv-4"', repr(str(tmp_path / "kv-4")))
+    exec(compile(code, str(PAGE), "exec"), space)
+
+    async def run():
+        async with contextlib.AsyncExitStack() as stack:
+            for node_id in (1, 2, 3):
+                quorum = kraftlog.Quorum(
+                    space["KeyValue"](), node_id=node_id, data_dir=tmp_path / str(node_id), voters=space["VOTERS"]
+                )
+                last = await stack.enter_async_context(quorum)
+            await last.propose([b'{"key": "a", "value": "b"}'])
+            store = space["KeyValue"]()
+            await space["grow"](None, store)
+            assert store.data == {"a": "b"}
+
+    asyncio.run(run())
+    assert "leader_id=" in capsys.readouterr().out
