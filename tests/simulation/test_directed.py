@@ -9,10 +9,18 @@ import pytest
 from kraftlog.testing import Simulation, SimulationConfig
 
 SEEDS = range(5)
+KAFKAS_DEFAULTS = {
+    "election_timeout_ms": 1000,
+    "fetch_timeout_ms": 2000,
+    "request_timeout_ms": 2000,
+    "retry_backoff_ms": 20,
+    "proposals_per_second": 10,
+    "auto_join": False,
+}
 
 
 def cluster(seed, voter_count=3, *, starts=True, **options):
-    options = {"observer_count": 0, "is_dynamic": True, "fault_count": 0, **options}
+    options = {**KAFKAS_DEFAULTS, "observer_count": 0, "is_dynamic": True, "fault_count": 0, **options}
     simulation = Simulation(SimulationConfig(seed=seed, voter_count=voter_count, **options))
     if starts:
         simulation.start()

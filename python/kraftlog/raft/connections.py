@@ -68,6 +68,13 @@ class Connections:
             return under_way.sent_ms + self.request_timeout_ms
         return self._backoff_ends.get(node_id, now_ms)
 
+    def next_ready_ms(self, node_ids: Sequence[NodeId], now_ms: int) -> int | None:
+        """From when on a request may be sent to one of these, nothing being under way to them; None for nobody."""
+        ends = self._backoff_ends
+        if not ends or not all(one in ends for one in node_ids):
+            return now_ms if node_ids else None
+        return min((ends[one] for one in node_ids), default=None)
+
     def is_backing_off(self, node_id: NodeId, now_ms: int) -> bool:
         """Whether the last request failed a moment ago."""
         return self._backoff_ends.get(node_id, now_ms) > now_ms

@@ -574,7 +574,10 @@ class RaftCore:
 
     def take_effects(self) -> list[Effect]:
         """Hand over what is to be done, in order; the list is empty afterwards."""
-        self._leading.drain(self._now_ms)
-        replica = self._replica
+        leading, replica = self._leading, self._replica
+        if leading.open_record_count:
+            leading.drain(self._now_ms)
+        if not replica.effects:
+            return []
         effects, replica.effects = replica.effects, []
         return effects

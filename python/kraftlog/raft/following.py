@@ -38,6 +38,8 @@ class Following:
     def __init__(self, replica: Replica, elections: Elections) -> None:
         self._replica = replica
         self._elections = elections
+        self._voters_to_ask: VoterSet | None = None
+        self._to_ask: tuple[Destination, ...] = ()
 
     # What to ask next
 
@@ -142,12 +144,16 @@ class Following:
         would ask each other for ever.
         """
         replica = self._replica
-        found = (
-            self._elections.destination(voter.key.node_id, voter.endpoints)
-            for voter in replica.voters.latest
-            if voter.key.node_id != replica.local_key.node_id
-        )
-        return (*replica.bootstrap, *(one for one in found if one is not None))
+        voters = replica.voters.latest
+        if voters is not self._voters_to_ask:
+            found = (
+                self._elections.destination(voter.key.node_id, voter.endpoints)
+                for voter in voters
+                if voter.key.node_id != replica.local_key.node_id
+            )
+            self._voters_to_ask = voters
+            self._to_ask = (*replica.bootstrap, *(one for one in found if one is not None))
+        return self._to_ask
 
     def _ask(self, destination: Destination, role: Follower | None, now_ms: int) -> None:
         replica = self._replica
@@ -210,9 +216,9 @@ class Following:
             candidates = [one.node_id for one in self._whom_to_ask()]
             if isinstance(role, Follower):
                 candidates.append(role.leader_id)
-            ready = [max(now_ms + 1, connections.ready_ms(one, now_ms)) for one in candidates]
-            if ready:
-                deadlines.append(min(ready))
+            ready_ms = connections.next_ready_ms(candidates, now_ms)
+            if ready_ms is not None:
+                deadlines.append(max(now_ms + 1, ready_ms))
         return min(deadlines, default=None)
 
     # Answers

@@ -97,6 +97,8 @@ class Replica:
         self.is_halted = False
         self.has_run = False
         self.role: Role = Unattached(Epoch(0), deadline_ms=None)
+        self._asked_voters: VoterSet | None = None
+        self._is_voter = False
         self._durability = _NOTHING
         self._announced: tuple[Epoch, NodeId | None] = (Epoch(0), None)
         self.on_leader_high_watermark: Callable[[], None] = lambda: None
@@ -141,7 +143,10 @@ class Replica:
     @property
     def is_voter(self) -> bool:
         """Whether this replica is in the voter set in force."""
-        return self.voters.latest.contains(self.local_key)
+        voters = self.voters.latest
+        if voters is not self._asked_voters:
+            self._asked_voters, self._is_voter = voters, voters.contains(self.local_key)
+        return self._is_voter
 
     @property
     def may_stand(self) -> bool:

@@ -44,14 +44,20 @@ class Voter:
 
 def find_endpoint(endpoints: Iterable[Endpoint], listener_name: str) -> Endpoint | None:
     """The endpoint of a listener; names are compared without regard to case (ENDP-03)."""
-    wanted = listener_name.upper()
-    return next((endpoint for endpoint in endpoints if endpoint.name.upper() == wanted), None)
+    for endpoint in endpoints:
+        if endpoint.name == listener_name or endpoint.name.upper() == listener_name.upper():
+            return endpoint
+    return None
 
 
 class VoterSet:
-    """An immutable set of voters with distinct ids."""
+    """An immutable set of voters with distinct ids.
 
-    __slots__ = ("_voters",)
+    Attributes:
+        majority_size: How many voters make a majority.
+    """
+
+    __slots__ = ("_voters", "majority_size")
 
     def __init__(self, voters: Iterable[Voter] = ()) -> None:
         """Take the voters.
@@ -66,6 +72,7 @@ class VoterSet:
                 raise ValueError(msg)
             result[voter.key.node_id] = voter
         self._voters: Mapping[NodeId, Voter] = dict(sorted(result.items()))
+        self.majority_size = len(result) // 2 + 1
 
     def __len__(self) -> int:
         return len(self._voters)
@@ -87,11 +94,6 @@ class VoterSet:
         """Ids in ascending order."""
         return tuple(self._voters)
 
-    @property
-    def majority_size(self) -> int:
-        """How many voters make a majority."""
-        return len(self._voters) // 2 + 1
-
     def get(self, node_id: NodeId) -> Voter | None:
         """The voter with this id."""
         return self._voters.get(node_id)
@@ -99,7 +101,7 @@ class VoterSet:
     def contains(self, key: ReplicaKey) -> bool:
         """Whether this replica is a voter: same id and, where the set knows one, same directory id."""
         voter = self._voters.get(key.node_id)
-        return voter is not None and voter.key.directory_id in {Uuid.ZERO, key.directory_id}
+        return voter is not None and voter.key.directory_id in (key.directory_id, Uuid.ZERO)
 
     def endpoint(self, node_id: NodeId, listener_name: str) -> Endpoint | None:
         """Where a voter listens under this listener name; None when unknown (ENDP-09)."""

@@ -1,224 +1,194 @@
-"""Misfortunes, one class of them a method; a run draws from a random subset."""
+"""Misfortunes: each kind draws what it needs beforehand, then happens, and is taken back after a while.
+
+Everything that chance decides about a fault is in its arguments. A run can therefore be written down as a list of
+faults, and a fault can be left out without changing the others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 
 from kraftlog.errors import KafkaError
+from kraftlog.testing.network import DELAY_US, Cut
+from kraftlog.testing.node import FLUSH_DELAY_US
+from kraftlog.testing.scenario import ScheduledFault, Value
 
 if TYPE_CHECKING:
     from kraftlog.testing.node import SimulatedNode
     from kraftlog.testing.simulation import Simulation
 
-__all__ = ["FAULTS", "Faults"]
+__all__ = ["FAULTS", "Faults", "draw_schedule"]
+
+_MOST_NODES = 7
+_FIRST_FAULT_MS = 3_000
 
 
 class Faults:
-    """Draws faults until there were enough, and takes them back.
+    """Carries faults out on one simulation, and takes them back.
 
     At most a minority of the voters is ever without its data for good: nothing could be promised otherwise.
     """
 
-    def __init__(self, simulation: Simulation, kinds: tuple[str, ...]) -> None:
+    def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        self._rng = simulation.rng
-        self.kinds = kinds
-        self._left = simulation.config.fault_count
-        self._wiped: set[int] = set()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether all faults have happened."""
-        return self._left <= 0
-
-    def begin(self) -> None:
-        """Let things go well for a moment, then begin."""
-        if self._left > 0:
-            self._simulation.scheduler.after(3_000_000, self._next)
-
-    def _next(self) -> None:
+    def happen(self, fault: ScheduledFault) -> None:
+        """Let one fault happen, if it can now."""
         simulation = self._simulation
-        kind = self._rng.choice(self.kinds)
-        if FAULTS[kind](self):
-            simulation.counters[f"fault_{kind}"] += 1
-            simulation.note(None, f"fault {kind}")
-        self._left -= 1
-        interval_us = simulation.config.fault_interval_ms * 1000
-        simulation.scheduler.after(int(self._rng.expovariate(1 / interval_us)) + 1000, self._next_if_wanted)
-
-    def _next_if_wanted(self) -> None:
-        if self._left > 0:
-            self._next()
+        happened = FAULTS[fault.kind].happen(self, **dict(fault.arguments))
+        simulation.counters[f"fault_{fault.kind}" if happened else f"impossible_{fault.kind}"] += 1
+        simulation.note(None, f"{fault}{'' if happened else ' (impossible)'}")
 
     def heal(self) -> None:
-        """Take every fault back: the network works, every node runs."""
+        """Take every fault back: the network works, every node runs, with a new disk where the old one is spoilt."""
         simulation = self._simulation
         simulation.network.heal()
         for node in list(simulation.nodes.values()):
-            node.clock_rate = 1.0
-            node.flush_delay_us = (300, 3_000)
-            node.disk.fails_sync = node.disk.is_full = False
+            node.set_clock_rate(1.0)
+            node.flush_delay_us = FLUSH_DELAY_US
+            node.disk.fails_sync = node.disk.is_full = node.disk.tears_writes = False
             if node.is_paused:
                 node.resume()
-            if not node.is_up:
-                node.start()
-
-    def may_make_progress(self) -> bool:
-        """Whether some replica could win an election by what logs and voter sets say.
-
-        Two cases cannot: the disks of a majority are gone, or a leader that was removing a voter died with the only
-        copy of the record that says so, its log being the longest (KIP-853 lets such a replica stand no more).
-        """
-        nodes = list(self._simulation.nodes.values())
-        for candidate in nodes:
-            core = candidate.core
-            if not candidate.is_up or not core.is_voter:
-                continue
-            mine = (core.log.last_epoch, core.log.end_offset)
-            granting = [
-                node
-                for node in nodes
-                if node.is_up
-                and core.voters.contains(node.key)
-                and mine >= (node.core.log.last_epoch, node.core.log.end_offset)
-            ]
-            if len(granting) >= core.voters.majority_size:
-                return True
-        return False
+            if node.disk.is_sound:
+                simulation.restart(node.node_id)
+            else:
+                node.crash()
+                simulation.on_spoilt(node)
 
     # Choosing
+
+    def _later(self, after_ms: int, action: Callable[..., object], *arguments: object) -> None:
+        self._simulation.scheduler.after(after_ms * 1000, action, *arguments)
 
     def _up(self) -> list[SimulatedNode]:
         return [node for node in self._simulation.nodes.values() if node.is_up and not node.is_paused]
 
-    def _some_node(self) -> SimulatedNode | None:
-        up = self._up()
+    def node(self, which: Value) -> SimulatedNode | None:
+        """The node that a text means: ``leader``, or a number that counts among those that run, followers first."""
         leader = self._simulation.leader()
-        if leader is not None and self._rng.random() < 0.4:
+        if which == "leader":
             return leader
-        return self._rng.choice(up) if up else None
+        up = [node for node in self._up() if node is not leader] or self._up()
+        return up[int(which) % len(up)] if up else None
 
-    def _later(self, low_ms: int, high_ms: int, action: Callable[[], None]) -> None:
-        self._simulation.scheduler.after(self._rng.randrange(low_ms, high_ms) * 1000, action)
+    def _mend_later(self, cut: Cut, for_ms: int) -> None:
+        self._later(for_ms, self._simulation.network.mend, cut)
 
     # The network
 
-    def lose_messages(self) -> bool:
+    def lose_messages(self, *, rate: float, for_ms: int) -> bool:
         """Lose some of all messages for a while."""
-        self._simulation.network.loss = self._rng.choice((0.02, 0.1, 0.3))
-        self._later(500, 4000, lambda: setattr(self._simulation.network, "loss", 0.0))
+        network = self._simulation.network
+        network.loss = rate
+        self._later(for_ms, setattr, network, "loss", 0.0)
         return True
 
-    def duplicate_messages(self) -> bool:
+    def duplicate_messages(self, *, rate: float, for_ms: int) -> bool:
         """Deliver some messages twice."""
-        self._simulation.network.duplication = 0.2
-        self._later(500, 4000, lambda: setattr(self._simulation.network, "duplication", 0.0))
+        network = self._simulation.network
+        network.duplication = rate
+        self._later(for_ms, setattr, network, "duplication", 0.0)
         return True
 
-    def hold_up_messages(self) -> bool:
+    def reorder_messages(self, *, rate: float, for_ms: int) -> bool:
         """Hold some messages up, so that later ones overtake them."""
-        self._simulation.network.slowness = self._rng.choice((0.05, 0.2))
-        self._later(500, 4000, lambda: setattr(self._simulation.network, "slowness", 0.0))
+        network = self._simulation.network
+        network.slowness = rate
+        self._later(for_ms, setattr, network, "slowness", 0.0)
         return True
 
-    def delay_messages(self) -> bool:
+    def delay_messages(self, *, most_ms: int, for_ms: int) -> bool:
         """Make the whole network slow."""
         network = self._simulation.network
-        network.delay_us = (5_000, self._rng.choice((50_000, 300_000)))
-        self._later(500, 4000, lambda: setattr(network, "delay_us", (200, 2_000)))
+        network.delay_us = (5_000, most_ms * 1000)
+        self._later(for_ms, setattr, network, "delay_us", DELAY_US)
         return True
 
-    def isolate_node(self) -> bool:
+    def isolate_node(self, *, node: Value, for_ms: int) -> bool:
         """Cut one node off."""
-        node = self._some_node()
-        if node is None:
+        found = self.node(node)
+        if found is None:
             return False
-        others = [one for one in self._simulation.nodes if one != node.node_id]
-        self._simulation.network.isolate(node.node_id, others)
-        self._later(500, 8000, self._simulation.network.blocked.clear)
+        network = self._simulation.network
+        others = [one for one in self._simulation.nodes if one != found.node_id]
+        self._mend_later(network.isolate(found.node_id, others), for_ms)
         return True
 
-    def cut_one_way(self) -> bool:
+    def cut_one_way(self, *, node: Value, to: int, for_ms: int) -> bool:
         """Lose all messages from one node to another."""
-        ids = list(self._simulation.nodes)
-        if len(ids) < 2:
+        found = self.node(node)
+        others = [one for one in self._simulation.nodes if found is not None and one != found.node_id]
+        if found is None or not others:
             return False
-        source, target = self._rng.sample(ids, 2)
-        self._simulation.network.cut_one_way(source, target)
-        self._later(500, 8000, self._simulation.network.blocked.clear)
+        cut = self._simulation.network.cut_one_way(found.node_id, others[to % len(others)])
+        self._mend_later(cut, for_ms)
         return True
 
-    def split_network(self) -> bool:
+    def split_network(self, *, mask: int, for_ms: int) -> bool:
         """Cut the nodes into two groups."""
         ids = list(self._simulation.nodes)
-        self._rng.shuffle(ids)
-        cut = self._rng.randint(0, len(ids))
-        self._simulation.network.split(ids[:cut], ids[cut:])
-        self._later(500, 8000, self._simulation.network.blocked.clear)
-        return True
+        left = [one for one in ids if mask >> one & 1]
+        cut = self._simulation.network.split(left, [one for one in ids if one not in left])
+        self._mend_later(cut, for_ms)
+        return bool(cut.links)
 
-    def bridge_network(self) -> bool:
+    def bridge_network(self, *, node: Value, mask: int, for_ms: int) -> bool:
         """Cut the nodes into two groups with one node between them."""
+        middle = self.node(node)
         ids = list(self._simulation.nodes)
-        if len(ids) < 3:
+        if middle is None or len(ids) < 3:
             return False
-        self._rng.shuffle(ids)
-        middle, cut = ids[0], self._rng.randint(1, len(ids) - 1)
-        self._simulation.network.bridge(ids[1 : cut + 1], ids[cut + 1 :], middle)
-        self._later(500, 8000, self._simulation.network.blocked.clear)
-        return True
+        left = [one for one in ids if mask >> one & 1]
+        right = [one for one in ids if one not in left]
+        cut = self._simulation.network.bridge(left, right, middle.node_id)
+        self._mend_later(cut, for_ms)
+        return bool(cut.links)
 
     # Nodes
 
-    def crash_node(self) -> bool:
+    def crash_node(self, *, node: Value, for_ms: int) -> bool:
         """Kill a node, and start it again a little later."""
-        node = self._some_node()
-        if node is None:
+        found = self.node(node)
+        if found is None:
             return False
-        node.crash()
-        self._later(1, 5000, partial(self._restart, node.node_id))
+        found.crash()
+        self._later(for_ms, self._simulation.restart, found.node_id)
         return True
 
-    def crash_all(self) -> bool:
-        """Kill every node."""
-        for node in self._up():
+    def crash_all(self, *, for_ms: int, then_ms: int) -> bool:
+        """Kill every node, and start them one by one."""
+        for index, node in enumerate(self._up()):
             node.crash()
-            self._later(1, 3000, partial(self._restart, node.node_id))
+            self._later(for_ms + index * then_ms, self._simulation.restart, node.node_id)
         return True
 
-    def _restart(self, node_id: int) -> None:
-        node = self._simulation.nodes[node_id]
-        if not node.is_up:
-            node.start()
-
-    def pause_node(self) -> bool:
+    def pause_node(self, *, node: Value, for_ms: int) -> bool:
         """Stop a node for a while; everything that comes meanwhile waits."""
-        node = self._some_node()
-        if node is None:
+        found = self.node(node)
+        if found is None:
             return False
-        node.is_paused = True
-        self._later(50, 6000, lambda: node.resume() if node.is_paused and node.is_up else None)
+        found.pause()
+        run = found.run_count
+        self._later(for_ms, lambda: found.resume() if found.is_paused and found.run_count == run else None)
         return True
 
-    def skew_clock(self) -> bool:
-        """Let a node's clock run fast or slow."""
-        node = self._some_node()
-        if node is None:
+    def skew_clock(self, *, node: Value, rate: float) -> bool:
+        """Let a node's clock run fast or slow, until it is changed again."""
+        found = self.node(node)
+        if found is None:
             return False
-        rate = self._rng.choice((0.7, 0.95, 1.05, 1.4))
-        before = node.now_ms()
-        node.clock_rate = rate
-        node.clock_offset_ms += before - node.now_ms()
+        found.set_clock_rate(rate)
         return True
 
-    def jump_clock(self) -> bool:
+    def jump_clock(self, *, node: Value, by_ms: int) -> bool:
         """Let a node's clock jump forward, as after a suspended machine."""
-        node = self._some_node()
-        if node is None:
+        found = self.node(node)
+        if found is None:
             return False
-        node.clock_offset_ms += self._rng.choice((100, 1500, 20_000))
+        found.jump_clock(by_ms)
         return True
 
     def resign_leader(self) -> bool:
@@ -229,85 +199,132 @@ class Faults:
         leader.tell(lambda: leader.core.resign(leader.now_ms()))
         return True
 
+    def age_node(self, *, node: Value, age: int, for_ms: int) -> bool:
+        """Let a node speak other versions after a restart: older ones without pre-vote or KIP-1166, or all."""
+        found = self.node(node)
+        if found is None:
+            return False
+        found.crash()
+        found.age = age
+        self._later(for_ms, self._simulation.restart, found.node_id)
+        return True
+
     # Disks
 
-    def slow_disk(self) -> bool:
+    def slow_disk(self, *, node: Value, most_ms: int, for_ms: int) -> bool:
         """Make the flushes of a node slow."""
-        node = self._some_node()
-        if node is None:
+        found = self.node(node)
+        if found is None:
             return False
-        node.flush_delay_us = (20_000, 500_000)
-        self._later(500, 6000, lambda: setattr(node, "flush_delay_us", (300, 3_000)))
+        found.flush_delay_us = (most_ms * 50, most_ms * 1000)
+        self._later(for_ms, setattr, found, "flush_delay_us", FLUSH_DELAY_US)
         return True
 
-    def fail_sync(self) -> bool:
+    def fail_sync(self, *, node: Value, for_ms: int) -> bool:
         """Let the next fsync of a node fail, which ends it."""
-        node = self._some_node()
-        if node is None:
+        found = self.node(node)
+        if found is None:
             return False
-        node.disk.fails_sync = True
-        self._later(1000, 6000, partial(self._restart_if_down, node.node_id))
+        found.disk.fails_sync = True
+        self._later(for_ms, self._mend_disk, found)
         return True
 
-    def fill_disk(self) -> bool:
+    def fill_disk(self, *, node: Value, for_ms: int) -> bool:
         """Let a node's disk be full, which ends it at the next write."""
-        node = self._some_node()
-        if node is None:
+        found = self.node(node)
+        if found is None:
             return False
-        node.disk.is_full = True
-        self._later(1000, 6000, partial(self._restart_if_down, node.node_id))
+        found.disk.is_full = True
+        self._later(for_ms, self._mend_disk, found)
         return True
 
-    def _restart_if_down(self, node_id: int) -> None:
-        node = self._simulation.nodes[node_id]
+    def _mend_disk(self, node: SimulatedNode) -> None:
         node.disk.fails_sync = node.disk.is_full = False
-        self._restart(node_id)
+        self._simulation.restart(node.node_id)
 
-    def replace_disk(self) -> bool:
+    def tear_write(self, *, node: Value, for_ms: int) -> bool:
+        """Kill a node between two flushes while its pages are written back in any order, some of them in part."""
+        found = self.node(node)
+        if found is None:
+            return False
+        found.disk.tears_writes = True
+        found.flush_delay_us = (100_000, 300_000)
+        self._later(80, self._crash_and_restart, found, for_ms)
+        return True
+
+    def _crash_and_restart(self, node: SimulatedNode, for_ms: int) -> None:
+        node.flush_delay_us = FLUSH_DELAY_US
+        node.crash()
+        self._later(for_ms, self._simulation.restart, node.node_id)
+
+    def replace_disk(self, *, node: Value, for_ms: int) -> bool:
         """Give a node a new disk with a new directory id; the old one is gone for good."""
         simulation = self._simulation
-        leader = simulation.leader()
-        if not simulation.is_dynamic or leader is None or leader.core.is_voter_change_uncommitted:
+        found = self.node(node)
+        if found is None or not simulation.is_dynamic or not simulation.may_lose(found):
             return False
-        voters = leader.core.voters
-        lost = sum(1 for voter in voters if simulation.nodes[voter.key.node_id].key != voter.key)
-        candidates = [node for node in self._up() if node is not leader]
-        if not candidates:
-            return False
-        node = self._rng.choice(candidates)
-        if voters.contains(node.key) and (lost + 1) * 2 >= len(voters):
-            return False
-        node.crash()
-        fresh = simulation.replace_disk(node.node_id)
-        self._later(1, 3000, lambda: None if fresh.is_up else fresh.start())
+        found.crash()
+        fresh = simulation.replace_disk(found.node_id)
+        self._later(for_ms, simulation.restart, fresh.node_id)
         return True
+
+    def wipe_disk(self, *, node: Value) -> bool:
+        """Empty a node's disk; it keeps its directory id, and comes back once the others have gone on without it."""
+        simulation = self._simulation
+        found = self.node(node)
+        if found is None or not simulation.may_lose(found):
+            return False
+        simulation.wipe_disk(found)
+        leader = simulation.leader()
+        if leader is not None:
+            leader.tell(lambda: leader.core.resign(leader.now_ms()))
+        return True
+
+    def rot_disk(self, *, node: Value, part: int, for_ms: int) -> bool:
+        """Flip a bit of something durable; the node meets it when it reads that, or at its next start."""
+        simulation = self._simulation
+        found = self.node(node)
+        if found is None or not simulation.may_lose(found):
+            return False
+        what = found.disk.rot(Random(part))
+        if what is None:
+            return False
+        simulation.note(found, f"{what} is spoilt")
+        self._later(for_ms, self._meet_rot, found)
+        return True
+
+    def _meet_rot(self, node: SimulatedNode) -> None:
+        if self._simulation.nodes.get(node.node_id) is node and not node.disk.is_sound:
+            node.crash()
+            self._simulation.restart(node.node_id)
 
     # The voter set
 
-    def add_voter(self) -> bool:
+    def add_voter(self, *, node: int) -> bool:
         """Make an observer a voter, or bring a new replica."""
         simulation = self._simulation
         leader = simulation.leader()
         if leader is None or not simulation.is_dynamic:
             return False
-        spare = [node.node_id for node in self._up() if leader.core.voters.get(node.node_id) is None]
+        spare = [one.node_id for one in self._up() if leader.core.voters.get(one.node_id) is None]
         if spare:
-            simulation.add_voter(self._rng.choice(spare))
+            simulation.add_voter(spare[node % len(spare)])
             return True
-        if len(simulation.nodes) >= 7:
+        if len(simulation.nodes) >= _MOST_NODES:
             return False
-        simulation.add_node(max(simulation.nodes) + 1, is_formatted=False).start()
+        simulation.bring_node(max(simulation.nodes) + 1).start()
         return True
 
-    def remove_voter(self) -> bool:
+    def remove_voter(self, *, voter: int) -> bool:
         """Make a voter an observer; one whose disk is gone by preference."""
         simulation = self._simulation
         leader = simulation.leader()
         if leader is None or not simulation.is_dynamic or len(leader.core.voters) < 2:
             return False
-        keys = [voter.key for voter in leader.core.voters]
+        keys = [one.key for one in leader.core.voters]
         gone = [key for key in keys if simulation.nodes[key.node_id].key != key]
-        simulation.remove_voter(self._rng.choice(gone or keys))
+        wanted = gone or keys
+        simulation.remove_voter(wanted[voter % len(wanted)])
         return True
 
     def upgrade_kraft_version(self) -> bool:
@@ -315,51 +332,118 @@ class Faults:
         leader = self._simulation.leader()
         if leader is None or leader.core.kraft_version > 0:
             return False
+        done: list[bool] = []
 
         def upgrade() -> None:
             try:
-                leader.core.update_kraft_version(1, leader.now_ms())
+                done.append(leader.core.update_kraft_version(1, leader.now_ms()) is not None)
             except KafkaError:
-                return
+                done.append(False)
 
         leader.tell(upgrade)
-        return True
-
-    def age_node(self) -> bool:
-        """Let a node speak older versions, without pre-vote, after a restart."""
-        node = self._some_node()
-        if node is None:
-            return False
-        node.crash()
-        node.supports_pre_vote = not node.supports_pre_vote
-        self._later(1, 2000, partial(self._restart, node.node_id))
-        return True
+        return any(done)
 
 
-FAULTS: dict[str, Callable[[Faults], bool]] = {
-    name: getattr(Faults, name)
-    for name in (
-        "add_voter",
-        "age_node",
-        "bridge_network",
-        "crash_all",
-        "crash_node",
-        "cut_one_way",
-        "delay_messages",
-        "duplicate_messages",
-        "fail_sync",
-        "fill_disk",
-        "hold_up_messages",
-        "isolate_node",
-        "jump_clock",
-        "lose_messages",
-        "pause_node",
-        "remove_voter",
-        "replace_disk",
-        "resign_leader",
-        "skew_clock",
-        "slow_disk",
-        "split_network",
-        "upgrade_kraft_version",
-    )
+@dataclass(frozen=True, slots=True)
+class FaultKind:
+    """How a fault is drawn and how it happens."""
+
+    draw: Callable[[Random], dict[str, Value]]
+    happen: Callable[..., bool]
+
+
+def _some_node(rng: Random) -> Value:
+    return "leader" if rng.random() < 0.5 else rng.randrange(60)
+
+
+def _for(rng: Random, low_ms: int, high_ms: int) -> int:
+    return rng.randrange(low_ms, high_ms)
+
+
+FAULTS: dict[str, FaultKind] = {
+    "add_voter": FaultKind(lambda rng: {"node": rng.randrange(60)}, Faults.add_voter),
+    "age_node": FaultKind(
+        lambda rng: {"node": _some_node(rng), "age": rng.randrange(3), "for_ms": _for(rng, 1, 2000)}, Faults.age_node
+    ),
+    "bridge_network": FaultKind(
+        lambda rng: {"node": _some_node(rng), "mask": rng.randrange(2, 256), "for_ms": _for(rng, 500, 6000)},
+        Faults.bridge_network,
+    ),
+    "crash_all": FaultKind(
+        lambda rng: {"for_ms": _for(rng, 1, 1500), "then_ms": rng.choice((0, 10, 300))}, Faults.crash_all
+    ),
+    "crash_node": FaultKind(
+        lambda rng: {"node": _some_node(rng), "for_ms": rng.choice((1, _for(rng, 1, 5000)))}, Faults.crash_node
+    ),
+    "cut_one_way": FaultKind(
+        lambda rng: {"node": _some_node(rng), "to": rng.randrange(60), "for_ms": _for(rng, 500, 6000)},
+        Faults.cut_one_way,
+    ),
+    "delay_messages": FaultKind(
+        lambda rng: {"most_ms": rng.choice((50, 150, 400)), "for_ms": _for(rng, 500, 3000)}, Faults.delay_messages
+    ),
+    "duplicate_messages": FaultKind(
+        lambda rng: {"rate": rng.choice((0.05, 0.2, 0.5)), "for_ms": _for(rng, 500, 4000)}, Faults.duplicate_messages
+    ),
+    "fail_sync": FaultKind(lambda rng: {"node": _some_node(rng), "for_ms": _for(rng, 1000, 5000)}, Faults.fail_sync),
+    "fill_disk": FaultKind(lambda rng: {"node": _some_node(rng), "for_ms": _for(rng, 1000, 5000)}, Faults.fill_disk),
+    "isolate_node": FaultKind(
+        lambda rng: {"node": _some_node(rng), "for_ms": _for(rng, 500, 6000)}, Faults.isolate_node
+    ),
+    "jump_clock": FaultKind(
+        lambda rng: {"node": _some_node(rng), "by_ms": rng.choice((100, 1500, 20_000))}, Faults.jump_clock
+    ),
+    "lose_messages": FaultKind(
+        lambda rng: {"rate": rng.choice((0.02, 0.1, 0.3)), "for_ms": _for(rng, 500, 4000)}, Faults.lose_messages
+    ),
+    "pause_node": FaultKind(lambda rng: {"node": _some_node(rng), "for_ms": _for(rng, 50, 5000)}, Faults.pause_node),
+    "remove_voter": FaultKind(lambda rng: {"voter": rng.randrange(60)}, Faults.remove_voter),
+    "reorder_messages": FaultKind(
+        lambda rng: {"rate": rng.choice((0.02, 0.1, 0.3)), "for_ms": _for(rng, 500, 4000)}, Faults.reorder_messages
+    ),
+    "replace_disk": FaultKind(lambda rng: {"node": _some_node(rng), "for_ms": _for(rng, 1, 3000)}, Faults.replace_disk),
+    "resign_leader": FaultKind(lambda _: {}, Faults.resign_leader),
+    "rot_disk": FaultKind(
+        lambda rng: {"node": _some_node(rng), "part": rng.randrange(1000), "for_ms": _for(rng, 100, 3000)},
+        Faults.rot_disk,
+    ),
+    "skew_clock": FaultKind(
+        lambda rng: {"node": _some_node(rng), "rate": rng.choice((0.7, 0.95, 1.05, 1.4))}, Faults.skew_clock
+    ),
+    "slow_disk": FaultKind(
+        lambda rng: {"node": _some_node(rng), "most_ms": rng.choice((20, 100, 500)), "for_ms": _for(rng, 500, 5000)},
+        Faults.slow_disk,
+    ),
+    "split_network": FaultKind(
+        lambda rng: {"mask": rng.randrange(2, 256), "for_ms": _for(rng, 500, 6000)}, Faults.split_network
+    ),
+    "tear_write": FaultKind(lambda rng: {"node": _some_node(rng), "for_ms": _for(rng, 1, 2000)}, Faults.tear_write),
+    "upgrade_kraft_version": FaultKind(lambda _: {}, Faults.upgrade_kraft_version),
+    "wipe_disk": FaultKind(lambda rng: {"node": _some_node(rng)}, Faults.wipe_disk),
 }
+"""The kinds of fault by name."""
+
+
+def draw_schedule(
+    seed: int, count: int, *, interval_ms: int, kinds: tuple[str, ...] | None = None
+) -> tuple[ScheduledFault, ...]:
+    """Draw the faults of a run.
+
+    Args:
+        seed: Decides all of it.
+        count: How many.
+        interval_ms: Mean time between two.
+        kinds: Which kinds; a random subset with random weights when None.
+    """
+    rng = Random(f"{seed}/faults")
+    names = sorted(FAULTS) if kinds is None else list(kinds)
+    if kinds is None:
+        names = [name for name in names if rng.random() < 0.6] or names
+    weights = [rng.choice((1, 1, 2, 4)) for _ in names]
+    found: list[ScheduledFault] = []
+    at_ms = _FIRST_FAULT_MS
+    for _ in range(count):
+        kind = rng.choices(names, weights)[0]
+        found.append(ScheduledFault(at_ms, kind, tuple(FAULTS[kind].draw(rng).items())))
+        at_ms += int(rng.expovariate(1 / interval_ms)) + 1
+    return tuple(found)

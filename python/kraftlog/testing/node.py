@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.raft.core import RaftConfig, RaftCore
@@ -15,7 +14,6 @@ from kraftlog.raft.effects import (
     AppendControlRecords,
     AppendFetched,
     AppendRecords,
-    Effect,
     Fault,
     FlushLog,
     HighWatermarkAdvanced,
@@ -30,9 +28,7 @@ from kraftlog.raft.effects import (
 )
 from kraftlog.raft.messages import (
     FetchedBatch,
-    FetchRequest,
     FetchResponse,
-    FetchSnapshotRequest,
     FetchSnapshotResponse,
     Request,
     Response,
@@ -40,14 +36,19 @@ from kraftlog.raft.messages import (
 )
 from kraftlog.raft.voter_set import VoterSet
 from kraftlog.testing.disk import DiskFailedError, SimulatedDisk, StoredSnapshot
+from kraftlog.testing.machine import ReplicatedMachine
 from kraftlog.types import NodeId, Offset, ReplicaKey, SnapshotId
 
 if TYPE_CHECKING:
     from kraftlog.testing.simulation import Simulation
 
-__all__ = ["SimulatedNode"]
+__all__ = ["FLUSH_DELAY_US", "SimulatedNode", "Source"]
 
-_RECORD_BYTES = 20
+FLUSH_DELAY_US = (300, 3_000)
+RECORD_BYTES = 20
+
+Source = tuple[int, int, NodeId, int, int]
+"""Who asked: node, its run, the id it knows the destination by, its correlation id, and the serial of the delivery."""
 
 
 class SimulatedNode:
@@ -56,13 +57,51 @@ class SimulatedNode:
     Attributes:
         core: The consensus core while it runs; the last one after a crash.
         disk: What survives crashes.
+        machine: What its committed records are applied to.
         is_up: Not crashed.
         is_paused: Its events wait (SIGSTOP).
-        applied: What its state machine was given, the records of a loaded snapshot included.
+        is_kept_down: It must not be started before the others have gone on without its disk.
+        applied_offset: Exclusive end of what its machine was given.
         shown_high_watermark: The greatest of this run of the process.
+        asked: Requests that it has not answered, by the serial of their delivery.
         clock_rate: Local milliseconds a global one.
-        supports_pre_vote: Its Vote has version 2.
+        age: 0 speaks all versions, 1 has no pre-vote, 2 neither that nor the high watermark in Fetch.
+        checked_voters: The voter set in force that was compared with the log last.
+        idle_polls: Timers in a row, at one local time, after which nothing was wanted.
     """
+
+    __slots__ = (
+        "_carry_out",
+        "_download",
+        "_flush_wanted",
+        "_held",
+        "_is_flushing",
+        "_offset_ms",
+        "_timer_generation",
+        "_timer_us",
+        "_waiting",
+        "age",
+        "applied_offset",
+        "asked",
+        "checked_voters",
+        "clock_rate",
+        "config",
+        "core",
+        "disk",
+        "flush_delay_us",
+        "idle_polls",
+        "is_kept_down",
+        "is_paused",
+        "is_up",
+        "last_poll_ms",
+        "machine",
+        "node_id",
+        "run_count",
+        "serial",
+        "shown_high_watermark",
+        "simulation",
+        "static_voters",
+    )
 
     def __init__(
         self, simulation: Simulation, config: RaftConfig, disk: SimulatedDisk, static_voters: VoterSet
@@ -72,48 +111,100 @@ class SimulatedNode:
         self.disk = disk
         self.static_voters = static_voters
         self.node_id = config.local_key.node_id
+        self.machine: ReplicatedMachine = simulation.make_machine()
         self.is_up = False
         self.is_paused = False
+        self.is_kept_down = False
         self.clock_rate = 1.0
-        self.clock_offset_ms = 0
-        self.supports_pre_vote = True
-        self.flush_delay_us = (300, 3_000)
+        self._offset_ms = 0
+        self.age = 0
+        self.flush_delay_us = FLUSH_DELAY_US
         self.run_count = 0
-        self.applied: list[object] = []
+        self.serial = 0
         self.applied_offset = 0
         self.shown_high_watermark = 0
-        self.proposed: dict[int, object] = {}
+        self.idle_polls = 0
+        self.last_poll_ms = -1
+        self.checked_voters: VoterSet | None = None
+        self.asked: dict[int, Request] = {}
         self._held: list[SendRequest | SendResponse] = []
-        self._waiting: list[partial[None]] = []
-        self._requests: dict[object, Request] = {}
+        self._waiting: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._flush_wanted = 0
         self._is_flushing = False
         self._timer_generation = 0
         self._timer_us: int | None = None
         self._download: StoredSnapshot | None = None
         self.core: RaftCore
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            SendRequest: self._send_when_durable,
+            SendResponse: self._send_when_durable,
+            FlushLog: self._want_flush,
+            PersistElectionState: self._persist,
+            AppendRecords: self._append_records,
+            AppendControlRecords: self._append_control,
+            AppendFetched: self._append_fetched,
+            TruncateLog: self._truncate,
+            HighWatermarkAdvanced: self._on_high_watermark,
+            LeaderChanged: self._on_leader_changed,
+            LeadershipConfirmed: self._on_confirmed,
+            WriteSnapshotChunk: self._write_chunk,
+            InstallSnapshot: self._install,
+            AbandonSnapshot: self._abandon,
+            Fault: self._on_fault,
+        }
 
     @property
     def key(self) -> ReplicaKey:
         """Id and directory id."""
         return self.config.local_key
 
+    @property
+    def held_count(self) -> int:
+        """Messages that wait for a flush."""
+        return len(self._held)
+
     def now_ms(self) -> int:
         """The local monotonic clock."""
-        return int(self.simulation.scheduler.now_us * self.clock_rate) // 1000 + self.clock_offset_ms
+        if self.clock_rate == 1.0:
+            return self.simulation.scheduler.now_us // 1000 + self._offset_ms
+        return int(self.simulation.scheduler.now_us * self.clock_rate) // 1000 + self._offset_ms
+
+    def set_clock_rate(self, rate: float) -> None:
+        """Let the clock run faster or slower from now on; it never goes back."""
+        before = self.now_ms()
+        self.clock_rate = rate
+        self._offset_ms += before - self.now_ms()
+        self._timer_us = None
+        if self.is_up and not self.is_paused:
+            self._arm_timer()
+
+    def jump_clock(self, forward_ms: int) -> None:
+        """Let the clock jump, as after a suspended machine."""
+        self._offset_ms += forward_ms
 
     # Life
 
-    def start(self) -> None:
-        """Begin, or begin again, with what the disk has."""
+    def start(self) -> bool:
+        """Begin, or begin again, with what the disk has; return False when that is spoilt."""
+        disk = self.disk
+        invariants = self.simulation.invariants
+        durable, cut = disk.flushed_end_offset, disk.cut_at_recovery
+        try:
+            disk.recover()
+        except DiskFailedError as error:
+            self.simulation.on_disk_failed(self, error, is_spoilt=True)
+            return False
+        if disk.cut_at_recovery > cut:
+            self.simulation.counters["batches_cut_at_recovery"] += disk.cut_at_recovery - cut
+        invariants.on_recovered(self, durable)
         self.run_count += 1
         self.is_up = True
         self.is_paused = False
-        voters, kraft_versions = self.disk.quorum_history(self.static_voters)
+        voters, kraft_versions = disk.quorum_history(self.static_voters)
         self.core = self.simulation.core_type(
             self.config,
-            self.disk.election_state,
-            self.disk,
+            disk.election_state,
+            disk,
             voters=voters,
             kraft_versions=kraft_versions,
             rng=Random(f"{self.simulation.config.seed}/{self.node_id}/{self.run_count}"),
@@ -121,74 +212,114 @@ class SimulatedNode:
         )
         self._held.clear()
         self._waiting.clear()
-        self._requests.clear()
+        self.asked.clear()
         self._flush_wanted = 0
         self._is_flushing = False
         self._download = None
         self._timer_us = None
         self.shown_high_watermark = 0
-        latest = next(reversed(self.disk.stored.values()), None)
-        self.applied = [] if latest is None else list(latest.state)
-        self.applied_offset = 0 if latest is None else latest.snapshot_id.end_offset
-        self.tell(lambda: self.core.handle_timeout(self.now_ms()))
+        self.machine = self.simulation.make_machine()
+        latest = disk.latest_snapshot
+        self.applied_offset = 0
+        if latest is not None:
+            self.machine.restore(latest.state)
+            self.applied_offset = latest.snapshot_id.end_offset
+        invariants.on_started(self)
+        self.tell(self._handle_timeout)
+        return True
 
     def crash(self) -> None:
-        """Stop at once; what was not flushed is lost, or all but a first part."""
+        """Stop at once; what was not flushed is lost, or all but a part of it."""
+        if not self.is_up:
+            return
         self.is_up = False
+        self.is_paused = False
         self._timer_generation += 1
-        lost = self.disk.crash(self.simulation.rng)
+        self.asked.clear()
+        self.simulation.invariants.on_stopped()
+        lost = self.disk.crash(self.simulation.disk_rng)
         if lost:
             self.simulation.counters["unflushed_batches_lost"] += lost
 
     # Input
 
-    def tell(self, event: partial[None] | object) -> None:
-        """Let the core handle something, then do what it wants."""
+    def tell(self, event: Callable[..., object], *arguments: object) -> bool:
+        """Let the core handle something, then do what it wants; return whether it wanted anything."""
         if not self.is_up:
-            return
+            return False
         if self.is_paused:
-            self._waiting.append(event)  # type: ignore[arg-type]
-            return
-        role = self.core.role
-        event()  # type: ignore[operator]
+            self._waiting.append((event, arguments))
+            return False
+        core = self.core
+        replica = core._replica
+        before = replica.role
+        invariants = self.simulation.invariants
+        wanted = False
         try:
-            while effects := self.core.take_effects():
-                self.simulation.invariants.check_effects(self, effects)
-                for effect in effects:
-                    self._carry_out(effect)
-            self._start_flush()
+            event(*arguments)
+            effects = core.take_effects()
+            if effects:
+                wanted = True
+                carry_out = self._carry_out
+                while effects:
+                    invariants.check_effects(self, before, effects)
+                    for effect in effects:
+                        carry_out[type(effect)](effect)
+                    effects = core.take_effects()
+            if self._flush_wanted > self.disk.flushed_end_offset and not self._is_flushing:
+                self._start_flush()
         except DiskFailedError as error:
-            self.simulation.note(self, f"disk failed: {error}")
-            self.simulation.counters["disk_failure_stopped_node"] += 1
+            self.simulation.on_disk_failed(self, error)
             self.crash()
-            return
-        if self.core.role is not role:
-            self.simulation.on_role_changed(self, role)
-        self.simulation.invariants.check(self)
+            return wanted
+        if replica.role is not before:
+            self.simulation.on_role_changed(self, before)
+        invariants.check(self)
         self._arm_timer()
+        return wanted
+
+    def pause(self) -> None:
+        """Let everything that comes from now on wait."""
+        self.is_paused = True
 
     def resume(self) -> None:
         """Go on after a pause with everything that came meanwhile."""
         self.is_paused = False
         waiting, self._waiting = self._waiting, []
-        self.tell(lambda: self.core.handle_timeout(self.now_ms()))
-        for event in waiting:
-            self.tell(event)
+        self.tell(self._handle_timeout)
+        for event, arguments in waiting:
+            self.tell(event, *arguments)
 
     def propose(self, records: Sequence[object]) -> Offset | None:
-        """Propose as the leader; None where this node does not lead."""
+        """Propose as the leader; the last offset they get, None where this node does not lead."""
         if not self.is_up or self.is_paused or not self.core.is_leader:
             return None
         found: list[Offset] = []
 
         def propose() -> None:
             try:
-                found.append(self.core.propose(records, self.now_ms(), size_bytes=_RECORD_BYTES * len(records)))
+                found.append(self.core.propose(records, self.now_ms(), size_bytes=RECORD_BYTES * len(records)))
             except KafkaError:
                 return
+            self.simulation.invariants.on_proposed(self, found[0], records)
 
         self.tell(propose)
         return found[0] if found else None
+
+    def confirm_leadership(self) -> None:
+        """Ask for what a linearizable read waits for."""
+        if self.is_up and not self.is_paused and self.core.is_leader:
+            self.tell(self._confirm_leadership)
+
+    def _confirm_leadership(self) -> None:
+        try:
+            number = self.core.confirm_leadership(self.now_ms())
+        except KafkaError:
+            return
+        self.simulation.invariants.on_confirmation_wanted(self, number)
+
+    def _handle_timeout(self) -> None:
+        self.core.handle_timeout(self.now_ms())
 
     def _arm_timer(self) -> None:
         wanted_ms = self.core.next_timeout_ms()
@@ -196,80 +327,92 @@ class SimulatedNode:
             self._timer_us = None
             self._timer_generation += 1
             return
-        delay_us = max(0, int((wanted_ms - self.now_ms()) * 1000 / self.clock_rate))
-        due_us = self.simulation.scheduler.now_us + delay_us
-        if (
-            self._timer_us is not None
-            and self._timer_us <= due_us
-            and self._timer_us > self.simulation.scheduler.now_us
-        ):
+        scheduler = self.simulation.scheduler
+        now_us = scheduler.now_us
+        delay_us = (wanted_ms - self.now_ms()) * 1000
+        if delay_us < 0:
+            delay_us = 0
+        elif self.clock_rate != 1.0:
+            delay_us = int(delay_us / self.clock_rate)
+        armed_us = self._timer_us
+        if armed_us is not None and now_us < armed_us <= now_us + delay_us + 1:
             return  # an earlier one is armed: it will arm the next
-        self._timer_us = due_us
+        self._timer_us = now_us + delay_us + 1
         self._timer_generation += 1
-        self.simulation.scheduler.after(delay_us + 1, partial(self._on_timer, self._timer_generation))
+        scheduler.after(delay_us + 1, self._on_timer, self._timer_generation)
 
     def _on_timer(self, generation: int) -> None:
         if generation != self._timer_generation or not self.is_up:
             return
         self._timer_us = None
-        self.tell(lambda: self.core.handle_timeout(self.now_ms()))
+        if not self.tell(self._handle_timeout) and not self.is_paused:
+            self.simulation.invariants.on_idle_poll(self)
 
     # Effects
 
-    def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case SendRequest() | SendResponse():
-                self._send_when_durable(effect)
-            case FlushLog():
-                self._flush_wanted = max(self._flush_wanted, effect.log_end_offset)
-            case PersistElectionState():
-                self.disk.write_election_state(effect.state)
-            case AppendRecords():
-                last_offset = Offset(effect.base_offset + len(effect.records) - 1)
-                self.disk.append(
-                    FetchedBatch(
-                        base_offset=effect.base_offset,
-                        last_offset=last_offset,
-                        epoch=effect.epoch,
-                        size_bytes=_RECORD_BYTES * len(effect.records),
-                        payload=tuple(effect.records),
-                    )
-                )
-            case AppendControlRecords():
-                offsets = (Offset(effect.base_offset + index) for index in range(len(effect.records)))
-                self.disk.append(
-                    FetchedBatch(
-                        base_offset=effect.base_offset,
-                        last_offset=Offset(effect.base_offset + len(effect.records) - 1),
-                        epoch=effect.epoch,
-                        size_bytes=_RECORD_BYTES * len(effect.records),
-                        control_records=tuple(zip(offsets, effect.records, strict=True)),
-                        payload=tuple(f"control {effect.epoch}" for _ in effect.records),
-                    )
-                )
-            case AppendFetched():
-                for batch in effect.batches:
-                    self.disk.append(batch)
-            case TruncateLog():
-                self.simulation.invariants.on_truncate(self, effect.end_offset)
-                self.simulation.counters["log_truncated"] += 1
-                self.disk.truncate(effect.end_offset)
-            case HighWatermarkAdvanced():
-                self._apply(effect.high_watermark)
-            case LeaderChanged() | LeadershipConfirmed():
-                pass
-            case WriteSnapshotChunk():
-                if isinstance(effect.payload, StoredSnapshot):
-                    self._download = effect.payload
-            case InstallSnapshot():
-                self._install(effect.snapshot_id)
-            case AbandonSnapshot():
-                self._download = None
-                self.simulation.counters["snapshot_abandoned"] += 1
-            case Fault():
-                self.simulation.on_fault(self, effect)
-            case _:
-                assert_never(effect)
+    def _want_flush(self, effect: FlushLog) -> None:
+        self._flush_wanted = max(self._flush_wanted, effect.log_end_offset)
+
+    def _persist(self, effect: PersistElectionState) -> None:
+        self.disk.write_election_state(effect.state)
+
+    def _append_records(self, effect: AppendRecords) -> None:
+        count = len(effect.records)
+        self._append(
+            FetchedBatch(
+                base_offset=effect.base_offset,
+                last_offset=Offset(effect.base_offset + count - 1),
+                epoch=effect.epoch,
+                size_bytes=RECORD_BYTES * count,
+                payload=tuple(effect.records),
+            )
+        )
+
+    def _append_control(self, effect: AppendControlRecords) -> None:
+        count = len(effect.records)
+        offsets = (Offset(effect.base_offset + index) for index in range(count))
+        self._append(
+            FetchedBatch(
+                base_offset=effect.base_offset,
+                last_offset=Offset(effect.base_offset + count - 1),
+                epoch=effect.epoch,
+                size_bytes=RECORD_BYTES * count,
+                control_records=tuple(zip(offsets, effect.records, strict=True)),
+                payload=None,
+            )
+        )
+
+    def _append_fetched(self, effect: AppendFetched) -> None:
+        for batch in effect.batches:
+            self._append(batch)
+
+    def _append(self, batch: FetchedBatch) -> None:
+        self.simulation.invariants.on_append(self, batch)
+        self.disk.append(batch)
+
+    def _truncate(self, effect: TruncateLog) -> None:
+        self.simulation.invariants.on_truncate(self, effect.end_offset)
+        self.simulation.counters["log_truncated"] += 1
+        self.disk.truncate(effect.end_offset)
+        self.simulation.invariants.on_truncated(self)
+
+    def _write_chunk(self, effect: WriteSnapshotChunk) -> None:
+        if isinstance(effect.payload, StoredSnapshot):
+            self._download = effect.payload
+
+    def _abandon(self, effect: AbandonSnapshot) -> None:
+        del effect
+        self._download = None
+        self.simulation.counters["snapshot_abandoned"] += 1
+
+    def _on_leader_changed(self, effect: LeaderChanged) -> None:
+        self.machine.on_leader_changed(effect.leader_id, effect.epoch, is_local=effect.leader_id == self.node_id)
+
+    def _on_confirmed(self, effect: LeadershipConfirmed) -> None:
+        self.simulation.invariants.on_confirmed(self, effect)
+
+    def _on_fault(self, effect: Fault) -> None:
+        self.simulation.on_fault(self, effect)
 
     def _send_when_durable(self, effect: SendRequest | SendResponse) -> None:
         wanted = effect.waits_for.log_end_offset
@@ -284,78 +427,73 @@ class SimulatedNode:
             if self.core.is_expected(effect.destination.node_id, effect.correlation_id):
                 self.simulation.send_request(self, effect)
             return
-        self._requests.pop(effect.source, None)
         response = effect.response
-        if isinstance(response, FetchResponse) and response.read_offset is not None:
-            batches = self.disk.read(response.read_offset, response.max_bytes)
-            response = replace(response, batches=batches, read_offset=None)
+        if isinstance(response, FetchResponse):
+            if response.read_offset is not None:
+                batches = self.disk.read(response.read_offset, response.max_bytes)
+                response = replace(response, batches=batches, read_offset=None)
         elif isinstance(response, FetchSnapshotResponse) and response.snapshot_id is not None:
             stored = self.disk.stored.get(response.snapshot_id)
             if stored is None:
                 response = replace(response, snapshot_id=None, error_code=ErrorCode.SNAPSHOT_NOT_FOUND)
             else:
                 response = replace(response, chunk_bytes=response.read_bytes, payload=stored)
-        self.simulation.send_response(self, effect.source, response)
+        self.simulation.send_response(self, effect.source, response)  # type: ignore[arg-type]
 
     def _start_flush(self) -> None:
-        if self._is_flushing or self._flush_wanted <= self.disk.flushed_end_offset:
-            return
         self._is_flushing = True
         low, high = self.flush_delay_us
-        delay_us = low + int(self.simulation.rng.random() * (high - low))
-        end_offset = self.disk.log_end_offset
-        self.simulation.scheduler.after(delay_us, partial(self._flushed, self.run_count, end_offset))
+        delay_us = low + int(self.simulation.disk_rng.random() * (high - low))
+        self.simulation.scheduler.after(delay_us, self._flushed, self.run_count, self.disk.log_end_offset)
 
     def _flushed(self, run: int, end_offset: int) -> None:
         if run != self.run_count or not self.is_up:
             return
         if self.is_paused:
-            self._waiting.append(partial(self._flushed, run, end_offset))
+            self._waiting.append((self._flush, (end_offset,)))
             return
-        self._is_flushing = False
-        self.tell(partial(self._on_flushed, end_offset))
+        self.tell(self._flush, end_offset)
 
-    def _on_flushed(self, end_offset: int) -> None:
-        try:
-            self.disk.flush(end_offset)
-        except DiskFailedError as error:
-            self.simulation.note(self, f"disk failed: {error}")
-            self.simulation.counters["disk_failure_stopped_node"] += 1
-            self.crash()
-            return
-        self.core.on_flushed(self.disk.flushed_end_offset, self.now_ms())
-        held, self._held = self._held, []
-        for effect in held:
-            self._send_when_durable(effect)
+    def _flush(self, end_offset: int) -> None:
+        self._is_flushing = False
+        disk = self.disk
+        disk.flush(end_offset)
+        self.core.on_flushed(disk.flushed_end_offset, self.now_ms())
+        if self._held:
+            held, self._held = self._held, []
+            for effect in held:
+                if isinstance(effect, SendRequest) and not self.core.is_expected(
+                    effect.destination.node_id, effect.correlation_id
+                ):
+                    continue
+                self._send_when_durable(effect)
 
     # The state machine
 
-    def _apply(self, high_watermark: Offset) -> None:
-        self.simulation.invariants.on_high_watermark(self, high_watermark, self.simulation.nodes.values())
-        while self.applied_offset < high_watermark:
-            for batch in self.disk.read(self.applied_offset, 1 << 20):
-                if batch.last_offset >= high_watermark:
-                    return
-                records = batch.payload
-                if not isinstance(records, tuple):
-                    msg = f"batch at {batch.base_offset} has no records"
-                    raise TypeError(msg)
-                for index, record in enumerate(records):
-                    offset = batch.base_offset + index
-                    self.simulation.invariants.on_applied(self, offset, batch.epoch, record)
-                    self.applied.append((batch.epoch, record))
-                self.applied_offset = batch.last_offset + 1
+    def _on_high_watermark(self, effect: HighWatermarkAdvanced) -> None:
+        high_watermark = effect.high_watermark
+        if self.applied_offset >= high_watermark:
+            return
+        invariants = self.simulation.invariants
+        disk = self.disk
+        for batch in disk.read(self.applied_offset, 1 << 30):
+            if batch.last_offset >= high_watermark:
+                break
+            if batch.payload is not None:
+                self.machine.apply(batch.base_offset, batch.epoch, batch.payload)  # type: ignore[arg-type]
+            self.applied_offset = batch.last_offset + 1
+            invariants.on_applied(self, batch)
 
-    def _install(self, snapshot_id: SnapshotId) -> None:
+    def _install(self, effect: InstallSnapshot) -> None:
+        snapshot_id = effect.snapshot_id
         snapshot = self._download
         self._download = None
         if snapshot is None or snapshot.snapshot_id != snapshot_id:
             msg = f"{snapshot_id} is not what was downloaded"
             raise AssertionError(msg)
-        if self.core.is_leader:
-            self.simulation.invariants.fail("INV-17", self, "the leader loads a snapshot")
+        self.simulation.invariants.on_install(self, snapshot)
         self.disk.install_snapshot(snapshot)
-        self.applied = list(snapshot.state)
+        self.machine.restore(snapshot.state)
         self.applied_offset = snapshot_id.end_offset
         self.simulation.counters["snapshot_installed"] += 1
         self.core.on_snapshot_installed(
@@ -367,52 +505,59 @@ class SimulatedNode:
         )
 
     def take_snapshot(self) -> None:
-        """Write a checkpoint of what was applied, and drop what it stands for."""
-        if not self.is_up or self.is_paused or not self.applied:
-            return
+        """Write a checkpoint of what was applied, and drop what the one before it stands for."""
+        if self.is_up and not self.is_paused:
+            self.tell(self._take_snapshot)
+
+    def _take_snapshot(self) -> None:
+        disk = self.disk
         end_offset = Offset(self.applied_offset)
-        epoch = self.applied[-1][0]  # type: ignore[index]
-        snapshot_id = SnapshotId(end_offset, epoch)
-        if snapshot_id in self.disk.stored or end_offset <= self.disk.log_start_offset:
+        if end_offset <= disk.log_start_offset:
             return
-        kraft_version = self.core.kraft_version_before(end_offset)
+        last = disk.batches[disk.index_at(end_offset - 1)]
+        snapshot_id = SnapshotId(end_offset, last.epoch)
+        if snapshot_id in disk.stored:
+            return
+        core = self.core
+        kraft_version = core.kraft_version_before(end_offset)
         snapshot = StoredSnapshot(
             snapshot_id,
-            tuple(self.applied),
+            self.machine.snapshot(),
             kraft_version,
-            self.core.voters_before(end_offset) if kraft_version else None,
+            core.voters_before(end_offset) if kraft_version else None,
+            size_bytes=100 + end_offset % 1500,
         )
-        try:
-            self.disk.store_snapshot(snapshot)
-        except DiskFailedError:
-            self.crash()
-            return
+        self.simulation.invariants.on_snapshot(self, snapshot)
+        disk.store_snapshot(snapshot)
         self.simulation.counters["snapshot_taken"] += 1
-        self.core.on_snapshot_created(snapshot_id, snapshot.size_bytes)
-        if len(self.disk.stored) > 1:
-            first = list(self.disk.stored)[1]
-            self.disk.drop_before(first)
-            self.core.on_log_start_advanced(first)
+        core.on_snapshot_created(snapshot_id, snapshot.size_bytes)
+        if len(disk.stored) > 1:
+            first = list(disk.stored)[1]
+            disk.drop_before(first)
+            core.on_log_start_advanced(first)
+            self.simulation.invariants.on_log_start(self)
 
     # Requests from others
 
-    def receive(self, source: object, request: Request) -> None:
+    def receive(self, asker: int, run: int, node_id: NodeId, correlation_id: int, request: Request) -> None:
         """A request came."""
         if not self.is_up:
             return
-        if isinstance(request, VoteRequest) and request.pre_vote and not self.supports_pre_vote:
+        if isinstance(request, VoteRequest) and request.pre_vote and self.age:
             msg = "a peer without Vote version 2 is never sent a pre-vote"
             raise AssertionError(msg)
-        self._requests[source] = request
-        self.tell(partial(self._handle_request, source, request))
+        self.serial = serial = self.serial + 1
+        self.asked[serial] = request
+        self.tell(self._handle_request, (asker, run, node_id, correlation_id, serial), request)
 
-    def _handle_request(self, source: object, request: Request) -> None:
+    def _handle_request(self, source: Source, request: Request) -> None:
+        self.simulation.invariants.on_request(self, request)
         self.core.handle_request(source, request, self.now_ms())
 
     def receive_response(self, run: int, node_id: NodeId, correlation_id: int, response: Response) -> None:
         """An answer came."""
         if self.is_up and run == self.run_count:
-            self.tell(partial(self._handle_response, node_id, correlation_id, response))
+            self.tell(self._handle_response, node_id, correlation_id, response)
 
     def _handle_response(self, node_id: NodeId, correlation_id: int, response: Response) -> None:
         self.core.handle_response(node_id, correlation_id, response, self.now_ms())
@@ -420,18 +565,7 @@ class SimulatedNode:
     def refuse(self, run: int, node_id: NodeId, correlation_id: int, error_code: int) -> None:
         """A request cannot be delivered, and this is known."""
         if self.is_up and run == self.run_count:
-            self.tell(
-                partial(self._handle_refusal, node_id=node_id, correlation_id=correlation_id, error_code=error_code)
-            )
+            self.tell(self._handle_refusal, node_id, correlation_id, error_code)
 
-    def _handle_refusal(self, *, node_id: NodeId, correlation_id: int, error_code: int) -> None:
+    def _handle_refusal(self, node_id: NodeId, correlation_id: int, error_code: int) -> None:
         self.core.handle_no_response(node_id, correlation_id, self.now_ms(), error_code=error_code)
-
-    def asked(self, source: object) -> Request | None:
-        """The request that an answer is for."""
-        return self._requests.get(source)
-
-    def fetches_under_way(self) -> int:
-        """How many Fetch and FetchSnapshot requests wait for an answer."""
-        under_way = self.core.requests_under_way(self.now_ms())
-        return sum(isinstance(one, FetchRequest | FetchSnapshotRequest) for one in under_way)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import replace
 from random import Random
 
 from kraftlog.errors import ErrorCode
@@ -13,82 +12,36 @@ from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.effects import Fault, SendRequest
 from kraftlog.raft.messages import (
+    HIGH_WATERMARK_NOT_SENT,
     AddVoterRequest,
+    FetchRequest,
     RemoveVoterRequest,
     Request,
     Response,
+    UpdateVoterRequest,
     VoteRequest,
 )
 from kraftlog.raft.roles.role import Role
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
-from kraftlog.testing.disk import SimulatedDisk
-from kraftlog.testing.faults import FAULTS, Faults
-from kraftlog.testing.invariants import Invariants, InvariantViolationError
+from kraftlog.testing.config import Report, SimulationConfig
+from kraftlog.testing.convergence import Convergence
+from kraftlog.testing.disk import DiskFailedError, SimulatedDisk
+from kraftlog.testing.faults import Faults, draw_schedule
+from kraftlog.testing.invariants import Invariants
+from kraftlog.testing.machine import ReplicatedMachine
 from kraftlog.testing.network import SimulatedNetwork
-from kraftlog.testing.node import SimulatedNode
+from kraftlog.testing.node import SimulatedNode, Source
+from kraftlog.testing.scenario import Scenario, ScheduledFault
 from kraftlog.testing.scheduler import Scheduler
 from kraftlog.types import NodeId, ReplicaKey, Uuid
 
-__all__ = ["Report", "Simulation", "SimulationConfig"]
+__all__ = ["Simulation"]
 
 _CLIENT = -1
 _SECOND_US = 1_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationConfig:
-    """What is simulated.
-
-    Args:
-        seed: Decides everything.
-        voter_count: Voters at the start; drawn from 1 to 5 when None.
-        observer_count: Replicas that only follow at the start; drawn from 0 to 2 when None.
-        is_dynamic: kraft.version 1 from a formatted checkpoint; drawn when None.
-        fault_count: So many faults, one after the other.
-        fault_kinds: Names of faults to choose from; a random subset of all when None.
-        fault_interval_ms: Mean time between faults.
-        proposals_per_second: Load.
-        quiet_ms: Time without faults at the end, in which everything has to recover.
-        auto_join: Replicas that are no voters make themselves voters.
-        keeps_trace: Keep the whole trace, not only its hash.
-    """
-
-    seed: int
-    voter_count: int | None = None
-    observer_count: int | None = None
-    is_dynamic: bool | None = None
-    fault_count: int = 100
-    fault_kinds: tuple[str, ...] | None = None
-    fault_interval_ms: int = 700
-    proposals_per_second: int = 10
-    quiet_ms: int = 40_000
-    auto_join: bool = False
-    keeps_trace: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What happened in a run.
-
-    Args:
-        seed: The seed.
-        event_count: Events carried out.
-        simulated_ms: Virtual time.
-        election_count: Epochs that had a leader.
-        committed_count: Records committed.
-        counters: Faults, role changes and messages by name.
-        trace_hash: Equal for equal runs.
-        trace: The trace when it was kept.
-    """
-
-    seed: int
-    event_count: int
-    simulated_ms: int
-    election_count: int
-    committed_count: int
-    counters: Counter[str]
-    trace_hash: str
-    trace: tuple[str, ...] = field(default=(), repr=False)
+_BOOTSTRAP_SERVERS = 2
+_REFUSED_AFTER_US = 500
+_WIPED_LOOK_US = 200_000
 
 
 class Simulation:
@@ -96,44 +49,56 @@ class Simulation:
 
     Attributes:
         core_type: What a node makes its core of at each start; a subclass sees all that goes in and out.
+        config: What is simulated, everything drawn.
+        schedule: The faults, by time.
         nodes: Every replica there ever was, by id.
-        rng: Chance for everything but election timers and the network.
-        lost_disks: How far each disk that was replaced had been durable.
+        disk_rng: Chance of the disks.
+        counters: What happened, by name.
     """
 
     core_type: type[RaftCore] = RaftCore
 
-    def __init__(self, config: SimulationConfig) -> None:
-        self.config = config
-        self.rng = Random(f"{config.seed}/simulation")
+    def __init__(self, config: SimulationConfig, schedule: tuple[ScheduledFault, ...] | None = None) -> None:
+        """Make the cluster; ``schedule`` replaces the faults that the seed gives."""
+        if schedule is None:
+            schedule = draw_schedule(
+                config.seed, config.fault_count, interval_ms=config.fault_interval_ms, kinds=config.fault_kinds
+            )
+        self.schedule = schedule
+        self.config = config.resolved()
+        self.disk_rng = Random(f"{config.seed}/disk")
+        self._load_rng = Random(f"{config.seed}/load")
         self.scheduler = Scheduler()
         self.network = SimulatedNetwork(self.scheduler, Random(f"{config.seed}/network"))
-        self.invariants = Invariants()
+        self.nodes: dict[int, SimulatedNode] = {}
+        self.invariants = Invariants(self.nodes)
+        self.faults = Faults(self)
         self.counters: Counter[str] = Counter()
+        self.changes_under_way = 0
         self._trace = hashlib.blake2b(digest_size=16)
         self._kept: list[str] = []
-        self.is_dynamic = self.rng.random() < 0.8 if config.is_dynamic is None else config.is_dynamic
-        voter_count = self.rng.choice((1, 2, 3, 3, 3, 4, 5, 5)) if config.voter_count is None else config.voter_count
-        observer_count = self.rng.choice((0, 0, 1, 2)) if config.observer_count is None else config.observer_count
         self._value = 0
-        self.lost_disks: dict[ReplicaKey, int] = {}
+        self._disk_count = 0
+        self._faults_left = len(schedule)
+        self._wiped_epochs: dict[int, int] = {}
+        self._reborn: set[int] = set()
+        self.is_dynamic = bool(self.config.is_dynamic)
+        voter_count = self.config.voter_count or 1
         ids = range(1, voter_count + 1)
         self.static_voters = VoterSet(
             Voter(self._key(one, 1) if self.is_dynamic else ReplicaKey(NodeId(one)), self._endpoints(one), 0, 1)
             for one in ids
         )
-        self.nodes: dict[int, SimulatedNode] = {}
-        self._first_ids = tuple(range(1, voter_count + observer_count + 1))
-        for node_id in range(1, voter_count + observer_count + 1):
-            self.add_node(node_id, is_formatted=node_id <= voter_count)
-        self.faults = Faults(self, self._kinds())
+        self._first_ids = tuple(range(1, voter_count + (self.config.observer_count or 0) + 1))
+        made = {node_id: self._make_node(node_id, is_formatted=node_id <= voter_count) for node_id in self._first_ids}
+        self.nodes.update(made)
 
-    def _kinds(self) -> tuple[str, ...]:
-        if self.config.fault_kinds is not None:
-            return self.config.fault_kinds
-        names = sorted(FAULTS)
-        chosen = [name for name in names if self.rng.random() < 0.6]
-        return tuple(chosen or names)
+    @property
+    def scenario(self) -> Scenario:
+        """This run, written down."""
+        return Scenario(self.config, self.schedule)
+
+    # Nodes
 
     @staticmethod
     def _key(node_id: int, generation: int) -> ReplicaKey:
@@ -143,40 +108,133 @@ class Simulation:
     def _endpoints(node_id: int) -> tuple[Endpoint, ...]:
         return (Endpoint("CONTROLLER", f"node{node_id}", 9000 + node_id),)
 
-    def add_node(self, node_id: int, *, is_formatted: bool, generation: int = 1) -> SimulatedNode:
+    def _bootstrap_servers(self, node_id: int) -> tuple[Endpoint, ...]:
+        """Two that a node is configured to ask, of those that are there when it is."""
+        others = [one for one in (self.nodes or self._first_ids) if one != node_id]
+        return tuple(self._endpoints(one)[0] for one in others[:_BOOTSTRAP_SERVERS])
+
+    def make_machine(self) -> ReplicatedMachine:
+        """A fresh machine for a replica that starts."""
+        return self.config.machine()
+
+    def _new_disk(self, bootstrap_voters: VoterSet | None) -> SimulatedDisk:
+        self._disk_count += 1
+        return SimulatedDisk(bootstrap_voters, serial=self._disk_count)
+
+    def _make_node(self, node_id: int, *, is_formatted: bool, generation: int = 1) -> SimulatedNode:
         """Make a replica with an empty disk; ``is_formatted`` gives it the 0-0 checkpoint of the first voters."""
+        settings = self.config
         config = RaftConfig(
             cluster_id="simulated",
             local_key=self._key(node_id, generation),
             local_endpoints=self._endpoints(node_id),
-            bootstrap_servers=tuple(self._endpoints(one)[0] for one in self._first_ids if one != node_id),
+            bootstrap_servers=self._bootstrap_servers(node_id),
             fetch_max_bytes=400,
-            fetch_snapshot_max_bytes=300,
-            auto_join=self.config.auto_join,
+            fetch_snapshot_max_bytes=600,
+            election_timeout_ms=settings.election_timeout_ms or 0,
+            fetch_timeout_ms=settings.fetch_timeout_ms or 0,
+            request_timeout_ms=settings.request_timeout_ms or 0,
+            retry_backoff_ms=settings.retry_backoff_ms or 0,
+            fetch_max_wait_ms=min(500, (settings.fetch_timeout_ms or 0) // 3),
+            auto_join=bool(settings.auto_join),
         )
-        disk = SimulatedDisk(self.static_voters if self.is_dynamic and is_formatted else None)
+        disk = self._new_disk(self.static_voters if self.is_dynamic and is_formatted else None)
         static = VoterSet() if self.is_dynamic else self.static_voters
-        node = SimulatedNode(self, config, disk, static)
-        self.nodes[node_id] = node
+        return SimulatedNode(self, config, disk, static)
+
+    def bring_node(self, node_id: int, *, generation: int = 1) -> SimulatedNode:
+        """A replica that is not formatted as a voter, in place of any with this id."""
+        self.nodes[node_id] = node = self._make_node(node_id, is_formatted=False, generation=generation)
         return node
+
+    def restart(self, node_id: int) -> None:
+        """Start a node unless it runs, or must not yet."""
+        node = self.nodes[node_id]
+        if not node.is_up and not node.is_kept_down:
+            node.start()
 
     def replace_disk(self, node_id: int) -> SimulatedNode:
         """A node comes back with a new, empty disk and a new directory id."""
         old = self.nodes[node_id]
-        self.lost_disks[old.key] = old.disk.flushed_end_offset
+        self.invariants.on_lost_disk(old)
+        self.counters["disk_replaced"] += 1
+        self._reborn.add(node_id)
         generation = old.key.directory_id[13] + 1
-        node = self.add_node(node_id, is_formatted=False, generation=generation)
-        node.supports_pre_vote = old.supports_pre_vote
+        node = self.bring_node(node_id, generation=generation)
+        node.age = old.age
         return node
+
+    def wipe_disk(self, node: SimulatedNode) -> None:
+        """Empty the disk of a node that keeps its directory id.
+
+        It has forgotten its vote and what it had acknowledged. It comes back when that cannot matter any more: a later
+        leader has committed in its epoch, and all others have left the epochs that the node has seen.
+        """
+        node.crash()
+        self.invariants.on_lost_disk(node)
+        self.counters["disk_wiped"] += 1
+        self._reborn.add(node.node_id)
+        self._wiped_epochs[node.node_id] = 0 if node.disk.election_state is None else node.disk.election_state.epoch
+        node.disk = self._new_disk(None)
+        node.config = replace(node.config, bootstrap_servers=self._bootstrap_servers(node.node_id))
+        node.is_kept_down = True
+        self.scheduler.after(_WIPED_LOOK_US, self._start_wiped, node)
+
+    def _start_wiped(self, node: SimulatedNode) -> None:
+        if self.nodes[node.node_id] is not node:
+            return
+        epoch = self._wiped_epochs[node.node_id]
+        others = [one for one in self.nodes.values() if one is not node]
+        leader = self.leader()
+        has_gone_on = leader is not None and leader.core.epoch > epoch and leader.core.role.high_watermark is not None  # type: ignore[attr-defined]
+        states = [one.disk.election_state for one in others]
+        if has_gone_on and all(state is None or state.epoch > epoch for state in states):
+            node.is_kept_down = False
+            self.counters["wiped_node_came_back"] += 1
+            node.start()
+            return
+        if leader is not None and leader.core.epoch <= epoch:
+            leader.tell(self._resign, leader)
+        self.scheduler.after(_WIPED_LOOK_US, self._start_wiped, node)
+
+    @staticmethod
+    def _resign(leader: SimulatedNode) -> None:
+        leader.core.resign(leader.now_ms())
+
+    def may_lose(self, node: SimulatedNode) -> bool:
+        """Whether the cluster can do without what is on this node's disk: most voters have theirs, and are agreed."""
+        leader = self.leader()
+        if leader is None or leader.core.is_voter_change_uncommitted or leader.core.role.high_watermark is None:  # type: ignore[attr-defined]
+            return False
+        voters = leader.core.voters
+        if voters != self.invariants.commit_voters:
+            return False
+        if not voters.contains(node.key):
+            return True
+        lost = sum(not self._has_data(voter) for voter in voters)
+        return len(voters) - lost - 1 >= voters.majority_size
+
+    def _has_data(self, voter: Voter) -> bool:
+        node = self.nodes[voter.key.node_id]
+        is_same = voter.key.directory_id in (Uuid.ZERO, node.key.directory_id)
+        return is_same and node.disk.is_sound and node.disk.flushed_end_offset >= self.invariants.high_watermark
 
     # The run
 
     def start(self) -> None:
-        """Start the nodes and the load."""
-        for node in list(self.nodes.values()):
-            self.scheduler.after(self.rng.randrange(50_000), node.start)
-        self._propose_again()
+        """Start the nodes, the load and the faults."""
+        rng = self._load_rng
+        for node_id in list(self.nodes):
+            self.scheduler.after(rng.randrange(50_000), self.restart, node_id)
+        if self.config.proposals_per_second:
+            self._propose_again()
         self._snapshot_again()
+        for fault in self.schedule:
+            self.scheduler.after(fault.at_ms * 1000, self._happen, fault)
+
+    def _happen(self, fault: ScheduledFault) -> None:
+        self._faults_left -= 1
+        self.faults.happen(fault)
 
     def run_for(self, duration_ms: int) -> None:
         """Let time pass, for a test that cuts and heals by itself.
@@ -184,58 +242,37 @@ class Simulation:
         Raises:
             InvariantViolationError: What must never be was seen.
         """
-        end_us = self.scheduler.now_us + duration_ms * 1000
-        while self.scheduler.now_us < end_us:
-            self.scheduler.step()
+        self.scheduler.run_until(self.scheduler.now_us + duration_ms * 1000)
 
-    def run(self) -> Report:
+    def run(self, *, end_ms: int | None = None) -> Report:
         """Everything, from the start of the nodes to a cluster that has recovered from the last fault.
+
+        Args:
+            end_ms: Stop at this virtual time, whatever the state of the cluster.
 
         Raises:
             InvariantViolationError: What must never be was seen, or the cluster did not recover.
         """
         self.start()
-        self.faults.begin()
-        try:
-            while not self.faults.is_over:
-                self.scheduler.step()
-            self._recover()
-        except InvariantViolationError as error:
-            raise InvariantViolationError(f"seed {self.config.seed}: {error}") from None
-        return self._report()
+        if end_ms is not None:
+            self.scheduler.run_until(end_ms * 1000)
+            return self.report()
+        last_ms = self.schedule[-1].at_ms if self.schedule else 0
+        self.scheduler.run_until(last_ms * 1000 + _SECOND_US)
+        Convergence(self).reach()
+        return self.report()
 
-    def _recover(self) -> None:
-        """No more faults: within a bound there is one leader, and all replicas hold what it holds (INV-34 to 36)."""
-        self.faults.heal()
-        committed = self.invariants.high_watermark
-        self.run_for(self.config.quiet_ms)
-        if not self.faults.may_make_progress():
-            self.counters["no_majority_left"] += 1
-            return
-        leaders = [node for node in self.nodes.values() if node.is_up and node.core.is_leader]
-        newest = max((node.core.epoch for node in self.nodes.values() if node.is_up), default=0)
-        leader = next((node for node in leaders if node.core.epoch == newest), None)
-        if leader is None:
-            state = "; ".join(self.describe(node) for node in self.nodes.values())
-            raise InvariantViolationError(f"INV-34 no leader {self.config.quiet_ms} ms after the last fault: {state}")
-        if self.invariants.high_watermark <= committed:
-            state = "; ".join(self.describe(node) for node in self.nodes.values())
-            raise InvariantViolationError(f"INV-34 nothing was committed after the last fault: {state}")
-        for node in self.nodes.values():
-            if node.is_up and (node.core.high_watermark or 0) < self.invariants.high_watermark - 40:
-                raise InvariantViolationError(
-                    f"INV-36 {self.describe(node)} is behind {self.invariants.high_watermark}; leader"
-                    f" {self.describe(leader)}"
-                )
-
-    def _report(self) -> Report:
+    def report(self) -> Report:
+        """What has happened so far."""
+        self._trace.update(f"{self.scheduler.event_count} {self.scheduler.fingerprint}".encode())
         return Report(
             seed=self.config.seed,
             event_count=self.scheduler.event_count,
             simulated_ms=self.scheduler.now_us // 1000,
             election_count=len(self.invariants.leaders),
-            committed_count=len(self.invariants.committed),
+            committed_count=self.invariants.committed_end_offset,
             counters=self.counters + self.network.counters,
+            looked=self.invariants.looked,
             trace_hash=self._trace.hexdigest(),
             trace=tuple(self._kept),
         )
@@ -243,54 +280,80 @@ class Simulation:
     # Load
 
     def _propose_again(self) -> None:
-        leaders = [node for node in self.nodes.values() if node.is_up and node.core.is_leader]
-        for node in leaders:
-            self._value += 1
-            node.propose([f"v{self._value}"] * self.rng.randint(1, 3))
-        gap_us = _SECOND_US // max(1, self.config.proposals_per_second)
-        self.scheduler.after(self.rng.randrange(1, 2 * gap_us), self._propose_again)
+        rng = self._load_rng
+        for node in [one for one in self.nodes.values() if one.is_up and one.core.is_leader]:
+            count = rng.randint(1, 3)
+            self._value += count
+            node.propose(range(self._value - count, self._value))
+            if count == 1:
+                node.confirm_leadership()
+        gap_us = _SECOND_US // max(1, self.config.proposals_per_second or 1)
+        self.scheduler.after(rng.randrange(1, 2 * gap_us), self._propose_again)
 
     def _snapshot_again(self) -> None:
-        node = self.rng.choice(list(self.nodes.values()))
-        node.take_snapshot()
-        self.scheduler.after(self.rng.randrange(1, 10 * _SECOND_US), self._snapshot_again)
+        rng = self._load_rng
+        nodes = list(self.nodes.values())
+        nodes[rng.randrange(len(nodes))].take_snapshot()
+        self.scheduler.after(rng.randrange(1, 10 * _SECOND_US), self._snapshot_again)
 
     # Messages
 
     def send_request(self, node: SimulatedNode, effect: SendRequest) -> None:
         """Carry a request to its destination, and its answer back."""
-        destination = effect.destination
+        destination, request = effect.destination, effect.request
         target_id = destination.endpoint.port - 9000
         target = self.nodes.get(target_id)
-        run = node.run_count
-        refuse = partial(node.refuse, run, destination.node_id, effect.correlation_id)
-        if target is None:
-            self.scheduler.after(500, partial(refuse, ErrorCode.BROKER_NOT_AVAILABLE))
+        run, node_id, correlation_id = node.run_count, destination.node_id, effect.correlation_id
+        if target is None or not target.is_up:
+            self.network.send(
+                node.node_id, target_id, node.refuse, run, node_id, correlation_id, ErrorCode.BROKER_NOT_AVAILABLE
+            )
             return
-        request = effect.request
-        if isinstance(request, VoteRequest) and request.pre_vote and not target.supports_pre_vote:
-            self.counters["pre_vote_unsupported"] += 1
-            self.scheduler.after(500, partial(refuse, ErrorCode.UNSUPPORTED_VERSION))
-            return
-        if not target.is_up:
-            self.network.send(node.node_id, target_id, partial(refuse, ErrorCode.BROKER_NOT_AVAILABLE))
-            return
-        answer = (node.node_id, run, destination.node_id, effect.correlation_id, target_id)
-        self.network.send(node.node_id, target_id, partial(self._deliver, target_id, answer, request))
-
-    def _deliver(self, target_id: int, source: object, request: Request) -> None:
-        self.nodes[target_id].receive(source, request)
-
-    def send_response(self, node: SimulatedNode, source: object, response: Response) -> None:
-        """Carry an answer back to who asked."""
-        if not isinstance(source, tuple):
-            return
-        asker, run, node_id, correlation_id, _ = source
-        if asker == _CLIENT:
-            return
+        if node.age or target.age:
+            found = self._as_old_peers_speak(node, target, request)
+            if found is None:
+                self.scheduler.after(
+                    _REFUSED_AFTER_US, node.refuse, run, node_id, correlation_id, ErrorCode.UNSUPPORTED_VERSION
+                )
+                return
+            request = found
         self.network.send(
-            node.node_id, asker, partial(self._deliver_response, asker, run, node_id, correlation_id, response)
+            node.node_id, target_id, self._deliver, target_id, node.node_id, run, node_id, correlation_id, request
         )
+
+    def _as_old_peers_speak(self, node: SimulatedNode, target: SimulatedNode, request: Request) -> Request | None:
+        """What of a request the older version has; None where there is no such request."""
+        if isinstance(request, VoteRequest) and request.pre_vote:
+            self.counters["pre_vote_unsupported"] += 1
+            self.invariants.on_pre_vote_unsupported(node, request)
+            return None
+        if max(node.age, target.age) < 2:
+            return request
+        if isinstance(request, FetchRequest):
+            self.counters["fetch_without_high_watermark"] += 1
+            return _without_high_watermark(request)
+        if isinstance(request, UpdateVoterRequest) and node.core.kraft_version == 0:
+            self.counters["update_voter_unsupported"] += 1
+            return None
+        return request
+
+    def _deliver(
+        self, target_id: int, asker: int, run: int, node_id: NodeId, correlation_id: int, request: Request
+    ) -> None:
+        self.nodes[target_id].receive(asker, run, node_id, correlation_id, request)
+
+    def send_response(self, node: SimulatedNode, source: Source, response: Response) -> None:
+        """Carry an answer back to who asked."""
+        asker, run, node_id, correlation_id, serial = source
+        request = self.invariants.on_answer(node, serial, response)
+        if asker == _CLIENT:
+            self.changes_under_way -= 1
+            error_code = getattr(response, "top_level_error_code", 0)
+            self.invariants.on_voter_change_answered(node, request, error_code)
+            if not error_code:
+                self.counters["voter_added" if isinstance(request, AddVoterRequest) else "voter_removed"] += 1
+            return
+        self.network.send(node.node_id, asker, self._deliver_response, asker, run, node_id, correlation_id, response)
 
     def _deliver_response(self, asker: int, run: int, node_id: NodeId, correlation_id: int, response: Response) -> None:
         self.nodes[asker].receive_response(run, node_id, correlation_id, response)
@@ -304,17 +367,18 @@ class Simulation:
 
     def add_voter(self, node_id: int) -> None:
         """Ask the leader to make a replica a voter."""
-        node, leader = self.nodes[node_id], self.leader()
-        if leader is not None:
-            request = AddVoterRequest(voter_key=node.key, endpoints=node.config.local_endpoints)
-            leader.receive((_CLIENT, 0, 0, self.scheduler.event_count, leader.node_id), request)
+        node = self.nodes[node_id]
+        self._administer(AddVoterRequest(voter_key=node.key, endpoints=node.config.local_endpoints))
 
     def remove_voter(self, key: ReplicaKey) -> None:
         """Ask the leader to make a voter an observer."""
+        self._administer(RemoveVoterRequest(voter_key=key))
+
+    def _administer(self, request: Request) -> None:
         leader = self.leader()
         if leader is not None:
-            request = RemoveVoterRequest(voter_key=key)
-            leader.receive((_CLIENT, 0, 0, self.scheduler.event_count, leader.node_id), request)
+            self.changes_under_way += 1
+            leader.receive(_CLIENT, 0, NodeId(0), 0, request)
 
     # What is seen
 
@@ -322,13 +386,33 @@ class Simulation:
         """A node changed role or epoch."""
         role = node.core.role
         self.counters[f"became_{role.name}"] += 1
+        self.counters[f"{before.name}_to_{role.name}"] += 1
         self.note(node, f"{before.name} {before.epoch} -> {role.name} {role.epoch} leader={role.leader_id}")
 
     def on_fault(self, node: SimulatedNode, fault: Fault) -> None:
-        """The core met what cannot be."""
+        """The core met what cannot be, or what cannot be by what it still knows: a lost disk is no excuse to halt."""
         self.note(node, f"fault: {fault.reason}")
-        self.counters["core_fault"] += 1
+        if not fault.is_fatal and node.node_id in self._reborn:
+            self.counters["refused_after_disk_loss"] += 1
+            return
         self.invariants.fail("INV-00", node, f"fault: {fault.reason}")
+
+    def on_disk_failed(self, node: SimulatedNode, error: DiskFailedError, *, is_spoilt: bool = False) -> None:
+        """A node stops, its disk having failed, or cannot start."""
+        self.note(node, f"disk failed: {error}")
+        self.counters["disk_failure_stopped_node"] += 1
+        if is_spoilt:
+            self.on_spoilt(node)
+        elif not node.disk.is_sound:
+            self.scheduler.after(1000, self.restart, node.node_id)
+
+    def on_spoilt(self, node: SimulatedNode) -> None:
+        """What was durable cannot be read: the operator gives the node another disk."""
+        self.counters["spoilt_disk_found"] += 1
+        if self.is_dynamic:
+            self.scheduler.after(_SECOND_US, self.restart, self.replace_disk(node.node_id).node_id)
+        elif not node.is_kept_down:
+            self.wipe_disk(node)
 
     def note(self, node: SimulatedNode | None, text: str) -> None:
         """Add a line to the trace."""
@@ -349,3 +433,17 @@ class Simulation:
             f"{node.node_id} {core.role.name} epoch={core.epoch} leader={core.leader_id} hw={core.high_watermark}"
             f" end={core.log.end_offset} voters={core.voters.ids}@{core.voters_offset}"
         )
+
+
+def _without_high_watermark(request: FetchRequest) -> FetchRequest:
+    """The request as Fetch below version 18 has it."""
+    return FetchRequest(
+        cluster_id=request.cluster_id,
+        replica_key=request.replica_key,
+        current_leader_epoch=request.current_leader_epoch,
+        fetch_offset=request.fetch_offset,
+        last_fetched_epoch=request.last_fetched_epoch,
+        max_wait_ms=request.max_wait_ms,
+        max_bytes=request.max_bytes,
+        high_watermark=HIGH_WATERMARK_NOT_SENT,
+    )
