@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
@@ -45,10 +46,8 @@ def take_trace(seed, step_count, **options):
         )
     )
     simulation.start()
-    try:
+    with suppress(InvariantViolationError, ValueError, RuntimeError):
         simulation.scheduler.run_until(1 << 40, lambda: len(simulation.steps.steps) >= step_count)
-    except (InvariantViolationError, ValueError, RuntimeError):
-        pass
     return simulation.steps
 
 

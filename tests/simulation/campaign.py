@@ -17,6 +17,7 @@ import random
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from kraftlog.testing import InvariantViolationError, Scenario, Simulation, SimulationConfig, shrink
@@ -44,10 +45,8 @@ def run_seed(seed):
     spent_s = time.process_time() - began_s
     text = None if failure is None else f"# {failure}\n{simulation.scenario}"
     if failure is not None and SHRINKS:
-        try:
+        with suppress(Exception):  # the shortest form is a comfort, the seed is what counts
             text = str(shrink(simulation.scenario, budget=150).scenario)
-        except Exception:  # noqa: BLE001 - the shortest form is a comfort, the seed is what counts
-            pass
     return seed, spent_s, totals, failure, text
 
 

@@ -19,7 +19,7 @@ from raft_mutants import MUTANTS
 
 SEED_COUNT = int(os.environ.get("KRAFTLOG_SEEDS", "200"))
 FIRST_SEED = int(os.environ.get("KRAFTLOG_FIRST_SEED", "1000"))
-PARTS = 4
+PARTS = 8
 REGRESSIONS = Path(__file__).with_name("regressions")
 ROLES = ("unattached", "prospective", "candidate", "leader", "follower", "resigned")
 CHANGES = (
@@ -77,6 +77,7 @@ SAFETY = [f"INV-{number:02}" for number in range(1, 37)]
 @pytest.mark.spec(*SAFETY)
 @pytest.mark.spec("ELEC-53", "ELEC-54", "ELEC-55", "HWM-19", "HWM-20", "HWM-21", "VOTE-30", "SNAP-51", "RCFG-67")
 @pytest.mark.spec("DISK-30", "DISK-36", "DISK-37", "HWM-22")
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_invariants_hold_under_every_kind_of_fault(part):
     seeds = range(FIRST_SEED + part, FIRST_SEED + SEED_COUNT, PARTS)

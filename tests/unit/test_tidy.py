@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "controller": VOCABULARY | FACTS | MESSAGES,
     "coordinator": VOCABULARY | FACTS | MESSAGES | {"wire.records"},
     "storage": VOCABULARY | FACTS | {"_kraftlog", "wire", "raft"},
-    "testing": VOCABULARY | {"raft", "partition", "controller", "coordinator", "storage"},
+    "testing": VOCABULARY | {"raft", "partition", "controller", "coordinator", "storage", "quorum.state_machine"},
     "server": VOCABULARY
     | FACTS
     | {"wire", "raft", "partition", "controller", "coordinator", "storage", "metrics", "_kraftlog"},

@@ -43,6 +43,7 @@ class SimulationConfig:
         retry_backoff_ms: See ``RaftConfig``.
         keeps_trace: Keep the whole trace, not only its hash.
         machine: Makes what each replica applies committed records to.
+        commands: Makes a record to propose; numbers that rise by one when None.
     """
 
     seed: int
@@ -61,6 +62,7 @@ class SimulationConfig:
     retry_backoff_ms: int | None = None
     keeps_trace: bool = False
     machine: Callable[[], ReplicatedMachine] = DigestMachine
+    commands: Callable[[Random], object] | None = None
 
     def resolved(self) -> SimulationConfig:
         """The same with everything drawn that was None, but the kinds of fault."""
@@ -81,7 +83,7 @@ class SimulationConfig:
 
     def settings(self) -> Mapping[str, int]:
         """Every number of a resolved config by its name, as a text scenario has them."""
-        left_out = {"fault_kinds", "fault_count", "fault_interval_ms", "keeps_trace", "machine"}
+        left_out = {"fault_kinds", "fault_count", "fault_interval_ms", "keeps_trace", "machine", "commands"}
         return {one.name: int(getattr(self, one.name)) for one in fields(self) if one.name not in left_out}
 
 

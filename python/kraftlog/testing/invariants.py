@@ -301,7 +301,7 @@ class Invariants(LogInvariants):
         disk = node.disk
         stored = disk.election_state
         durable_epoch = 0 if stored is None else stored.epoch
-        if type(effect) is SendRequest:
+        if isinstance(effect, SendRequest):
             request = effect.request
             if type(request) is FetchRequest:
                 shown = request.current_leader_epoch
@@ -316,14 +316,19 @@ class Invariants(LogInvariants):
             else:
                 shown = Epoch(0)
         else:
-            if type(effect.response) is VoteResponse and effect.response.vote_granted:
-                self._note_vote(node, effect)
-            shown = getattr(effect.response, "leader_epoch", Epoch(0))  # type: ignore[union-attr]
+            shown = self._check_answer(node, effect)
         if shown > durable_epoch:
             self.fail("INV-03", node, f"shows epoch {shown}, on disk is {stored}")
         wanted = effect.waits_for.log_end_offset
         if wanted is not None and wanted > disk.flushed_end_offset and disk.log_end_offset >= wanted:
             self.fail("INV-13", node, f"message relies on offset {wanted}, durable is {disk.flushed_end_offset}")
+
+    def _check_answer(self, node: SimulatedNode, effect: SendResponse) -> Epoch:
+        """Note the vote in an answer that leaves, if any; return the epoch that it shows."""
+        response = effect.response
+        if type(response) is VoteResponse and response.vote_granted:
+            self._note_vote(node, effect)
+        return getattr(response, "leader_epoch", Epoch(0))
 
     def _note_vote(self, node: SimulatedNode, effect: SendResponse) -> None:
         """A granted vote leaves: the only one of this disk in its epoch."""

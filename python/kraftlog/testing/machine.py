@@ -20,7 +20,7 @@ class ReplicatedMachine(Protocol):
         """Take one batch of committed data records, the first of them at ``base_offset``."""
 
     def snapshot(self) -> object:
-        """The whole state; it must not change when more is applied."""
+        """The whole state; it must not change when more is applied. None means not now."""
 
     def restore(self, state: object) -> None:
         """Forget everything and take up a state that ``snapshot`` gave, here or on another replica."""

@@ -519,10 +519,13 @@ class SimulatedNode:
         if snapshot_id in disk.stored:
             return
         core = self.core
+        state = self.machine.snapshot()
+        if state is None:
+            return
         kraft_version = core.kraft_version_before(end_offset)
         snapshot = StoredSnapshot(
             snapshot_id,
-            self.machine.snapshot(),
+            state,
             kraft_version,
             core.voters_before(end_offset) if kraft_version else None,
             size_bytes=100 + end_offset % 1500,

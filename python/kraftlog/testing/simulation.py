@@ -284,7 +284,8 @@ class Simulation:
         for node in [one for one in self.nodes.values() if one.is_up and one.core.is_leader]:
             count = rng.randint(1, 3)
             self._value += count
-            node.propose(range(self._value - count, self._value))
+            commands = self.config.commands
+            node.propose([commands(rng) for _ in range(count)] if commands else range(self._value - count, self._value))
             if count == 1:
                 node.confirm_leadership()
         gap_us = _SECOND_US // max(1, self.config.proposals_per_second or 1)

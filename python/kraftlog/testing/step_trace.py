@@ -38,8 +38,9 @@ from kraftlog.raft.roles.resigned import Resigned
 from kraftlog.raft.roles.role import Role
 from kraftlog.raft.roles.unattached import Unattached
 from kraftlog.raft.voter_set import LogHistory, VoterSet
+from kraftlog.testing.config import SimulationConfig
 from kraftlog.testing.node import SimulatedNode
-from kraftlog.testing.simulation import Simulation, SimulationConfig
+from kraftlog.testing.simulation import Simulation
 from kraftlog.types import ElectionState, Epoch, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 
 __all__ = ["Observed", "Step", "Trace", "TracedSimulation"]
