@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kraftlog.raft.config import RaftConfig
+from kraftlog.raft.connections import Connections
+from kraftlog.raft.control_records import VotersChange
+from kraftlog.raft.core import RaftCore
 from kraftlog.raft.elections import Elections
 from kraftlog.raft.following import Following
 from kraftlog.raft.leading import Leading
+from kraftlog.raft.log import LogState
+from kraftlog.raft.messages import VoteResponse
 from kraftlog.raft.reconfiguration import Reconfiguration
 from kraftlog.raft.replica import Replica
 from kraftlog.raft.roles.follower import Follower
@@ -90,6 +95,50 @@ def _let_everything_wait(self, source, request, now_ms, _was=Leading.handle_fetc
     _was(self, source, request if request.max_wait_ms == 0 else replace(request, high_watermark=Offset(99)), now_ms)
 
 
+def _let_the_diverging_wait(self, request, now_ms, _was=Leading._read):
+    return replace(_was(self, request, now_ms), diverging_epoch=None)
+
+
+def _send_the_log_from_its_start(self, offset, last_epoch, _was=LogState.check_fetch):
+    return None if offset == self.start_offset == 0 else _was(self, offset, last_epoch)
+
+
+def _lead_on_after_resigning(self):
+    return self.role.leader_id
+
+
+def _ask_the_first_for_ever(self, destinations, now_ms, rng):
+    first = destinations[0] if destinations else None
+    return first if first is not None and self.is_ready(first.node_id, now_ms) else None
+
+
+def _append_one_by_one(self, records, _was=Replica.append):
+    for record in records:
+        _was(self, [record])
+
+
+def _keep_epochs_that_are_cut_off(self, end_offset):
+    self.end_offset = end_offset
+    self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
+
+
+def _grant_nothing(self, candidate, *, is_log_up_to_date, pre_vote):
+    return False
+
+
+def _wait_for_the_commit_of_voters(self, offset, record, _was=Replica.apply_control):
+    if not (isinstance(record, VotersChange) and isinstance(self.role, Follower)):
+        _was(self, offset, record)
+
+
+def _learn_nothing_from_votes(self, response, now_ms, _was=RaftCore._learn):
+    return None if isinstance(response, VoteResponse) else _was(self, response, now_ms)
+
+
+def _count_by_the_old_voters(self, voters, _was=Leader.set_voters):
+    return False if len(voters) < len(self.voters) else _was(self, voters)
+
+
 # The bug, the name that is replaced, by what, and the scenario that notices.
 MUTANTS = [
     ("KAFKA-10527", Replica, "_role_to_start_in", _start_as_anything_but_resigned, "starting_states"),
@@ -114,4 +163,16 @@ MUTANTS = [
         _change_before_the_epoch_commits,
         "add_voter",
     ),
+    ("KAFKA-10826", Leading, "linger_end_ms", None, "proposals"),
+    ("KAFKA-15100", Leading, "_read", _let_the_diverging_wait, "leader_answers_fetches"),
+    ("KAFKA-15078", LogState, "check_fetch", _send_the_log_from_its_start, "leader_sends_to_the_snapshot"),
+    ("KAFKA-17333", Replica, "leader_id", property(_lead_on_after_resigning), "leader_resigns_without_majority"),
+    ("KAFKA-19354", Connections, "choose", _ask_the_first_for_ever, "follower_finds_a_new_leader"),
+    ("KAFKA-12376", Replica, "append", _append_one_by_one, "proposals"),
+    ("KAFKA-10706", LogState, "truncate_to", _keep_epochs_that_are_cut_off, "follower_truncates"),
+    ("etcd 8501", Elections, "handle_pre_vote_unsupported", _do_nothing, "pre_vote_not_supported"),
+    ("etcd 8334", Follower, "can_grant_vote", _grant_nothing, "votes_where_a_leader_is_known"),
+    ("etcd 12359", Leader, "set_voters", _count_by_the_old_voters, "remove_voter"),
+    ("openraft 1796", RaftCore, "_learn", _learn_nothing_from_votes, "pre_vote_lost_and_found"),
+    ("camunda 57386", Replica, "apply_control", _wait_for_the_commit_of_voters, "follower_truncates"),
 ]

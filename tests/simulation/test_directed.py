@@ -7,6 +7,7 @@ from itertools import permutations
 import pytest
 
 from kraftlog.testing import Simulation, SimulationConfig
+from kraftlog.testing.disk import SimulatedDisk
 
 SEEDS = range(5)
 KAFKAS_DEFAULTS = {
@@ -204,3 +205,25 @@ def test_voter_with_a_new_disk_replaces_its_old_self(seed):
 def test_checkpoint_that_outlives_the_end_of_the_log():
     """Found by this seed: a crash took records of which there was a checkpoint already."""
     Simulation(SimulationConfig(seed=74, voter_count=3, fault_count=60)).run()
+
+
+@pytest.mark.spec("PREV-33", "DISK-36")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_voter_that_lost_its_records_cannot_become_a_candidate(seed):
+    simulation = cluster(seed)
+    leader, epoch = leading(simulation)
+    lost = others_of(simulation, leader)[0]
+    node = simulation.nodes[lost]
+    node.crash()
+    # The id and the directory id are as before, the log is as it was formatted; only the other follower is in reach.
+    node.disk = SimulatedDisk(simulation.static_voters, serial=99)
+    simulation.network.isolate(lost, [leader])
+    before = simulation.counters["became_candidate"]
+    node.start()
+    simulation.run_for(30_000)
+    assert simulation.counters["became_candidate"] == before
+    assert simulation.counters["became_prospective"] > 3
+    assert leading(simulation) == (leader, epoch)
+    simulation.network.heal()
+    simulation.run_for(5_000)
+    assert node.core.high_watermark > 0

@@ -80,8 +80,10 @@ def shrink(scenario: Scenario, *, budget: int = 400) -> Shrunk:
     shrinker.error, shrinker.failed_ms = error, failed_ms
     best = scenario
     if error.identifier not in _LIVENESS:
-        best = replace(scenario, end_ms=failed_ms + 1)
-        best = best.with_faults(tuple(fault for fault in best.faults if fault.at_ms <= failed_ms))
+        cut = replace(scenario, end_ms=failed_ms + 1)
+        cut = cut.with_faults(tuple(fault for fault in cut.faults if fault.at_ms <= failed_ms))
+        if shrinker.breaks(cut):  # not so where it is noticed only when the cluster has recovered
+            best = cut
     best = _without_faults(shrinker, best)
     best = _smaller(shrinker, best)
     best = _without_faults(shrinker, best)
