@@ -242,6 +242,10 @@ class Replica:
                     self.fault(f"kraft.version {record.kraft_version} at offset {offset} is not known", is_fatal=True)
                 self.kraft_versions.add(offset, record.kraft_version)
             case VotersChange():
+                before, before_offset = self.voters.latest, self.voters.latest_offset
+                if before_offset not in {None, BOOTSTRAP_OFFSET} and not before.has_overlapping_majority(record.voters):
+                    # The leader does not do this; a log that says so is followed all the same (RCFG-08).
+                    self.fault(f"{record.voters} at {offset} and {before} have no common majority", is_fatal=False)
                 self.voters.add(offset, record.voters)
                 if isinstance(self.role, Leader) and self.role.set_voters(record.voters):
                     self.on_leader_high_watermark()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from kraftlog.raft.voter_set import Voter
+from kraftlog.raft.control_records import VotersChange
+from kraftlog.raft.core import RaftCore
+from kraftlog.raft.effects import Fault
+from kraftlog.raft.voter_set import LogHistory, Voter
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
-from raft_fixture import follower_of, key, voter_set
+from raft_fixture import FoundLog, follower_of, key, voter_set
 
 
 @pytest.mark.spec("RCFG-01", "RCFG-02", "RCFG-03", "RCFG-04", "RCFG-05", "RCFG-06")
@@ -32,6 +37,7 @@ def test_voter_set_changes():
 @pytest.mark.spec("RCFG-08", "RCFG-09", "SNAP-11", "SNAP-16")
 def test_history_of_voter_sets_by_offset():
     core = follower_of(1, 2, 3)
+    core.log.append(Epoch(2), 10)
     history = core._replica.voters
     history.add(Offset(5), voter_set(1, 2))
     history.add(Offset(8), voter_set(2))
@@ -47,3 +53,25 @@ def test_history_of_voter_sets_by_offset():
     core.on_snapshot_created(SnapshotId(Offset(7), Epoch(1)), 10)
     assert core.voters_before(Offset(7)).ids == (1, 2)
     assert core.voters.ids == (2,)
+
+
+@pytest.mark.spec("RCFG-08")
+def test_voter_set_without_a_common_majority_is_reported_and_taken_but_the_first_one_is_not_compared():
+    core = follower_of(1, 2, 3)
+    core._replica.apply_control(Offset(3), VotersChange(voters=voter_set(1, 2, 4)))
+    assert not any(isinstance(one, Fault) for one in core.take_effects())
+    core._replica.apply_control(Offset(4), VotersChange(voters=voter_set(1, 7, 8)))
+    faults = [one for one in core.take_effects() if isinstance(one, Fault)]
+    assert [(one.is_fatal, "no common majority" in one.reason) for one in faults] == [(False, True)]
+    assert core.voters.ids == (1, 7, 8)
+    static = RaftCore(
+        core.config,
+        None,
+        FoundLog(),
+        voters=LogHistory(voter_set(1, 2, 3)),
+        kraft_versions=LogHistory(1),
+        rng=random.Random(1),
+        now_ms=0,
+    )
+    static._replica.apply_control(Offset(3), VotersChange(voters=voter_set(7, 8, 9)))
+    assert not any(isinstance(one, Fault) for one in static.take_effects())

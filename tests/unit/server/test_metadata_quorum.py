@@ -201,7 +201,6 @@ def test_clean_restart_goes_on_in_the_next_epoch(path):
     asyncio.run(run())
 
 
-@pytest.mark.spec("SNAP-01")
 def test_checkpoints_are_written_read_and_cleaned_with_the_log_behind_them(path):
     properties = {
         "metadata.log.max.record.bytes.between.snapshots": "4000",

@@ -10,7 +10,9 @@ import pytest
 from kraftlog.errors import LogError, NodeClosedError
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
 from kraftlog.server.raft.records import from_voters_record, to_voters_record
-from kraftlog.types import NodeId, ReplicaKey, Uuid
+from kraftlog.storage.election_store import ElectionStore
+from kraftlog.types import ElectionState, Epoch, NodeId, ReplicaKey, Uuid
+from kraftlog.wire.messages.vote import VoteRequest
 from kraftlog.wire.records import decode_control_record, encode_control_record
 from replicated_fixture import Recorder, bootstrap, propose, replicated
 
@@ -123,3 +125,62 @@ def test_voter_set_comes_back_from_its_record_and_no_directory_id_is_zero_on_the
     assert from_voters_record(decoded) == voters
     assert [one.endpoints for one in from_voters_record(decoded)] == [one.endpoints for one in voters]
     assert to_voters_record(from_voters_record(decoded)) == record
+
+
+@pytest.mark.spec("ELEC-03")
+def test_stored_epoch_below_that_of_the_log_is_left_out_with_a_warning(tmp_path, caplog):
+    async def run():
+        bootstrap(tmp_path / "log", 1)
+        log = replicated(tmp_path / "log", Recorder())
+        await propose(log, "a")
+        await log.stop()
+        assert "is left out" not in caplog.text
+        state = ElectionState(epoch=Epoch(0), leader_id=NodeId(7))
+        ElectionStore(tmp_path / "log").write(state, kraft_version=1)
+        again = replicated(tmp_path / "log", Recorder())
+        assert "the log has records of epoch 1" in caplog.text
+        assert again.raft.epoch == 2, "the only voter leads the next epoch"
+        await again.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("VOTE-27")
+def test_vote_that_cannot_be_stored_is_not_given(tmp_path):
+    async def run():
+        directory = tmp_path / "log"
+        bootstrap(directory, 1, 2, 3)
+        machine = Recorder()
+        log = replicated(directory, machine)
+        before = ElectionStore(directory).read()
+        (directory / "quorum-state.tmp").mkdir()  # in the way of what is written next
+        request = VoteRequest(
+            cluster_id="c",
+            voter_id=1,
+            topics=[
+                VoteRequest.TopicData(
+                    topic_name="__cluster_metadata",
+                    partitions=[
+                        VoteRequest.PartitionData(
+                            partition_index=0,
+                            replica_epoch=5,
+                            replica_id=2,
+                            replica_directory_id=Uuid(bytes([2] * 16)),
+                            voter_directory_id=Uuid(bytes([1] * 16)),
+                            last_offset_epoch=0,
+                            last_offset=0,
+                        )
+                    ],
+                )
+            ],
+        )
+        answer = log.driver.handle_request(request, version=2, listener_name="CONTROLLER")
+        await asyncio.sleep(0.05)
+        assert not answer.done()
+        assert len(machine.failures) == 1
+        assert isinstance(machine.failures[0], OSError)
+        (directory / "quorum-state.tmp").rmdir()
+        assert ElectionStore(directory).read() == before
+        await log.stop()
+
+    asyncio.run(run())

@@ -145,6 +145,9 @@ class RaftDriver:
             rng=random.Random(secrets.randbits(64)),
             now_ms=self.now_ms(),
         )
+        if self.core.epoch > self._persisted.epoch:
+            stored = self._persisted
+            logger.warning("the log has records of epoch %d: %s is left out", self.core.epoch, stored)
         self.core.watch_roles(lambda role: self.metrics.on_role(role.name))
         self._measure(time.monotonic_ns())
         self._peers = Peers(
