@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from interop.harness import CLUSTER_ID, Java, KraftlogServer
+from interop.tool_runs import run_ours
+from kraftlog.cli.metadata_quorum import main as metadata_quorum
 from kraftlog.storage.meta_properties import random_uuid
 
 METADATA = "__cluster_metadata-0"
 # Kafka's admin client that is told of no active controller never asks again, and gives up after a minute.
-TOOL_TIMEOUT_S = 20
+TOOL_TIMEOUT_S = 45
 
 
 class Controller(KraftlogServer):
@@ -119,7 +121,16 @@ class Quorum:
 
     def status(self) -> dict[str, Any]:
         """What ``describe --status`` says, by field."""
-        text = self.tool("describe", "--status", timeout_s=TOOL_TIMEOUT_S)
+        return self._parsed(self.tool("describe", "--status", timeout_s=TOOL_TIMEOUT_S))
+
+    def our_status(self) -> dict[str, Any]:
+        """The same by our tool, in this process: soon enough to be asked again and again."""
+        (said,) = run_ours(metadata_quorum, [["--bootstrap-controller", self.bootstrap, "describe", "--status"]])
+        assert said.code == 0, said.err
+        return self._parsed(said.out)
+
+    @staticmethod
+    def _parsed(text: str) -> dict[str, Any]:
         found = dict(re.findall(r"^(\w+):\s+(.*)$", text, re.MULTILINE))
         return {
             **found,
@@ -129,16 +140,20 @@ class Quorum:
             "CurrentObservers": json.loads(found["CurrentObservers"]),
         }
 
-    def wait_for(self, what: Callable[[dict[str, Any]], bool], timeout_s: float = 60) -> dict[str, Any]:
-        """The first status for which ``what`` holds."""
+    def wait_for(self, what: Callable[[dict[str, Any]], bool], timeout_s: float = 120) -> dict[str, Any]:
+        """What Kafka's tool says once ``what`` holds of it; it is run when ours says so."""
         deadline = time.monotonic() + timeout_s
+        status: dict[str, Any] = {}
         while True:
             try:
-                status = self.status()
+                status = self.our_status()
                 if what(status):
-                    return status
+                    status = self.status()
+                    if what(status):
+                        return status
             except (AssertionError, subprocess.TimeoutExpired):
                 status = {}  # nobody leads just now
+            time.sleep(0.1)
             if time.monotonic() > deadline:
                 tails = "\n".join(f"-- {one.node_id}\n{one.log_tail(15)}" for one in self.controllers)
                 raise AssertionError(f"not within {timeout_s} s, last status {status}\n{tails}")
