@@ -161,6 +161,7 @@ def test_only_the_side_with_a_majority_goes_on(seed):
     small = [old, others_of(simulation, old)[0]]
     large = others_of(simulation, *small)
     simulation.network.split(small, large)
+    simulation.run_for(50)  # what was under way still arrives
     committed = simulation.invariants.high_watermark
     simulation.run_for(20_000)
     assert leading(simulation)[0] in large
