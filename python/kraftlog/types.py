@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import NewType, Self
 
 __all__ = [
+    "METADATA_LOG",
     "ElectionState",
     "Epoch",
     "EpochEndOffset",
+    "LogTopic",
     "NodeId",
     "Offset",
     "ReplicaKey",
@@ -75,6 +77,17 @@ class Uuid(bytes):
 
 Uuid.ZERO = Uuid(bytes(16))
 Uuid.METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
+
+
+@dataclass(frozen=True, slots=True)
+class LogTopic:
+    """The topic whose partition 0 a replicated log is."""
+
+    name: str
+    topic_id: Uuid
+
+
+METADATA_LOG = LogTopic("__cluster_metadata", Uuid.METADATA_TOPIC_ID)
 
 
 @dataclass(frozen=True, slots=True)

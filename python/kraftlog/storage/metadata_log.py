@@ -24,7 +24,7 @@ from kraftlog.storage.snapshot_file import (
     remove_left_overs,
 )
 from kraftlog.storage.snapshot_writer import READ_ONLY, SnapshotWriter, new_part_path
-from kraftlog.types import Epoch, Offset, Uuid
+from kraftlog.types import METADATA_LOG, Epoch, LogTopic, Offset
 from kraftlog.wire.messages.control_records import VotersRecord
 from kraftlog.wire.records import encode_control_record
 from kraftlog.wire.struct import Buffer, Message
@@ -48,6 +48,7 @@ class MetadataLogConfig:
         retention_bytes: metadata.max.retention.bytes: segments and checkpoints together; -1 keeps all.
         retention_ms: metadata.max.retention.ms: checkpoints older than this go once a newer one is there; -1 keeps all.
         delete_delay_ms: internal.metadata.delete.delay.millis: from a file's last name to its end.
+        topic: Whose partition 0 the log is; other than the metadata topic in tests beside Kafka's raft-only peers.
     """
 
     segment_bytes: int = 1 << 30
@@ -56,6 +57,7 @@ class MetadataLogConfig:
     retention_bytes: int = 104_857_600
     retention_ms: int = 604_800_000
     delete_delay_ms: int = 60_000
+    topic: LogTopic = METADATA_LOG
 
 
 class MetadataLog:
@@ -104,7 +106,7 @@ class MetadataLog:
             now_ms=now_ms,
         )
         if self._log.topic_id is None:
-            self._log.write_partition_metadata(Uuid.METADATA_TOPIC_ID)
+            self._log.write_partition_metadata(config.topic.topic_id)
         latest = self.latest_snapshot_id
         if latest is not None and self._log.log_end_offset < latest.end_offset:
             # The snapshot stands for everything the log has and more: go on behind it.

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from interop.harness import CLUSTER_ID
 from kraftlog.errors import ErrorCode
-from kraftlog.types import Uuid
+from kraftlog.types import SnapshotId, Uuid
+from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest
 from kraftlog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
-from kraftlog.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from kraftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kraftlog.wire.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from kraftlog.wire.messages.vote import VoteRequest, VoteResponse
 
 if TYPE_CHECKING:
@@ -196,8 +199,17 @@ def fetch_request(
 
 
 def fetch_response(
-    epoch: int, *, leader_id: int, error: int = 0, high_watermark: int = -1, records: bytes = b""
+    epoch: int,
+    *,
+    leader_id: int,
+    error: int = 0,
+    high_watermark: int = -1,
+    records: bytes = b"",
+    snapshot_id: SnapshotId | None = None,
 ) -> FetchResponse:
+    optional: dict[str, Any] = {}
+    if snapshot_id is not None:
+        optional["snapshot_id"] = FetchResponse.SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
     partition = FetchResponse.PartitionData(
         partition_index=0,
         error_code=error,
@@ -206,6 +218,7 @@ def fetch_response(
         current_leader=FetchResponse.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch),
         aborted_transactions=[],
         records=records,
+        **optional,
     )
     topic = FetchResponse.FetchableTopicResponse(topic=TOPIC, topic_id=Uuid.METADATA_TOPIC_ID, partitions=[partition])
     return FetchResponse(responses=[topic])
@@ -240,6 +253,83 @@ def snapshot_request(
     )
 
 
+def snapshot_response(
+    snapshot_id: SnapshotId, size_bytes: int, asked: Any, *, leader_id: int, piece: bytes
+) -> FetchSnapshotResponse:
+    partition = FetchSnapshotResponse.PartitionSnapshot(
+        index=0,
+        snapshot_id=FetchSnapshotResponse.SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch),
+        current_leader=FetchSnapshotResponse.LeaderIdAndEpoch(
+            leader_id=leader_id, leader_epoch=asked.current_leader_epoch
+        ),
+        size=size_bytes,
+        position=asked.position,
+        unaligned_records=piece,
+    )
+    return FetchSnapshotResponse(topics=[FetchSnapshotResponse.TopicSnapshot(name=TOPIC, partitions=[partition])])
+
+
+def _key(driven: Driven, voter: tuple[int, Uuid] | None) -> tuple[int, Uuid]:
+    return (driven.newcomer.node_id, driven.newcomer.directory_id) if voter is None else voter
+
+
+def add_request(
+    driven: Driven,
+    *,
+    voter: tuple[int, Uuid] | None = None,
+    endpoints: Sequence[tuple[str, str, int]] | None = None,
+    cluster_id: str | None = CLUSTER_ID,
+    version: int = 1,
+    waits: bool = True,
+) -> AddRaftVoterRequest:
+    """AddRaftVoter of the newcomer, answered when it is committed."""
+    voter_id, directory_id = _key(driven, voter)
+    if endpoints is None:
+        endpoints = [(LISTENER, "127.0.0.1", driven.newcomer.port)]
+    optional = {"ack_when_committed": waits} if version >= 1 else {}
+    return AddRaftVoterRequest(
+        cluster_id=cluster_id,
+        timeout_ms=30_000,
+        voter_id=voter_id,
+        voter_directory_id=directory_id,
+        listeners=[AddRaftVoterRequest.Listener(name=name, host=host, port=port) for name, host, port in endpoints],
+        **optional,
+    )
+
+
+def remove_request(
+    driven: Driven, *, voter: tuple[int, Uuid] | None = None, cluster_id: str | None = CLUSTER_ID
+) -> RemoveRaftVoterRequest:
+    """RemoveRaftVoter of the newcomer."""
+    voter_id, directory_id = _key(driven, voter)
+    return RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
+
+
+def update_request(
+    driven: Driven,
+    *,
+    voter: tuple[int, Uuid] | None = None,
+    epoch: int | None = None,
+    endpoints: Sequence[tuple[str, str, int]] | None = None,
+    versions: tuple[int, int] = (0, 1),
+    cluster_id: str | None = CLUSTER_ID,
+) -> UpdateRaftVoterRequest:
+    """UpdateRaftVoter of peer 2, with nothing changed."""
+    voter_id, directory_id = (2, driven.peers[2].directory_id) if voter is None else voter
+    if endpoints is None:
+        endpoints = [(LISTENER, "127.0.0.1", driven.peers[2].port)]
+    return UpdateRaftVoterRequest(
+        cluster_id=cluster_id,
+        current_leader_epoch=driven.epoch if epoch is None else epoch,
+        voter_id=voter_id,
+        voter_directory_id=directory_id,
+        listeners=[UpdateRaftVoterRequest.Listener(name=name, host=host, port=port) for name, host, port in endpoints],
+        k_raft_version_feature=UpdateRaftVoterRequest.KRaftVersionFeature(
+            min_supported_version=versions[0], max_supported_version=versions[1]
+        ),
+    )
+
+
 def describe_request(topic: str = TOPIC, index: int = 0) -> DescribeQuorumRequest:
     partition = DescribeQuorumRequest.PartitionData(partition_index=index)
     return DescribeQuorumRequest(topics=[topic_of(DescribeQuorumRequest, partition, topic)])
@@ -259,8 +349,15 @@ def in_words(response: Any, begun: int) -> str:
     """What a request of a replica was answered."""
     error = getattr(response, "error_code", 0)
     topics = getattr(response, "topics", None) or getattr(response, "responses", ())
+    if isinstance(response, UpdateRaftVoterResponse):
+        leader = response.current_leader
+        where = " at" if leader.port else ""
+        epoch = relative(leader.leader_epoch, begun)
+        return f"top {ErrorCode.name_of(error)} leader={leader.leader_id} epoch={epoch}{where}"
     if error or not topics:
-        return "top " + ErrorCode.name_of(error)
+        # Whether there is a text, where there is a place for one.
+        text = " text" if getattr(response, "error_message", None) else ""
+        return f"top {ErrorCode.name_of(error)}{text}"
     partition = topics[0].partitions[0]
     words = [ErrorCode.name_of(partition.error_code)]
     if isinstance(response, VoteResponse):

@@ -12,7 +12,20 @@ from interop.beside import asks
 from interop.beside.driven import Driven
 from kraftlog.types import Uuid
 
-__all__ = ["OTHER_DIRECTORY", "Case", "begin", "check", "end", "fetch", "snapshot", "steps", "vote"]
+__all__ = [
+    "OTHER_DIRECTORY",
+    "Case",
+    "add",
+    "begin",
+    "check",
+    "end",
+    "fetch",
+    "remove",
+    "snapshot",
+    "steps",
+    "update",
+    "vote",
+]
 
 OTHER_DIRECTORY = Uuid.parse("JustAnotherDirectoryId")
 SAME = "the same"
@@ -113,3 +126,10 @@ def fetch(*, version: int = 18, **fields: Any) -> Callable[[Driven], Any]:
 
 
 snapshot = _asking(asks.snapshot_request)
+remove = _asking(asks.remove_request)
+update = _asking(asks.update_request)
+
+
+def add(*, version: int = 1, **fields: Any) -> Callable[[Driven], Any]:
+    """Ask for a voter to be added."""
+    return lambda driven: driven.ask(asks.add_request(driven, version=version, **fields), version)

@@ -17,10 +17,17 @@ from interop.harness import CLUSTER_ID, Java, KafkaServer, KraftlogServer, Serve
 from kraftlog.storage.dynamic_voter import DynamicVoter
 from kraftlog.storage.format import Formatter
 from kraftlog.storage.meta_properties import random_uuid
-from kraftlog.types import NodeId, Uuid
+from kraftlog.storage.snapshot_file import (
+    BOOTSTRAP_SNAPSHOT_ID,
+    METADATA_PARTITION_NAME,
+    encode_snapshot,
+    read_snapshot,
+)
+from kraftlog.types import Epoch, NodeId, Offset, SnapshotId, Uuid
 from kraftlog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlog.wire.messages.fetch import FetchRequest
+from kraftlog.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlog.wire.messages.vote import VoteRequest
 from raw_client import RawClient
 
@@ -80,6 +87,8 @@ class Driven:
         else:
             self.server.config["controller.quorum.bootstrap.servers"] = ",".join(addresses)
         self._format(is_static=is_static)
+        self.newcomer = ScriptedPeer(4, random_uuid())  # no voter yet
+        self.snapshot: tuple[SnapshotId, bytes] | None = None  # what peer 2 sends as leader instead of records
         self.epoch = 0
         self.log = (0, 0)
         self.pre_votes: bool | None = None
@@ -88,6 +97,7 @@ class Driven:
         self.leading: tuple[int, int] | None = None  # who plays the leader, and of which epoch
         self.state = "unattached"
         self.pre_votes_seen: list[Asked] = []
+        self.snapshots_seen: list[Asked] = []
         self.begins_seen: dict[int, Asked] = {}
         self.ends_seen: list[Asked] = []
         self.is_deaf = False
@@ -121,7 +131,7 @@ class Driven:
 
     def close(self) -> None:
         self.client.sock.close()
-        for peer in self.peers.values():
+        for peer in (*self.peers.values(), self.newcomer):
             peer.close()
         self.server.kill()
 
@@ -157,6 +167,12 @@ class Driven:
             return asks.vote_response(partition.replica_epoch, granted=bool(granted))
         if isinstance(request, FetchRequest):
             return self._answer_fetch(peer, asked)
+        if isinstance(request, FetchSnapshotRequest) and self.snapshot is not None:
+            snapshot_id, data = self.snapshot
+            self.snapshots_seen.append(asked)
+            # In several pieces, whatever it asks for.
+            piece = data[asked.partition.position : asked.partition.position + len(data) // 2]
+            return asks.snapshot_response(snapshot_id, len(data), asked.partition, leader_id=2, piece=piece)
         if isinstance(request, BeginQuorumEpochRequest | EndQuorumEpochRequest):
             if self.is_deaf and peer.node_id == 2:
                 return None
@@ -173,6 +189,8 @@ class Driven:
         if leader_id != peer.node_id or epoch != partition.current_leader_epoch or not self.answers_fetches:
             self._wait_for_next_epoch(partition.current_leader_epoch)
             return asks.fetch_response(partition.current_leader_epoch, leader_id=-1, error=6)
+        if self.snapshot is not None and partition.fetch_offset < self.snapshot[0].end_offset:
+            return asks.fetch_response(epoch, leader_id=leader_id, snapshot_id=self.snapshot[0])
         records = self.records(partition)
         if not records:
             time.sleep(0.02)
@@ -270,6 +288,36 @@ class Driven:
             time.sleep(0.002)
         self.starts[self.epoch] = before
         self.log = (self.epoch, end_offset)
+
+    def be_leading(self) -> None:
+        """Leader whose epoch is committed: the active controller."""
+        self.be_leader()
+        self.commit()
+
+    def commit(self) -> int:
+        """Fetch as peers 2 and 3 until all that there is is committed; return the high watermark."""
+        wanted, deadline = self.log_end_offset(), time.monotonic() + 20
+        while True:
+            partition = self.ask(asks.describe_request()).topics[0].partitions[0]
+            if wanted is not None and partition.high_watermark >= wanted:
+                return int(partition.high_watermark)
+            assert time.monotonic() < deadline, f"{wanted} is not committed: {partition}"
+            end_offset = self.log_end_offset()
+            for node_id in self.peers:
+                self.fetch_as(node_id, offset=end_offset)
+
+    def be_snapshotted(self) -> None:
+        """Follower of peer 2 that has loaded a snapshot from it, and whose log begins there."""
+        self.be_unattached()
+        bootstrap = read_snapshot(self.server.data_dir / METADATA_PARTITION_NAME / BOOTSTRAP_SNAPSHOT_ID.file_name)
+        snapshot_id = SnapshotId(Offset(self.log[1] + 1000), Epoch(self.epoch))
+        self.snapshot = snapshot_id, encode_snapshot(bootstrap, epoch=snapshot_id.epoch, now_ms=1)
+        self.starts.clear()
+        self.snapshots_seen.clear()
+        self._follow(answers_fetches=True)
+        # It goes on from the end of the snapshot once it has it.
+        self.peers[2].next(FetchRequest, where=lambda one: one.partition.fetch_offset == snapshot_id.end_offset)
+        assert self.log == (snapshot_id.epoch, snapshot_id.end_offset)
 
     def be_resigned(self) -> None:
         """Resigned: no majority fetched in time, peer 3 once; peer 2 does not acknowledge at first."""

@@ -9,6 +9,8 @@ import pytest
 from interop.beside.case import Case, check
 from interop.beside.cases_epochs import CHECKS, EPOCHS, RESIGNED
 from interop.beside.cases_fetch import FETCHES
+from interop.beside.cases_quorum import QUORUM, VERSIONS, VOTERS
+from interop.beside.cases_snapshots import SNAPSHOTS
 from interop.beside.cases_votes import PRE_VOTES, VOTES
 from interop.beside.driven import Driven
 from interop.harness import Java
@@ -25,7 +27,13 @@ def driven(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize(
-    "case", [case.param(n) for n, case in enumerate([*PRE_VOTES, *VOTES, *CHECKS, *EPOCHS, *RESIGNED, *FETCHES])]
+    "case",
+    [
+        case.param(n)
+        for n, case in enumerate(
+            [*PRE_VOTES, *VOTES, *CHECKS, *EPOCHS, *RESIGNED, *FETCHES, *VERSIONS, *QUORUM, *VOTERS, *SNAPSHOTS]
+        )
+    ],
 )
 def test_case(case: Case, driven: Driven) -> None:
     check(case, driven)

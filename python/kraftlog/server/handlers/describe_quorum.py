@@ -6,10 +6,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import ErrorCode
-from kraftlog.types import Uuid
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["handle"]
 
-_DIRECTORY_IDS_FROM = 2
+TIMES_FROM, DIRECTORIES_FROM = 1, 2
 METADATA_TOPIC = "__cluster_metadata"
 _NOT_HOSTED = "This server does not host this topic-partition."
 _NOT_LEADER = (
@@ -31,22 +30,22 @@ _NOT_LEADER = (
 
 def handle(node: Node, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Report leader, high watermark and replicas of the metadata partition."""
+    version = context.api_version
     if not _asks_for_metadata_partition(request):
-        return _failed(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
+        return _failed(request, version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
     if not node.metadata.is_leader:
-        return _failed(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, _NOT_LEADER)
+        return _failed(request, version, ErrorCode.NOT_LEADER_OR_FOLLOWER, _NOT_LEADER)
     quorum = node.metadata.describe_quorum()
-    is_dynamic = context.api_version >= _DIRECTORY_IDS_FROM
     partition = DescribeQuorumResponse.PartitionData(
         leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=[_replica(replica, is_dynamic=is_dynamic) for replica in quorum.voters],
-        observers=[_replica(replica, is_dynamic=is_dynamic) for replica in quorum.observers],
+        current_voters=[_replica(replica, version) for replica in quorum.voters],
+        observers=[_replica(replica, version) for replica in quorum.observers],
     )
     return DescribeQuorumResponse(
         topics=[DescribeQuorumResponse.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        nodes=_nodes(quorum) if is_dynamic else (),
+        nodes=_nodes(quorum) if version >= DIRECTORIES_FROM else (),
     )
 
 
@@ -56,14 +55,16 @@ def _asks_for_metadata_partition(request: DescribeQuorumRequest) -> bool:
     ]
 
 
-def _failed(request: DescribeQuorumRequest, error_code: int, message: str) -> DescribeQuorumResponse:
+def _failed(request: DescribeQuorumRequest, version: int, error_code: int, message: str) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(
         topics=[
             DescribeQuorumResponse.TopicData(
                 topic_name=topic.topic_name,
                 partitions=[
                     DescribeQuorumResponse.PartitionData(
-                        partition_index=partition.partition_index, error_code=error_code, error_message=message
+                        partition_index=partition.partition_index,
+                        error_code=error_code,
+                        error_message=message if version >= DIRECTORIES_FROM else None,
                     )
                     for partition in topic.partitions
                 ],
@@ -73,13 +74,15 @@ def _failed(request: DescribeQuorumRequest, error_code: int, message: str) -> De
     )
 
 
-def _replica(replica: ReplicaInfo, *, is_dynamic: bool) -> DescribeQuorumResponse.ReplicaState:
+def _replica(replica: ReplicaInfo, version: int) -> DescribeQuorumResponse.ReplicaState:
+    optional: dict[str, Any] = {}
+    if version >= TIMES_FROM:
+        optional["last_fetch_timestamp"] = replica.last_fetch_timestamp
+        optional["last_caught_up_timestamp"] = replica.last_caught_up_timestamp
+    if version >= DIRECTORIES_FROM:
+        optional["replica_directory_id"] = replica.directory_id
     return DescribeQuorumResponse.ReplicaState(
-        replica_id=replica.replica_id,
-        replica_directory_id=replica.directory_id if is_dynamic else Uuid.ZERO,
-        log_end_offset=replica.log_end_offset,
-        last_fetch_timestamp=replica.last_fetch_timestamp,
-        last_caught_up_timestamp=replica.last_caught_up_timestamp,
+        replica_id=replica.replica_id, log_end_offset=replica.log_end_offset, **optional
     )
 
 

@@ -34,7 +34,9 @@ def handle(
                 FetchSnapshotResponse.TopicSnapshot(
                     name=topic.name,
                     partitions=[
-                        FetchSnapshotResponse.PartitionSnapshot(index=one.partition, error_code=error.code)
+                        FetchSnapshotResponse.PartitionSnapshot(
+                            index=one.partition, error_code=error.code, unaligned_records=b""
+                        )
                         for one in topic.partitions
                     ],
                 )

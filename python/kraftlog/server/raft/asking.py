@@ -12,9 +12,8 @@ from kraftlog.raft import messages as raft
 from kraftlog.raft.messages import ControlRecord, KRaftVersionChange, VotersChange
 from kraftlog.raft.voter_set import Endpoint
 from kraftlog.server.raft.records import from_voters_record
-from kraftlog.server.raft.serving import METADATA_TOPIC
 from kraftlog.server.rpc import SOFTWARE_NAME, software_version
-from kraftlog.types import Epoch, EpochEndOffset, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
+from kraftlog.types import METADATA_LOG, Epoch, EpochEndOffset, LogTopic, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
@@ -47,24 +46,25 @@ def lowest_version(request: raft.Request) -> int:
             return 0
 
 
-def to_wire_request(request: raft.Request, version: int) -> Message:
+def to_wire_request(request: raft.Request, version: int, topic: LogTopic = METADATA_LOG) -> Message:
     """The request as ``version`` of its API has it.
 
     Args:
         request: What the core asks.
         version: At least ``lowest_version(request)``.
+        topic: Of the log.
     """
     match request:
         case raft.VoteRequest():
-            return _vote(request, version)
+            return _vote(request, version, topic)
         case raft.BeginQuorumEpochRequest():
-            return _begin_quorum_epoch(request, version)
+            return _begin_quorum_epoch(request, version, topic)
         case raft.EndQuorumEpochRequest():
-            return _end_quorum_epoch(request, version)
+            return _end_quorum_epoch(request, version, topic)
         case raft.FetchRequest():
-            return _fetch(request, version)
+            return _fetch(request, version, topic)
         case raft.FetchSnapshotRequest():
-            return _fetch_snapshot(request, version)
+            return _fetch_snapshot(request, version, topic)
         case raft.AddVoterRequest():
             return AddRaftVoterRequest(
                 cluster_id=request.cluster_id,
@@ -97,7 +97,7 @@ def to_wire_request(request: raft.Request, version: int) -> Message:
             assert_never(request)
 
 
-def _vote(request: raft.VoteRequest, version: int) -> VoteRequest:
+def _vote(request: raft.VoteRequest, version: int, topic: LogTopic) -> VoteRequest:
     fields: dict[str, Any] = {}
     voter_id: dict[str, Any] = {}
     voter = request.voter_key
@@ -116,11 +116,13 @@ def _vote(request: raft.VoteRequest, version: int) -> VoteRequest:
         last_offset=request.last_epoch_end_offset,
         **fields,
     )
-    topic = VoteRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-    return VoteRequest(cluster_id=request.cluster_id, topics=(topic,), **voter_id)
+    asked = VoteRequest.TopicData(topic_name=topic.name, partitions=(partition,))
+    return VoteRequest(cluster_id=request.cluster_id, topics=(asked,), **voter_id)
 
 
-def _begin_quorum_epoch(request: raft.BeginQuorumEpochRequest, version: int) -> BeginQuorumEpochRequest:
+def _begin_quorum_epoch(
+    request: raft.BeginQuorumEpochRequest, version: int, topic: LogTopic
+) -> BeginQuorumEpochRequest:
     fields: dict[str, Any] = {}
     more: dict[str, Any] = {}
     voter = request.voter_key
@@ -132,11 +134,11 @@ def _begin_quorum_epoch(request: raft.BeginQuorumEpochRequest, version: int) -> 
     partition = BeginQuorumEpochRequest.PartitionData(
         partition_index=0, leader_id=request.leader_id, leader_epoch=request.leader_epoch, **fields
     )
-    topic = BeginQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-    return BeginQuorumEpochRequest(cluster_id=request.cluster_id, topics=(topic,), **more)
+    asked = BeginQuorumEpochRequest.TopicData(topic_name=topic.name, partitions=(partition,))
+    return BeginQuorumEpochRequest(cluster_id=request.cluster_id, topics=(asked,), **more)
 
 
-def _end_quorum_epoch(request: raft.EndQuorumEpochRequest, version: int) -> EndQuorumEpochRequest:
+def _end_quorum_epoch(request: raft.EndQuorumEpochRequest, version: int, topic: LogTopic) -> EndQuorumEpochRequest:
     more: dict[str, Any] = {}
     if version == 0:
         preferred: dict[str, Any] = {"preferred_successors": [one.node_id for one in request.preferred_candidates]}
@@ -151,11 +153,11 @@ def _end_quorum_epoch(request: raft.EndQuorumEpochRequest, version: int) -> EndQ
     partition = EndQuorumEpochRequest.PartitionData(
         partition_index=0, leader_id=request.leader_id, leader_epoch=request.leader_epoch, **preferred
     )
-    topic = EndQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-    return EndQuorumEpochRequest(cluster_id=request.cluster_id, topics=(topic,), **more)
+    asked = EndQuorumEpochRequest.TopicData(topic_name=topic.name, partitions=(partition,))
+    return EndQuorumEpochRequest(cluster_id=request.cluster_id, topics=(asked,), **more)
 
 
-def _fetch(request: raft.FetchRequest, version: int) -> FetchRequest:
+def _fetch(request: raft.FetchRequest, version: int, topic: LogTopic) -> FetchRequest:
     key = request.replica_key or ReplicaKey(NodeId(-1))
     fields: dict[str, Any] = {}
     if version >= 17:
@@ -171,7 +173,7 @@ def _fetch(request: raft.FetchRequest, version: int) -> FetchRequest:
         partition_max_bytes=0,  # as Kafka's replicas say; the request's limit counts
         **fields,
     )
-    topic = FetchRequest.FetchTopic(topic_id=Uuid.METADATA_TOPIC_ID, partitions=(partition,))
+    asked = FetchRequest.FetchTopic(topic_id=topic.topic_id, partitions=(partition,))
     replica: dict[str, Any] = (
         {"replica_state": FetchRequest.ReplicaState(replica_id=key.node_id, replica_epoch=-1)}
         if version >= 15
@@ -182,12 +184,12 @@ def _fetch(request: raft.FetchRequest, version: int) -> FetchRequest:
         max_wait_ms=request.max_wait_ms,
         min_bytes=0,
         max_bytes=request.max_bytes,
-        topics=(topic,),
+        topics=(asked,),
         **replica,
     )
 
 
-def _fetch_snapshot(request: raft.FetchSnapshotRequest, version: int) -> FetchSnapshotRequest:
+def _fetch_snapshot(request: raft.FetchSnapshotRequest, version: int, topic: LogTopic) -> FetchSnapshotRequest:
     key = request.replica_key or ReplicaKey(NodeId(-1))
     partition = FetchSnapshotRequest.PartitionSnapshot(
         partition=0,
@@ -198,9 +200,9 @@ def _fetch_snapshot(request: raft.FetchSnapshotRequest, version: int) -> FetchSn
         position=request.position,
         replica_directory_id=key.directory_id if version >= 1 else Uuid.ZERO,
     )
-    topic = FetchSnapshotRequest.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,))
+    asked = FetchSnapshotRequest.TopicSnapshot(name=topic.name, partitions=(partition,))
     return FetchSnapshotRequest(
-        cluster_id=request.cluster_id, replica_id=key.node_id, max_bytes=request.max_bytes, topics=(topic,)
+        cluster_id=request.cluster_id, replica_id=key.node_id, max_bytes=request.max_bytes, topics=(asked,)
     )
 
 
@@ -211,7 +213,7 @@ def _listeners(kind: Any, endpoints: Iterable[Endpoint]) -> tuple[Any, ...]:
 # Answers
 
 
-def to_core_response(response: Message, *, listener_name: str) -> raft.Response:
+def to_core_response(response: Message, *, listener_name: str, topic: LogTopic = METADATA_LOG) -> raft.Response:
     """The answer free of versions; an address in it is that of ``listener_name``.
 
     Raises:
@@ -220,11 +222,11 @@ def to_core_response(response: Message, *, listener_name: str) -> raft.Response:
     """
     match response:
         case VoteResponse() | BeginQuorumEpochResponse() | EndQuorumEpochResponse():
-            return _election_response(response, listener_name)
+            return _election_response(response, listener_name, topic)
         case FetchResponse():
-            return _fetch_response(response, listener_name)
+            return _fetch_response(response, listener_name, topic)
         case FetchSnapshotResponse():
-            return _fetch_snapshot_response(response, listener_name)
+            return _fetch_snapshot_response(response, listener_name, topic)
         case AddRaftVoterResponse():
             return raft.AddVoterResponse(top_level_error_code=response.error_code, error_message=response.error_message)
         case RemoveRaftVoterResponse():
@@ -252,7 +254,7 @@ def to_core_response(response: Message, *, listener_name: str) -> raft.Response:
             raise TypeError(msg)
 
 
-def _election_response(response: Any, listener_name: str) -> raft.Response:
+def _election_response(response: Any, listener_name: str, topic: LogTopic) -> raft.Response:
     kind: Any = {
         VoteResponse: raft.VoteResponse,
         BeginQuorumEpochResponse: raft.BeginQuorumEpochResponse,
@@ -261,7 +263,7 @@ def _election_response(response: Any, listener_name: str) -> raft.Response:
     if response.error_code:
         refused: raft.Response = kind(top_level_error_code=response.error_code)
         return refused
-    partition = _partition(response, [(one.topic_name, one.partitions) for one in response.topics])
+    partition = _partition(response, topic, [(one.topic_name, one.partitions) for one in response.topics])
     fields: dict[str, Any] = {}
     if isinstance(response, VoteResponse):
         fields["vote_granted"] = partition.vote_granted
@@ -273,10 +275,10 @@ def _election_response(response: Any, listener_name: str) -> raft.Response:
     return answer
 
 
-def _fetch_response(response: FetchResponse, listener_name: str) -> raft.FetchResponse:
+def _fetch_response(response: FetchResponse, listener_name: str, topic: LogTopic) -> raft.FetchResponse:
     if response.error_code:
         return raft.FetchResponse(top_level_error_code=response.error_code)
-    partition = _partition(response, [(METADATA_TOPIC, one.partitions) for one in response.responses])
+    partition = _partition(response, topic, [(topic.name, one.partitions) for one in response.responses])
     diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
     leader = partition.current_leader
     has_diverging = diverging.epoch >= 0 or diverging.end_offset >= 0
@@ -327,10 +329,12 @@ def _control_records(batch: Any) -> tuple[tuple[Offset, ControlRecord], ...]:
     return tuple(found)
 
 
-def _fetch_snapshot_response(response: FetchSnapshotResponse, listener_name: str) -> raft.FetchSnapshotResponse:
+def _fetch_snapshot_response(
+    response: FetchSnapshotResponse, listener_name: str, topic: LogTopic
+) -> raft.FetchSnapshotResponse:
     if response.error_code:
         return raft.FetchSnapshotResponse(top_level_error_code=response.error_code)
-    partition = _partition(response, [(one.name, one.partitions) for one in response.topics])
+    partition = _partition(response, topic, [(one.name, one.partitions) for one in response.topics])
     snapshot = partition.snapshot_id
     leader = partition.current_leader
     payload = partition.unaligned_records or b""
@@ -345,9 +349,9 @@ def _fetch_snapshot_response(response: FetchSnapshotResponse, listener_name: str
     )
 
 
-def _partition(response: Message, topics: Sequence[tuple[str, Sequence[Any]]]) -> Any:
-    if len(topics) != 1 or topics[0][0] != METADATA_TOPIC or len(topics[0][1]) != 1:
-        msg = f"a {type(response).__name__} without exactly the partition {METADATA_TOPIC}-0"
+def _partition(response: Message, topic: LogTopic, topics: Sequence[tuple[str, Sequence[Any]]]) -> Any:
+    if len(topics) != 1 or topics[0][0] != topic.name or len(topics[0][1]) != 1:
+        msg = f"a {type(response).__name__} without exactly the partition {topic.name}-0"
         raise RemoteProtocolError(msg)
     return topics[0][1][0]
 

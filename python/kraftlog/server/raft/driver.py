@@ -155,6 +155,7 @@ class RaftDriver:
             listener_name=config.listener_name,
             client_id=f"raft-client-{config.local_key.node_id}",
             request_timeout_s=config.request_timeout_ms / 1000,
+            topic=log.config.topic,
             on_response=self._on_response,
             on_failure=self._on_no_response,
             tls=tls,
@@ -203,7 +204,7 @@ class RaftDriver:
         Raises:
             KafkaError: The request is not about the metadata partition.
         """
-        core_request = to_core_request(request, version)
+        core_request = to_core_request(request, version, self._log.config.topic)
         source = _Source(self.loop.create_future(), version, listener_name)
         self.tell(lambda: self.core.handle_request(source, core_request, self.now_ms()))
         return source.future
@@ -334,7 +335,13 @@ class RaftDriver:
             return
         response, data = self._with_data(effect.response)
         source.future.set_result(
-            to_wire_response(response, version=source.version, listener_name=source.listener_name, data=data)
+            to_wire_response(
+                response,
+                version=source.version,
+                listener_name=source.listener_name,
+                data=data,
+                topic=self._log.config.topic,
+            )
         )
 
     def _with_data(self, response: raft.Response) -> tuple[raft.Response, FileSlice | bytes | None]:

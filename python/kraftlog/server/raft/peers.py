@@ -16,7 +16,7 @@ from kraftlog.server.rpc import RpcConnection
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from kraftlog.types import NodeId
+    from kraftlog.types import LogTopic, NodeId
     from kraftlog.wire.struct import Message
 
 __all__ = ["Peers", "TlsOf"]
@@ -48,6 +48,7 @@ class Peers:
         listener_name: Whose addresses answers have.
         client_id: As requests have it.
         request_timeout_s: A connection whose oldest answer takes longer is closed when it is used again.
+        topic: Of the log.
         on_response: Called with node id, correlation id and answer.
         on_failure: Called with node id, correlation id and error code when no answer will come.
         tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
@@ -60,6 +61,7 @@ class Peers:
         listener_name: str,
         client_id: str,
         request_timeout_s: float,
+        topic: LogTopic,
         on_response: OnResponse,
         on_failure: OnFailure,
         tls: TlsOf,
@@ -68,6 +70,7 @@ class Peers:
         self.listener_name = listener_name
         self.client_id = client_id
         self.request_timeout_s = request_timeout_s
+        self.topic = topic
         self.on_response = on_response
         self.on_failure = on_failure
         self.tls = tls
@@ -150,7 +153,9 @@ class _Peer:
             self._peers.loop.call_soon(self._fail, correlation_id, ErrorCode.UNSUPPORTED_VERSION)
             return
         connection.send(
-            to_wire_request(request, version), version, lambda answer: self._answered(correlation_id, answer)
+            to_wire_request(request, version, self._peers.topic),
+            version,
+            lambda answer: self._answered(correlation_id, answer),
         )
 
     def _answered(self, correlation_id: int, answer: Message | KafkaError) -> None:
@@ -160,7 +165,7 @@ class _Peer:
         if self._is_closed:
             return
         try:
-            response = to_core_response(answer, listener_name=self._peers.listener_name)
+            response = to_core_response(answer, listener_name=self._peers.listener_name, topic=self._peers.topic)
         except KraftlogError as error:
             endpoint = self._destination.endpoint
             logger.warning("an answer of %s:%d makes no sense: %s", endpoint.host, endpoint.port, error)

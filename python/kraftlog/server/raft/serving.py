@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.raft import messages as raft
 from kraftlog.raft.voter_set import Endpoint, find_endpoint
-from kraftlog.types import Epoch, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
+from kraftlog.types import METADATA_LOG, Epoch, LogTopic, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from kraftlog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from kraftlog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
@@ -25,23 +25,23 @@ from kraftlog.wire.struct import Buffer, Message
 
 __all__ = ["METADATA_TOPIC", "to_core_request", "to_wire_response"]
 
-METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC = METADATA_LOG.name
 _NODE_ENDPOINTS_FROM = 17  # of Fetch, on the raft path (RPC-45)
 _SNAPSHOT_CHUNK_MAX_BYTES = 8 * 1024 * 1024  # whoever asks for more gets the rest with its next request
 
 
-def to_core_request(request: Message, version: int) -> raft.Request:
+def to_core_request(request: Message, version: int, topic: LogTopic = METADATA_LOG) -> raft.Request:
     """The request free of versions.
 
     Raises:
-        KafkaError: It does not ask about the one metadata partition: INVALID_REQUEST, of FetchSnapshot
+        KafkaError: It does not ask about the one partition of ``topic``: INVALID_REQUEST, of FetchSnapshot
             UNKNOWN_TOPIC_OR_PARTITION.
     """
     match request:
         case VoteRequest():
-            return _vote(request)
+            return _vote(request, topic)
         case BeginQuorumEpochRequest():
-            partition = _only_partition(request.topics)
+            partition = _only_partition(request.topics, topic)
             return raft.BeginQuorumEpochRequest(
                 cluster_id=request.cluster_id,
                 voter_key=_key(request.voter_id, partition.voter_directory_id),
@@ -50,7 +50,7 @@ def to_core_request(request: Message, version: int) -> raft.Request:
                 leader_endpoints=_endpoints(request.leader_endpoints),
             )
         case EndQuorumEpochRequest():
-            partition = _only_partition(request.topics)
+            partition = _only_partition(request.topics, topic)
             preferred = (
                 [ReplicaKey(NodeId(one)) for one in partition.preferred_successors]
                 if version == 0
@@ -67,9 +67,9 @@ def to_core_request(request: Message, version: int) -> raft.Request:
                 preferred_candidates=tuple(preferred),
             )
         case FetchRequest():
-            return _fetch(request, version)
+            return _fetch(request, version, topic)
         case FetchSnapshotRequest():
-            return _fetch_snapshot(request)
+            return _fetch_snapshot(request, topic)
         case AddRaftVoterRequest():
             return raft.AddVoterRequest(
                 cluster_id=request.cluster_id,
@@ -98,8 +98,8 @@ def to_core_request(request: Message, version: int) -> raft.Request:
             raise TypeError(msg)
 
 
-def _vote(request: VoteRequest) -> raft.VoteRequest:
-    partition = _only_partition(request.topics)
+def _vote(request: VoteRequest, topic: LogTopic) -> raft.VoteRequest:
+    partition = _only_partition(request.topics, topic)
     return raft.VoteRequest(
         cluster_id=request.cluster_id,
         voter_key=_key(request.voter_id, partition.voter_directory_id),
@@ -111,11 +111,11 @@ def _vote(request: VoteRequest) -> raft.VoteRequest:
     )
 
 
-def _fetch(request: FetchRequest, version: int) -> raft.FetchRequest:
+def _fetch(request: FetchRequest, version: int, topic: LogTopic) -> raft.FetchRequest:
     topics = request.topics
     is_metadata = (
         len(topics) == 1
-        and topics[0].topic_id == Uuid.METADATA_TOPIC_ID  # by name, before version 13, it is not found (FTCH-05)
+        and topics[0].topic_id == topic.topic_id  # by name, before version 13, it is not found (FTCH-05)
         and [one.partition for one in topics[0].partitions] == [0]
     )
     if not is_metadata:
@@ -134,8 +134,8 @@ def _fetch(request: FetchRequest, version: int) -> raft.FetchRequest:
     )
 
 
-def _fetch_snapshot(request: FetchSnapshotRequest) -> raft.FetchSnapshotRequest:
-    found = [one for topic in request.topics if topic.name == METADATA_TOPIC for one in topic.partitions]
+def _fetch_snapshot(request: FetchSnapshotRequest, topic: LogTopic) -> raft.FetchSnapshotRequest:
+    found = [one for each in request.topics if each.name == topic.name for one in each.partitions]
     partition = next((one for one in found if one.partition == 0), None)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -149,10 +149,8 @@ def _fetch_snapshot(request: FetchSnapshotRequest) -> raft.FetchSnapshotRequest:
     )
 
 
-def _only_partition(topics: Sequence[Any]) -> Any:
-    if [(one.topic_name, [each.partition_index for each in one.partitions]) for one in topics] != [
-        (METADATA_TOPIC, [0])
-    ]:
+def _only_partition(topics: Sequence[Any], topic: LogTopic) -> Any:
+    if [(one.topic_name, [each.partition_index for each in one.partitions]) for one in topics] != [(topic.name, [0])]:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     return topics[0].partitions[0]
 
@@ -172,7 +170,12 @@ def _endpoints(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
 
 
 def to_wire_response(
-    response: raft.Response, *, version: int, listener_name: str, data: Buffer | None = None
+    response: raft.Response,
+    *,
+    version: int,
+    listener_name: str,
+    data: Buffer | None = None,
+    topic: LogTopic = METADATA_LOG,
 ) -> Message:
     """The answer as ``version`` of its API has it.
 
@@ -181,14 +184,15 @@ def to_wire_response(
         version: Of the request.
         listener_name: The listener that was asked: of the leader's addresses this one is told.
         data: The records of a Fetch, or the bytes of a FetchSnapshot.
+        topic: Of the log.
     """
     match response:
         case raft.VoteResponse() | raft.BeginQuorumEpochResponse() | raft.EndQuorumEpochResponse():
-            return _election_response(response, version, listener_name)
+            return _election_response(response, version, listener_name, topic)
         case raft.FetchResponse():
-            return _fetch_response(response, version, listener_name, data)
+            return _fetch_response(response, version, listener_name, data, topic)
         case raft.FetchSnapshotResponse():
-            return _fetch_snapshot_response(response, version, listener_name, data)
+            return _fetch_snapshot_response(response, version, listener_name, data, topic)
         case raft.AddVoterResponse():
             return AddRaftVoterResponse(error_code=response.top_level_error_code, error_message=_text(response))
         case raft.RemoveVoterResponse():
@@ -215,6 +219,7 @@ def _election_response(
     response: raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.EndQuorumEpochResponse,
     version: int,
     listener_name: str,
+    topic: LogTopic,
 ) -> Message:
     kind: Any = {
         raft.VoteResponse: VoteResponse,
@@ -235,13 +240,15 @@ def _election_response(
         **fields,
     )
     answer: Message = kind(
-        topics=(kind.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+        topics=(kind.TopicData(topic_name=topic.name, partitions=(partition,)),),
         node_endpoints=_node_endpoints(kind, response, version, listener_name),
     )
     return answer
 
 
-def _fetch_response(response: raft.FetchResponse, version: int, listener_name: str, data: Buffer | None) -> Message:
+def _fetch_response(
+    response: raft.FetchResponse, version: int, listener_name: str, data: Buffer | None, topic: LogTopic
+) -> Message:
     if response.top_level_error_code:
         return FetchResponse(error_code=response.top_level_error_code)
     fields: dict[str, Any] = {}
@@ -275,14 +282,12 @@ def _fetch_response(response: raft.FetchResponse, version: int, listener_name: s
             ),
         )
     )
-    topic = FetchResponse.FetchableTopicResponse(
-        topic=METADATA_TOPIC, topic_id=Uuid.METADATA_TOPIC_ID, partitions=(partition,)
-    )
-    return FetchResponse(responses=(topic,), node_endpoints=endpoints)
+    told = FetchResponse.FetchableTopicResponse(topic=topic.name, topic_id=topic.topic_id, partitions=(partition,))
+    return FetchResponse(responses=(told,), node_endpoints=endpoints)
 
 
 def _fetch_snapshot_response(
-    response: raft.FetchSnapshotResponse, version: int, listener_name: str, data: Buffer | None
+    response: raft.FetchSnapshotResponse, version: int, listener_name: str, data: Buffer | None, topic: LogTopic
 ) -> Message:
     if response.top_level_error_code:
         return FetchSnapshotResponse(error_code=response.top_level_error_code)
@@ -303,7 +308,7 @@ def _fetch_snapshot_response(
         **fields,
     )
     return FetchSnapshotResponse(
-        topics=(FetchSnapshotResponse.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),),
+        topics=(FetchSnapshotResponse.TopicSnapshot(name=topic.name, partitions=(partition,)),),
         node_endpoints=_node_endpoints(FetchSnapshotResponse, response, version, listener_name),
     )
 

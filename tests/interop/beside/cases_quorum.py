@@ -1,0 +1,318 @@
+"""DescribeQuorum, changes of the voter set and ApiVersions (areas 08, 11, 12, 13 and 15)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from interop.beside import asks
+from interop.beside.case import OTHER_DIRECTORY, Case, add, begin, fetch, remove, steps, update, vote
+from interop.beside.driven import LISTENER, ME, Driven
+from interop.beside.scripted_peer import everything
+from kraftlog.errors import ErrorCode
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest
+from raw_client import RawClient
+
+AT_1 = "leader=1 epoch=E at"
+TIMED_OUT = "top REQUEST_TIMED_OUT text"
+# What a controller of 4.3.1 says of itself; the raft APIs, in the order of their keys.
+RAFT_APIS = "1:4-18 52:0-2 53:0-1 54:0-1 55:0-2 59:0-1 80:0-1 81:0-0 82:0-0"
+FEATURES = (
+    "eligible.leader.replicas.version:0-1 group.version:0-1 kraft.version:0-1 metadata.version:7-30 "
+    "share.version:0-1 streams.version:0-1 transaction.version:0-2"
+)
+
+
+# ApiVersions
+
+
+def api_versions(version: int) -> Callable[[Driven], str]:
+    """The raft APIs with their versions, then the features."""
+
+    def ask(driven: Driven) -> str:
+        request = (
+            ApiVersionsRequest(client_software_name="test", client_software_version="1")
+            if version >= 3
+            else ApiVersionsRequest()
+        )
+        response = driven.ask(request, version)
+        keys = {one.split(":")[0] for one in RAFT_APIS.split()}
+        apis = [one for one in response.api_keys if str(one.api_key) in keys]
+        features = sorted(f"{one.name}:{one.min_version}-{one.max_version}" for one in response.supported_features)
+        return (
+            f"{ErrorCode.name_of(response.error_code)} "
+            + " ".join(f"{one.api_key}:{one.min_version}-{one.max_version}" for one in apis)
+            + (f" | {' '.join(features)}" if features else "")
+        )
+
+    return ask
+
+
+def too_new(driven: Driven) -> str:
+    """ApiVersions in a version that does not exist: the answer is that of version 0."""
+    with RawClient(driven.server.bootstrap) as client:
+        client.sock.sendall(bytes.fromhex("0000000d 0012 0063 0000002a 0001 78 00 00".replace(" ", "")))
+        correlation_id, response = client.receive(ApiVersionsRequest.API_KEY, 0)
+    ranges = [(one.api_key, one.min_version, one.max_version) for one in response.api_keys]
+    return f"{correlation_id} {ErrorCode.name_of(response.error_code)} {ranges}"
+
+
+def finalized(driven: Driven) -> str:
+    """The level of kraft.version, and whether a feature of level 0 is named."""
+    response = driven.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
+    levels = {one.name: one.max_version_level for one in response.finalized_features}
+    return f"kraft.version={levels.get('kraft.version')} zeros={0 in levels.values()}"
+
+
+VERSIONS = [
+    Case("ENDP-23 RPC-01", "unattached", api_versions(0), f"NONE {RAFT_APIS}"),
+    *(
+        Case("ENDP-26 KVER-02", "unattached", api_versions(one), f"NONE {RAFT_APIS} | metadata.version:7-30")
+        for one in (3,)
+    ),
+    Case("ENDP-25 ENDP-26 KVER-02", "unattached", api_versions(4), f"NONE {RAFT_APIS} | {FEATURES}"),
+    Case("ENDP-24", "unattached", too_new, "42 UNSUPPORTED_VERSION [(18, 0, 4)]"),
+]
+
+
+# DescribeQuorum
+
+
+def described(driven: Driven) -> str:
+    """All of DescribeQuorum v2, with what moves left out."""
+    response = driven.ask(asks.describe_request())
+    partition = response.topics[0].partitions[0]
+    keys = {ME: driven.directory_id} | {one.node_id: one.directory_id for one in driven.peers.values()}
+    ports = {ME: driven.server.port} | {one.node_id: one.port for one in driven.peers.values()}
+    voters = {one.replica_id: one for one in partition.current_voters}
+    times = voters[ME].last_fetch_timestamp > 0 and voters[ME].last_caught_up_timestamp > 0
+    nodes = {one.node_id: [(each.name, each.host, each.port) for each in one.listeners] for one in response.nodes}
+    return (
+        f"leader={partition.leader_id} epoch={asks.relative(partition.leader_epoch, driven.epoch)} "
+        f"high_watermark={'known' if partition.high_watermark >= 0 else -1} voters={sorted(voters)} "
+        f"keys={all(voters[key].replica_directory_id == keys[key] for key in keys)} own_times={times} "
+        f"nodes={nodes == {key: [(LISTENER, '127.0.0.1', port)] for key, port in ports.items()}} "
+        f"unseen={[voters[key].log_end_offset for key in (2, 3)]}"
+        f"/{[(voters[key].last_fetch_timestamp, voters[key].last_caught_up_timestamp) for key in (2, 3)]}"
+    )
+
+
+def observed(version: int) -> Callable[[Driven], str]:
+    """An observer that fetched, as DescribeQuorum tells it."""
+
+    def ask(driven: Driven) -> str:
+        fetch(sender=9, directory_id=OTHER_DIRECTORY, offset=0, last_epoch=0)(driven)
+        response = driven.ask(asks.describe_request(), version)
+        found = {one.replica_id: one for one in response.topics[0].partitions[0].observers}
+        one = found[9]
+        return (
+            f"end={one.log_end_offset} directory={one.replica_directory_id == OTHER_DIRECTORY} "
+            f"fetched={one.last_fetch_timestamp > 0} nodes={len(response.nodes)}"
+        )
+
+    return ask
+
+
+def went_back(driven: Driven) -> str:
+    """A voter that fetched the end and then the beginning."""
+    fetch(sender=3)(driven)
+    fetch(sender=3, offset=0, last_epoch=0)(driven)
+    partition = driven.ask(asks.describe_request()).topics[0].partitions[0]
+    return str(next(one.log_end_offset for one in partition.current_voters if one.replica_id == 3))
+
+
+def of_other(topic: str, index: int, version: int = 2) -> Callable[[Driven], str]:
+    def ask(driven: Driven) -> str:
+        partition = driven.ask(asks.describe_request(topic, index), version).topics[0].partitions[0]
+        return ErrorCode.name_of(partition.error_code)
+
+    return ask
+
+
+def ipv6(driven: Driven) -> str:
+    """An IPv6 literal that a leader gave, as others are told it."""
+    answer = begin(endpoints=[(LISTENER, "::1", 65000)])(driven)
+    return f"{answer.node_endpoints[0].host} {answer.node_endpoints[0].port}"
+
+
+def controllers(endpoint_type: int) -> Callable[[Driven], str]:
+    """DescribeCluster on a controller's listener."""
+
+    def ask(driven: Driven) -> str:
+        response = driven.ask(DescribeClusterRequest(endpoint_type=endpoint_type))
+        return f"{ErrorCode.name_of(response.error_code)} type={response.endpoint_type}"
+
+    return ask
+
+
+QUORUM = [
+    Case("RPC-33", "fetching", of_other(asks.TOPIC, 0), "NOT_LEADER_OR_FOLLOWER"),
+    Case("RPC-33", "unattached", of_other(asks.TOPIC, 0), "NOT_LEADER_OR_FOLLOWER"),
+    *(Case("RPC-33 RPC-38", "fetching", of_other(asks.TOPIC, 0, one), "NOT_LEADER_OR_FOLLOWER") for one in (0, 1)),
+    Case("RPC-07", "leader", of_other("orders", 0), "UNKNOWN_TOPIC_OR_PARTITION"),
+    Case("RPC-07", "leader", of_other(asks.TOPIC, 1), "UNKNOWN_TOPIC_OR_PARTITION"),
+    Case(
+        "RPC-34 RPC-35 ENDP-06 ENDP-30",
+        "leader",
+        described,
+        "leader=1 epoch=E high_watermark=-1 voters=[1, 2, 3] keys=True own_times=True nodes=True "
+        "unseen=[-1, -1]/[(-1, -1), (-1, -1)]",
+    ),
+    Case("OBS-07 OBS-15", "leader", observed(2), "end=0 directory=True fetched=True nodes=3"),
+    Case("OBS-15 ENDP-30", "leader", observed(1), "end=0 directory=False fetched=True nodes=0"),
+    Case("OBS-15", "leader", observed(0), "end=0 directory=False fetched=False nodes=0"),
+    Case("RPC-37", "leader", went_back, "0"),
+    Case("ENDP-07", "unattached", ipv6, "::1 65000", then="leader=2 epoch=E"),
+    Case("ENDP-31", "leader", controllers(2), "NONE type=2"),
+    Case("ENDP-31", "leader", controllers(1), "MISMATCHED_ENDPOINT_TYPE type=1"),
+]
+
+
+# The voter set
+
+
+def seen(driven: Driven) -> None:
+    """The newcomer fetches to the end."""
+    fetch(sender=4, directory_id=driven.newcomer.directory_id, offset=driven.log_end_offset())(driven)
+
+
+def answers(response: Callable[[], ApiVersionsResponse], *, first: Callable[[], ApiVersionsResponse]) -> Any:
+    """What the newcomer says when it is asked for its versions a second time, by the leader itself."""
+
+    def prepare(driven: Driven) -> None:
+        count = iter(range(1000))
+        driven.newcomer.drop_connections()
+        time.sleep(0.2)  # until that was noticed
+        driven.newcomer.api_versions = lambda: first() if next(count) == 0 else response()
+
+    return prepare
+
+
+def featureless() -> ApiVersionsResponse:
+    return ApiVersionsResponse(api_keys=everything().api_keys)
+
+
+def too_high() -> ApiVersionsResponse:
+    feature = ApiVersionsResponse.SupportedFeatureKey(name="kraft.version", min_version=2, max_version=3)
+    return ApiVersionsResponse(api_keys=everything().api_keys, supported_features=[feature])
+
+
+def failing() -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=everything().api_keys)
+
+
+def while_pending(request: Callable[[Driven], Any], *, commits: bool = True) -> Callable[[Driven], Any]:
+    """Ask while a change waits to be committed; afterwards it is."""
+
+    def ask(driven: Driven) -> Any:
+        first = driven.ask(asks.add_request(driven, waits=False))
+        assert first.error_code == 0, first
+        response = request(driven)
+        if commits:
+            driven.commit()
+        return response
+
+    return ask
+
+
+def later(ask: Callable[[Driven], Any], then: Callable[[Driven], Any]) -> Callable[[Driven], str]:
+    """Ask over a connection of its own, do something, and give the answer that came in the end."""
+
+    def run(driven: Driven) -> str:
+        said: list[Any] = []
+        begun_epoch = driven.epoch
+        with RawClient(driven.server.bootstrap) as client:
+            request = ask(driven)
+            waiting = threading.Thread(target=lambda: said.append(client.call(request)))
+            waiting.start()
+            before = driven.log_end_offset() or 0
+            while (driven.log_end_offset() or 0) == before and waiting.is_alive():
+                before = min(before, driven.log_end_offset() or 0)
+            then(driven)
+            waiting.join(20)
+        return asks.in_words(said[0], begun_epoch)
+
+    return run
+
+
+def known(driven: Driven) -> str:
+    partition = driven.ask(asks.describe_request()).topics[0].partitions[0]
+    return str(sorted(one.replica_id for one in partition.current_voters))
+
+
+def moved(driven: Driven) -> Any:
+    """A higher epoch appears."""
+    return vote(epoch=1, log=(0, 0))(driven)
+
+
+PEER_2 = (2, OTHER_DIRECTORY)
+OK = "top NONE"
+VOTERS = [
+    *(
+        Case("RCFG-13 RPC-05 RPC-41", "leading", add(cluster_id=one), "top INCONSISTENT_CLUSTER_ID text")
+        for one in ("another", "")
+    ),
+    Case("RCFG-13 RCFG-21", None, add(cluster_id=None, voter=PEER_2), "top DUPLICATE_VOTER text"),
+    Case("RCFG-21", None, lambda d: add(voter=(2, d.peers[2].directory_id))(d), "top DUPLICATE_VOTER text"),
+    Case("RCFG-15", None, add(voter=(-1, OTHER_DIRECTORY)), "top INVALID_REQUEST text"),
+    Case("RCFG-15", None, add(voter=(4, Uuid.ZERO)), "top INVALID_REQUEST text"),
+    Case("RCFG-16", None, add(endpoints=[("OTHER", "127.0.0.1", 9)]), "top INVALID_REQUEST text"),
+    Case("RCFG-34 RPC-05", None, remove(cluster_id="another"), "top INCONSISTENT_CLUSTER_ID text"),
+    Case("RCFG-35", None, remove(voter=(-1, OTHER_DIRECTORY)), "top INVALID_REQUEST text"),
+    Case("RCFG-35", None, remove(voter=(2, Uuid.ZERO)), "top INVALID_REQUEST text"),
+    Case("RCFG-36", None, remove(), "top VOTER_NOT_FOUND text"),
+    Case("RCFG-36", None, remove(voter=PEER_2), "top VOTER_NOT_FOUND text"),
+    Case("RCFG-45 RPC-05", None, update(cluster_id="another"), "top INCONSISTENT_CLUSTER_ID leader=-1 epoch=-1"),
+    Case("RCFG-45 ENDP-06", None, update(epoch=-1), f"top FENCED_LEADER_EPOCH {AT_1}"),
+    Case("RCFG-45", None, update(epoch=1), f"top UNKNOWN_LEADER_EPOCH {AT_1}"),
+    Case("RCFG-46", None, update(voter=(-1, OTHER_DIRECTORY)), f"top INVALID_REQUEST {AT_1}"),
+    Case("RCFG-46", None, update(voter=(2, Uuid.ZERO)), f"top INVALID_REQUEST {AT_1}"),
+    Case("RCFG-46", None, update(endpoints=[("OTHER", "127.0.0.1", 9)]), f"top INVALID_REQUEST {AT_1}"),
+    *(Case("RCFG-46", None, update(versions=one), f"top INVALID_REQUEST {AT_1}") for one in ((-1, 1), (0, -1), (1, 0))),
+    Case("RCFG-48", None, update(versions=(2, 3)), f"top INVALID_REQUEST {AT_1}"),
+    Case("RCFG-49", None, update(voter=(9, OTHER_DIRECTORY)), f"top VOTER_NOT_FOUND {AT_1}"),
+    Case("RCFG-49", None, update(voter=PEER_2), f"top VOTER_NOT_FOUND {AT_1}"),
+    Case("RCFG-14", "fetching", add(), "top NOT_LEADER_OR_FOLLOWER text"),
+    Case("RCFG-34", "fetching", remove(), "top NOT_LEADER_OR_FOLLOWER text"),
+    Case("RCFG-45", "fetching", update(), "top NOT_LEADER_OR_FOLLOWER leader=2 epoch=E at"),
+    Case("RCFG-18", "leader", add(), TIMED_OUT),
+    Case("RCFG-34", "leader", remove(voter=PEER_2), TIMED_OUT),
+    Case("RCFG-47", "leader", update(), f"top REQUEST_TIMED_OUT {AT_1}"),
+    Case("RCFG-25", "leading", add(), TIMED_OUT),
+    Case("RCFG-24", "leading", steps(seen, answers(featureless, first=everything), add()), "top INVALID_REQUEST text"),
+    Case("RCFG-24", "leading", steps(seen, answers(too_high, first=everything), add()), "top INVALID_REQUEST text"),
+    Case("RCFG-23", "leading", steps(seen, answers(failing, first=everything), add()), TIMED_OUT),
+    Case("RCFG-22", "leading", steps(seen, add(endpoints=[(LISTENER, "127.0.0.1", 9)])), TIMED_OUT),
+    Case("RCFG-50", "leading", update(), f"top NONE {AT_1}"),
+    Case("RCFG-20", "leading", steps(update(), add()), TIMED_OUT),
+    Case(
+        "RCFG-17 RCFG-29 RCFG-30",
+        "leading",
+        steps(answers(everything, first=everything), seen, while_pending(add())),
+        TIMED_OUT,
+    ),
+    Case("RCFG-29", None, known, "[1, 2, 3, 4]"),
+    Case(
+        "RCFG-38",
+        "leading",
+        later(asks.remove_request, Driven.commit),
+        OK,
+    ),
+    Case("RCFG-28 RPC-41", "leading", steps(seen, later(asks.add_request, Driven.commit)), OK),
+    Case("RCFG-39", "leading", remove(), TIMED_OUT),
+    Case("RCFG-31", "leading", steps(seen, add()), TIMED_OUT),
+    Case("RCFG-34", "leading", steps(later(asks.remove_request, Driven.commit)), OK),
+    Case(
+        "RCFG-33",
+        "leading",
+        steps(seen, later(asks.add_request, moved)),
+        "top NOT_LEADER_OR_FOLLOWER text",
+        then="leader=-1 epoch=E+1",
+    ),
+    Case("RCFG-34", "leading", steps(later(asks.remove_request, Driven.commit)), OK),
+    Case("KVER-03", None, finalized, "kraft.version=1 zeros=False"),
+]
