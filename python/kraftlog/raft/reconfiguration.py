@@ -283,7 +283,7 @@ class Reconfiguration:
                 f'The given id "{cluster_id}" doesn\'t match the cluster id "{replica.config.cluster_id}"',
             )
         if not isinstance(replica.role, Leader):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Replica is {replica.role.name} in epoch {replica.epoch}"
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, ""  # without a word, as Kafka
         if replica.is_shutting_down:
             return ErrorCode.BROKER_NOT_AVAILABLE, "The leader is shutting down"
         return None

@@ -15,6 +15,7 @@ from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest
+from kraftlog.wire.messages.update_features import UpdateFeaturesRequest
 from raw_client import RawClient
 
 AT_1 = "leader=1 epoch=E at"
@@ -143,7 +144,12 @@ def controllers(endpoint_type: int) -> Callable[[Driven], str]:
     """DescribeCluster on a controller's listener."""
 
     def ask(driven: Driven) -> str:
-        response = driven.ask(DescribeClusterRequest(endpoint_type=endpoint_type))
+        for _ in range(50):
+            response = driven.ask(DescribeClusterRequest(endpoint_type=endpoint_type))
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
+                break
+            driven.commit()  # the metadata is not there, or not in force yet
+            time.sleep(0.05)
         return f"{ErrorCode.name_of(response.error_code)} type={response.endpoint_type}"
 
     return ask
@@ -167,8 +173,8 @@ QUORUM = [
     Case("OBS-15", "leader", observed(0), "end=0 directory=False fetched=False nodes=0"),
     Case("RPC-37", "leader", went_back, "0"),
     Case("ENDP-07", "unattached", ipv6, "::1 65000", then="leader=2 epoch=E"),
-    Case("ENDP-31", "leader", controllers(2), "NONE type=2"),
-    Case("ENDP-31", "leader", controllers(1), "MISMATCHED_ENDPOINT_TYPE type=1"),
+    Case("ENDP-31", "leading", controllers(2), "NONE type=2"),
+    Case("ENDP-31", "leading", controllers(1), "MISMATCHED_ENDPOINT_TYPE type=1"),
 ]
 
 
@@ -176,8 +182,12 @@ QUORUM = [
 
 
 def seen(driven: Driven) -> None:
-    """The newcomer fetches to the end."""
-    fetch(sender=4, directory_id=driven.newcomer.directory_id, offset=driven.log_end_offset())(driven)
+    """The newcomer fetches until there is nothing more."""
+    for _ in range(20):
+        end_offset = driven.log_end_offset()
+        answer = fetch(sender=4, directory_id=driven.newcomer.directory_id, offset=end_offset)(driven)
+        if not bytes(answer.responses[0].partitions[0].records):
+            return
 
 
 def answers(response: Callable[[], ApiVersionsResponse], *, first: Callable[[], ApiVersionsResponse]) -> Any:
@@ -249,6 +259,24 @@ def moved(driven: Driven) -> Any:
     return vote(epoch=1, log=(0, 0))(driven)
 
 
+def level(level: int, upgrade_type: int) -> Callable[[Driven], str]:
+    """UpdateFeatures of kraft.version."""
+
+    def ask(driven: Driven) -> str:
+        change = UpdateFeaturesRequest.FeatureUpdateKey(
+            feature="kraft.version", max_version_level=level, upgrade_type=upgrade_type
+        )
+        for _ in range(50):
+            response = driven.ask(UpdateFeaturesRequest(feature_updates=[change]))
+            if response.error_code != ErrorCode.NOT_CONTROLLER:
+                break
+            driven.commit()  # it leads, and is about to be the active controller
+            time.sleep(0.05)
+        return ErrorCode.name_of(response.error_code)
+
+    return ask
+
+
 PEER_2 = (2, OTHER_DIRECTORY)
 OK = "top NONE"
 VOTERS = [
@@ -256,28 +284,31 @@ VOTERS = [
         Case("RCFG-13 RPC-05 RPC-41", "leading", add(cluster_id=one), "top INCONSISTENT_CLUSTER_ID text")
         for one in ("another", "")
     ),
-    Case("RCFG-13 RCFG-21", None, add(cluster_id=None, voter=PEER_2), "top DUPLICATE_VOTER text"),
-    Case("RCFG-21", None, lambda d: add(voter=(2, d.peers[2].directory_id))(d), "top DUPLICATE_VOTER text"),
-    Case("RCFG-15", None, add(voter=(-1, OTHER_DIRECTORY)), "top INVALID_REQUEST text"),
-    Case("RCFG-15", None, add(voter=(4, Uuid.ZERO)), "top INVALID_REQUEST text"),
-    Case("RCFG-16", None, add(endpoints=[("OTHER", "127.0.0.1", 9)]), "top INVALID_REQUEST text"),
-    Case("RCFG-34 RPC-05", None, remove(cluster_id="another"), "top INCONSISTENT_CLUSTER_ID text"),
-    Case("RCFG-35", None, remove(voter=(-1, OTHER_DIRECTORY)), "top INVALID_REQUEST text"),
-    Case("RCFG-35", None, remove(voter=(2, Uuid.ZERO)), "top INVALID_REQUEST text"),
-    Case("RCFG-36", None, remove(), "top VOTER_NOT_FOUND text"),
-    Case("RCFG-36", None, remove(voter=PEER_2), "top VOTER_NOT_FOUND text"),
-    Case("RCFG-45 RPC-05", None, update(cluster_id="another"), "top INCONSISTENT_CLUSTER_ID leader=-1 epoch=-1"),
-    Case("RCFG-45 ENDP-06", None, update(epoch=-1), f"top FENCED_LEADER_EPOCH {AT_1}"),
-    Case("RCFG-45", None, update(epoch=1), f"top UNKNOWN_LEADER_EPOCH {AT_1}"),
-    Case("RCFG-46", None, update(voter=(-1, OTHER_DIRECTORY)), f"top INVALID_REQUEST {AT_1}"),
-    Case("RCFG-46", None, update(voter=(2, Uuid.ZERO)), f"top INVALID_REQUEST {AT_1}"),
-    Case("RCFG-46", None, update(endpoints=[("OTHER", "127.0.0.1", 9)]), f"top INVALID_REQUEST {AT_1}"),
-    *(Case("RCFG-46", None, update(versions=one), f"top INVALID_REQUEST {AT_1}") for one in ((-1, 1), (0, -1), (1, 0))),
-    Case("RCFG-48", None, update(versions=(2, 3)), f"top INVALID_REQUEST {AT_1}"),
-    Case("RCFG-49", None, update(voter=(9, OTHER_DIRECTORY)), f"top VOTER_NOT_FOUND {AT_1}"),
-    Case("RCFG-49", None, update(voter=PEER_2), f"top VOTER_NOT_FOUND {AT_1}"),
-    Case("RCFG-14", "fetching", add(), "top NOT_LEADER_OR_FOLLOWER text"),
-    Case("RCFG-34", "fetching", remove(), "top NOT_LEADER_OR_FOLLOWER text"),
+    Case("RCFG-13 RCFG-21", "led", add(cluster_id=None, voter=PEER_2), "top DUPLICATE_VOTER text"),
+    Case("RCFG-21", "led", lambda d: add(voter=(2, d.peers[2].directory_id))(d), "top DUPLICATE_VOTER text"),
+    Case("RCFG-15", "led", add(voter=(-1, OTHER_DIRECTORY)), "top INVALID_REQUEST text"),
+    Case("RCFG-15", "led", add(voter=(4, Uuid.ZERO)), "top INVALID_REQUEST text"),
+    Case("RCFG-16", "led", add(endpoints=[("OTHER", "127.0.0.1", 9)]), "top INVALID_REQUEST text"),
+    Case("RCFG-34 RPC-05", "led", remove(cluster_id="another"), "top INCONSISTENT_CLUSTER_ID text"),
+    Case("RCFG-35", "led", remove(voter=(-1, OTHER_DIRECTORY)), "top INVALID_REQUEST text"),
+    Case("RCFG-35", "led", remove(voter=(2, Uuid.ZERO)), "top INVALID_REQUEST text"),
+    Case("RCFG-36", "led", remove(), "top VOTER_NOT_FOUND text"),
+    Case("RCFG-36", "led", remove(voter=PEER_2), "top VOTER_NOT_FOUND text"),
+    Case("RCFG-45 RPC-05", "led", update(cluster_id="another"), f"top INCONSISTENT_CLUSTER_ID {AT_1}"),
+    Case("RCFG-45 ENDP-06", "led", update(epoch=-1), f"top FENCED_LEADER_EPOCH {AT_1}"),
+    Case("RCFG-45", "led", update(epoch=1), f"top UNKNOWN_LEADER_EPOCH {AT_1}"),
+    Case("RCFG-46", "led", update(voter=(-1, OTHER_DIRECTORY)), f"top INVALID_REQUEST {AT_1}"),
+    Case("RCFG-46", "led", update(voter=(2, Uuid.ZERO)), f"top INVALID_REQUEST {AT_1}"),
+    Case("RCFG-46", "led", update(endpoints=[("OTHER", "127.0.0.1", 9)]), f"top INVALID_REQUEST {AT_1}"),
+    *(
+        Case("RCFG-46", "led", update(versions=one), f"top INVALID_REQUEST {AT_1}")
+        for one in ((-1, 1), (0, -1), (1, 0))
+    ),
+    Case("RCFG-48", "led", update(versions=(2, 3)), f"top INVALID_REQUEST {AT_1}"),
+    Case("RCFG-49", "led", update(voter=(9, OTHER_DIRECTORY)), f"top VOTER_NOT_FOUND {AT_1}"),
+    Case("RCFG-49", "led", update(voter=PEER_2), f"top VOTER_NOT_FOUND {AT_1}"),
+    Case("RCFG-14", "fetching", add(), "top NOT_LEADER_OR_FOLLOWER"),
+    Case("RCFG-34", "fetching", remove(), "top NOT_LEADER_OR_FOLLOWER"),
     Case("RCFG-45", "fetching", update(), "top NOT_LEADER_OR_FOLLOWER leader=2 epoch=E at"),
     Case("RCFG-18", "leader", add(), TIMED_OUT),
     Case("RCFG-34", "leader", remove(voter=PEER_2), TIMED_OUT),
@@ -295,7 +326,7 @@ VOTERS = [
         steps(answers(everything, first=everything), seen, while_pending(add())),
         TIMED_OUT,
     ),
-    Case("RCFG-29", None, known, "[1, 2, 3, 4]"),
+    Case("RCFG-29", "led", known, "[1, 2, 3, 4]"),
     Case(
         "RCFG-38",
         "leading",
@@ -314,5 +345,7 @@ VOTERS = [
         then="leader=-1 epoch=E+1",
     ),
     Case("RCFG-34", "leading", steps(later(asks.remove_request, Driven.commit)), OK),
-    Case("KVER-03", None, finalized, "kraft.version=1 zeros=False"),
+    *(Case("KVER-06 RPC-47", "led", level(0, one), "INVALID_UPDATE_VERSION") for one in (1, 2, 3)),
+    Case("RPC-47", "led", level(1, 4), "INVALID_UPDATE_VERSION"),
+    Case("KVER-03", "led", finalized, "kraft.version=1 zeros=False"),
 ]

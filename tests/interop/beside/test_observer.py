@@ -10,13 +10,16 @@ import pytest
 
 from interop.beside.asks import describe_request
 from interop.beside.cluster import METADATA, Broker, Controller, ask, eventually, metadata_files, status
-from interop.harness import Java, Server
+from interop.harness import Java, Server, environment_flag
 from interop.kafka_tools import dump
 from kraftlog.storage.dynamic_voter import DynamicVoter
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.types import NodeId
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 
+all_of_it = pytest.mark.skipif(
+    not environment_flag("KRAFTLOG_BESIDE"), reason="`.ci/dev beside` runs the rest: it starts many JVMs"
+)
 SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "3000", "metadata.max.idle.interval.ms": "20"}
 
 
@@ -120,6 +123,7 @@ def test_broker_of_ours_follows_a_kafka_controller_through_a_restart_and_a_snaps
 
 
 @pytest.mark.timeout(900)
+@all_of_it
 def test_broker_of_ours_follows_from_one_kafka_controller_to_the_other(tmp_path: Path, java: Java) -> None:
     kafkas = [Controller("kafka", tmp_path / f"k{one}", java, one) for one in (1, 2)]
     keys = [
@@ -159,6 +163,7 @@ def test_broker_of_ours_follows_from_one_kafka_controller_to_the_other(tmp_path:
 
 
 @pytest.mark.timeout(900)
+@all_of_it
 def test_kafka_broker_follows_a_controller_of_ours(tmp_path: Path, java: Java) -> None:
     ours = Controller("kraftlog", tmp_path / "c1", java, 1)
     kafka = Broker("kafka", tmp_path / "b7", java, 7, ours.bootstrap)

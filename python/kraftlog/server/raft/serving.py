@@ -329,6 +329,6 @@ def _id(node_id: NodeId | None) -> int:
 
 
 def _text(response: raft.AddVoterResponse | raft.RemoveVoterResponse) -> str | None:
-    if not response.top_level_error_code:
+    if not response.top_level_error_code or response.error_message == "":
         return None
     return response.error_message or ErrorCode.name_of(response.top_level_error_code)
