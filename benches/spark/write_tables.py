@@ -221,10 +221,12 @@ def read_runs(paths: list[Path]) -> dict[str, Any] | None:
         return None
     cases = {(case["group"], case["name"]): case for run in runs for case in run["cases"]}
     found: dict[str, Any] = dict(runs[-1])
-    for same in ("machine", "build", "rounds", "megabytes"):
+    for same in ("machine", "build", "megabytes"):
         if len({run[same] for run in runs}) > 1:
             raise SystemExit(f"the runs differ in {same}: {[run[same] for run in runs]}")
     loads = [load for run in runs for load in run["load"]]
+    rounds = sorted({run["rounds"] for run in runs})
+    found["rounds"] = " or ".join(str(count) for count in rounds)
     return {**found, "cases": list(cases.values()), "seconds": sum(run["seconds"] for run in runs), "load": loads}
 
 
