@@ -277,7 +277,7 @@ def test_what_is_pending_is_bounded_and_what_finds_no_room_uses_no_offset(tmp_pa
             flush = quorum._log.log.flush
 
             def slow():
-                held.wait(10)
+                held.wait(100)
                 return flush()
 
             quorum._log.log.flush = slow
