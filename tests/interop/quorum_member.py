@@ -51,7 +51,7 @@ def load(quorum, seconds, pause_s):
     while time.monotonic() < end:
         begun = time.perf_counter()
         try:
-            quorum.propose([b"%d" % len(latencies)], timeout_s=10)
+            quorum.propose([b"%d" % len(latencies)], timeout_s=60)
         except KraftlogError as error:
             failures.append(repr(error))
         latencies.append((time.perf_counter() - begun) * 1000)
