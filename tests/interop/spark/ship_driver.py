@@ -1,6 +1,7 @@
 """A driver that has kraftlog while its executors have not; prints what it found as one line of JSON.
 
-ship_driver.py PACKAGES URL NODE: the directory of our packages, the master or Connect server, a log directory.
+ship_driver.py PACKAGES URL NODE KRAFT: the directory of our packages, the master or Connect server, a log directory of
+a broker and one of a controller.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import kraftlog.spark
 
-URL, NODE = sys.argv[2:4]
+URL, NODE, KRAFT = sys.argv[2:5]
 TOPICS = "g-none,g-zstd"
 
 
@@ -47,6 +48,10 @@ def origin(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             "python": sys.executable,
         }
         yield pa.RecordBatch.from_pylist([{name: os.path.abspath(file) for name, file in files.items()}])
+
+
+def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"rows": [sum(len(batch) for batch in batches)]})
 
 
 def failure(action: Callable[[], Any]) -> str:
@@ -88,6 +93,17 @@ def main() -> None:
     cells = [(bytearray(path.read_bytes()),) for path in Path(NODE, "g-zstd-0").glob("*.log")]
     raw = spark.createDataFrame(cells, "batches binary")
     found["decoded"] = raw.select(F.inline(kraftlog.spark.decode_batches("batches"))).count()
+    mapped = kraftlog.spark.map_batches(spark, NODE, count, "rows bigint", columns=["offset"], subscribe=TOPICS)
+    found["mapped"] = sum(row.rows for row in mapped.collect())
+    headers = spark.read.format("kraftlog-batches").option("path", NODE).option("subscribe", TOPICS).load()
+    found["frame"] = headers.where("not isControl").agg(F.sum("recordCount")).first()[0]
+    metadata = spark.read.format("kraftlog-metadata").option("table", "topics").option("latest", "true")
+    found["metadata"] = sorted(row.topic for row in metadata.load(KRAFT).collect())
+    groups = spark.read.format("kraftlog-offsets").option("endOffset", "logEnd").option("path", NODE).load()
+    found["offsets"] = groups.count()
+    folder = str(Path.cwd() / "parquet")
+    report = kraftlog.spark.write_parquet(spark, NODE, folder, columns=["offset", "value"], subscribe=TOPICS)
+    found["parquet"] = [report.rows, spark.read.parquet(folder).count()]
     if URL.startswith("sc://"):
         found["stream"] = failure(lambda: stream(spark, Path.cwd() / "stream"))
     else:

@@ -12,12 +12,16 @@ import pytest
 import kraftlog
 from batch_rows import GOLDEN
 from interop.spark.clusters import SparkProcesses, python_without_kraftlog, spark_processes
+from kraftlog.spark.metadata import plan_metadata, read_metadata
+from kraftlog.spark.metadata_tables import METADATA_TABLES, latest_rows
+from kraftlog.spark.options import SourceOptions
 
 NODE = GOLDEN / "topics" / "node-1"
+KRAFT = GOLDEN / "kraft" / "logs" / "standalone" / "03-restarted" / "node-1"
 PACKAGES = Path(kraftlog.__file__).parents[1]
 DRIVER = Path(__file__).with_name("ship_driver.py")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # several JVMs start, on whatever machine this is
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +30,9 @@ def executor_python(spark_environment: dict[str, str], tmp_path_factory: pytest.
 
 
 def drive(processes: SparkProcesses, url: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(processes.drive(DRIVER, str(PACKAGES), url, str(NODE)).splitlines()[-1])
+    found: dict[str, Any] = json.loads(
+        processes.drive(DRIVER, str(PACKAGES), url, str(NODE), str(KRAFT)).splitlines()[-1]
+    )
     return found
 
 
@@ -38,6 +44,12 @@ def expected_rows() -> list[list[Any]]:
     )
 
 
+def expected_topics() -> list[str]:
+    options = SourceOptions.parse({"path": str(KRAFT)})
+    rows = read_metadata(plan_metadata(options, "both", "topics"), options, "topics")
+    return sorted(str(row["topic"]) for row in latest_rows(METADATA_TABLES["topics"], rows))
+
+
 def check(found: dict[str, Any], executor_python: Path, session: str) -> None:
     assert "No module named 'kraftlog'" in found["before"]
     shipped = found["shipped"]
@@ -46,13 +58,18 @@ def check(found: dict[str, Any], executor_python: Path, session: str) -> None:
     assert found["again"]
     assert found["rows"] == expected_rows()
     assert found["decoded"] == len(pa.table(kraftlog.open_log(NODE / "g-zstd-0").scan()))
+    rows = sum(count for _, count, _, _ in expected_rows())
+    assert found["mapped"] == found["frame"] == rows
+    assert found["parquet"] == [rows, rows]
+    assert found["metadata"] == expected_topics() != []
+    assert found["offsets"] > 0
     assert found["python"] == [str(executor_python)]
     package, library = found["package"], found["library"]
     assert all(path.endswith(f"/{shipped['files'][1]}/kraftlog/__init__.py") for path in package)
     assert all(path.endswith("/_kraftlog.abi3.so") for path in library)
     assert not any(path.startswith(str(PACKAGES)) for path in (*package, *library))
     if session == "classic":
-        assert found["stream"] == sum(count for _, count, _, _ in expected_rows())
+        assert found["stream"] == rows
     else:
         assert "No module named 'kraftlog': streaming queries of Spark Connect do not see" in found["stream"]
         assert "install the kraftlog wheel on the server" in found["stream"]
