@@ -58,6 +58,7 @@ def replay(folder, traces):
 
 @pytest.mark.timeout(900)
 @pytest.mark.spec("INV-01", "INV-05", "INV-06", "INV-07", "INV-08", "INV-12", "INV-14", "INV-20", "INV-21", "INV-29")
+@pytest.mark.spec("DISK-30")
 def test_runs_of_the_simulator_are_behaviours_of_the_specification(tmp_path):
     began = time.monotonic()
     traces = [take_trace(seed, STEP_COUNT) for seed in range(FIRST_SEED, FIRST_SEED + TRACE_COUNT)]
