@@ -12,7 +12,7 @@ import pytest
 
 from linearizability.cluster import SHORT_TIMERS, Cluster, MemberGoneError
 
-KILL_COUNT = int(os.environ.get("KRAFTLOG_LEADER_KILLS", "5"))
+KILL_COUNT = int(os.environ.get("KRAFTLOG_LEADER_KILLS", "3"))
 HAS_DEFAULT_TIMERS = os.environ.get("KRAFTLOG_LEADER_KILL_TIMERS") == "default"
 PROPOSER_COUNT = 3
 
