@@ -266,12 +266,18 @@ def level(level: int, upgrade_type: int) -> Callable[[Driven], str]:
         change = UpdateFeaturesRequest.FeatureUpdateKey(
             feature="kraft.version", max_version_level=level, upgrade_type=upgrade_type
         )
-        for _ in range(50):
-            response = driven.ask(UpdateFeaturesRequest(feature_updates=[change]))
+        request = UpdateFeaturesRequest(feature_updates=[change])
+        while True:
+            # A refusal too is told once everything before it is committed.
+            said: list[Any] = []
+            with RawClient(driven.server.bootstrap) as client:
+                waiting = threading.Thread(target=lambda said=said, client=client: said.append(client.call(request)))
+                waiting.start()
+                while waiting.is_alive():
+                    driven.commit()
+            response = said[0]
             if response.error_code != ErrorCode.NOT_CONTROLLER:
-                break
-            driven.commit()  # it leads, and is about to be the active controller
-            time.sleep(0.05)
+                break  # before, it leads and is only about to be the active controller
         return ErrorCode.name_of(response.error_code)
 
     return ask
