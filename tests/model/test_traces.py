@@ -98,9 +98,10 @@ def _grant_pre_votes_for_ever(self, candidate, *, is_log_up_to_date, pre_vote):
     return pre_vote and is_log_up_to_date
 
 
-def _forget_who_leads(self, epoch, now_ms, _was=Replica.become_unattached, **options):
-    _was(self, epoch, now_ms, **options)
+def _follow_without_a_vote(self, epoch, leader_id, leader_endpoints, now_ms, _was=Replica.become_follower):
+    _was(self, epoch, leader_id, leader_endpoints, now_ms)
     self.role._voted_key = None
+    self.persist()
 
 
 MUTANTS = {
@@ -108,7 +109,7 @@ MUTANTS = {
     "pre-votes beside a leader that is heard": (Follower, "can_grant_vote", _grant_pre_votes_for_ever),
     "voter changes at any time": (Reconfiguration, "_check_no_change_under_way", _change_at_any_time),
     "an epoch that begins before its first record": (Leader, "__init__", _begin_the_epoch_one_earlier),
-    "votes lost with the leader": (Replica, "become_unattached", _forget_who_leads),
+    "votes forgotten when a leader is found": (Replica, "become_follower", _follow_without_a_vote),
 }
 
 
