@@ -243,6 +243,8 @@ def later(ask: Callable[[Driven], Any], then: Callable[[Driven], Any]) -> Callab
             while (driven.log_end_offset() or 0) == before and waiting.is_alive():
                 before = min(before, driven.log_end_offset() or 0)
             then(driven)
+            while then is Driven.commit and waiting.is_alive():
+                driven.commit()  # what moved the log's end before may have been something else
             waiting.join(20)
         return asks.in_words(said[0], begun_epoch)
 

@@ -105,7 +105,7 @@ class Driven:
         self.starts: dict[int, int] = {}  # epochs it led with their first offsets
         self._let_go_epoch = -1  # fetches of this epoch get an answer that says nothing
         self.records: Callable[[Any], bytes] = lambda _: b""
-        for peer in self.peers.values():
+        for peer in (*self.peers.values(), self.newcomer):
             peer.answer = lambda asked, peer=peer: self._answer(peer, asked)
         self.server.start()
         self.client = RawClient(self.server.bootstrap)
