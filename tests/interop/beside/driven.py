@@ -245,7 +245,7 @@ class Driven:
         self.leading, self.answers_fetches = (2, self.epoch), answers_fetches
         answer = self.ask(asks.begin_request(self))
         assert answer.topics[0].partitions[0].error_code == 0, answer
-        for _ in range(2 if answers_fetches else 1):
+        for _ in range(3 if answers_fetches else 1):
             leader.next(FetchRequest, where=lambda one: one.partition.current_leader_epoch == self.epoch)
 
     def be_prospective(self) -> None:
