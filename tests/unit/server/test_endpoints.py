@@ -16,7 +16,7 @@ from kraftlog.server.raft.asking import lowest_version, to_core_response, to_wir
 from kraftlog.server.raft.peers import Peers
 from kraftlog.server.raft.records import from_voters_record, to_voters_record
 from kraftlog.server.raft.serving import to_core_request, to_wire_response
-from kraftlog.types import Epoch, NodeId, Offset, ReplicaKey, Uuid
+from kraftlog.types import METADATA_LOG, Epoch, NodeId, Offset, ReplicaKey, Uuid
 from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlog.wire.registry import API_BY_KEY
@@ -238,6 +238,7 @@ def test_versions_are_those_of_the_peer_and_what_they_lack_is_left_out():
                 listener_name="A",
                 client_id="raft-client-1",
                 request_timeout_s=5,
+                topic=METADATA_LOG,
                 on_response=lambda *_: None,
                 on_failure=lambda *failure: failures.append(failure),
                 tls=lambda _: None,
@@ -289,8 +290,8 @@ def test_a_name_is_resolved_when_it_is_connected_to_each_time(monkeypatch):
         monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
         failed = asyncio.Queue()
         peers = Peers(
-            loop, listener_name="A", client_id="c", request_timeout_s=5, on_response=lambda *_: None,
-            on_failure=lambda *failure: failed.put_nowait(failure), tls=lambda _: None,
+            loop, listener_name="A", client_id="c", request_timeout_s=5, topic=METADATA_LOG,
+            on_response=lambda *_: None, on_failure=lambda *failure: failed.put_nowait(failure), tls=lambda _: None,
         )  # fmt: skip
         for number in (1, 2):
             peers.send(Destination(NodeId(3), A), number, raft.ApiVersionsRequest())

@@ -17,7 +17,7 @@ from kraftlog.raft.connections import Destination
 from kraftlog.raft.voter_set import Endpoint
 from kraftlog.server.raft.asking import to_core_response
 from kraftlog.server.raft.peers import API_KEYS, Peers
-from kraftlog.types import Epoch, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
+from kraftlog.types import METADATA_LOG, Epoch, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.messages.api_versions import ApiVersionsResponse
 from kraftlog.wire.messages.fetch import FetchResponse
@@ -112,6 +112,7 @@ class Asker:
             listener_name="CONTROLLER",
             client_id="test",
             request_timeout_s=request_timeout_s,
+            topic=METADATA_LOG,
             on_response=lambda *one: self._note(self.answers, one),
             on_failure=lambda *one: self._note(self.failures, one),
             tls=lambda _: tls,

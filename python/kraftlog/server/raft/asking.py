@@ -72,7 +72,7 @@ def to_wire_request(request: raft.Request, version: int, topic: LogTopic = METAD
                 voter_id=request.voter_key.node_id,
                 voter_directory_id=request.voter_key.directory_id,
                 listeners=_listeners(AddRaftVoterRequest.Listener, request.endpoints),
-                ack_when_committed=request.ack_when_committed if version >= 1 else True,
+                ack_when_committed=request.ack_when_committed,
             )
         case raft.RemoveVoterRequest():
             return RemoveRaftVoterRequest(
@@ -106,14 +106,13 @@ def _vote(request: raft.VoteRequest, version: int, topic: LogTopic) -> VoteReque
         if voter is not None:
             fields["voter_directory_id"] = voter.directory_id
             voter_id["voter_id"] = voter.node_id
-    if version >= _PRE_VOTE_FROM:
-        fields["pre_vote"] = request.pre_vote
     partition = VoteRequest.PartitionData(
         partition_index=0,
         replica_epoch=request.replica_epoch,
         replica_id=request.replica_key.node_id,
         last_offset_epoch=request.last_epoch,
         last_offset=request.last_epoch_end_offset,
+        pre_vote=request.pre_vote,  # a version without it refuses to encode True (RPC-39)
         **fields,
     )
     asked = VoteRequest.TopicData(topic_name=topic.name, partitions=(partition,))
