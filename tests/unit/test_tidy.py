@@ -264,11 +264,11 @@ def test_conformance_ids_named_in_tests_exist():
 
 
 def catalogue_ids_named_by_tests() -> set[str]:
-    """Ids that a test module or a text scenario names; fixtures, printers and patches show nothing by themselves."""
+    """Ids that a test module, of Python or Rust, or a text scenario names; fixtures and patches show nothing."""
     return {
         found
         for name, content in tracked_text_files()
-        if re.fullmatch(r"tests/(.*/)?test_\w+\.py|tests/scenarios/\w+\.txt", name)
+        if re.fullmatch(r"tests/(.*/)?test_\w+\.py|tests/scenarios/\w+\.txt|rust/.*/tests/\w+\.rs", name)
         for found in re.findall(r"\b[A-Z]+-\d\d\d?\b", content)
     }
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kraftlog.controller.topic_image import PartitionImage, TopicImage
     from kraftlog.server.node import Node
 
-__all__ = ["INTERNAL_TOPICS", "Partitions", "is_internal_topic"]
+__all__ = ["INTERNAL_TOPICS", "Partitions", "first_high_watermark", "is_internal_topic"]
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +207,7 @@ class Partitions:
                 min_insync_replicas=config.min_insync_replicas,
                 log_end_offset=log_end_offset,
                 flushed_offset=min(log.recovery_point, log_end_offset),
-                high_watermark=max(min(log_dir.high_watermarks.pop(key, 0), log_end_offset), log.log_start_offset),
+                high_watermark=first_high_watermark(log_dir.high_watermarks.pop(key, 0), log),
             ),
             config=config,
             log_dir=log_dir,
@@ -392,6 +392,14 @@ class Partitions:
             logger.warning("directories that failed are not closed cleanly")
         with ThreadPoolExecutor(max_workers=_THREAD_COUNT, thread_name_prefix="kraftlog-close") as pool:
             return all(list(pool.map(_close_log, self)))
+
+
+def first_high_watermark(checkpointed: int, log: Log) -> int:
+    """The high watermark a replica starts with: that of the checkpoint, but never outside its log.
+
+    The checkpoint may be of before a recovery that cut the log, or of before records were deleted.
+    """
+    return max(min(checkpointed, log.log_end_offset), log.log_start_offset)
 
 
 def _close_log(partition: Partition) -> bool:

@@ -204,7 +204,15 @@ impl Log {
         } else {
             let mut batches = Batches::new(records);
             for batch in &mut batches {
-                prepared.push(prepare(&batch?, &config, &rules)?);
+                let batch = batch?;
+                // A quorum's leader builds its batches itself: with another epoch they are of another leadership.
+                if origin == Origin::Raft && batch.partition_leader_epoch() != leader_epoch {
+                    let found = batch.partition_leader_epoch();
+                    let reason =
+                        format!("a batch of leader epoch {found} from the leader of epoch {leader_epoch}");
+                    return Err(Error::rejected(INVALID_RECORD, reason));
+                }
+                prepared.push(prepare(&batch, &config, &rules)?);
             }
             if prepared.is_empty() || batches.position() != records.len() {
                 return Err(Error::rejected(INVALID_RECORD, "records that are not whole batches"));

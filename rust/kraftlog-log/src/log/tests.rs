@@ -5,6 +5,7 @@ use crate::fs::{MemoryFileSystem, Operation};
 use crate::producer_state::Origin;
 
 mod damage;
+mod raft;
 
 const PATH: &str = "/data/t-0";
 
