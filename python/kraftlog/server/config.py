@@ -63,6 +63,7 @@ class NodeConfig:
         metadata_log_dir = self.get_optional_str("metadata.log.dir")
         self.metadata_log_dir = Path(metadata_log_dir) if metadata_log_dir else self.log_dirs[0]
         self.metrics_listener = self._check_metrics_listener()
+        self._check_authorizer()
         self._check_quorum()
         for name in self.controller_listener_names:
             # A broker alone connects to controller listeners that it does not have; both ends fail here, not later.
@@ -229,6 +230,13 @@ class NodeConfig:
             msg = f"process.roles={','.join(roles)} names a role twice"
             raise ConfigError(msg)
         return frozenset(roles)
+
+    def _check_authorizer(self) -> None:
+        """Whoever asks for permissions must not run without: there are none here (RPC-04)."""
+        name = self.get_optional_str("authorizer.class.name")
+        if name is not None:
+            msg = f"authorizer.class.name={name}: there is no authorizer, everybody may do everything; leave it out"
+            raise ConfigError(msg)
 
     def _check_node_id(self) -> int:
         if "node.id" not in self.properties and "broker.id" not in self.properties:

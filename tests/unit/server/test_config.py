@@ -77,11 +77,20 @@ def test_log_dirs_first_one_holds_metadata() -> None:
         ({"advertised_listeners": "OTHER://x:1"}, "not one of listeners"),
         ({"listeners": "PLAINTEXT://0.0.0.0:9092,CONTROLLER://:9093"}, "nonroutable"),
         ({"log_dirs": "/a,/a"}, "twice"),
+        ({"authorizer_class_name": "org.example.Mine"}, "org.example.Mine: there is no authorizer"),
     ],
 )
 def test_refused_configuration_says_what_is_wrong(changes: dict[str, str | None], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         config(**changes)
+
+
+def test_a_node_does_not_run_where_permissions_are_asked_for() -> None:
+    """No request is refused with CLUSTER_AUTHORIZATION_FAILED, as no node starts with authorisation on."""
+    standard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    with pytest.raises(ConfigError, match="everybody may do everything"):
+        config(authorizer_class_name=standard)
+    assert config(authorizer_class_name="").get_optional_str("authorizer.class.name") is None
 
 
 def test_controller_listener_that_is_not_advertised_is_reached_where_it_listens() -> None:
