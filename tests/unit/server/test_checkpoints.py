@@ -120,6 +120,7 @@ def test_checkpoint_of_a_running_replica_is_made_once_and_read_at_the_next_start
         bootstrap(tmp_path / "log", 1)
         log = replicated(tmp_path / "log", Recorder(), snapshot_max_bytes=1)
         sizes = []
+        await log.wait_for_offset(log.log.log_end_offset - 1)  # what beginning to lead wrote has its own checkpoint
         await log.snapshots.finish()
         log.on_checkpoint = sizes.append
         await propose(log, "a", "b")
