@@ -73,7 +73,7 @@ GENERATED = (
 LINE_LIMIT = 600
 # A ratchet: these passed the limit before the rule and may shrink, never grow. Empty is the goal.
 # All unsafe code of the engine is one file, so that it is reviewed as one.
-LONG_FILES: dict[str, int] = {"rust/kraftlog-log/src/raw.rs": 960}
+LONG_FILES: dict[str, int] = {"rust/kraftlog-log/src/raw.rs": 910}
 
 
 def python_files(*under: str) -> Iterator[Path]:

@@ -12,7 +12,6 @@ use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-pub(crate) use deflate::GzipDecoder;
 pub(crate) use lz4::{Lz4Decoder, Lz4Encoder};
 pub(crate) use records::{copy_spans, CommonRecord, Readable, Shape, Span, AHEAD, SLACK};
 
@@ -565,59 +564,6 @@ mod records {
     unsafe fn wide_move<const SIZE: usize>(from: *const u8, to: *mut u8) {
         // SAFETY: the caller.
         unsafe { to.cast::<[u8; SIZE]>().write_unaligned(from.cast::<[u8; SIZE]>().read_unaligned()) };
-    }
-}
-
-mod deflate {
-    //! gzip by libdeflate, which wants all of the input and all of the space for the output at once.
-    use libdeflate_sys::{
-        libdeflate_alloc_decompressor, libdeflate_decompressor, libdeflate_free_decompressor,
-        libdeflate_gzip_decompress_ex, libdeflate_result, libdeflate_result_LIBDEFLATE_SUCCESS,
-    };
-    use std::ptr::NonNull;
-
-    /// A decompressor of libdeflate.
-    pub(crate) struct GzipDecoder(NonNull<libdeflate_decompressor>);
-
-    impl GzipDecoder {
-        /// None when there is no memory for it.
-        pub(crate) fn new() -> Option<Self> {
-            // SAFETY: it takes no arguments; null means that there was no memory.
-            NonNull::new(unsafe { libdeflate_alloc_decompressor() }).map(Self)
-        }
-
-        /// Decodes the first member of `data` into the spare capacity of `out` and tells how many bytes it took. None
-        /// when the member is damaged or does not fit; `out` is as before then.
-        pub(crate) fn member(&mut self, data: &[u8], out: &mut Vec<u8>) -> Option<usize> {
-            let (mut taken, mut made) = (0, 0);
-            let space = out.spare_capacity_mut();
-            // SAFETY: both pointers are valid for the sizes given with them, and the two numbers outlive the call,
-            // which writes at most the size of `space`.
-            let result: libdeflate_result = unsafe {
-                libdeflate_gzip_decompress_ex(
-                    self.0.as_ptr(),
-                    data.as_ptr().cast(),
-                    data.len(),
-                    space.as_mut_ptr().cast(),
-                    space.len(),
-                    &mut taken,
-                    &mut made,
-                )
-            };
-            if result != libdeflate_result_LIBDEFLATE_SUCCESS || made > space.len() {
-                return None;
-            }
-            // SAFETY: on success it has initialised `made` bytes of the spare capacity.
-            unsafe { out.set_len(out.len() + made) };
-            Some(taken)
-        }
-    }
-
-    impl Drop for GzipDecoder {
-        fn drop(&mut self) {
-            // SAFETY: it came from libdeflate_alloc_decompressor and is freed once.
-            unsafe { libdeflate_free_decompressor(self.0.as_ptr()) };
-        }
     }
 }
 
