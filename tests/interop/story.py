@@ -52,6 +52,9 @@ def free_prefixes() -> list[str]:
     return found
 
 
+REMARK = re.compile(r"SLF4J: |\[[^\]]+\] (WARN|INFO) org\.apache\.kafka\.")
+
+
 class Story:
     """A directory, a shell in it and the processes it began."""
 
@@ -139,9 +142,9 @@ class Story:
 
     @staticmethod
     def _said(out: Path) -> str:
-        """What was printed, without the remark of every Java tool that it has no logger."""
+        """What was printed, without what the logger of a Java tool remarks, such as that it tried a node in vain."""
         lines = out.read_text(errors="replace").splitlines(keepends=True)
-        return "".join(line for line in lines if not line.startswith("SLF4J: "))
+        return "".join(line for line in lines if not REMARK.match(line))
 
     def _matches(self, out: str, expected: str) -> bool:
         patterns: list[str] = []
