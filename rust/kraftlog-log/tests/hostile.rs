@@ -9,7 +9,7 @@ use kraftlog_log::fs::{FileSystem, MemoryFileSystem, OpenMode};
 use kraftlog_log::index::OffsetIndex;
 use kraftlog_log::log::{Log, LogConfig, OpenOptions};
 use kraftlog_log::producer_state::Origin;
-use kraftlog_log::scan::{DumpOptions, FileDump, Plain, Scan, ScanOptions, ScanSource};
+use kraftlog_log::scan::{DumpOptions, FileDump, OnCorrupt, Plain, Scan, ScanOptions, ScanSource};
 use kraftlog_log::time_index::TimeIndex;
 use kraftlog_log::verify::{verify, VerifyOptions, VerifyProgress};
 use kraftlog_log::Error;
@@ -173,4 +173,27 @@ fn nothing_is_appended_behind_offsets_that_fall() {
     let options = OpenOptions { recovery_point: 0, log_start_offset: 0, clean_shutdown: false, now_ms: 0 };
     let error = Log::open(fs, Path::new("/log"), LogConfig::default(), options).err().unwrap();
     assert!(error.to_string().contains("its last offset does not rise above the one before"), "{error}");
+}
+
+#[test]
+fn an_index_that_leads_back_does_not_keep_a_scan_for_ever() {
+    let directory =
+        std::env::temp_dir().join(format!("kraftlog-leads-back-{}", std::process::id())).join("t-0");
+    std::fs::create_dir_all(&directory).unwrap();
+    let mut builder = BatchBuilder::new(BatchOptions::default()).unwrap();
+    builder.append(1000, None, Some(b"value"), &[]).unwrap();
+    let mut bytes = builder.finish().unwrap();
+    bytes.extend([0xee; 100]); // no batch
+    std::fs::write(directory.join("00000000000000000000.log"), &bytes).unwrap();
+    let entries: Vec<u8> = [(1u32, 9_999_999u32), (2, 9_999_998), (3, 0)]
+        .iter()
+        .flat_map(|(offset, position)| [offset.to_be_bytes(), position.to_be_bytes()].concat())
+        .collect();
+    std::fs::write(directory.join("00000000000000000000.index"), entries).unwrap();
+    let options = ScanOptions { on_corrupt: OnCorrupt::Skip, ..ScanOptions::default() };
+    let mut scan = Scan::new(vec![ScanSource::of_directory(&directory)], Arc::new(options));
+    let batch = scan.next_batch().unwrap().unwrap();
+    assert_eq!(batch.num_rows(), 1);
+    assert!(scan.next_batch().unwrap().is_none());
+    std::fs::remove_dir_all(directory.parent().unwrap()).unwrap();
 }

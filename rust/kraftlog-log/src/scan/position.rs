@@ -224,9 +224,10 @@ pub(super) fn indexed_position_after(segment: &SegmentFile, position: u64) -> Op
     let places = Places::open(segment).ok()?;
     let mut index = entries.count_where(|entry| relative_offset_and_position(entry).1 <= position);
     while let Some(entry) = entries.get(index) {
-        let (_, position) = relative_offset_and_position(&entry);
-        if header_in(&places, segment, position).is_some() {
-            return Some(position);
+        let (_, found) = relative_offset_and_position(&entry);
+        // Entries of a damaged index may lead back, and the scan would come here again for ever.
+        if found > position && header_in(&places, segment, found).is_some() {
+            return Some(found);
         }
         index += 1;
     }
