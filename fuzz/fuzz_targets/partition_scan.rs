@@ -37,6 +37,7 @@ fuzz_target!(|data: &[u8]| {
             trust_headers: choice & 64 != 0,
             memory_map: false,
             threads: if choice & 128 == 0 { 1 } else { 2 },
+            ..ScanOptions::default()
         };
         let mut scan = Scan::new(sources, Arc::new(scan_options));
         while let Ok(Some(batch)) = scan.next_batch() {
