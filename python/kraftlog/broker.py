@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
-import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kraftlog.errors import KafkaError, NodeClosedError
+from kraftlog.own_thread import OwnThread
 
 if TYPE_CHECKING:
     from kraftlog.metrics import MetricsSnapshot
@@ -59,9 +58,7 @@ class Broker:
         changes = {key: _text(value) for key, value in (config or {}).items()}
         changes.update({key.replace("_", "."): _text(value) for key, value in settings.items()})
         self._embedded = _EmbeddedNode(data_dir, changes, port)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._close_lock = threading.Lock()
+        self._thread = OwnThread("kraftlog-broker", self._embedded.start, self._embedded.stop)
         self._async: AsyncBroker | None = None
 
     @property
@@ -93,43 +90,12 @@ class Broker:
         Raises:
             KraftlogError: The node cannot start; nothing is left behind.
         """
-        started = threading.Event()
-        failure: list[BaseException] = []
-
-        async def serve() -> None:
-            self._loop = asyncio.get_running_loop()
-            self._stop_requested = asyncio.Event()
-            try:
-                await self._embedded.start()
-            except BaseException as error:  # noqa: BLE001  handed to the thread that waits
-                failure.append(error)
-                started.set()
-                return
-            started.set()
-            await self._stop_requested.wait()
-            await self._embedded.stop()
-
-        def run() -> None:
-            asyncio.run(serve())
-
-        self._thread = threading.Thread(target=run, name="kraftlog-broker", daemon=True)
         self._thread.start()
-        started.wait()
-        if failure:
-            self._thread.join()
-            self._thread = None
-            raise failure[0]
         return self
 
     def close(self) -> None:
         """Stop gracefully and remove a temporary directory; a second call does nothing."""
-        with self._close_lock:
-            thread, loop = self._thread, self._loop
-            if thread is None or loop is None:
-                return
-            self._thread = None
-            loop.call_soon_threadsafe(self._stop_requested.set)
-            thread.join()
+        self._thread.stop()
 
     def create_topic(
         self,
@@ -145,7 +111,7 @@ class Broker:
             KafkaError: As CreateTopics answers, such as TOPIC_ALREADY_EXISTS.
             NodeClosedError: The broker is not running.
         """
-        self._call(self._embedded.create_topic(name, partitions, config), timeout_s)
+        self._call(lambda: self._embedded.create_topic(name, partitions, config), timeout_s)
 
     def delete_topic(self, name: str, *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Delete a topic.
@@ -154,7 +120,7 @@ class Broker:
             KafkaError: As DeleteTopics answers, such as UNKNOWN_TOPIC_OR_PARTITION.
             NodeClosedError: The broker is not running.
         """
-        self._call(self._embedded.delete_topic(name), timeout_s)
+        self._call(lambda: self._embedded.delete_topic(name), timeout_s)
 
     def __enter__(self) -> Self:
         """Start."""
@@ -178,12 +144,8 @@ class Broker:
         """Stop."""
         await self._embedded.stop()
 
-    def _call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        if self._thread is None or self._loop is None:
-            coroutine.close()
-            msg = "the broker is not running; inside `async with` use the object the block gives"
-            raise NodeClosedError(msg)
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout_s)
+    def _call(self, call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T:
+        return self._thread.call(call, what="broker", timeout_s=timeout_s)
 
 
 class AsyncBroker:

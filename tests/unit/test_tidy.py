@@ -49,8 +49,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Tables of the metadata and the coordinators' topics: messages as values, and the image that they add up to.
     "spark": VOCABULARY | {"storage", "reading", "wire", "controller", "_kraftlog"},
     "metrics": {"types"},
-    "broker": VOCABULARY | FACTS | MESSAGES | {"server", "storage", "metrics"},
-    "quorum": VOCABULARY | FACTS | {"wire", "raft", "storage", "server", "metrics", "_kraftlog"},
+    "own_thread": VOCABULARY,
+    "broker": VOCABULARY | FACTS | MESSAGES | {"own_thread", "server", "storage", "metrics"},
+    "quorum": VOCABULARY | FACTS | {"own_thread", "wire", "raft", "storage", "server", "metrics", "_kraftlog"},
     "cli": VOCABULARY
     | FACTS
     | {"controller", "server", "client", "admin", "storage", "reading", "broker", "wire", "_kraftlog"},

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kraftlog.errors import NodeClosedError
 from kraftlog.metrics import MetricsSnapshot
+from kraftlog.own_thread import OwnThread
 from kraftlog.quorum.member import AsyncQuorum, Options
 from kraftlog.quorum.settings import ConfigInput
 from kraftlog.quorum.state_machine import StateMachine
@@ -107,9 +105,7 @@ class Quorum:
                 config=changes,
             )
         )
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._close_lock = threading.Lock()
+        self._thread = OwnThread("kraftlog-quorum", self._async.start, self._async.close)
 
     # Life
 
@@ -119,40 +115,12 @@ class Quorum:
         Raises:
             KraftlogError: It cannot start; nothing is left behind.
         """
-        started = threading.Event()
-        failure: list[BaseException] = []
-
-        async def serve() -> None:
-            self._loop = asyncio.get_running_loop()
-            self._stop_requested = asyncio.Event()
-            try:
-                await self._async.start()
-            except BaseException as error:  # noqa: BLE001  handed to the thread that waits
-                failure.append(error)
-                started.set()
-                return
-            started.set()
-            await self._stop_requested.wait()
-            await self._async.close()
-
-        self._thread = threading.Thread(target=lambda: asyncio.run(serve()), name="kraftlog-quorum", daemon=True)
         self._thread.start()
-        started.wait()
-        if failure:
-            self._thread.join()
-            self._thread = None
-            raise failure[0]
         return self
 
     def close(self) -> None:
         """Finish what was proposed, hand leadership over, flush and stop; a second call does nothing."""
-        with self._close_lock:
-            thread, loop = self._thread, self._loop
-            if thread is None or loop is None:
-                return
-            self._thread = None
-            loop.call_soon_threadsafe(self._stop_requested.set)
-            thread.join()
+        self._thread.stop()
 
     def __enter__(self) -> Self:
         """Start."""
@@ -274,10 +242,7 @@ class Quorum:
         self._call(self._async.step_down)
 
     def _call(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if self._thread is None or self._loop is None:
-            msg = "the quorum is not running; inside `async with` use the object the block gives"
-            raise NodeClosedError(msg)
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+        return self._thread.call(call, what="quorum")
 
 
 def _text(value: ConfigInput) -> str:

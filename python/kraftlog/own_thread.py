@@ -1,0 +1,80 @@
+"""Something asynchronous with a beginning and an end, on a thread and an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from kraftlog.errors import NodeClosedError
+
+__all__ = ["OwnThread"]
+
+T = TypeVar("T")
+
+
+class OwnThread:
+    """A thread whose event loop runs ``begin``, then what it is asked, then ``end``; from any thread.
+
+    Args:
+        name: Of the thread.
+        begin: Awaited first; what it raises, ``start`` raises.
+        end: Awaited last, after ``stop``.
+    """
+
+    def __init__(self, name: str, begin: Callable[[], Awaitable[object]], end: Callable[[], Awaitable[object]]) -> None:
+        self._name = name
+        self._begin = begin
+        self._end = end
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stop_lock = threading.Lock()
+
+    def start(self) -> None:
+        """Return when ``begin`` is done; when it fails, the thread is gone before its error is raised."""
+        started = threading.Event()
+        failure: list[BaseException] = []
+
+        async def serve() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._stop_requested = asyncio.Event()
+            try:
+                await self._begin()
+            except BaseException as error:  # noqa: BLE001  handed to the thread that waits
+                failure.append(error)
+                started.set()
+                return
+            started.set()
+            await self._stop_requested.wait()
+            await self._end()
+
+        self._thread = threading.Thread(target=lambda: asyncio.run(serve()), name=self._name, daemon=True)
+        self._thread.start()
+        started.wait()
+        if failure:
+            self._thread.join()
+            self._thread = None
+            raise failure[0]
+
+    def stop(self) -> None:
+        """Return when ``end`` is done and the thread gone; a second call does nothing."""
+        with self._stop_lock:
+            thread, loop = self._thread, self._loop
+            if thread is None or loop is None:
+                return
+            self._thread = None
+            loop.call_soon_threadsafe(self._stop_requested.set)
+            thread.join()
+
+    def call(self, call: Callable[[], Coroutine[Any, Any, T]], *, what: str, timeout_s: float | None = None) -> T:
+        """Run a coroutine on the loop and return what it does.
+
+        Raises:
+            NodeClosedError: Nothing is running; ``what`` names it.
+            TimeoutError: It took longer than ``timeout_s``.
+        """
+        if self._thread is None or self._loop is None:
+            msg = f"the {what} is not running; inside `async with` use the object the block gives"
+            raise NodeClosedError(msg)
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(timeout_s)
