@@ -59,7 +59,10 @@ class Connections:
 
     def is_ready(self, node_id: NodeId, now_ms: int) -> bool:
         """Whether a request may be sent."""
-        return self.ready_ms(node_id, now_ms) <= now_ms
+        under_way = self._in_flight.get(node_id)
+        if under_way is not None:
+            return under_way.sent_ms + self.request_timeout_ms <= now_ms
+        return self._backoff_ends.get(node_id, now_ms) <= now_ms
 
     def ready_ms(self, node_id: NodeId, now_ms: int) -> int:
         """From when on a request may be sent, unless an answer comes first."""
@@ -71,9 +74,14 @@ class Connections:
     def next_ready_ms(self, node_ids: Sequence[NodeId], now_ms: int) -> int | None:
         """From when on a request may be sent to one of these, nothing being under way to them; None for nobody."""
         ends = self._backoff_ends
-        if not ends or not all(one in ends for one in node_ids):
-            return now_ms if node_ids else None
-        return min((ends[one] for one in node_ids), default=None)
+        soonest_ms: int | None = None
+        for one in node_ids:
+            end_ms = ends.get(one)
+            if end_ms is None:
+                return now_ms
+            if soonest_ms is None or end_ms < soonest_ms:
+                soonest_ms = end_ms
+        return soonest_ms
 
     def is_backing_off(self, node_id: NodeId, now_ms: int) -> bool:
         """Whether the last request failed a moment ago."""
@@ -86,24 +94,37 @@ class Connections:
 
     def requests_under_way(self, now_ms: int) -> tuple[Request, ...]:
         """Requests whose answers are waited for, in the order they were sent."""
-        return tuple(one.request for one in self._in_flight.values() if now_ms < one.sent_ms + self.request_timeout_ms)
+        sent_after_ms = now_ms - self.request_timeout_ms
+        return tuple([one.request for one in self._in_flight.values() if one.sent_ms > sent_after_ms])
+
+    @property
+    def unanswered_count(self) -> int:
+        """How many requests have not been answered, those counted whose answer is not waited for any more."""
+        return len(self._in_flight)
 
     def is_busy(self, now_ms: int) -> bool:
         """Whether any request is under way to anybody."""
-        return any(now_ms < one.sent_ms + self.request_timeout_ms for one in self._in_flight.values())
+        sent_after_ms = now_ms - self.request_timeout_ms
+        for one in self._in_flight.values():  # noqa: SIM110 - asked several times for each event
+            if one.sent_ms > sent_after_ms:
+                return True
+        return False
 
     def busy_end_ms(self, now_ms: int) -> int | None:
         """When the last of the requests under way is given up; None when there is none."""
-        ends = [one.sent_ms + self.request_timeout_ms for one in self._in_flight.values()]
-        return max((end for end in ends if end > now_ms), default=None)
+        last_ms = now_ms - self.request_timeout_ms
+        for one in self._in_flight.values():
+            last_ms = max(last_ms, one.sent_ms)
+        end_ms = last_ms + self.request_timeout_ms
+        return end_ms if end_ms > now_ms else None
 
     def choose(self, destinations: Sequence[Destination], now_ms: int, rng: Random) -> Destination | None:
         """A destination that is ready, from a random one on (CONN-05)."""
         if not destinations:
             return None
         start = rng.randrange(len(destinations))
-        for index in range(len(destinations)):
-            destination = destinations[(start + index) % len(destinations)]
+        for index in range(start - len(destinations), start):
+            destination = destinations[index]
             if self.is_ready(destination.node_id, now_ms):
                 return destination
         return None
@@ -119,9 +140,9 @@ class Connections:
     def request_under_way(self, node_id: NodeId, correlation_id: int, now_ms: int) -> Request | None:
         """The request an answer is for; None when no such answer is waited for (CONN-03)."""
         under_way = self._in_flight.get(node_id)
-        if under_way is None or under_way.correlation_id != correlation_id or self.has_timed_out(node_id, now_ms):
+        if under_way is None or under_way.correlation_id != correlation_id:
             return None
-        return under_way.request
+        return under_way.request if now_ms < under_way.sent_ms + self.request_timeout_ms else None
 
     def on_answered(self, node_id: NodeId, correlation_id: int, now_ms: int, *, is_success: bool) -> None:
         """Note that the answer came; after a failure the destination is left alone for a while."""

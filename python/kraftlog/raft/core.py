@@ -50,12 +50,13 @@ from kraftlog.raft.roles.prospective import Prospective
 from kraftlog.raft.roles.resigned import Resigned
 from kraftlog.raft.roles.role import Role
 from kraftlog.raft.roles.unattached import Unattached
-from kraftlog.raft.voter_set import Endpoint, LogHistory, VoterSet
+from kraftlog.raft.voter_set import Endpoint, LogHistory, Voter, VoterSet, find_endpoint
 from kraftlog.types import ElectionState, Epoch, NodeId, Offset, SnapshotId
 
 __all__ = ["RaftConfig", "RaftCore"]
 
 _MAX_STEPS = 8
+_ABOUT_LEADERSHIP = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 _Informative = (
     VoteResponse
     | BeginQuorumEpochResponse
@@ -246,24 +247,27 @@ class RaftCore:
             case Follower() | Unattached():
                 return self._following.next_deadline_ms(self._now_ms)
             case Prospective() | Candidate():
-                asked = () if role.election.is_rejected else role.election.unanswered
-                return self._next_of(role, [voter.key.node_id for voter in asked])
+                return self._next_of(role, () if role.election.is_rejected else role.election.unanswered)
             case Resigned():
-                return self._next_of(role, [one for one in role.unacknowledged if self.voters.get(one) is not None])
+                voters = replica.voters.latest
+                known = [voters.get(one) for one in role.unacknowledged]
+                return self._next_of(role, [voter for voter in known if voter is not None])
             case _:
                 return role.deadline_ms
 
-    def _next_of(self, role: Role, asked: Sequence[NodeId]) -> int | None:
+    def _next_of(self, role: Role, asked: Sequence[Voter]) -> int | None:
         """The end of the role's timer, or when one of those that have not answered may be asked again."""
         replica = self._replica
-        deadlines = [] if role.deadline_ms is None or replica.is_shutting_down else [role.deadline_ms]
-        soonest_ms = self._now_ms + 1
-        deadlines += [
-            max(replica.connections.ready_ms(node_id, self._now_ms), soonest_ms)
-            for node_id in asked
-            if replica.voters.latest.endpoint(node_id, self.config.listener_name) is not None
-        ]
-        return min(deadlines, default=None)
+        now_ms, ready_ms, name = self._now_ms, replica.connections.ready_ms, self.config.listener_name
+        soonest_ms = None if replica.is_shutting_down else role.deadline_ms
+        for voter in asked:
+            end_ms = ready_ms(voter.key.node_id, now_ms)
+            if end_ms <= now_ms:
+                end_ms = now_ms + 1
+            is_sooner = soonest_ms is None or end_ms < soonest_ms
+            if is_sooner and find_endpoint(voter.endpoints, name) is not None:
+                soonest_ms = end_ms
+        return soonest_ms
 
     def handle_timeout(self, now_ms: int) -> None:
         """Act on timers that have expired; harmless otherwise. A sole voter goes all the way to leader in one call."""
@@ -460,6 +464,8 @@ class RaftCore:
         """Go by an answer; return False when the peer should be left alone for a moment."""
         following = self._following
         match response:
+            case FetchResponse():
+                pass  # the one that comes most often
             case AddVoterResponse() | RemoveVoterResponse():
                 return following.handle_voter_change_response(response, now_ms)
             case ApiVersionsResponse():
@@ -471,9 +477,9 @@ class RaftCore:
         decided = self._learn(response, now_ms)
         if decided is not None:
             return decided
+        if isinstance(request, FetchRequest) and isinstance(response, FetchResponse):
+            return following.handle_fetch_response(request, response, now_ms)
         match request, response:
-            case FetchRequest(), FetchResponse():
-                return following.handle_fetch_response(request, response, now_ms)
             case FetchSnapshotRequest(), FetchSnapshotResponse():
                 return following.handle_fetch_snapshot_response(request, response, now_ms)
             case VoteRequest(), VoteResponse():
@@ -506,25 +512,27 @@ class RaftCore:
     def _learn(self, response: _Informative, now_ms: int) -> bool | None:
         """What every answer tells of the leader (``maybeHandleCommonResponse``); None: go on with the rest of it."""
         replica = self._replica
+        role = replica.role
         epoch, leader_id = response.leader_epoch, response.leader_id
         error = response.top_level_error_code if isinstance(response, UpdateVoterResponse) else response.error_code
-        if epoch < replica.epoch or error == ErrorCode.UNKNOWN_LEADER_EPOCH:
+        if epoch < role.epoch or error == ErrorCode.UNKNOWN_LEADER_EPOCH:
             return True
         if not self._elections.is_consistent(leader_id, epoch):
             replica.fault(
-                f"An answer names {leader_id} as leader of epoch {epoch}, known is {replica.role.leader_id}"
-                f" in epoch {replica.epoch} as {replica.role.name}",
+                f"An answer names {leader_id} as leader of epoch {epoch}, known is {role.leader_id}"
+                f" in epoch {role.epoch} as {role.name}",
                 is_fatal=False,
             )
             return False
-        if epoch > replica.epoch or error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
-            role = replica.role
+        if epoch > role.epoch or error in _ABOUT_LEADERSHIP:
             self._elections.learn_leader(leader_id, epoch, response.leader_endpoints, now_ms)
             # Who has nothing to tell is not asked again at once: without a leader that would go on without a pause.
             return replica.role is not role
-        if leader_id is not None and replica.role.leader_id is None:
+        if leader_id is not None and role.leader_id is None:
             self._elections.learn_leader(leader_id, epoch, response.leader_endpoints, now_ms)
             return True if error else None
+        if not error:
+            return None
         if error == ErrorCode.BROKER_NOT_AVAILABLE:
             return False
         if error == ErrorCode.INVALID_REQUEST:

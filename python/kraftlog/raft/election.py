@@ -11,13 +11,15 @@ __all__ = ["ElectionState", "EpochElection"]
 class EpochElection:
     """Who granted and who rejected, in one epoch, over one voter set."""
 
-    __slots__ = ("_answers", "_local_id", "_voters")
+    __slots__ = ("_answers", "_granted_count", "_local_id", "_unanswered", "_voters")
 
     def __init__(self, voters: VoterSet, *, local_id: NodeId | None = None) -> None:
         """Start with no answer from anyone, ``local_id`` being who asks."""
         self._voters = voters
         self._local_id = local_id
         self._answers: dict[NodeId, bool] = {}
+        self._granted_count = 0
+        self._unanswered: tuple[Voter, ...] = tuple(voters)
 
     def record(self, voter_id: NodeId, *, granted: bool) -> None:
         """Note an answer; the same answer twice changes nothing, the latest answer of a voter counts (PREV-03).
@@ -32,11 +34,13 @@ class EpochElection:
             msg = f"{voter_id} is not in the voter set {self._voters.ids}"
             raise ValueError(msg)
         self._answers[voter_id] = granted
+        self._granted_count = sum(self._answers.values())
+        self._unanswered = tuple(voter for voter in self._voters if voter.key.node_id not in self._answers)
 
     @property
     def unanswered(self) -> tuple[Voter, ...]:
         """Voters that have not answered, by id."""
-        return tuple(voter for voter in self._voters if voter.key.node_id not in self._answers)
+        return self._unanswered
 
     def is_voter(self, voter_id: NodeId) -> bool:
         """Whether this id may answer."""
@@ -54,10 +58,9 @@ class EpochElection:
     @property
     def is_granted(self) -> bool:
         """Whether a majority granted."""
-        return len(self.granting_voters) >= self._voters.majority_size
+        return self._granted_count >= self._voters.majority_size
 
     @property
     def is_rejected(self) -> bool:
         """Whether the answers still missing cannot make a majority any more."""
-        missing = len(self._voters) - len(self._answers)
-        return len(self.granting_voters) + missing < self._voters.majority_size
+        return self._granted_count + len(self._unanswered) < self._voters.majority_size

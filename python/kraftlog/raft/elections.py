@@ -153,13 +153,13 @@ class Elections:
         """Whether a leader that somebody names can be one, by what is known here (RPC-29, ELEC-35)."""
         replica = self._replica
         role = replica.role
-        local_id = replica.local_key.node_id
-        if leader_id is None or epoch < replica.epoch:
+        local_epoch = role.epoch
+        if leader_id is None or epoch < local_epoch:
             return True
-        if leader_id == local_id:
+        if leader_id == replica.local_key.node_id:
             # Led or resigned in this epoch: true. Of a higher epoch this replica would know.
-            return epoch == replica.epoch and isinstance(role, Leader | Resigned)
-        return epoch > replica.epoch or role.leader_id is None or role.leader_id == leader_id
+            return epoch == local_epoch and isinstance(role, (Leader, Resigned))
+        return epoch > local_epoch or role.leader_id in (None, leader_id)
 
     def learn_leader(
         self, leader_id: NodeId | None, epoch: Epoch, endpoints: tuple[Endpoint, ...], now_ms: int
@@ -257,8 +257,10 @@ class Elections:
 
     def _ask_for_vote(self, key: ReplicaKey, endpoints: tuple[Endpoint, ...], *, pre_vote: bool, now_ms: int) -> None:
         replica = self._replica
+        if not replica.connections.is_ready(key.node_id, now_ms):
+            return
         destination = self.destination(key.node_id, endpoints)
-        if destination is None or not replica.connections.is_ready(key.node_id, now_ms):
+        if destination is None:
             return
         request = VoteRequest(
             cluster_id=replica.config.cluster_id,

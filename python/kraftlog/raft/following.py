@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kraftlog.errors import ErrorCode
 from kraftlog.raft.connections import Destination
 from kraftlog.raft.effects import AppendFetched, FlushLog, InstallSnapshot, TruncateLog, WriteSnapshotChunk
 from kraftlog.raft.elections import Elections
 from kraftlog.raft.messages import (
+    UNKNOWN_OFFSET,
     AddVoterRequest,
     AddVoterResponse,
     FetchedBatch,
@@ -38,15 +41,19 @@ class Following:
     def __init__(self, replica: Replica, elections: Elections) -> None:
         self._replica = replica
         self._elections = elections
+        self._led_as: Follower | None = None
+        self._led_from: Destination | None = None
         self._voters_to_ask: VoterSet | None = None
         self._to_ask: tuple[Destination, ...] = ()
+        self._ids_to_ask: tuple[NodeId, ...] = ()
 
     # What to ask next
 
     def poll_unattached(self, role: Unattached, now_ms: int) -> None:
         """Look for the leader, or stand for election when the timer is over."""
         replica = self._replica
-        if replica.may_stand and role.deadline_ms is not None and now_ms >= role.deadline_ms:
+        deadline_ms = role.deadline_ms
+        if deadline_ms is not None and now_ms >= deadline_ms and replica.may_stand:
             replica.become_prospective(now_ms)
             return
         if not (replica.is_shutting_down and replica.is_voter):
@@ -55,7 +62,7 @@ class Following:
     def poll_follower(self, role: Follower, now_ms: int) -> None:
         """Fetch; or tell the leader what the voter set has wrong; or stand for election."""
         replica = self._replica
-        if replica.may_stand and now_ms >= role.fetch_deadline_ms:
+        if now_ms >= role.fetch_deadline_ms and replica.may_stand:
             replica.become_prospective(now_ms)
             return
         if replica.is_shutting_down:
@@ -70,7 +77,7 @@ class Following:
 
     def _send_correction(self, role: Follower, request: Request, now_ms: int) -> bool:
         replica = self._replica
-        leader = self._elections.destination(role.leader_id, role.leader_endpoints)
+        leader = self._leader(role)
         if leader is None or replica.connections.is_busy(now_ms):
             return False
         if not replica.connections.is_ready(leader.node_id, now_ms):
@@ -112,9 +119,8 @@ class Following:
 
     def _fetch(self, role: Follower, now_ms: int) -> None:
         """Ask the leader, or where it does not answer somebody else (FTCH-48, CONN-27)."""
-        replica = self._replica
-        connections = replica.connections
-        leader = self._elections.destination(role.leader_id, role.leader_endpoints)
+        connections = self._replica.connections
+        leader = self._leader(role)
         if leader is None:
             self._fetch_from_bootstrap(now_ms)
         elif connections.has_timed_out(leader.node_id, now_ms):
@@ -126,11 +132,19 @@ class Following:
         elif not connections.is_busy(now_ms):
             self._ask(leader, role, now_ms)
 
+    def _leader(self, role: Follower) -> Destination | None:
+        if role is not self._led_as:
+            self._led_as = role
+            self._led_from = self._elections.destination(role.leader_id, role.leader_endpoints)
+        return self._led_from
+
     def _fetch_from_bootstrap(self, now_ms: int, *, but: NodeId | None = None) -> bool:
         replica = self._replica
         if replica.connections.is_busy(now_ms):
             return False
-        others = [one for one in self._whom_to_ask() if one.node_id != but]
+        others: Sequence[Destination] = self._whom_to_ask()
+        if but is not None:
+            others = [one for one in others if one.node_id != but]
         destination = replica.connections.choose(others, now_ms, replica.rng)
         if destination is None:
             return False
@@ -153,6 +167,7 @@ class Following:
             )
             self._voters_to_ask = voters
             self._to_ask = (*replica.bootstrap, *(one for one in found if one is not None))
+            self._ids_to_ask = tuple(one.node_id for one in self._to_ask)
         return self._to_ask
 
     def _ask(self, destination: Destination, role: Follower | None, now_ms: int) -> None:
@@ -160,7 +175,8 @@ class Following:
         config = replica.config
         if not replica.connections.is_ready(destination.node_id, now_ms):
             return
-        key = replica.local_key if replica.local_key.node_id >= 0 else None
+        local_key = replica.local_key
+        key = local_key if local_key.node_id >= 0 else None
         download = None if role is None else role.download
         if download is not None:
             if download.is_complete:
@@ -175,19 +191,19 @@ class Following:
             )
             replica.send(destination, snapshot, now_ms)
             return
-        high_watermark = replica.high_watermark
+        log, high_watermark = replica.log, replica.high_watermark
         request = FetchRequest(
             cluster_id=config.cluster_id,
             replica_key=key,
-            current_leader_epoch=replica.epoch,
-            fetch_offset=replica.log.end_offset,
-            last_fetched_epoch=replica.log.last_epoch,
+            current_leader_epoch=replica.role.epoch,
+            fetch_offset=log.end_offset,
+            last_fetched_epoch=log.last_epoch,
             max_wait_ms=config.fetch_max_wait_ms,
             max_bytes=config.fetch_max_bytes,
-            high_watermark=Offset(-1) if high_watermark is None else high_watermark,
+            high_watermark=UNKNOWN_OFFSET if high_watermark is None else high_watermark,
         )
         # The fetch offset says what this replica holds: a voter holds what is on disk (KAFKA-10533).
-        flushed_to = request.fetch_offset if replica.is_voter or config.can_become_voter else None
+        flushed_to = log.end_offset if config.can_become_voter or replica.is_voter else None
         replica.send(destination, request, now_ms, flushed_to=flushed_to)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
@@ -195,31 +211,33 @@ class Following:
         replica = self._replica
         role = replica.role
         connections = replica.connections
-        deadlines: list[int] = []
+        soonest_ms: int | None = None
         if isinstance(role, Follower):
-            if replica.may_stand:
-                deadlines.append(role.fetch_deadline_ms)
             if replica.is_shutting_down:
                 return None
-            if role.update_voter_deadline_ms > now_ms:
-                deadlines.append(role.update_voter_deadline_ms)
+            if replica.is_voter:
+                soonest_ms = role.fetch_deadline_ms
+            update_ms = role.update_voter_deadline_ms
+            if update_ms > now_ms and (soonest_ms is None or update_ms < soonest_ms):
+                soonest_ms = update_ms
             if role.download is not None and role.download.is_complete:
-                return min(deadlines, default=None)
-        elif replica.is_shutting_down and replica.is_voter:
-            return None  # it neither fetches nor stands for election (CQ-22)
-        elif replica.may_stand and role.deadline_ms is not None:
-            deadlines.append(role.deadline_ms)
-        busy_end_ms = connections.busy_end_ms(now_ms)
-        if busy_end_ms is not None:
-            deadlines.append(busy_end_ms)
-        else:
-            candidates = [one.node_id for one in self._whom_to_ask()]
+                return soonest_ms
+        elif replica.is_voter:
+            if replica.is_shutting_down:
+                return None  # it neither fetches nor stands for election (CQ-22)
+            soonest_ms = role.deadline_ms
+        asks_ms = connections.busy_end_ms(now_ms)
+        if asks_ms is None:
+            self._whom_to_ask()
+            candidates = self._ids_to_ask
             if isinstance(role, Follower):
-                candidates.append(role.leader_id)
-            ready_ms = connections.next_ready_ms(candidates, now_ms)
-            if ready_ms is not None:
-                deadlines.append(max(now_ms + 1, ready_ms))
-        return min(deadlines, default=None)
+                candidates = (*candidates, role.leader_id)
+            asks_ms = connections.next_ready_ms(candidates, now_ms)
+            if asks_ms is None:
+                return soonest_ms
+            if asks_ms <= now_ms:
+                asks_ms = now_ms + 1
+        return asks_ms if soonest_ms is None or asks_ms < soonest_ms else soonest_ms
 
     # Answers
 
@@ -229,13 +247,14 @@ class Following:
         role = replica.role
         if not isinstance(role, Follower) or response.error_code:
             return not response.error_code
-        if request.fetch_offset != replica.log.end_offset or request.current_leader_epoch > replica.epoch:
+        if request.fetch_offset != replica.log.end_offset or request.current_leader_epoch > role.epoch:
             return True  # the log moved on since the question was asked
         if response.diverging_epoch is not None:
             return self._truncate(role, response.diverging_epoch, now_ms)
         if response.snapshot_id is not None:
             return self._begin_download(role, response.snapshot_id, now_ms)
-        self._append(response)
+        if response.batches:
+            self._append(response)
         high_watermark = role.known_high_watermark(
             replica.high_watermark, response.high_watermark, replica.log.end_offset
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.raft.effects import LeadershipConfirmed
 from kraftlog.raft.log import BOOTSTRAP_SNAPSHOT_ID
 from kraftlog.raft.messages import (
+    UNKNOWN_OFFSET,
     BeginQuorumEpochResponse,
     FetchRequest,
     FetchResponse,
@@ -17,7 +17,7 @@ from kraftlog.raft.messages import (
 )
 from kraftlog.raft.replica import Replica
 from kraftlog.raft.roles.leader import DeferredFetch, Leader
-from kraftlog.types import Epoch, EpochEndOffset, NodeId, Offset
+from kraftlog.types import Epoch, EpochEndOffset, NodeId, Offset, SnapshotId
 
 __all__ = ["Leading"]
 
@@ -155,28 +155,30 @@ class Leading:
         log = replica.log
         found = log.check_fetch(request.fetch_offset, request.last_fetched_epoch)
         if found is not None:
-            response = self._fetch_response(role)
-            if isinstance(found, EpochEndOffset):
-                return replace(response, diverging_epoch=found)
-            return replace(response, snapshot_id=found)
+            return self._fetch_response(role, request, found)
         if request.replica_key is not None and role.on_fetch(
             request.replica_key, request.fetch_offset, log.end_offset, now_ms
         ):
             self.on_high_watermark(now_ms)
-        response = self._fetch_response(role)
-        if request.fetch_offset < log.end_offset:
-            return replace(response, read_offset=request.fetch_offset, max_bytes=request.max_bytes)
-        return response
+        return self._fetch_response(role, request, None)
 
-    def _fetch_response(self, role: Leader) -> FetchResponse:
+    def _fetch_response(
+        self, role: Leader, request: FetchRequest, found: EpochEndOffset | SnapshotId | None
+    ) -> FetchResponse:
+        """What to do where the logs part, or records, if there are any; a leader that resigned meanwhile is named."""
         replica = self._replica
         high_watermark = role.high_watermark
+        has_records = found is None and request.fetch_offset < replica.log.end_offset
         return FetchResponse(
-            leader_id=replica.named_leader_id,
-            leader_epoch=replica.epoch,
-            leader_endpoints=replica.named_leader_endpoints,
-            high_watermark=Offset(-1) if high_watermark is None else high_watermark,
+            leader_id=replica.local_key.node_id,
+            leader_epoch=role.epoch,
+            leader_endpoints=replica.config.local_endpoints,
+            high_watermark=UNKNOWN_OFFSET if high_watermark is None else high_watermark,
             log_start_offset=replica.log.start_offset,
+            diverging_epoch=found if isinstance(found, EpochEndOffset) else None,
+            snapshot_id=found if isinstance(found, SnapshotId) else None,
+            read_offset=request.fetch_offset if has_records else None,
+            max_bytes=request.max_bytes if has_records else 0,
         )
 
     def _fetch_error(self, error: int) -> FetchResponse:
@@ -191,11 +193,12 @@ class Leading:
     def _check_leader_request(self, epoch: Epoch) -> int:
         """What every request to a leader has to be right about (FTCH-09 to FTCH-12)."""
         replica = self._replica
-        if epoch < replica.epoch:
+        role = replica.role
+        if epoch < role.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        if epoch > replica.epoch:
+        if epoch > role.epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
-        if not isinstance(replica.role, Leader):
+        if not isinstance(role, Leader):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.BROKER_NOT_AVAILABLE if replica.is_shutting_down else 0
 
@@ -220,21 +223,16 @@ class Leading:
 
     def _reread(self, fetch: DeferredFetch, role: Leader) -> FetchResponse:
         """The answer now; what the sender told when it asked has been noted then."""
-        log = self._replica.log
         request = fetch.request
-        found = log.check_fetch(request.fetch_offset, request.last_fetched_epoch)
-        response = self._fetch_response(role)
-        if isinstance(found, EpochEndOffset):
-            return replace(response, diverging_epoch=found)
-        if found is not None:
-            return replace(response, snapshot_id=found)
-        if request.fetch_offset < log.end_offset:
-            return replace(response, read_offset=request.fetch_offset, max_bytes=request.max_bytes)
-        return response
+        found = self._replica.log.check_fetch(request.fetch_offset, request.last_fetched_epoch)
+        return self._fetch_response(role, request, found)
 
     def expire_deferred(self, role: Leader, now_ms: int) -> None:
         """Answer the fetches that have waited long enough with what could be said when they came (FTCH-32)."""
-        if not role.deferred or min(fetch.deadline_ms for fetch in role.deferred) > now_ms:
+        for fetch in role.deferred:
+            if fetch.deadline_ms <= now_ms:
+                break
+        else:
             return
         waiting, role.deferred = role.deferred, []
         for fetch in waiting:
@@ -335,10 +333,15 @@ class Leading:
 
     def next_deadline_ms(self, role: Leader, now_ms: int) -> int | None:
         """When ``poll`` is wanted."""
-        deadlines = [fetch.deadline_ms for fetch in role.deferred]
-        deadlines += [one for one in (role.deadline_ms, self.linger_end_ms) if one is not None]
-        if role.voter_change is not None:
-            deadlines.append(role.voter_change.deadline_ms)
+        soonest_ms = role.deadline_ms
+        for fetch in role.deferred:
+            if soonest_ms is None or fetch.deadline_ms < soonest_ms:
+                soonest_ms = fetch.deadline_ms
+        change = role.voter_change
+        if not self._open and change is None and role.announced_round == role.wanted_round:
+            return soonest_ms
+        ends_ms = (soonest_ms, self.linger_end_ms, None if change is None else change.deadline_ms)
+        deadlines = [one for one in ends_ms if one is not None]
         connections = self._replica.connections
         deadlines += [max(now_ms + 1, connections.ready_ms(one, now_ms)) for one in self._askable(role)]
         return min(deadlines, default=None)

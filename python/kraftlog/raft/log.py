@@ -110,6 +110,9 @@ class LogState:
             None when it may; where to truncate when it diverges; the snapshot to load when the log no longer
             reaches back (``RaftLog.validateOffsetAndEpoch`` and the rule for offset 0, KAFKA-15078).
         """
+        epochs = self._epochs
+        if epochs and last_epoch == epochs[-1] and self.start_offset < offset <= self.end_offset:
+            return None  # so it nearly always is
         latest = self.latest_snapshot_id
         if offset == 0 and latest is not None and latest != BOOTSTRAP_SNAPSHOT_ID:
             return latest

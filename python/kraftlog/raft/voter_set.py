@@ -13,6 +13,8 @@ __all__ = ["BOOTSTRAP_OFFSET", "Endpoint", "LogHistory", "Voter", "VoterSet", "f
 BOOTSTRAP_OFFSET = Offset(-1)
 """Offset given to what comes from the 0-0 checkpoint: in force, but not yet in the log."""
 
+_NO_DIRECTORY = Uuid.ZERO
+
 T = TypeVar("T")
 
 
@@ -101,7 +103,10 @@ class VoterSet:
     def contains(self, key: ReplicaKey) -> bool:
         """Whether this replica is a voter: same id and, where the set knows one, same directory id."""
         voter = self._voters.get(key.node_id)
-        return voter is not None and voter.key.directory_id in (key.directory_id, Uuid.ZERO)
+        if voter is None:
+            return False
+        known = voter.key
+        return known is key or known.directory_id in (key.directory_id, _NO_DIRECTORY)
 
     def endpoint(self, node_id: NodeId, listener_name: str) -> Endpoint | None:
         """Where a voter listens under this listener name; None when unknown (ENDP-09)."""
@@ -151,14 +156,24 @@ class LogHistory(Generic[T]):
 
     A value counts as soon as its record is in the log, committed or not, and goes away when the log is truncated
     below it.
+
+    Attributes:
+        latest: The value in force at the end of the log.
+        latest_offset: Offset of the record that set it; None when no record did.
     """
 
-    __slots__ = ("_entries", "_initial")
+    __slots__ = ("_entries", "_initial", "latest", "latest_offset")
 
     def __init__(self, initial: T) -> None:
         """Start with the value in force while the log has no such record."""
         self._initial = initial
         self._entries: list[tuple[Offset, T]] = []
+        self.latest: T = initial
+        self.latest_offset: Offset | None = None
+
+    def _note_latest(self) -> None:
+        # Every event asks for it several times: it is kept, not looked up.
+        self.latest_offset, self.latest = self._entries[-1] if self._entries else (None, self._initial)
 
     def add(self, offset: Offset, value: T) -> None:
         """Note the value of a record at ``offset``.
@@ -170,16 +185,7 @@ class LogHistory(Generic[T]):
             msg = f"Offset {offset} is not above {self._entries[-1][0]}"
             raise ValueError(msg)
         self._entries.append((offset, value))
-
-    @property
-    def latest(self) -> T:
-        """The value in force at the end of the log."""
-        return self._entries[-1][1] if self._entries else self._initial
-
-    @property
-    def latest_offset(self) -> Offset | None:
-        """Offset of the record that set the latest value; None when no record did."""
-        return self._entries[-1][0] if self._entries else None
+        self._note_latest()
 
     def value_before(self, end_offset: Offset) -> T:
         """The value that records below ``end_offset`` set."""
@@ -192,10 +198,12 @@ class LogHistory(Generic[T]):
         """Forget values whose records are at or above ``end_offset``."""
         while self._entries and self._entries[-1][0] >= end_offset:
             self._entries.pop()
+        self._note_latest()
 
     def restart_at(self, offset: Offset, value: T | None) -> None:
         """Forget all entries, as a snapshot replaced the log, and note the one that the snapshot has, if any."""
         self._entries = [] if value is None else [(offset, value)]
+        self._note_latest()
 
     def trim_to(self, offset: Offset) -> None:
         """Forget values that a newer one replaced at or below ``offset`` (SNAP-16)."""

@@ -77,6 +77,7 @@ class SimulatedNode:
         "_held",
         "_is_flushing",
         "_offset_ms",
+        "_scheduler",
         "_timer_generation",
         "_timer_us",
         "_waiting",
@@ -107,6 +108,7 @@ class SimulatedNode:
         self, simulation: Simulation, config: RaftConfig, disk: SimulatedDisk, static_voters: VoterSet
     ) -> None:
         self.simulation = simulation
+        self._scheduler = simulation.scheduler
         self.config = config
         self.disk = disk
         self.static_voters = static_voters
@@ -166,8 +168,8 @@ class SimulatedNode:
     def now_ms(self) -> int:
         """The local monotonic clock."""
         if self.clock_rate == 1.0:
-            return self.simulation.scheduler.now_us // 1000 + self._offset_ms
-        return int(self.simulation.scheduler.now_us * self.clock_rate) // 1000 + self._offset_ms
+            return self._scheduler.now_us // 1000 + self._offset_ms
+        return int(self._scheduler.now_us * self.clock_rate) // 1000 + self._offset_ms
 
     def set_clock_rate(self, rate: float) -> None:
         """Let the clock run faster or slower from now on; it never goes back."""
@@ -327,7 +329,7 @@ class SimulatedNode:
             self._timer_us = None
             self._timer_generation += 1
             return
-        scheduler = self.simulation.scheduler
+        scheduler = self._scheduler
         now_us = scheduler.now_us
         delay_us = (wanted_ms - self.now_ms()) * 1000
         if delay_us < 0:
@@ -430,8 +432,7 @@ class SimulatedNode:
         response = effect.response
         if isinstance(response, FetchResponse):
             if response.read_offset is not None:
-                batches = self.disk.read(response.read_offset, response.max_bytes)
-                response = replace(response, batches=batches, read_offset=None)
+                response = _with_batches(response, self.disk.read(response.read_offset, response.max_bytes))
         elif isinstance(response, FetchSnapshotResponse) and response.snapshot_id is not None:
             stored = self.disk.stored.get(response.snapshot_id)
             if stored is None:
@@ -572,3 +573,21 @@ class SimulatedNode:
 
     def _handle_refusal(self, node_id: NodeId, correlation_id: int, error_code: int) -> None:
         self.core.handle_no_response(node_id, correlation_id, self.now_ms(), error_code=error_code)
+
+
+def _with_batches(response: FetchResponse, batches: Sequence[FetchedBatch]) -> FetchResponse:
+    """The answer with the records that belong into it; by hand: ``dataclasses.replace`` takes three times as long."""
+    return FetchResponse(
+        top_level_error_code=response.top_level_error_code,
+        error_code=response.error_code,
+        leader_id=response.leader_id,
+        leader_epoch=response.leader_epoch,
+        leader_endpoints=response.leader_endpoints,
+        high_watermark=response.high_watermark,
+        log_start_offset=response.log_start_offset,
+        diverging_epoch=response.diverging_epoch,
+        snapshot_id=response.snapshot_id,
+        read_offset=None,
+        max_bytes=response.max_bytes,
+        batches=batches,
+    )

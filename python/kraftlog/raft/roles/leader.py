@@ -76,6 +76,7 @@ class Leader(Role):
 
     Attributes:
         voters: The voter set in force; at kraft.version 0 with what UpdateRaftVoter told of them.
+        is_voter: Whether this replica is in it; a leader that is being removed is not (RCFG-41).
         epoch_start_offset: Offset of the epoch's LeaderChange record.
         high_watermark: Exclusive end of what is committed; None until something of this epoch is.
         check_quorum_deadline_ms: When it resigns unless a majority fetches.
@@ -100,6 +101,7 @@ class Leader(Role):
         "deferred",
         "epoch_start_offset",
         "high_watermark",
+        "is_voter",
         "updated_voters",
         "voter_change",
         "voters",
@@ -124,6 +126,7 @@ class Leader(Role):
         self._local_key = local_key
         self._check_quorum_ms = check_quorum_ms
         self.voters = voters
+        self.is_voter = voters.contains(local_key)
         self.updated_voters: set[NodeId] = {local_key.node_id}
         self.epoch_start_offset = epoch_start_offset
         self.high_watermark: Offset | None = None
@@ -154,14 +157,9 @@ class Leader(Role):
     @property
     def deadline_ms(self) -> int | None:
         """When it has to look after itself; None while it is the only voter: nobody's fetches can go missing."""
-        if len(self.voters) == 1 and self.is_voter:
+        if self.is_voter and len(self._replicas) == 1:
             return None
         return min(self.check_quorum_deadline_ms, self.begin_epoch_deadline_ms)
-
-    @property
-    def is_voter(self) -> bool:
-        """Whether this replica is in the voter set; a leader that is being removed is not (RCFG-41)."""
-        return self.voters.contains(self._local_key)
 
     def can_grant_vote(self, candidate: ReplicaKey, *, is_log_up_to_date: bool, pre_vote: bool) -> bool:
         """Never (VOTE-10)."""
@@ -185,6 +183,7 @@ class Leader(Role):
             if voters.get(voter.key.node_id) is None:
                 self._observers[voter.key] = self._replicas[voter.key.node_id]
         self.voters = voters
+        self.is_voter = voters.contains(self._local_key)
         self._replicas = replicas
         self._fetched_voters &= replicas.keys()
         return self._update_high_watermark()
@@ -207,19 +206,28 @@ class Leader(Role):
         Returns:
             Whether the high watermark moved.
         """
-        self.on_heard(key, now_ms)
         if not self._is_voter_key(key):
             self._drop_silent_observers(now_ms)
-            self._observers.setdefault(key, _Replica()).on_fetch(fetch_offset, leader_end_offset, now_ms)
+            observer = self._observers.get(key)
+            if observer is None:
+                self._observers[key] = observer = _Replica()
+            observer.on_fetch(fetch_offset, leader_end_offset, now_ms)
             return False
-        self._replicas[key.node_id].on_fetch(fetch_offset, leader_end_offset, now_ms)
-        return self._update_high_watermark()
+        self._on_voter_heard(key.node_id, now_ms)
+        replica = self._replicas[key.node_id]
+        has_moved = replica.log_end_offset != fetch_offset
+        replica.on_fetch(fetch_offset, leader_end_offset, now_ms)
+        return has_moved and self._update_high_watermark()
 
     def on_heard(self, key: ReplicaKey, now_ms: int) -> None:
         """A request that shows that the sender follows: enough of them keep the leadership (CQ-01 to CQ-05)."""
-        if not self._is_voter_key(key) or key.node_id == self._local_key.node_id:
+        if self._is_voter_key(key):
+            self._on_voter_heard(key.node_id, now_ms)
+
+    def _on_voter_heard(self, node_id: NodeId, now_ms: int) -> None:
+        if node_id == self._local_key.node_id:
             return
-        self._fetched_voters.add(key.node_id)
+        self._fetched_voters.add(node_id)
         needed = self.voters.majority_size - (1 if self.is_voter else 0)
         if len(self._fetched_voters) >= needed:
             self._fetched_voters.clear()
@@ -227,7 +235,7 @@ class Leader(Role):
 
     def keep_alone(self, now_ms: int) -> None:
         """While it is the only voter the time without others does not count, should one be added (CQ-04, CQ-06)."""
-        if len(self.voters) == 1 and self.is_voter:
+        if self.is_voter and len(self._replicas) == 1:
             self.check_quorum_deadline_ms = now_ms + self._check_quorum_ms
 
     def acknowledge(self, voter_id: NodeId) -> None:
@@ -295,8 +303,7 @@ class Leader(Role):
         return self._observers.setdefault(self._local_key, _Replica())
 
     def _is_voter_key(self, key: ReplicaKey) -> bool:
-        voter = self.voters.get(key.node_id)
-        return voter is not None and voter.key.directory_id in {bytes(16), key.directory_id}
+        return self.voters.contains(key)
 
     def _drop_silent_observers(self, now_ms: int) -> None:
         silent = [
