@@ -238,6 +238,13 @@ class RecordBatch:
             CorruptRecordError: The body does not decompress within its bound, or a record is damaged.
         """
 
+    def values(self, start_offset: int = 0) -> list[bytes | None]:
+        """The value of each record from ``start_offset`` (inclusive) on.
+
+        Raises:
+            CorruptRecordError: As ``records``.
+        """
+
 # -- wire --------------------------------------------------------------------------------------------------------------
 
 class StructBase:

@@ -187,3 +187,16 @@ def test_recover_segment_names_the_file_it_refuses(tmp_path: Path) -> None:
         _kraftlog.recover_segment(tmp_path / "00000000000000000000.log")
     with pytest.raises(LogError, match="not a base offset"):
         _kraftlog.recover_segment(tmp_path / "x.log")
+
+
+def test_values_of_a_batch_from_an_offset_on():
+    records = [(0, b"key", b"a", ()), (0, None, None, ()), (0, None, b"", [("header", b"x")]), (0, None, b"d", ())]
+    for compression in ("none", "zstd"):
+        (batch,) = read_batches(encode_batch(records, base_offset=7, compression=compression))
+        assert batch.values() == [b"a", None, b"", b"d"] == [record[3] for record in batch.records()]
+        assert batch.values(9) == [b"", b"d"]
+        assert batch.values(11) == []
+    whole = encode_batch(records)
+    (torn,) = read_batches(whole[:-1] + b"\x7f", check_crc=False)
+    with pytest.raises(CorruptRecordError):
+        torn.values()

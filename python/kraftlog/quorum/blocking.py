@@ -43,7 +43,7 @@ class Quorum:
         timeout_s: Of calls that are not given one.
         max_pending_bytes: What may be proposed and not applied; calls beyond it wait.
         config: Kafka's dotted keys for what else can be set: ``controller.quorum.*`` timers, ``metadata.log.*``
-            segments and checkpoints, ``metadata.max.retention.*``.
+            segments and checkpoints, ``metadata.max.retention.*``, ``ssl.*`` with the listener QUORUM mapped to SSL.
         **settings: The same keys with underscores for dots.
 
     Example:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kraftlog.raft.voter_set import Endpoint
+    from kraftlog.server.raft.peers import TlsOf
     from kraftlog.wire.struct import Message
 
 __all__ = ["LATEST_TIMESTAMP", "LeaderLink"]
@@ -37,13 +38,17 @@ class LeaderLink:
     Args:
         loop: The loop.
         client_id: As requests have it.
-        connect_timeout_s: How long opening the connection may take.
+        connect_timeout_s: How long opening a connection may take.
+        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, client_id: str, connect_timeout_s: float) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, *, client_id: str, connect_timeout_s: float, tls: TlsOf
+    ) -> None:
         self._loop = loop
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
+        self._tls = tls
         self._endpoint: Endpoint | None = None
         self._opening: asyncio.Task[RpcConnection] | None = None
 
@@ -62,17 +67,24 @@ class LeaderLink:
                 return await asyncio.shield(opening)
         self.close()
         self._endpoint = endpoint
-        self._opening = opening = self._loop.create_task(
-            RpcConnection.open(
-                self._loop,
-                endpoint.host,
-                endpoint.port,
-                client_id=self._client_id,
-                timeout_s=self._connect_timeout_s,
-            )
-        )
+        self._opening = opening = self._loop.create_task(self.open(endpoint))
         opening.add_done_callback(_retrieve)
         return await asyncio.shield(opening)
+
+    async def open(self, endpoint: Endpoint) -> RpcConnection:
+        """A connection of the caller's own.
+
+        Raises:
+            KafkaError: BROKER_NOT_AVAILABLE, UNSUPPORTED_VERSION.
+        """
+        return await RpcConnection.open(
+            self._loop,
+            endpoint.host,
+            endpoint.port,
+            client_id=self._client_id,
+            timeout_s=self._connect_timeout_s,
+            tls=self._tls(endpoint.name),
+        )
 
     async def request(self, endpoint: Endpoint, message: Message) -> Any:
         """Ask in the highest common version.

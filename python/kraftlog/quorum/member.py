@@ -132,6 +132,7 @@ class AsyncQuorum:
             node_id=options.node_id,
             request_timeout_s=raft.request_timeout_ms / 1000,
             default_timeout_s=options.timeout_s,
+            tls=config.client_tls,
         )
         self._log.start(
             raft,
@@ -140,6 +141,7 @@ class AsyncQuorum:
                 sample_count=config.get_int("metrics.num.samples"),
                 window_ms=config.get_int("metrics.sample.window.ms"),
             ),
+            tls=config.client_tls,
         )
         server.start(self._routes.read_offset)
 

@@ -7,13 +7,22 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kraftlog.errors import DeadlineError, NotCommittedError, OutcomeUnknownError
 
-__all__ = ["COMMAND_OVERHEAD_BYTES", "Applied", "Deadlines", "Group", "Proposal", "Watched"]
+if TYPE_CHECKING:
+    from kraftlog._kraftlog import RecordBatch
+
+__all__ = ["COMMAND_OVERHEAD_BYTES", "Applied", "Deadlines", "Group", "Proposal", "Watched", "commands_of"]
 
 COMMAND_OVERHEAD_BYTES = 24
 """More than a record needs around its value."""
+
+
+def commands_of(batch: RecordBatch, start_offset: int = 0) -> list[bytes]:
+    """The commands in a batch from ``start_offset`` (inclusive) on; a record without a value is an empty one."""
+    return [value or b"" for value in batch.values(start_offset)]
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,7 @@ from kraftlog.errors import (
     OutcomeUnknownError,
     StateMachineError,
 )
-from kraftlog.quorum.proposals import COMMAND_OVERHEAD_BYTES, Applied, Deadlines, Group, Proposal, Watched
+from kraftlog.quorum.proposals import COMMAND_OVERHEAD_BYTES, Applied, Deadlines, Group, Proposal, Watched, commands_of
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.server.raft.replicated_log import Proposed, ReplicatedLog
 
@@ -215,8 +215,7 @@ class Replica:
             self.watched.on_applied(Applied(batch.base_offset, count, batch.partition_leader_epoch))
             return
         # A batch that holds the end of what was applied already is given out from there on.
-        applied_end_offset = self.log.applied_end_offset
-        values = [record[3] or b"" for record in batch.records() if record[0] >= applied_end_offset]
+        values = commands_of(batch, self.log.applied_end_offset)
         self._apply(
             CommittedBatch(
                 base_offset=batch.last_offset - len(values) + 1,

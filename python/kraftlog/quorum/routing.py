@@ -21,7 +21,7 @@ from kraftlog.quorum.proposals import Applied, Group, Proposal
 from kraftlog.quorum.replica import Replica
 from kraftlog.raft.voter_set import Endpoint, find_endpoint
 from kraftlog.server.quorum_info import QuorumInfo
-from kraftlog.server.rpc import RpcConnection
+from kraftlog.server.raft.peers import TlsOf
 from kraftlog.wire.struct import Message
 
 __all__ = ["Routes"]
@@ -60,16 +60,18 @@ class Routes:
         node_id: Of this replica.
         request_timeout_s: A leader that does not answer a question for so long may have a successor.
         default_timeout_s: Of calls that are not given one.
+        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
     """
 
-    def __init__(self, replica: Replica, *, node_id: int, request_timeout_s: float, default_timeout_s: float) -> None:
+    def __init__(
+        self, replica: Replica, *, node_id: int, request_timeout_s: float, default_timeout_s: float, tls: TlsOf
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._replica = replica
         self._log = replica.log
-        self._client_id = f"quorum-{node_id}"
         self._request_timeout_s = request_timeout_s
         self.default_timeout_s = default_timeout_s
-        self._link = LeaderLink(self._loop, client_id=self._client_id, connect_timeout_s=request_timeout_s)
+        self._link = LeaderLink(self._loop, client_id=f"quorum-{node_id}", connect_timeout_s=request_timeout_s, tls=tls)
         self._barriers: list[asyncio.Future[int]] = []
         self._outbox: list[Proposal] = []
         self._forwarding_bytes = 0
@@ -332,13 +334,7 @@ class Routes:
         if endpoint is None:
             return None
         # A connection of its own: a change of the voters may take long, and its answer must not be in the way.
-        connection = await RpcConnection.open(
-            self._loop,
-            endpoint.host,
-            endpoint.port,
-            client_id=self._client_id,
-            timeout_s=self._request_timeout_s,
-        )
+        connection = await self._link.open(endpoint)
         try:
             return await connection.request(request)
         finally:

@@ -18,7 +18,7 @@ from kraftlog.errors import (
     NotLeaderError,
 )
 from kraftlog.features import KRAFT_VERSION, supported_ranges
-from kraftlog.quorum.proposals import Applied
+from kraftlog.quorum.proposals import Applied, commands_of
 from kraftlog.server.acceptor import Acceptor, ConnectionLimits, Connections
 from kraftlog.server.dispatch import Dispatcher
 from kraftlog.server.handlers import HANDLERS, Handler
@@ -80,6 +80,7 @@ class QuorumServer:
                 Dispatcher(cast("Any", self), "controller", handlers=handlers),
                 self._connections,
                 is_controller_listener=True,
+                tls=config.server_tls(config.listeners[0].listener_name),
             )
         except BaseException:
             self._connections.close_all()
@@ -210,10 +211,10 @@ class QuorumServer:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         try:
             commands = [
-                record[3] or b""
+                command
                 for batch in read_batches(found[0][1].records or b"")
                 if not batch.is_control
-                for record in batch.records()
+                for command in commands_of(batch)
             ]
         except LogError as error:
             return self._produced(None, ErrorCode.CORRUPT_MESSAGE, str(error))

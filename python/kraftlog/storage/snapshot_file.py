@@ -215,7 +215,7 @@ def read_snapshot(path: Path) -> Snapshot:
             msg = f"{path}: position {batch.position}: a batch follows the snapshot footer"
             raise CorruptRecordError(msg)
         if not batch.is_control:
-            values.extend(value for _, _, _, value, _ in batch.records() if value is not None)
+            values.extend(value for value in batch.values() if value is not None)
             continue
         for record in _control_records(path, batch):
             match record:

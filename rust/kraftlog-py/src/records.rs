@@ -191,17 +191,18 @@ impl RecordBatch {
     }
 
     fn records<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let batch = self.view()?;
-        let mut scratch = Vec::new();
-        let is_short = batch.codec() == Ok(Codec::None) || batch.body().len() < DECOMPRESS_DETACH_BYTES_MIN;
-        let records =
-            if is_short { batch.records(&mut scratch) } else { py.detach(|| batch.records(&mut scratch)) };
-        let records = records.map_err(|error| self.locate(error))?;
-        let list = PyList::empty(py);
-        for record in records {
-            list.append(record_tuple(py, &record.map_err(|error| self.locate(error))?)?)?;
-        }
-        Ok(list)
+        self.list_of(py, |list, record| list.append(record_tuple(py, record)?))
+    }
+
+    #[pyo3(signature = (start_offset=0))]
+    fn values<'py>(&self, py: Python<'py>, start_offset: i64) -> PyResult<Bound<'py, PyList>> {
+        self.list_of(py, |list, record| {
+            if record.offset < start_offset {
+                Ok(())
+            } else {
+                list.append(nullable(py, record.value))
+            }
+        })
     }
 
     fn message_checksums(&self) -> PyResult<Option<Vec<(u32, bool)>>> {
@@ -223,6 +224,24 @@ impl RecordBatch {
 }
 
 impl RecordBatch {
+    /// A list of what `append` makes of each record.
+    fn list_of<'py>(
+        &self,
+        py: Python<'py>,
+        append: impl Fn(&Bound<'py, PyList>, &RecordRef<'_>) -> PyResult<()>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let batch = self.view()?;
+        let mut scratch = Vec::new();
+        let is_short = batch.codec() == Ok(Codec::None) || batch.body().len() < DECOMPRESS_DETACH_BYTES_MIN;
+        let records =
+            if is_short { batch.records(&mut scratch) } else { py.detach(|| batch.records(&mut scratch)) };
+        let list = PyList::empty(py);
+        for record in records.map_err(|error| self.locate(error))? {
+            append(&list, &record.map_err(|error| self.locate(error))?)?;
+        }
+        Ok(list)
+    }
+
     fn locate(&self, error: kraftlog_log::Error) -> PyLogError {
         PyLogError(error.located("buffer", self.position as u64))
     }

@@ -14,6 +14,7 @@ from kraftlog.errors import (
     NotCommittedError,
     NotLeaderError,
 )
+from kraftlog.server.raft.replicated_log import STOP_TIMEOUT_S
 from quorum_api_fixture import free_addresses, members, until
 
 
@@ -216,6 +217,22 @@ def test_a_replica_that_joins_late_gets_everything_and_can_become_a_voter_and_le
             await late.propose([b"without it"])
             await leader.read_barrier()
             assert quorum.machine(leader).commands[-2:] == [b"with four", b"without it"]
+
+    asyncio.run(run())
+
+
+def test_the_last_one_of_a_quorum_that_stops_waits_for_no_successor(tmp_path):
+    async def run():
+        async with members(tmp_path, 3) as quorum:
+            leader = await quorum.leader()
+            assert leader._log.driver.can_be_succeeded
+            gone, other = [node.node_id for node in quorum.followers()]
+            await quorum.crash(gone)
+            assert leader._log.driver.can_be_succeeded  # by the one that is left, with the leader's own vote
+            await quorum.crash(other)
+            await until(lambda: not leader._log.driver.can_be_succeeded)
+            async with asyncio.timeout(STOP_TIMEOUT_S - 1):
+                await quorum.stop(leader.node_id)
 
     asyncio.run(run())
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import kraftlog
+from certificates import Authority
 from quorum_api_fixture import free_addresses
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "replicated-state-machine.md"
-EXAMPLE, CONTINUATION = re.findall(r"```python[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)
+EXAMPLE, GROWTH, ENCRYPTION = re.findall(r"```python[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def test_the_example_is_short():
@@ -78,14 +79,19 @@ def test_the_store_of_the_page_outlives_a_killed_process(home):
             one.process.wait(30)
 
 
-def test_the_members_of_the_page_grow(tmp_path, capsys):
+def run_page(continuation):
+    """The names that the example, short of its last line, and a continuation of it define."""
     space = {"__name__": "page"}
-    code = EXAMPLE[: EXAMPLE.index("asyncio.run(")] + CONTINUATION
-    addresses = free_addresses(4)
-    for port, address in zip((7001, 7002, 7003, 7004), addresses, strict=True):
+    code = EXAMPLE[: EXAMPLE.index("asyncio.run(")] + continuation
+    for port, address in zip((7001, 7002, 7003, 7004), free_addresses(4), strict=True):
         code = code.replace(f"127.0.0.1:{port}", address)
-    code = code.replace('"kv-4"', repr(str(tmp_path / "kv-4")))
     exec(compile(code, str(PAGE), "exec"), space)
+    return space
+
+
+def test_the_members_of_the_page_grow(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    space = run_page(GROWTH)
 
     async def run():
         async with contextlib.AsyncExitStack() as stack:
@@ -101,3 +107,25 @@ def test_the_members_of_the_page_grow(tmp_path, capsys):
 
     asyncio.run(run())
     assert "leader_id=" in capsys.readouterr().out
+
+
+def test_the_members_of_the_page_encrypt(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    authority = Authority()
+    authority.issue("replica").write(tmp_path / "identity.pem")
+    (tmp_path / "trusted.pem").write_text(authority.certificate)
+    space = run_page(ENCRYPTION)
+
+    async def run():
+        stores = [space["KeyValue"]() for _ in range(3)]
+        async with contextlib.AsyncExitStack() as stack:
+            nodes = [
+                await stack.enter_async_context(space["encrypted"](store, node_id))
+                for node_id, store in enumerate(stores, 1)
+            ]
+            for node in nodes:
+                await node.propose([b'{"key": "a", "value": "b"}'])
+            await nodes[0].read_barrier()
+            assert stores[0].data == {"a": "b"}
+
+    asyncio.run(run())

@@ -171,6 +171,13 @@ class RaftDriver:
         """Whether nothing is being flushed."""
         return self._flush_task is None
 
+    @property
+    def can_be_succeeded(self) -> bool:
+        """Whether so many voters, this one among them, are within reach that they could elect another leader."""
+        voters = self.core.voters.ids
+        within_reach = [one for one in voters if not self._peers.is_gone(one)]
+        return 2 * len(within_reach) > len(voters)
+
     # Input
 
     def start(self) -> None:
@@ -275,6 +282,7 @@ class RaftDriver:
                 self._store.write(effect.state, kraft_version=effect.kraft_version, voters=voters)
                 self._persisted = effect.state
             case HighWatermarkAdvanced():
+                self._start_flush()  # the disk works while what is committed is applied
                 self.metrics.on_committed(effect.high_watermark)
                 self._machine.on_committed(effect.high_watermark)
             case LeaderChanged():

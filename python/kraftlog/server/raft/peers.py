@@ -86,6 +86,11 @@ class Peers:
             peer = self._peers[destination.node_id] = _Peer(self, destination)
         peer.send(correlation_id, request)
 
+    def is_gone(self, node_id: NodeId) -> bool:
+        """Whether the last that was heard of it is that its connection ended, or could not be opened."""
+        peer = self._peers.get(node_id)
+        return peer is not None and peer.is_gone
+
     def close(self) -> None:
         """Close all connections; nothing is called back any more."""
         for peer in self._peers.values():
@@ -114,6 +119,11 @@ class _Peer:
         oldest_s = connection.oldest_s
         is_deaf = oldest_s is not None and self._peers.loop.time() - oldest_s >= self._peers.request_timeout_s
         return not connection.is_closed and not is_deaf
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the connection ended, or could not be opened."""
+        return self._is_closed or (self._connection is not None and self._connection.is_closed)
 
     async def _connect(self) -> None:
         """Open the connection; whatever waits is sent then."""

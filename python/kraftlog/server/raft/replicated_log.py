@@ -41,6 +41,7 @@ P_contra = TypeVar("P_contra", contravariant=True)
 STOP_TIMEOUT_S = 5.0
 # Who does not lead only stays for its vote, which the election of another one's successor may need.
 FOLLOWER_STOP_TIMEOUT_S = 1.0
+_LOOK_AGAIN_S = 0.02
 
 
 @dataclass(slots=True, eq=False)
@@ -209,10 +210,11 @@ class ReplicatedLog(Generic[P]):
         if self.is_open:
             await self._wait_until(lambda: not self.pending, STOP_TIMEOUT_S)
             await self.snapshots.finish()
-            # Let somebody else lead, and wait a moment until he does (KIP-595).
+            # Let somebody else lead, and wait a moment until he does (KIP-595). Where all of a quorum stop together
+            # the last one would wait for nobody.
             limit_s = STOP_TIMEOUT_S if self.raft.is_leader else FOLLOWER_STOP_TIMEOUT_S
             self.driver.tell(lambda: self.raft.shut_down(self.driver.now_ms()))
-            await self._wait_until(lambda: self.raft.is_shut_down, limit_s)
+            await self._wait_until(lambda: self.raft.is_shut_down or not self.driver.can_be_succeeded, limit_s)
         self.is_open = False
         self._fail_rounds()
         before_closing()
@@ -231,7 +233,9 @@ class ReplicatedLog(Generic[P]):
             async with asyncio.timeout(limit_s):
                 while not is_so() and self.failure is None:
                     self._moved.clear()
-                    await self._moved.wait()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_LOOK_AGAIN_S):  # the end of a connection is no move
+                            await self._moved.wait()
 
     # Proposals
 
