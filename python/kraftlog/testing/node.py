@@ -226,7 +226,7 @@ class SimulatedNode:
         if latest is not None:
             self.machine.restore(latest.state)
             self.applied_offset = latest.snapshot_id.end_offset
-        invariants.on_started(self)
+        self.simulation.on_started(self)
         self.tell(self._handle_timeout)
         return True
 

@@ -53,6 +53,7 @@ class Simulation:
 
     Attributes:
         core_type: What a node makes its core of at each start; a subclass sees all that goes in and out.
+        disk_type: What the nodes' disks are.
         config: What is simulated, everything drawn.
         schedule: The faults, by time.
         nodes: Every replica there ever was, by id.
@@ -61,6 +62,7 @@ class Simulation:
     """
 
     core_type: type[RaftCore] = RaftCore
+    disk_type: type[SimulatedDisk] = SimulatedDisk
 
     def __init__(self, config: SimulationConfig, schedule: tuple[ScheduledFault, ...] | None = None) -> None:
         """Make the cluster; ``schedule`` replaces the faults that the seed gives."""
@@ -123,7 +125,7 @@ class Simulation:
 
     def _new_disk(self, bootstrap_voters: VoterSet | None) -> SimulatedDisk:
         self._disk_count += 1
-        return SimulatedDisk(bootstrap_voters, serial=self._disk_count)
+        return self.disk_type(bootstrap_voters, serial=self._disk_count)
 
     def _make_node(self, node_id: int, *, is_formatted: bool, generation: int = 1) -> SimulatedNode:
         """Make a replica with an empty disk; ``is_formatted`` gives it the 0-0 checkpoint of the first voters."""
@@ -387,6 +389,10 @@ class Simulation:
             leader.receive(_CLIENT, 0, NodeId(0), 0, request)
 
     # What is seen
+
+    def on_started(self, node: SimulatedNode) -> None:
+        """A node has made its core of what its disk holds, and told it nothing yet."""
+        self.invariants.on_started(node)
 
     def on_role_changed(self, node: SimulatedNode, before: Role) -> None:
         """A node changed role or epoch."""

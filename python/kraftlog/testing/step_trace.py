@@ -4,18 +4,19 @@
 happen: who, which action of the specification with which arguments, and what the replica is afterwards. A trace says
 nothing about messages beyond what caused a step: the specification knows what was said.
 
-The specification writes quorum-state and log in one step with the change they belong to, so a trace is taken of runs
-whose disks do not fail while they write.
+The specification writes quorum-state in one step with the change that it belongs to. Where a disk is full, or its
+fsync fails, that step does not happen: what the core wanted from there on is taken out of the trace, and the replica
+stops. An append that fails is one that the crash behind it takes away. A spoilt disk is replaced by one with another
+directory id, which is another replica; a disk that was emptied and keeps its id has forgotten its votes, which is none
+of the specification.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from random import Random
 
 from kraftlog.errors import ErrorCode
-from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.control_records import LeaderChange, VotersChange
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.effects import (
@@ -24,11 +25,11 @@ from kraftlog.raft.effects import (
     AppendRecords,
     Effect,
     HighWatermarkAdvanced,
+    PersistElectionState,
     SendRequest,
     SendResponse,
     TruncateLog,
 )
-from kraftlog.raft.log import Log
 from kraftlog.raft.messages import FetchRequest, Request, Response, VoteRequest, VoteResponse
 from kraftlog.raft.roles.candidate import Candidate
 from kraftlog.raft.roles.follower import Follower
@@ -37,8 +38,9 @@ from kraftlog.raft.roles.prospective import Prospective
 from kraftlog.raft.roles.resigned import Resigned
 from kraftlog.raft.roles.role import Role
 from kraftlog.raft.roles.unattached import Unattached
-from kraftlog.raft.voter_set import LogHistory, VoterSet
+from kraftlog.raft.voter_set import VoterSet
 from kraftlog.testing.config import SimulationConfig
+from kraftlog.testing.disk import DiskFailedError, SimulatedDisk
 from kraftlog.testing.node import SimulatedNode
 from kraftlog.testing.simulation import Simulation
 from kraftlog.types import ElectionState, Epoch, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
@@ -100,12 +102,14 @@ class Trace:
         boot: For each replica, the voter set that it knows without a log.
         is_static: kraft.version is 0 in the beginning.
         steps: In the order they happened.
+        undone_count: How often a quorum-state could not be written, so that its step did not happen.
     """
 
     def __init__(self, *, is_static: bool) -> None:
         self.is_static = is_static
         self.boot: dict[str, frozenset[str]] = {}
         self.steps: list[Step] = []
+        self.undone_count = 0
         self._names: dict[ReplicaKey, str] = {}
         self._leaders: dict[Epoch, str] = {}
         self._said: set[tuple[Argument, ...]] = set()
@@ -147,31 +151,19 @@ class Trace:
 
 
 class _TracedCore(RaftCore):
-    """A core that notes what it does."""
+    """A core that notes what it does, from ``begin`` on."""
 
-    trace: Trace
-
-    def __init__(
-        self,
-        config: RaftConfig,
-        election_state: ElectionState | None,
-        log: Log,
-        *,
-        voters: LogHistory[VoterSet],
-        kraft_versions: LogHistory[int],
-        rng: Random,
-        now_ms: int,
-    ) -> None:
-        super().__init__(
-            config, election_state, log, voters=voters, kraft_versions=kraft_versions, rng=rng, now_ms=now_ms
-        )
-        self._key = config.local_key
+    def begin(self, trace: Trace) -> None:
+        """Note the start; nothing was told to the core yet."""
+        self.trace = trace
+        self._key = self.config.local_key
         self._entered: list[tuple[int, Role, Role]] = []
         self._seen_effects = 0
         self._counted: set[NodeId] = {self._key.node_id}
         self._has_heard = False
         self._is_peer_old = False
         self._is_loading = False
+        self._unwritten: list[int] = []
         self._enter_unseen = self._replica._enter
         self._replica._enter = self._enter  # type: ignore[method-assign]
         name = self.trace.name(self._key)
@@ -248,6 +240,16 @@ class _TracedCore(RaftCore):
         self._seen_effects = 0
         return effects
 
+    def on_written(self) -> None:
+        """The first quorum-state that was to be written is on disk."""
+        del self._unwritten[:1]
+
+    def on_disk_failed(self) -> None:
+        """Forget the steps whose quorum-state did not reach the disk: they were not shown to anybody."""
+        if self._unwritten:
+            del self.trace.steps[self._unwritten[0] :]
+            self.trace.undone_count += 1
+
     # From effects to steps
 
     def _note(self, action: str, *arguments: Argument) -> None:
@@ -263,6 +265,8 @@ class _TracedCore(RaftCore):
         entered, self._entered = self._entered, []
         role = entered[0][1] if entered else self.role
         for position, effect in enumerate(effects, first):
+            if isinstance(effect, PersistElectionState):
+                self._unwritten.append(len(self.trace.steps))
             while entered and entered[0][0] <= position:
                 _, _, role = self._on_entered(entered.pop(0))
             self._on_effect(effect, role, request)
@@ -365,6 +369,19 @@ def _log_end_offset(role: Role, key: ReplicaKey) -> Offset:
     return Offset(0) if known is None or known.log_end_offset is None else known.log_end_offset
 
 
+class _TracedDisk(SimulatedDisk):
+    """A disk that tells the core that runs on it when a quorum-state was written."""
+
+    __slots__ = ("core",)
+
+    core: _TracedCore
+
+    def write_election_state(self, state: ElectionState) -> None:
+        """Replace quorum-state, durably."""
+        super().write_election_state(state)
+        self.core.on_written()
+
+
 class TracedSimulation(Simulation):
     """A simulation that keeps its trace.
 
@@ -372,14 +389,26 @@ class TracedSimulation(Simulation):
         steps: What happened so far.
     """
 
+    core_type = _TracedCore
+    disk_type = _TracedDisk
+
     def __init__(self, config: SimulationConfig) -> None:
         super().__init__(config)
-        self.steps = steps = Trace(is_static=not self.is_dynamic)
+        self.steps = Trace(is_static=not self.is_dynamic)
 
-        class Core(_TracedCore):
-            trace = steps
+    def on_started(self, node: SimulatedNode) -> None:
+        """Note the start."""
+        core, disk = node.core, node.disk
+        if isinstance(core, _TracedCore) and isinstance(disk, _TracedDisk):
+            core.begin(self.steps)
+            disk.core = core
+        super().on_started(node)
 
-        self.core_type = Core
+    def on_disk_failed(self, node: SimulatedNode, error: DiskFailedError, *, is_spoilt: bool = False) -> None:
+        """Take back what did not reach the disk."""
+        if node.is_up and isinstance(node.core, _TracedCore):
+            node.core.on_disk_failed()
+        super().on_disk_failed(node, error, is_spoilt=is_spoilt)
 
     def send_request(self, node: SimulatedNode, effect: SendRequest) -> None:
         """Note what is asked, as it leaves."""
