@@ -131,8 +131,8 @@ def _wait_for_the_commit_of_voters(self, offset, record, _was=Replica.apply_cont
         _was(self, offset, record)
 
 
-def _learn_nothing_from_votes(self, response, now_ms, _was=RaftCore._learn):
-    return None if isinstance(response, VoteResponse) else _was(self, response, now_ms)
+def _learn_nothing_from_votes(self, node_id, response, now_ms, _was=RaftCore._learn):
+    return None if isinstance(response, VoteResponse) else _was(self, node_id, response, now_ms)
 
 
 def _count_by_the_old_voters(self, voters, _was=Leader.set_voters):

@@ -12,6 +12,7 @@ from kraftlog.raft.effects import (
     HighWatermarkAdvanced,
     InstallSnapshot,
     LeaderChanged,
+    Notice,
     PersistElectionState,
     SendRequest,
     SendResponse,
@@ -130,6 +131,8 @@ def show_response(response):
                 words.append(f"snapshot={show_snapshot(response.snapshot_id)}")
             if response.read_offset is not None:
                 words.append(f"read_from={response.read_offset}")
+        case FetchResponse() if not top:
+            words.append(f"start={response.log_start_offset}")
         case FetchSnapshotResponse() if not error:
             words.append(
                 f"{show_snapshot(response.snapshot_id)} size={response.size_bytes}"
@@ -168,6 +171,8 @@ def show_effect(effect, directory_of):
             return f"leader_changed leader={or_dash(effect.leader_id)} epoch={effect.epoch}"
         case HighWatermarkAdvanced():
             return f"high_watermark {effect.high_watermark}"
+        case Notice():
+            return f"notice {effect.text}"
         case Fault():
             return f"fault {'fatal ' if effect.is_fatal else ''}{effect.reason}"
         case SendRequest(destination=destination, waits_for=waits):

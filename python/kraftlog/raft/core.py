@@ -188,8 +188,8 @@ class RaftCore:
             and self._reconfiguration.is_change_uncommitted()
         )
 
-    def voters_before(self, end_offset: Offset) -> VoterSet:
-        """The voter set that a snapshot at ``end_offset`` has to hold.
+    def voters_before(self, end_offset: Offset) -> VoterSet | None:
+        """The voter set that a snapshot at ``end_offset`` has to hold; None when no record below set one (SNAP-09).
 
         Raises:
             ValueError: The log does not reach there yet (SNAP-18).
@@ -204,7 +204,7 @@ class RaftCore:
             ValueError: The log does not reach there yet (SNAP-18).
         """
         self._require_history(end_offset)
-        return self._replica.kraft_versions.value_before(end_offset)
+        return self._replica.kraft_versions.value_before(end_offset) or 0
 
     def _require_history(self, end_offset: Offset) -> None:
         if end_offset > self._replica.log.end_offset:
@@ -452,7 +452,7 @@ class RaftCore:
             case VoteRequest() if error_code == ErrorCode.UNSUPPORTED_VERSION:
                 self._elections.handle_pre_vote_unsupported(request, now_ms)
             case ApiVersionsRequest():
-                self._reconfiguration.handle_no_api_versions(correlation_id)
+                self._reconfiguration.handle_no_api_versions(correlation_id, error_code)
             case UpdateVoterRequest() if error_code == ErrorCode.UNSUPPORTED_VERSION:
                 is_success = self._following.handle_update_voter_response(
                     UpdateVoterResponse(top_level_error_code=error_code), now_ms
@@ -473,8 +473,8 @@ class RaftCore:
             case _:
                 pass
         if response.top_level_error_code and not isinstance(response, UpdateVoterResponse):
-            return self._take_top_level_error(request, response.top_level_error_code, now_ms)
-        decided = self._learn(response, now_ms)
+            return self._take_top_level_error(node_id, request, response.top_level_error_code, now_ms)
+        decided = self._learn(node_id, response, now_ms)
         if decided is not None:
             return decided
         if isinstance(request, FetchRequest) and isinstance(response, FetchResponse):
@@ -485,7 +485,7 @@ class RaftCore:
             case VoteRequest(), VoteResponse():
                 return self._elections.handle_vote_response(node_id, request, response, now_ms)
             case BeginQuorumEpochRequest(), BeginQuorumEpochResponse():
-                if isinstance(self._replica.role, Leader) and not response.error_code:
+                if isinstance(self._replica.role, Leader):
                     self._leading.on_begin_epoch_answered(self._replica.role, node_id, response)
                 return True
             case EndQuorumEpochRequest(), EndQuorumEpochResponse():
@@ -500,16 +500,20 @@ class RaftCore:
                 )
                 return False
 
-    def _take_top_level_error(self, request: Request, error_code: int, now_ms: int) -> bool:
+    def _take_top_level_error(self, node_id: NodeId, request: Request, error_code: int, now_ms: int) -> bool:
+        name = type(request).__name__
+        if error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            self._replica.fault(f"{name} is not authorised", is_fatal=True)
+            return False
         if isinstance(request, VoteRequest) and error_code == ErrorCode.UNSUPPORTED_VERSION:
             self._elections.handle_pre_vote_unsupported(request, now_ms)
-        elif isinstance(request, FetchSnapshotRequest):
-            self._following.handle_snapshot_top_level_error(now_ms)
-        elif error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            self._replica.fault(f"{type(request).__name__} is not authorised", is_fatal=True)
+        elif error_code != ErrorCode.BROKER_NOT_AVAILABLE:
+            self._replica.note(f"{node_id} refuses a {name} with {ErrorCode.name_of(error_code)}")
+            if isinstance(request, FetchSnapshotRequest):
+                self._following.abandon_download()
         return False
 
-    def _learn(self, response: _Informative, now_ms: int) -> bool | None:
+    def _learn(self, node_id: NodeId, response: _Informative, now_ms: int) -> bool | None:
         """What every answer tells of the leader (``maybeHandleCommonResponse``); None: go on with the rest of it."""
         replica = self._replica
         role = replica.role
@@ -535,8 +539,16 @@ class RaftCore:
             return None
         if error == ErrorCode.BROKER_NOT_AVAILABLE:
             return False
+        name = type(response).__name__.removesuffix("Response")
         if error == ErrorCode.INVALID_REQUEST:
-            replica.fault(f"A peer calls a {type(response).__name__.removesuffix('Response')} invalid", is_fatal=False)
+            replica.fault(f"A peer calls a {name} invalid", is_fatal=False)
+            return False
+        if error == ErrorCode.INVALID_VOTER_KEY:
+            replica.note(f"{node_id} does not have the directory id that the voter set has: it refuses a {name}")
+            return True
+        if error and isinstance(response, VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse):
+            # It neither granted nor rejected nor acknowledged anything.
+            replica.note(f"{node_id} answers a {name} with {ErrorCode.name_of(error)}")
             return False
         return None
 

@@ -27,6 +27,7 @@ __all__ = [
     "InstallSnapshot",
     "LeaderChanged",
     "LeadershipConfirmed",
+    "Notice",
     "PeerEffect",
     "PersistElectionState",
     "SendRequest",
@@ -163,6 +164,13 @@ class LeadershipConfirmed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """What whoever runs the replica should read in its log; nothing else follows from it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """What cannot be has happened. After a fatal one the replica does nothing any more and the process should end."""
 
@@ -188,5 +196,6 @@ Effect = (
     | LeaderChanged
     | LeadershipConfirmed
     | HighWatermarkAdvanced
+    | Notice
     | Fault
 )

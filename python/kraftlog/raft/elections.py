@@ -129,6 +129,12 @@ class Elections:
             reason = f"{leader_id} claims epoch {leader_epoch}, which {replica.role.leader_id} leads"
             replica.fault(reason, is_fatal=False)
             return ErrorCode.INVALID_REQUEST, False
+        if replica.role.leader_id is None or leader_epoch > replica.epoch:
+            endpoints = endpoints or replica.voters.latest.endpoints_of(leader_id)
+            if not endpoints:
+                # Nobody could follow it. Whoever knows where it listens tells of it: this replica goes on asking.
+                replica.note(f"{leader_id} claims epoch {leader_epoch}, and where it listens is not known")
+                return ErrorCode.UNKNOWN_SERVER_ERROR, False
         self.learn_leader(leader_id, leader_epoch, endpoints, now_ms)
         return 0, False
 
@@ -167,8 +173,7 @@ class Elections:
         """Go by an epoch and a leader at least as new as the known ones (``KafkaRaftClient.maybeTransition``)."""
         replica = self._replica
         if leader_id is not None and not endpoints:
-            voter = replica.voters.latest.get(leader_id)
-            endpoints = () if voter is None else voter.endpoints
+            endpoints = replica.voters.latest.endpoints_of(leader_id)
         if epoch > replica.epoch:
             if leader_id is not None and endpoints:
                 replica.become_follower(epoch, leader_id, endpoints, now_ms)
@@ -193,8 +198,6 @@ class Elections:
         """Count a vote or a pre-vote; return whether the peer may be asked again at once."""
         replica = self._replica
         role = replica.role
-        if response.error_code == ErrorCode.INVALID_VOTER_KEY:
-            return True
         if isinstance(role, Prospective) and request.pre_vote and role.election.is_voter(voter_id):
             role.election.record(voter_id, granted=response.vote_granted)
             if role.election.is_granted:
@@ -214,7 +217,7 @@ class Elections:
     def handle_pre_vote_unsupported(self, request: VoteRequest, now_ms: int) -> None:
         """A voter's Vote has no pre-vote: go on with a standard election (PREV-11)."""
         replica = self._replica
-        if request.pre_vote and isinstance(replica.role, Prospective) and replica.may_stand:
+        if request.pre_vote and isinstance(replica.role, Prospective):
             replica.become_candidate(now_ms)
 
     def lose_pre_vote(self, now_ms: int) -> None:

@@ -344,10 +344,10 @@ class Following:
             WriteSnapshotChunk(snapshot_id=download.snapshot_id, position=download.position, payload=response.payload)
         )
         download.position += response.chunk_bytes
-        if download.position >= response.size_bytes:
+        if download.position == response.size_bytes:
             download.is_complete = True
             replica.effects.append(InstallSnapshot(snapshot_id=download.snapshot_id))
-        elif response.chunk_bytes == 0:
+        elif response.chunk_bytes == 0 or download.position > response.size_bytes:
             self._abandon(role)
             return False
         return True
@@ -357,12 +357,11 @@ class Following:
             self._replica.abandon_snapshot(role.download.snapshot_id)
             role.download = None
 
-    def handle_snapshot_top_level_error(self, now_ms: int) -> None:
+    def abandon_download(self) -> None:
         """Kafka answers partition errors of FetchSnapshot as -1 for the whole request: begin again with Fetch."""
         role = self._replica.role
         if isinstance(role, Follower) and role.download is not None and not role.download.is_complete:
             self._abandon(role)
-            role.on_fetched(now_ms, self._replica.config.fetch_timeout_ms)
 
     def on_snapshot_installed(
         self, snapshot_id: SnapshotId, size_bytes: int, kraft_version: int, voters: VoterSet | None
@@ -387,15 +386,21 @@ class Following:
             return True
         if error in (0, ErrorCode.UNSUPPORTED_VERSION):
             role.has_updated_leader = True
-        if error:
-            return error in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.REQUEST_TIMED_OUT)
-        role.on_fetched(now_ms, self._replica.config.fetch_timeout_ms)
-        return True
+            role.on_fetched(now_ms, self._replica.config.fetch_timeout_ms)
+            return True
+        self._replica.note(f"Leader {role.leader_id} refuses to update the voter: {ErrorCode.name_of(error)}")
+        return error == ErrorCode.REQUEST_TIMED_OUT  # another change is under way: nothing to wait for but the period
 
     def handle_voter_change_response(self, response: AddVoterResponse | RemoveVoterResponse, now_ms: int) -> bool:
         """The leader joined or removed a voter on this replica's wish, or will be asked again (JOIN-04 to JOIN-06)."""
         role = self._replica.role
         if isinstance(role, Follower):
             role.update_voter_deadline_ms = now_ms + self._replica.config.fetch_timeout_ms
-        ended = _ADD_ENDED if isinstance(response, AddVoterResponse) else _REMOVE_ENDED
-        return response.top_level_error_code in ended
+        is_addition = isinstance(response, AddVoterResponse)
+        error = response.top_level_error_code
+        if error in (_ADD_ENDED if is_addition else _REMOVE_ENDED):
+            return True
+        wish = "make this replica a voter" if is_addition else "remove the voter that has this replica's id"
+        text = "" if response.error_message is None else f": {response.error_message}"
+        self._replica.note(f"The leader refuses to {wish}, {ErrorCode.name_of(error)}{text}")
+        return False

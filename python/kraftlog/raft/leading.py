@@ -123,11 +123,6 @@ class Leading:
         ):
             replica.respond(source, self._fetch_error(ErrorCode.INVALID_REQUEST))
             return
-        key = request.replica_key
-        if key is not None and key.node_id == replica.local_key.node_id and isinstance(replica.role, Leader):
-            # Nobody else can have this id: the sender is misconfigured (FTCH-13).
-            replica.respond(source, self._fetch_error(ErrorCode.UNKNOWN_SERVER_ERROR))
-            return
         response = self._read(request, now_ms)
         role = replica.role
         if (
@@ -156,10 +151,17 @@ class Leading:
         found = log.check_fetch(request.fetch_offset, request.last_fetched_epoch)
         if found is not None:
             return self._fetch_response(role, request, found)
-        if request.replica_key is not None and role.on_fetch(
-            request.replica_key, request.fetch_offset, log.end_offset, now_ms
-        ):
-            self.on_high_watermark(now_ms)
+        key = request.replica_key
+        if key is not None:
+            if key.node_id == replica.local_key.node_id:
+                # Nobody else can have this id: the sender is misconfigured (FTCH-13).
+                replica.note(f"A replica fetches with the id of the leader, {key}")
+                return self._fetch_error(ErrorCode.UNKNOWN_SERVER_ERROR)
+            known = role.fetched_end_offset(key)
+            if known is not None and request.fetch_offset < known:
+                replica.note(f"{key} fetches from {request.fetch_offset} after {known}: has it lost its disk?")
+            if role.on_fetch(key, request.fetch_offset, log.end_offset, now_ms):
+                self.on_high_watermark(now_ms)
         return self._fetch_response(role, request, None)
 
     def _fetch_response(
@@ -188,6 +190,7 @@ class Leading:
             leader_id=replica.named_leader_id,
             leader_epoch=replica.epoch,
             leader_endpoints=replica.named_leader_endpoints,
+            log_start_offset=replica.log.start_offset,
         )
 
     def _check_leader_request(self, epoch: Epoch) -> int:
@@ -327,7 +330,7 @@ class Leading:
         change = role.voter_change
         if change is not None and now_ms >= change.deadline_ms:
             role.voter_change = None
-            replica.answer_voter_change(change, ErrorCode.REQUEST_TIMED_OUT, "The change was not committed in time")
+            replica.answer_voter_change(change, ErrorCode.REQUEST_TIMED_OUT)
         self._announce_confirmation(role)
         return True
 

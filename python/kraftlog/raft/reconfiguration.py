@@ -18,7 +18,7 @@ from kraftlog.raft.messages import (
 )
 from kraftlog.raft.replica import Replica
 from kraftlog.raft.roles.leader import Leader, VoterChange
-from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet, find_endpoint
+from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet, find_endpoint, has_distinct_listeners
 from kraftlog.types import Epoch, NodeId, Offset, Uuid
 
 __all__ = ["Reconfiguration"]
@@ -62,7 +62,9 @@ class Reconfiguration:
                 f"Add voter request didn't include the endpoint ({_endpoints_text(request.endpoints)}) for the default"
                 f" listener ListenerName({replica.config.listener_name})",
             )
-        refusal = refusal or self._check_no_change_under_way(needs_kraft_version=True)
+        if refusal is None and not has_distinct_listeners(request.endpoints):
+            refusal = ErrorCode.INVALID_REQUEST, "Add voter request has two endpoints of one listener"
+        refusal = refusal or self._check_no_change_under_way(wish="adding")
         if refusal is None and replica.voters.latest.get(key.node_id) is not None:
             refusal = (
                 ErrorCode.DUPLICATE_VOTER,
@@ -102,7 +104,6 @@ class Reconfiguration:
             self._replica.answer_voter_change(change, ErrorCode.DUPLICATE_VOTER, f"{voter.key} is a voter already")
             return True
         change.last_offset = self._append([VotersChange(voters=voters)])
-        change.deadline_ms = now_ms + self._replica.config.request_timeout_ms
         if not request.ack_when_committed:
             self._replica.answer_voter_change(change, 0)
         return True
@@ -127,12 +128,11 @@ class Reconfiguration:
         if not role.is_caught_up(key, now_ms):
             return (
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"Aborted add voter operation for {key} since it is lagging behind: it was never at the end of the log"
-                " or has not fetched for an hour",
+                f"Aborted add voter operation for {key} since it is lagging behind",
             )
         return None
 
-    def handle_no_api_versions(self, correlation_id: int) -> None:
+    def handle_no_api_versions(self, correlation_id: int, error_code: int) -> None:
         """The replica that is to become a voter did not answer (RCFG-23)."""
         role = self._replica.role
         change = role.voter_change if isinstance(role, Leader) else None
@@ -141,7 +141,7 @@ class Reconfiguration:
             self._replica.answer_voter_change(
                 change,
                 ErrorCode.REQUEST_TIMED_OUT,
-                _NO_VERSIONS.format("BROKER_NOT_AVAILABLE"),
+                _NO_VERSIONS.format(ErrorCode.name_of(error_code)),
             )
 
     # RemoveRaftVoter
@@ -153,7 +153,7 @@ class Reconfiguration:
         refusal = self._check_cluster_and_leader(request.cluster_id)
         if refusal is None and (key.node_id < 0 or key.directory_id == Uuid.ZERO):
             refusal = ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter"
-        refusal = refusal or self._check_no_change_under_way(needs_kraft_version=True)
+        refusal = refusal or self._check_no_change_under_way(wish="removing")
         voters = replica.voters.latest.with_removed(key)
         if refusal is None and voters is None:
             refusal = (
@@ -201,10 +201,11 @@ class Reconfiguration:
             key.node_id < 0
             or key.directory_id == Uuid.ZERO
             or find_endpoint(request.endpoints, replica.config.listener_name) is None
+            or not has_distinct_listeners(request.endpoints)
             or not 0 <= low <= high
         ):
             return ErrorCode.INVALID_REQUEST
-        refusal = self._check_no_change_under_way(needs_kraft_version=False)
+        refusal = self._check_no_change_under_way()
         if refusal is not None:
             return refusal[0]
         if not low <= level <= high:
@@ -252,7 +253,7 @@ class Reconfiguration:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, reason)
         if not replica.config.min_kraft_version <= level <= replica.config.max_kraft_version:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"kraft.version {level} is not supported here")
-        refusal = self._check_no_change_under_way(needs_kraft_version=False)
+        refusal = self._check_no_change_under_way()
         if refusal is not None:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, refusal[1])
         voters = role.voters.with_updated(replica.local_voter, ignores_directory_id=True) or role.voters
@@ -288,26 +289,37 @@ class Reconfiguration:
             return ErrorCode.BROKER_NOT_AVAILABLE, "The leader is shutting down"
         return None
 
-    def _check_no_change_under_way(self, *, needs_kraft_version: bool) -> _Refusal | None:
-        """One change at a time, and none before this epoch has committed (RCFG-17 to RCFG-20, RCFG-62, RCFG-63)."""
+    def _check_no_change_under_way(self, *, wish: str | None = None) -> _Refusal | None:
+        """One change at a time, and none before this epoch has committed (RCFG-17 to RCFG-20, RCFG-62, RCFG-63).
+
+        Args:
+            wish: "adding" or "removing" a voter, which needs kraft.version 1; None for what does not.
+        """
         replica = self._replica
         role = replica.role
         if not isinstance(role, Leader):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Replica is {role.name} in epoch {replica.epoch}"
         if role.voter_change is not None:
-            return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for leader to handle previous voter change"
+            return (
+                ErrorCode.REQUEST_TIMED_OUT,
+                "Request timed out waiting for leader to handle previous voter change request",
+            )
         if role.high_watermark is None:
-            return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for the leader to commit in its epoch"
-        if needs_kraft_version and replica.kraft_version == 0:
+            return (
+                ErrorCode.REQUEST_TIMED_OUT,
+                "Request timed out waiting for leader to establish HWM and fence previous voter changes",
+            )
+        if wish is not None and replica.kraft_version == 0:
             return (
                 ErrorCode.UNSUPPORTED_VERSION,
-                "Cluster doesn't support changing voters because the finalized kraft.version is 0",
+                f"Cluster doesn't support {wish} voter because the kraft.version feature is 0",
             )
         last_offset = replica.voters.latest_offset
         if last_offset is not None and last_offset >= role.high_watermark:
             return (
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"Request timed out waiting for voters to commit the latest voter change at offset {last_offset}",
+                f"Request timed out waiting for voters to commit the latest voter change at {last_offset} with HWM"
+                f" {role.high_watermark}",
             )
         return None
 

@@ -29,6 +29,7 @@ from kraftlog.raft.effects import (
     FlushLog,
     HighWatermarkAdvanced,
     LeaderChanged,
+    Notice,
     PersistElectionState,
     SendRequest,
     SendResponse,
@@ -212,6 +213,10 @@ class Replica:
         """Report what cannot be; after a fatal fault nothing is done any more."""
         self.effects.append(Fault(reason=reason, is_fatal=is_fatal))
         self.is_halted = self.is_halted or is_fatal
+
+    def note(self, text: str) -> None:
+        """Have something written to the log of the process."""
+        self.effects.append(Notice(text=text))
 
     def append(self, records: Sequence[object]) -> None:
         """Append a batch of data records as leader."""
@@ -549,11 +554,12 @@ class Replica:
                     leader_id=self.named_leader_id,
                     leader_epoch=self.epoch,
                     leader_endpoints=self.named_leader_endpoints,
+                    log_start_offset=self.log.start_offset,
                 ),
             )
         leader.deferred.clear()
         if leader.voter_change is not None:
-            self.answer_voter_change(leader.voter_change, code, "The leader resigned or was replaced")
+            self.answer_voter_change(leader.voter_change, code)
             leader.voter_change = None
 
     def answer_voter_change(self, change: VoterChange, error_code: int, message: str | None = None) -> None:

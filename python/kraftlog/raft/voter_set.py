@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from kraftlog.types import NodeId, Offset, ReplicaKey, Uuid
 
-__all__ = ["BOOTSTRAP_OFFSET", "Endpoint", "LogHistory", "Voter", "VoterSet", "find_endpoint"]
+__all__ = ["BOOTSTRAP_OFFSET", "Endpoint", "LogHistory", "Voter", "VoterSet", "find_endpoint", "has_distinct_listeners"]
 
 BOOTSTRAP_OFFSET = Offset(-1)
 """Offset given to what comes from the 0-0 checkpoint: in force, but not yet in the log."""
@@ -27,9 +27,13 @@ class Endpoint:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Voter:
-    """One voter: who it is, where it is, which kraft.version levels it can run."""
+    """One voter: who it is, where it is, which kraft.version levels it can run.
+
+    Two are equal whatever the order of their endpoints and the case of listener names: another leader may have written
+    the record in an order of its own, and nobody has to correct that (RCFG-54).
+    """
 
     key: ReplicaKey
     endpoints: tuple[Endpoint, ...] = ()
@@ -38,10 +42,26 @@ class Voter:
 
     def __post_init__(self) -> None:
         """Refuse two endpoints of one listener (ENDP-04): nobody could tell which one counts."""
-        names = [endpoint.name.upper() for endpoint in self.endpoints]
-        if len(set(names)) != len(names):
-            msg = f"Voter {self.key.node_id} has two endpoints of one listener among {', '.join(names)}"
+        if not has_distinct_listeners(self.endpoints):
+            names = ", ".join(endpoint.name for endpoint in self.endpoints)
+            msg = f"Voter {self.key.node_id} has two endpoints of one listener among {names}"
             raise ValueError(msg)
+
+    def _facts(self) -> tuple[object, ...]:
+        listeners = frozenset((one.name.upper(), one.host, one.port) for one in self.endpoints)
+        return self.key, listeners, self.min_kraft_version, self.max_kraft_version
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Voter) and self._facts() == other._facts()
+
+    def __hash__(self) -> int:
+        return hash(self._facts())
+
+
+def has_distinct_listeners(endpoints: Iterable[Endpoint]) -> bool:
+    """Whether no two endpoints are of one listener."""
+    names = [endpoint.name.upper() for endpoint in endpoints]
+    return len(set(names)) == len(names)
 
 
 def find_endpoint(endpoints: Iterable[Endpoint], listener_name: str) -> Endpoint | None:
@@ -112,6 +132,11 @@ class VoterSet:
         """Where a voter listens under this listener name; None when unknown (ENDP-09)."""
         voter = self._voters.get(node_id)
         return None if voter is None else find_endpoint(voter.endpoints, listener_name)
+
+    def endpoints_of(self, node_id: NodeId) -> tuple[Endpoint, ...]:
+        """All endpoints of a voter; none of a replica that is none."""
+        voter = self._voters.get(node_id)
+        return () if voter is None else voter.endpoints
 
     def with_added(self, voter: Voter) -> VoterSet | None:
         """The set with one more voter; None when its id is there already, whatever the directory id (RCFG-01)."""
@@ -187,12 +212,12 @@ class LogHistory(Generic[T]):
         self._entries.append((offset, value))
         self._note_latest()
 
-    def value_before(self, end_offset: Offset) -> T:
-        """The value that records below ``end_offset`` set."""
+    def value_before(self, end_offset: Offset) -> T | None:
+        """The value that records below ``end_offset`` set; None when none did: the initial one is of no record."""
         for offset, value in reversed(self._entries):
             if offset < end_offset:
                 return value
-        return self._initial
+        return None
 
     def truncate_to(self, end_offset: Offset) -> None:
         """Forget values whose records are at or above ``end_offset``."""

@@ -20,6 +20,7 @@ from kraftlog.raft.effects import (
     InstallSnapshot,
     LeaderChanged,
     LeadershipConfirmed,
+    Notice,
     PersistElectionState,
     SendRequest,
     SendResponse,
@@ -152,6 +153,7 @@ class SimulatedNode:
             WriteSnapshotChunk: self._write_chunk,
             InstallSnapshot: self._install,
             AbandonSnapshot: self._abandon,
+            Notice: self._on_notice,
             Fault: self._on_fault,
         }
 
@@ -412,6 +414,9 @@ class SimulatedNode:
 
     def _on_confirmed(self, effect: LeadershipConfirmed) -> None:
         self.simulation.invariants.on_confirmed(self, effect)
+
+    def _on_notice(self, effect: Notice) -> None:
+        """Nobody reads logs here."""
 
     def _on_fault(self, effect: Fault) -> None:
         self.simulation.on_fault(self, effect)

@@ -190,7 +190,7 @@ def test_history_gives_the_value_in_force_and_forgets_what_is_truncated():
     assert (history.latest, history.latest_offset) == (0, None)
     history.add(Offset(4), 1)
     history.add(Offset(9), 2)
-    assert [history.value_before(Offset(end)) for end in (0, 4, 5, 9, 10)] == [0, 0, 1, 1, 2]
+    assert [history.value_before(Offset(end)) for end in (0, 4, 5, 9, 10)] == [None, None, 1, 1, 2]
     with pytest.raises(ValueError, match="not above"):
         history.add(Offset(9), 3)
     history.truncate_to(Offset(9))

@@ -7,11 +7,14 @@ import logging
 
 import pytest
 
-from kraftlog.errors import ErrorCode, OffsetOutOfRangeError
+from kraftlog.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from kraftlog.storage.snapshot_file import list_snapshots
 from kraftlog.types import Uuid
+from kraftlog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlog.wire.messages.vote import VoteRequest
 from quorum_fixture import format_directory, register_broker, started
 
 HUGE = (1 << 31) - 1
@@ -138,6 +141,80 @@ def test_a_request_that_the_core_refuses_is_the_callers(path):
             quorum._driver.tell(_raise_value_error)
         assert quorum.failure is None
         assert quorum.is_leader
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("RPC-05", "FTCH-06", "SNAP-32")
+def test_another_cluster_is_refused_before_another_partition(path):
+    async def run():
+        quorum = await started(path)
+        orders = {
+            VoteRequest: VoteRequest.TopicData(topic_name="orders"),
+            BeginQuorumEpochRequest: BeginQuorumEpochRequest.TopicData(topic_name="orders"),
+            EndQuorumEpochRequest: EndQuorumEpochRequest.TopicData(topic_name="orders"),
+            FetchSnapshotRequest: FetchSnapshotRequest.TopicSnapshot(name="orders"),
+            FetchRequest: FetchRequest.FetchTopic(topic_id=Uuid(bytes([9] * 16))),
+        }
+        for kind, topic in orders.items():
+            for cluster_id in ("another", ""):
+                with pytest.raises(KafkaError) as refused:
+                    quorum.handle_request(
+                        kind(cluster_id=cluster_id, topics=[topic]), version=1, listener_name="CONTROLLER"
+                    )
+                assert refused.value.code == ErrorCode.INCONSISTENT_CLUSTER_ID, kind
+            for cluster_id in (None, quorum.cluster_id):
+                with pytest.raises(KafkaError) as refused:
+                    quorum.handle_request(
+                        kind(cluster_id=cluster_id, topics=[topic]), version=1, listener_name="CONTROLLER"
+                    )
+                assert refused.value.code in {ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, kind
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("CONN-13", "CONN-14", "CONN-20")
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_who_waits_for_an_answer_when_the_replica_ends_is_told(path, is_stopped):
+    async def run():
+        quorum = await started(path)
+        end_offset = quorum._raft.log_end_offset
+        waiting = quorum._driver.handle_request(
+            fetch_request(quorum, fetch_offset=end_offset, last_fetched_epoch=quorum._raft.epoch, max_wait_ms=60_000),
+            version=17,
+            listener_name="CONTROLLER",
+        )
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        if is_stopped:
+            await quorum._driver.stop()
+        else:
+            quorum._driver.fail(OSError("the disk is gone"))
+        with pytest.raises(KafkaError) as told:
+            await waiting
+        assert told.value.code == ErrorCode.BROKER_NOT_AVAILABLE
+        with pytest.raises(KafkaError) as told:
+            quorum._driver.handle_request(fetch_request(quorum), version=17, listener_name="CONTROLLER")
+        assert told.value.code == ErrorCode.BROKER_NOT_AVAILABLE
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("HWM-13")
+def test_notices_are_logged_as_warnings_and_not_repeated_at_once(path, caplog):
+    async def run():
+        quorum = await started(path)
+        driver = quorum._driver
+        with caplog.at_level(logging.WARNING):
+            for text in ("one", "one", "two"):
+                driver.tell(lambda text=text: quorum._raft._replica.note(text))
+            driver._noticed["one"] -= 11
+            driver.tell(lambda: quorum._raft._replica.note("one"))
+        told = [(one.levelname, one.getMessage()) for one in caplog.records if "replica 1" in one.getMessage()]
+        assert told == [("WARNING", f"replica 1: {text}") for text in ("one", "two", "one")]
         await quorum.stop()
 
     asyncio.run(run())

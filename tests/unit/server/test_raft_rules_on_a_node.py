@@ -295,7 +295,7 @@ def test_a_refusal_is_an_answer_and_the_connection_lives(ask):
             own = client.call(metadata_fetch(replica_id=1), 17)
             assert own.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
             refusals = [
-                (VoteRequest(cluster_id="another"), 2, ErrorCode.INVALID_REQUEST),
+                (VoteRequest(cluster_id="another"), 2, ErrorCode.INCONSISTENT_CLUSTER_ID),
                 (FetchRequest(), 17, ErrorCode.INVALID_REQUEST),
                 (AddRaftVoterRequest(cluster_id=None, voter_id=4, listeners=twice), 1, ErrorCode.INVALID_REQUEST),
                 (UpdateRaftVoterRequest(cluster_id="another", voter_id=1), 0, ErrorCode.INCONSISTENT_CLUSTER_ID),

@@ -292,7 +292,10 @@ def test_an_answer_to_a_change_of_voters_has_a_text_with_an_error_only(kind):
         fine = through_the_wire(answered(kind(), version), version)
         assert (fine.error_code, fine.error_message) == (0, None)
         plain = through_the_wire(answered(kind(top_level_error_code=ErrorCode.VOTER_NOT_FOUND), version), version)
-        assert (plain.error_code, plain.error_message) == (ErrorCode.VOTER_NOT_FOUND, "VOTER_NOT_FOUND")
+        assert (plain.error_code, plain.error_message) == (
+            ErrorCode.VOTER_NOT_FOUND,
+            "The voter is not part of the set of voters.",
+        )
         own = kind(top_level_error_code=ErrorCode.REQUEST_TIMED_OUT, error_message="not committed in time")
         told = through_the_wire(answered(own, version), version)
         assert told.error_message == "not committed in time"

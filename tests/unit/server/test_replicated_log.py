@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from kraftlog.errors import LogError, NodeClosedError
+from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
 from kraftlog.server.raft.records import from_voters_record, to_voters_record
 from kraftlog.storage.election_store import ElectionStore
@@ -176,7 +176,9 @@ def test_vote_that_cannot_be_stored_is_not_given(tmp_path):
         )
         answer = log.driver.handle_request(request, version=2, listener_name="CONTROLLER")
         await asyncio.sleep(0.05)
-        assert not answer.done()
+        with pytest.raises(KafkaError) as refused:
+            await answer
+        assert refused.value.code == ErrorCode.BROKER_NOT_AVAILABLE
         assert len(machine.failures) == 1
         assert isinstance(machine.failures[0], OSError)
         (directory / "quorum-state.tmp").rmdir()

@@ -24,6 +24,7 @@ class _Replica:
     log_end_offset: Offset | None = None
     last_fetch_ms: int | None = None
     last_caught_up_ms: int | None = None
+    silent_since_ms: int | None = None
     leader_end_at_last_fetch: int = 0
     has_acknowledged: bool = False
     asked_round: int = 0
@@ -219,6 +220,11 @@ class Leader(Role):
         replica.on_fetch(fetch_offset, leader_end_offset, now_ms)
         return has_moved and self._update_high_watermark()
 
+    def fetched_end_offset(self, key: ReplicaKey) -> Offset | None:
+        """Where a replica's last valid fetch began; None when it made none."""
+        replica = self._replicas[key.node_id] if self._is_voter_key(key) else self._observers.get(key)
+        return None if replica is None else replica.log_end_offset
+
     def on_heard(self, key: ReplicaKey, now_ms: int) -> None:
         """A request that shows that the sender follows: enough of them keep the leadership (CQ-01 to CQ-05)."""
         if self._is_voter_key(key):
@@ -306,13 +312,13 @@ class Leader(Role):
         return self.voters.contains(key)
 
     def _drop_silent_observers(self, now_ms: int) -> None:
-        silent = [
-            key
-            for key, replica in self._observers.items()
-            if key != self._local_key
-            and replica.last_fetch_ms is not None
-            and now_ms - replica.last_fetch_ms >= OBSERVER_SESSION_MS
-        ]
+        silent: list[ReplicaKey] = []
+        for key, replica in self._observers.items():
+            if replica.last_fetch_ms is None and replica.silent_since_ms is None:
+                replica.silent_since_ms = now_ms  # a voter was removed that had never fetched
+            last_ms = replica.silent_since_ms if replica.last_fetch_ms is None else replica.last_fetch_ms
+            if key != self._local_key and last_ms is not None and now_ms - last_ms >= OBSERVER_SESSION_MS:
+                silent.append(key)
         for key in silent:
             del self._observers[key]
 

@@ -113,7 +113,7 @@ class Checkpoints:
             high_watermark=self.high_watermark,
             last_contained_log_timestamp=timestamp_ms,
             kraft_version=kraft_version,
-            voters=to_voters_record(voters) if kraft_version and len(voters) else None,
+            voters=to_voters_record(voters) if kraft_version and voters is not None else None,
             now_ms=_wall_ms(),
         )
         if writer is not None:

@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, assert_never
 
-from kraftlog.errors import ErrorCode, KraftlogError, LogError, OffsetOutOfRangeError
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, LogError, OffsetOutOfRangeError
 from kraftlog.metrics.raft import RaftMetrics
 from kraftlog.metrics.registry import Metrics
 from kraftlog.raft import messages as raft
@@ -33,6 +33,7 @@ from kraftlog.raft.effects import (
     InstallSnapshot,
     LeaderChanged,
     LeadershipConfirmed,
+    Notice,
     PersistElectionState,
     SendRequest,
     SendResponse,
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
 __all__ = ["RaftDriver", "StateMachine"]
 
 logger = logging.getLogger(__name__)
+
+NOTICE_INTERVAL_S = 10.0
+MAX_NOTICES = 100  # in that time
 
 
 class StateMachine(Protocol):
@@ -131,6 +135,8 @@ class RaftDriver:
         self._flush_task: asyncio.Future[int] | None = None
         self._truncations = 0
         self._held: list[SendRequest | SendResponse] = []
+        self._unanswered: set[_Source] = set()
+        self._noticed: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
         self._is_open = True
@@ -209,12 +215,30 @@ class RaftDriver:
         """Answer a peer.
 
         Raises:
-            KafkaError: The request is not about the metadata partition.
+            KafkaError: INCONSISTENT_CLUSTER_ID, which comes before all others (RPC-05); the request is not about the
+                one partition; BROKER_NOT_AVAILABLE, this replica does nothing any more. The future fails with the
+                last one, too, where that happens before there is an answer (CONN-13, CONN-14).
         """
-        core_request = to_core_request(request, version, self._log.config.topic)
+        if not self._is_open:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
+        try:
+            core_request = to_core_request(request, version, self._log.config.topic)
+        except KafkaError:
+            cluster_id = self.core.config.cluster_id
+            if cluster_id is not None and getattr(request, "cluster_id", None) not in (None, cluster_id):
+                raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID) from None
+            raise
         source = _Source(self.loop.create_future(), version, listener_name)
+        self._unanswered.add(source)
+        source.future.add_done_callback(lambda _: self._unanswered.discard(source))
         self.tell(lambda: self.core.handle_request(source, core_request, self.now_ms()))
         return source.future
+
+    def _refuse_unanswered(self) -> None:
+        for source in self._unanswered:
+            if not source.future.done():
+                source.future.set_exception(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This replica was stopped"))
+                source.future.exception()  # who asked may be gone
 
     def _on_response(self, node_id: NodeId, correlation_id: int, response: raft.Response) -> None:
         self.tell(lambda: self.core.handle_response(node_id, correlation_id, response, self.now_ms()))
@@ -231,6 +255,7 @@ class RaftDriver:
         if self._flush_task is not None:
             await asyncio.wait([self._flush_task])
         self._held.clear()
+        self._refuse_unanswered()
         self.metrics.close()
 
     def fail(self, error: BaseException) -> None:
@@ -239,6 +264,7 @@ class RaftDriver:
         self._peers.close()
         if self._timer is not None:
             self._timer.cancel()
+        self._refuse_unanswered()
         self._machine.on_failure(error)
 
     # Effects
@@ -298,12 +324,22 @@ class RaftDriver:
                 self._install(effect.snapshot_id)
             case AbandonSnapshot():
                 self._log.abandon_snapshot(effect.snapshot_id)
+            case Notice():
+                self._write_notice(effect.text)
             case Fault(is_fatal=False):
                 logger.error("metadata quorum: %s", effect.reason)
             case Fault():
                 raise LogError(effect.reason)
             case _:
                 assert_never(effect)
+
+    def _write_notice(self, text: str) -> None:
+        """What a peer repeats with every request is not repeated in the log as often."""
+        now_s = time.monotonic()
+        self._noticed = {one: at_s for one, at_s in self._noticed.items() if now_s - at_s < NOTICE_INTERVAL_S}
+        if text not in self._noticed and len(self._noticed) < MAX_NOTICES:
+            self._noticed[text] = now_s
+            logger.warning("replica %d: %s", self.core.config.local_key.node_id, text)
 
     def _append(self, effect: AppendRecords | AppendControlRecords) -> None:
         self._check_persisted(effect.waits_for.election_state)

@@ -214,7 +214,12 @@ class ReplicatedLog(Generic[P]):
             # the last one would wait for nobody.
             limit_s = STOP_TIMEOUT_S if self.raft.is_leader else FOLLOWER_STOP_TIMEOUT_S
             self.driver.tell(lambda: self.raft.shut_down(self.driver.now_ms()))
-            await self._wait_until(lambda: self.raft.is_shut_down or not self.driver.can_be_succeeded, limit_s)
+            was_leader = self.raft.role.name in {"leader", "resigned"}
+            if (
+                not await self._wait_until(lambda: self.raft.is_shut_down or not self.driver.can_be_succeeded, limit_s)
+                and was_leader
+            ):
+                logger.warning("nobody else leads %g s after this replica resigned: it stops all the same", limit_s)
         self.is_open = False
         self._fail_rounds()
         before_closing()
@@ -228,7 +233,8 @@ class ReplicatedLog(Generic[P]):
         self._executor.shutdown(wait=True)
         self.snapshots.close()
 
-    async def _wait_until(self, is_so: Callable[[], bool], limit_s: float) -> None:
+    async def _wait_until(self, is_so: Callable[[], bool], limit_s: float) -> bool:
+        """Whether it came to be so within that time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 while not is_so() and self.failure is None:
@@ -236,6 +242,7 @@ class ReplicatedLog(Generic[P]):
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_LOOK_AGAIN_S):  # the end of a connection is no move
                             await self._moved.wait()
+        return is_so()
 
     # Proposals
 

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.raft import messages as raft
-from kraftlog.raft.voter_set import Endpoint, find_endpoint
+from kraftlog.raft.voter_set import Endpoint, find_endpoint, has_distinct_listeners
 from kraftlog.types import METADATA_LOG, Epoch, LogTopic, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from kraftlog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
@@ -27,6 +27,18 @@ __all__ = ["METADATA_TOPIC", "to_core_request", "to_wire_response"]
 
 METADATA_TOPIC = METADATA_LOG.name
 _NODE_ENDPOINTS_FROM = 17  # of Fetch, on the raft path (RPC-45)
+# What Kafka's answers say where there is nothing more to say (RPC-41).
+_DEFAULT_TEXTS: dict[int, str] = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: (
+        "For requests intended only for the leader, this error indicates that the broker is not the current leader. "
+        "For requests intended for any replica, this error indicates that the broker is not a replica of the "
+        "topic partition."
+    ),
+    ErrorCode.REQUEST_TIMED_OUT: "The request timed out.",
+    ErrorCode.BROKER_NOT_AVAILABLE: "The broker is not available.",
+    ErrorCode.DUPLICATE_VOTER: "The voter is already part of the set of voters.",
+    ErrorCode.VOTER_NOT_FOUND: "The voter is not part of the set of voters.",
+}
 _SNAPSHOT_CHUNK_MAX_BYTES = 8 * 1024 * 1024  # whoever asks for more gets the rest with its next request
 
 
@@ -74,7 +86,7 @@ def to_core_request(request: Message, version: int, topic: LogTopic = METADATA_L
             return raft.AddVoterRequest(
                 cluster_id=request.cluster_id,
                 voter_key=ReplicaKey(NodeId(request.voter_id), request.voter_directory_id),
-                endpoints=_endpoints(request.listeners),
+                endpoints=_listed(request.listeners),
                 timeout_ms=request.timeout_ms,
                 ack_when_committed=request.ack_when_committed,
             )
@@ -91,7 +103,7 @@ def to_core_request(request: Message, version: int, topic: LogTopic = METADATA_L
                 voter_key=ReplicaKey(NodeId(request.voter_id), request.voter_directory_id),
                 min_kraft_version=feature.min_supported_version,
                 max_kraft_version=feature.max_supported_version,
-                endpoints=_endpoints(request.listeners),
+                endpoints=_listed(request.listeners),
             )
         case _:
             msg = f"{type(request).__name__} is no request of a replica"
@@ -160,10 +172,14 @@ def _key(node_id: int, directory_id: Uuid) -> ReplicaKey | None:
 
 
 def _endpoints(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
-    found = tuple(Endpoint(one.name, one.host, one.port) for one in listeners)
-    if len({one.name.upper() for one in found}) != len(found):
+    found = _listed(listeners)
+    if not has_distinct_listeners(found):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a listener is named twice")
     return found
+
+
+def _listed(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(one.name, one.host, one.port) for one in listeners)
 
 
 # Answers
@@ -331,4 +347,5 @@ def _id(node_id: NodeId | None) -> int:
 def _text(response: raft.AddVoterResponse | raft.RemoveVoterResponse) -> str | None:
     if not response.top_level_error_code or response.error_message == "":
         return None
-    return response.error_message or ErrorCode.name_of(response.top_level_error_code)
+    code = response.top_level_error_code
+    return response.error_message or _DEFAULT_TEXTS.get(code, ErrorCode.name_of(code))
