@@ -7,7 +7,6 @@ from dataclasses import replace
 from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.connections import Connections
 from kraftlog.raft.control_records import VotersChange
-from kraftlog.raft.core import RaftCore
 from kraftlog.raft.elections import Elections
 from kraftlog.raft.following import Following
 from kraftlog.raft.leading import Leading
@@ -131,7 +130,7 @@ def _wait_for_the_commit_of_voters(self, offset, record, _was=Replica.apply_cont
         _was(self, offset, record)
 
 
-def _learn_nothing_from_votes(self, node_id, response, now_ms, _was=RaftCore._learn):
+def _learn_nothing_from_votes(self, node_id, response, now_ms, _was=Elections.learn_from):
     return None if isinstance(response, VoteResponse) else _was(self, node_id, response, now_ms)
 
 
@@ -173,6 +172,6 @@ MUTANTS = [
     ("etcd 8501", Elections, "handle_pre_vote_unsupported", _do_nothing, "pre_vote_not_supported"),
     ("etcd 8334", Follower, "can_grant_vote", _grant_nothing, "votes_where_a_leader_is_known"),
     ("etcd 12359", Leader, "set_voters", _count_by_the_old_voters, "remove_voter"),
-    ("openraft 1796", RaftCore, "_learn", _learn_nothing_from_votes, "pre_vote_lost_and_found"),
+    ("openraft 1796", Elections, "learn_from", _learn_nothing_from_votes, "pre_vote_lost_and_found"),
     ("camunda 57386", Replica, "apply_control", _wait_for_the_commit_of_voters, "follower_truncates"),
 ]

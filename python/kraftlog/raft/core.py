@@ -56,15 +56,6 @@ from kraftlog.types import ElectionState, Epoch, NodeId, Offset, SnapshotId
 __all__ = ["RaftConfig", "RaftCore"]
 
 _MAX_STEPS = 8
-_ABOUT_LEADERSHIP = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
-_Informative = (
-    VoteResponse
-    | BeginQuorumEpochResponse
-    | EndQuorumEpochResponse
-    | FetchResponse
-    | FetchSnapshotResponse
-    | UpdateVoterResponse
-)
 
 
 class RaftCore:
@@ -474,7 +465,7 @@ class RaftCore:
                 pass
         if response.top_level_error_code and not isinstance(response, UpdateVoterResponse):
             return self._take_top_level_error(node_id, request, response.top_level_error_code, now_ms)
-        decided = self._learn(node_id, response, now_ms)
+        decided = self._elections.learn_from(node_id, response, now_ms)
         if decided is not None:
             return decided
         if isinstance(request, FetchRequest) and isinstance(response, FetchResponse):
@@ -512,45 +503,6 @@ class RaftCore:
             if isinstance(request, FetchSnapshotRequest):
                 self._following.abandon_download()
         return False
-
-    def _learn(self, node_id: NodeId, response: _Informative, now_ms: int) -> bool | None:
-        """What every answer tells of the leader (``maybeHandleCommonResponse``); None: go on with the rest of it."""
-        replica = self._replica
-        role = replica.role
-        epoch, leader_id = response.leader_epoch, response.leader_id
-        error = response.top_level_error_code if isinstance(response, UpdateVoterResponse) else response.error_code
-        if epoch < role.epoch or error == ErrorCode.UNKNOWN_LEADER_EPOCH:
-            return True
-        if not self._elections.is_consistent(leader_id, epoch):
-            replica.fault(
-                f"An answer names {leader_id} as leader of epoch {epoch}, known is {role.leader_id}"
-                f" in epoch {role.epoch} as {role.name}",
-                is_fatal=False,
-            )
-            return False
-        if epoch > role.epoch or error in _ABOUT_LEADERSHIP:
-            self._elections.learn_leader(leader_id, epoch, response.leader_endpoints, now_ms)
-            # Who has nothing to tell is not asked again at once: without a leader that would go on without a pause.
-            return replica.role is not role
-        if leader_id is not None and role.leader_id is None:
-            self._elections.learn_leader(leader_id, epoch, response.leader_endpoints, now_ms)
-            return True if error else None
-        if not error:
-            return None
-        if error == ErrorCode.BROKER_NOT_AVAILABLE:
-            return False
-        name = type(response).__name__.removesuffix("Response")
-        if error == ErrorCode.INVALID_REQUEST:
-            replica.fault(f"A peer calls a {name} invalid", is_fatal=False)
-            return False
-        if error == ErrorCode.INVALID_VOTER_KEY:
-            replica.note(f"{node_id} does not have the directory id that the voter set has: it refuses a {name}")
-            return True
-        if error and isinstance(response, VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse):
-            # It neither granted nor rejected nor acknowledged anything.
-            replica.note(f"{node_id} answers a {name} with {ErrorCode.name_of(error)}")
-            return False
-        return None
 
     # The log, changed by others than the core
 

@@ -11,6 +11,9 @@ from kraftlog.raft.messages import (
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
+    FetchResponse,
+    FetchSnapshotResponse,
+    UpdateVoterResponse,
     VoteRequest,
     VoteResponse,
 )
@@ -26,6 +29,15 @@ from kraftlog.types import Epoch, NodeId, ReplicaKey
 
 __all__ = ["Elections"]
 
+_Informative = (
+    VoteResponse
+    | BeginQuorumEpochResponse
+    | EndQuorumEpochResponse
+    | FetchResponse
+    | FetchSnapshotResponse
+    | UpdateVoterResponse
+)
+_ABOUT_LEADERSHIP = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 _Answer: TypeAlias = type[VoteResponse] | type[BeginQuorumEpochResponse] | type[EndQuorumEpochResponse]
 
 
@@ -193,6 +205,45 @@ class Elections:
                 replica.become_unattached(epoch, now_ms, leader_id=leader_id)
 
     # Answers to our requests
+
+    def learn_from(self, node_id: NodeId, response: _Informative, now_ms: int) -> bool | None:
+        """What every answer tells of the leader (``maybeHandleCommonResponse``); None: go on with the rest of it."""
+        replica = self._replica
+        role = replica.role
+        epoch, leader_id = response.leader_epoch, response.leader_id
+        error = response.top_level_error_code if isinstance(response, UpdateVoterResponse) else response.error_code
+        if epoch < role.epoch or error == ErrorCode.UNKNOWN_LEADER_EPOCH:
+            return True
+        if not self.is_consistent(leader_id, epoch):
+            replica.fault(
+                f"An answer names {leader_id} as leader of epoch {epoch}, known is {role.leader_id}"
+                f" in epoch {role.epoch} as {role.name}",
+                is_fatal=False,
+            )
+            return False
+        if epoch > role.epoch or error in _ABOUT_LEADERSHIP:
+            self.learn_leader(leader_id, epoch, response.leader_endpoints, now_ms)
+            # Who has nothing to tell is not asked again at once: without a leader that would go on without a pause.
+            return replica.role is not role
+        if leader_id is not None and role.leader_id is None:
+            self.learn_leader(leader_id, epoch, response.leader_endpoints, now_ms)
+            return True if error else None
+        if not error:
+            return None
+        if error == ErrorCode.BROKER_NOT_AVAILABLE:
+            return False
+        name = type(response).__name__.removesuffix("Response")
+        if error == ErrorCode.INVALID_REQUEST:
+            replica.fault(f"A peer calls a {name} invalid", is_fatal=False)
+            return False
+        if error == ErrorCode.INVALID_VOTER_KEY:
+            replica.note(f"{node_id} does not have the directory id that the voter set has: it refuses a {name}")
+            return True
+        if error and isinstance(response, VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse):
+            # It neither granted nor rejected nor acknowledged anything.
+            replica.note(f"{node_id} answers a {name} with {ErrorCode.name_of(error)}")
+            return False
+        return None
 
     def handle_vote_response(self, voter_id: NodeId, request: VoteRequest, response: VoteResponse, now_ms: int) -> bool:
         """Count a vote or a pre-vote; return whether the peer may be asked again at once."""
