@@ -44,7 +44,11 @@ class Cluster:
             self.core.apply(result.records, last_offset=last_offset, epoch=1)
         return result.response
 
-    def register(self, broker_id, *, incarnation=0, rack=None, previous=-1, **changes):
+    def register(self, broker_id, **changes):
+        return self.run(self.core.register_broker(self.registration(broker_id, **changes)))
+
+    @staticmethod
+    def registration(broker_id, *, incarnation=0, rack=None, previous=-1, **changes):
         values = {
             "broker_id": broker_id,
             "cluster_id": CLUSTER_ID,
@@ -58,7 +62,7 @@ class Cluster:
             "log_dirs": [directory_of(broker_id)],
             "previous_broker_epoch": previous,
         }
-        return self.run(self.core.register_broker(BrokerRegistrationRequest(**(values | changes))))
+        return BrokerRegistrationRequest(**(values | changes))
 
     def heartbeat(self, broker_id, **changes):
         values = {

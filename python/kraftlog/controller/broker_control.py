@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from kraftlog.controller.broker_sessions import BrokerSessions
 from kraftlog.controller.cluster_image import BrokerImage
 from kraftlog.controller.config_control import ConfigControl
 from kraftlog.controller.image import MetadataImage, VersionedRecord
@@ -36,21 +37,23 @@ _RESERVED_DIRECTORY_IDS: Final = 100
 class BrokerControl:
     """The broker operations; they read the image and answer with records."""
 
-    def __init__(self, image: MetadataImage, configs: ConfigControl, cluster_id: str) -> None:
+    def __init__(self, image: MetadataImage, configs: ConfigControl, cluster_id: str, sessions: BrokerSessions) -> None:
         self._image = image
         self._configs = configs
         self._cluster_id = cluster_id
+        self._sessions = sessions
 
     # Registration
 
     def register_broker(
-        self, request: BrokerRegistrationRequest, *, next_offset: int, takes_over: bool = False
+        self, request: BrokerRegistrationRequest, *, next_offset: int, now_ms: int, takes_over: bool = False
     ) -> ControllerResult[BrokerRegistrationResponse]:
         """Register a broker, fenced; its epoch is the offset of the first record written.
 
         Args:
             request: Who it is and what it offers.
             next_offset: Offset the first record of the result will get.
+            now_ms: Monotonic clock; the session of the broker begins.
             takes_over: The caller knows that an earlier incarnation of this id is dead (it holds the lock on its
                 log directory): that one is fenced at once instead of refusing until its session ends.
 
@@ -58,18 +61,20 @@ class BrokerControl:
             KafkaError: INCONSISTENT_CLUSTER_ID, INVALID_REGISTRATION, DUPLICATE_BROKER_REGISTRATION,
                 UNSUPPORTED_VERSION.
         """
-        self._check_registration(request)
+        self._check_cluster(request)
         broker_id = request.broker_id
         records: list[VersionedRecord] = []
         before = self._image.cluster.brokers.get(broker_id)
-        if before is not None and before.incarnation_id != request.incarnation_id and not before.fenced:
-            if not takes_over:
+        if before is not None and before.incarnation_id != request.incarnation_id:
+            if not takes_over and self._sessions.is_valid(broker_id, before.epoch, now_ms):
                 raise KafkaError(
                     ErrorCode.DUPLICATE_BROKER_REGISTRATION,
                     "Another broker is registered with that broker id. If the broker was recently restarted this"
                     " should self-resolve once the heartbeat manager expires the broker's session.",
                 )
-            records += self._fence(before)
+            if not before.fenced:
+                records += self._fence(before)
+        self._check_registration(request)
         if before is not None and before.incarnation_id == request.incarnation_id:
             broker_epoch = before.epoch
         else:
@@ -104,14 +109,17 @@ class BrokerControl:
             log_dirs=tuple(request.log_dirs) if version.is_directory_assignment_supported else (),
         )
         records.append((record, record_version))
+        self._sessions.touch(broker_id, broker_epoch, now_ms)
         return ControllerResult(BrokerRegistrationResponse(broker_epoch=broker_epoch), records, is_atomic=False)
 
-    def _check_registration(self, request: BrokerRegistrationRequest) -> None:
+    def _check_cluster(self, request: BrokerRegistrationRequest) -> None:
         if request.cluster_id != self._cluster_id:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
                 f"Expected cluster ID {self._cluster_id}, but got cluster ID {request.cluster_id}",
             )
+
+    def _check_registration(self, request: BrokerRegistrationRequest) -> None:
         if self._image.metadata_version.is_directory_assignment_supported:
             self._check_log_dirs(request)
         ranges = {
@@ -155,6 +163,7 @@ class BrokerControl:
             raise KafkaError(
                 ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {request.broker_id} is not currently registered"
             )
+        self._sessions.forget(broker.broker_id)
         records = self._without_broker(broker.broker_id)
         records.append((UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch), 0))
         return ControllerResult(UnregisterBrokerResponse(error_message=None), records, is_atomic=False)
@@ -191,8 +200,10 @@ class BrokerControl:
 
     # Heartbeats
 
-    def broker_heartbeat(self, request: BrokerHeartbeatRequest) -> ControllerResult[BrokerHeartbeatResponse]:
-        """Fence, unfence or shut down as the broker wishes and its state allows.
+    def broker_heartbeat(
+        self, request: BrokerHeartbeatRequest, now_ms: int
+    ) -> ControllerResult[BrokerHeartbeatResponse]:
+        """Fence, unfence or shut down as the broker wishes and its state allows; its session goes on.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH; not registered, or with another epoch.
@@ -208,6 +219,7 @@ class BrokerControl:
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"Expected broker epoch {request.broker_epoch}, but got broker epoch {broker.epoch}",
             )
+        self._sessions.touch(broker.broker_id, broker.epoch, now_ms)
         is_caught_up = request.current_metadata_offset >= broker.epoch
         records: list[VersionedRecord] = []
         fenced, shut_down = broker.fenced, False
@@ -223,10 +235,26 @@ class BrokerControl:
                 records, fenced = self._fence(broker), True
         elif broker.fenced and is_caught_up:
             records, fenced = self._unfence(broker), False
+        if shut_down:
+            self._sessions.forget(broker.broker_id)
         records += self._cordoned(broker, request)
         response = BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=fenced, should_shut_down=shut_down)
         # Each of the records stands for itself: a broker may have more partitions than one batch holds.
         return ControllerResult(response, records, is_atomic=False)
+
+    def begin_sessions(self, now_ms: int) -> None:
+        """A new controller gives every broker that is not fenced the time of a whole session."""
+        for broker in self._image.cluster.brokers.values():
+            if not broker.fenced:
+                self._sessions.touch(broker.broker_id, broker.epoch, now_ms)
+
+    def fence_silent_broker(self, now_ms: int) -> ControllerResult[int | None]:
+        """Fence the broker whose session ended first; the response is its id, None where nobody had to be fenced."""
+        expired = self._sessions.take_expired(now_ms)
+        broker = None if expired is None else self._image.cluster.brokers.get(expired[0])
+        if expired is None or broker is None or broker.epoch != expired[1] or broker.fenced:
+            return ControllerResult(None)
+        return ControllerResult(broker.broker_id, self._fence(broker), is_atomic=False)
 
     def _cordoned(self, broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[VersionedRecord]:
         wanted = request.cordoned_log_dirs
@@ -295,7 +323,8 @@ class BrokerControl:
             image = image.copy()
             for record, _ in already:
                 image.replay(record)
-        control = BrokerControl(image, ConfigControl(image, self._configs.static_broker_configs), self._cluster_id)
+        configs = ConfigControl(image, self._configs.static_broker_configs)
+        control = BrokerControl(image, configs, self._cluster_id, self._sessions)
         broker_id = broker.broker_id
         return already + control._change_partitions(
             lambda partition: broker_id in partition.elr or broker_id in partition.isr,

@@ -1,7 +1,8 @@
 """The controller core: the newest image, written or still on its way, and the operations on it.
 
-An operation reads the image and returns the records it wants; it changes nothing. All take the time as ``now_ms``,
-whether or not they need it, so that they can be submitted alike. Whoever calls it proposes the
+An operation reads the image and returns the records it wants; it changes nothing but the sessions of brokers, which no
+record has. All take the monotonic time as ``now_ms``, whether or not they need it, so that they can be submitted alike.
+Whoever calls it proposes the
 records to raft and, once they have their offsets, calls ``apply``: the next operation then sees them, before they are
 committed. Answers are held back until they are.
 """
@@ -14,6 +15,7 @@ from random import Random
 from typing import Final
 
 from kraftlog.controller.broker_control import BrokerControl
+from kraftlog.controller.broker_sessions import BrokerSessions
 from kraftlog.controller.config_control import ConfigControl
 from kraftlog.controller.feature_control import FeatureControl
 from kraftlog.controller.image import MetadataImage, VersionedRecord
@@ -55,6 +57,7 @@ class ControllerConfig:
         local_node_id: The node this controller runs in. It holds the lock on its log directories, so a registration
             with its id proves that the earlier incarnation is dead.
         static_broker_configs: What the node's own properties set explicitly, by broker key.
+        broker_session_timeout_ms: A broker that is silent for so long is fenced.
         kraft_version: Asks the raft layer for its level.
         raise_kraft_version: Has the raft layer raise its level, or with True as second argument only check whether it
             would; raises KafkaError with the reason. None where the level is fixed.
@@ -63,6 +66,7 @@ class ControllerConfig:
     cluster_id: str
     local_node_id: int = -1
     static_broker_configs: Mapping[str, str] = field(default_factory=dict)
+    broker_session_timeout_ms: int = 9000
     kraft_version: Callable[[], int] = lambda: 1
     raise_kraft_version: Callable[[int, bool], object] | None = None
 
@@ -73,6 +77,7 @@ class ControllerCore:
     Args (attributes):
         image: Everything proposed so far.
         next_offset: Offset the next record will get.
+        sessions: Which brokers have been heard of lately.
     """
 
     def __init__(self, config: ControllerConfig, image: MetadataImage, *, rng: Random) -> None:
@@ -81,7 +86,8 @@ class ControllerCore:
         self._local_node_id = config.local_node_id
         self.configs = ConfigControl(image, config.static_broker_configs)
         self._topics = TopicControl(image, self.configs, rng)
-        self._brokers = BrokerControl(image, self.configs, config.cluster_id)
+        self.sessions = BrokerSessions(config.broker_session_timeout_ms)
+        self._brokers = BrokerControl(image, self.configs, config.cluster_id, self.sessions)
         self._features = FeatureControl(
             image,
             self.configs,
@@ -98,8 +104,9 @@ class ControllerCore:
         self.image.epoch = epoch
         self.next_offset = last_offset + 1
 
-    def activate(self, bootstrap: Sequence[Message]) -> ControllerResult[None]:
-        """What a new leader writes before anything else."""
+    def activate(self, bootstrap: Sequence[Message], now_ms: int = 0) -> ControllerResult[None]:
+        """What a new leader writes before anything else; the sessions of the brokers begin anew."""
+        self._brokers.begin_sessions(now_ms)
         return ControllerResult(None, self._features.activation_records(bootstrap))
 
     def create_topics(self, request: CreateTopicsRequest, now_ms: int = 0) -> ControllerResult[CreateTopicsResponse]:
@@ -141,7 +148,9 @@ class ControllerCore:
             KafkaError: The registration is refused.
         """
         takes_over = request.broker_id == self._local_node_id
-        return self._brokers.register_broker(request, next_offset=self.next_offset, takes_over=takes_over)
+        return self._brokers.register_broker(
+            request, next_offset=self.next_offset, now_ms=now_ms, takes_over=takes_over
+        )
 
     def unregister_broker(
         self, request: UnregisterBrokerRequest, now_ms: int = 0
@@ -167,7 +176,11 @@ class ControllerCore:
         Raises:
             KafkaError: STALE_BROKER_EPOCH.
         """
-        return self._brokers.broker_heartbeat(request)
+        return self._brokers.broker_heartbeat(request, now_ms)
+
+    def fence_silent_broker(self, now_ms: int) -> ControllerResult[int | None]:
+        """Fence one broker whose session ended, the one that was silent longest; the response is its id."""
+        return self._brokers.fence_silent_broker(now_ms)
 
     def allocate_producer_ids(
         self, request: AllocateProducerIdsRequest, now_ms: int = 0

@@ -71,6 +71,8 @@ class ControllerMetrics:
         self._metadata_errors = 0
         self._new_active_controllers = 0
         self._operations_started = 0
+        self._operations_timed_out = 0
+        self._heartbeats_timed_out = 0
         self._ignores_static_voters = False
         self._queue_time_ms = Histogram(seed=1)
         self._processing_time_ms = Histogram(seed=2)
@@ -121,6 +123,14 @@ class ControllerMetrics:
         self._processing_time_ms.record((ended_ns - started_ns) / 1e6, now_s)
         self._idle.record_busy(started_ns, ended_ns)
 
+    def on_operation_timed_out(self) -> None:
+        """An operation waited too long to be begun."""
+        self._operations_timed_out += 1
+
+    def on_heartbeat_timed_out(self) -> None:
+        """A broker's heartbeat waited too long to be begun."""
+        self._heartbeats_timed_out += 1
+
     def on_elections(self, *, unclean: int, from_eligible: int) -> None:
         """Partitions got leaders from outside their in-sync sets: any replica, or one of the eligible ones."""
         now_s = self._clock_ns() / 1e9
@@ -161,10 +171,19 @@ class ControllerMetrics:
                 "How often this node saw a new active controller",
                 is_counter=True,
             ),
-            # The controller keeps no sessions of brokers, and operations wait without a limit.
-            Reading("TimedOutBrokerHeartbeatCount", 0, "Always 0; kept for those who read it", is_counter=True),
+            Reading(
+                "TimedOutBrokerHeartbeatCount",
+                self._heartbeats_timed_out,
+                "Heartbeats of brokers that waited too long",
+                is_counter=True,
+            ),
             Reading("EventQueueOperationsStartedCount", started, "Operations started", is_counter=True),
-            Reading("EventQueueOperationsTimedOutCount", 0, "Always 0; kept for those who read it", is_counter=True),
+            Reading(
+                "EventQueueOperationsTimedOutCount",
+                self._operations_timed_out,
+                "Operations that waited too long",
+                is_counter=True,
+            ),
             Reading(
                 "IgnoredStaticVoters",
                 int(self._ignores_static_voters),

@@ -118,6 +118,16 @@ class MetadataMetrics:
         if self._controller is not None:
             self._controller.on_operation(submitted_ns, started_ns, time.monotonic_ns())
 
+    def on_operation_timed_out(self) -> None:
+        """An operation waited too long to be begun."""
+        if self._controller is not None:
+            self._controller.on_operation_timed_out()
+
+    def on_heartbeat_timed_out(self) -> None:
+        """A broker's heartbeat did."""
+        if self._controller is not None:
+            self._controller.on_heartbeat_timed_out()
+
     def on_snapshot_written(self, size_bytes: int) -> None:
         """This node made a checkpoint."""
         self._loader.on_snapshot_written(size_bytes)

@@ -104,6 +104,7 @@ class MetadataQuorum:
         self.failed = asyncio.Event()
         self._listeners: list[MetadataListener] = []
         self._operations: deque[tuple[Operation[Any], asyncio.Future[Any], int]] = deque()
+        self._session_timer: asyncio.TimerHandle | None = None
         self._controller: ControllerCore | None = None
         self._delta = MetadataDelta()
         self._apply_start_ns = 0
@@ -202,6 +203,7 @@ class MetadataQuorum:
             cluster_id=self.cluster_id,
             local_node_id=self.node_id,
             static_broker_configs=self._node.config.properties,
+            broker_session_timeout_ms=self._node.config.get_int("broker.session.timeout.ms"),
             kraft_version=lambda: self._raft.kraft_version,
             raise_kraft_version=lambda level, is_dry_run: self._raft.update_kraft_version(
                 level, self._driver.now_ms(), is_dry_run=is_dry_run
@@ -215,8 +217,9 @@ class MetadataQuorum:
             if hasattr(self, "_metrics"):
                 self._metrics.close()
             return
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        for timer in (self._idle_timer, self._session_timer):
+            if timer is not None:
+                timer.cancel()
         self._is_stopping = True
         await self._replicated.stop(self._close_operations)
         self._metrics.close()
@@ -247,16 +250,43 @@ class MetadataQuorum:
 
     # Operations
 
-    def submit(self, operation: Operation[T]) -> asyncio.Future[T]:
+    def submit(self, operation: Operation[T], *, timeout_s: float | None = None) -> asyncio.Future[T]:
         """Run ``operation(controller, now_ms)``; the future has its response once its records are committed.
 
-        The future fails with what the operation raises, with NOT_CONTROLLER where this node does not lead, or with
-        NodeClosedError.
+        Args:
+            operation: Told the monotonic clock.
+            timeout_s: How long it may wait until it is begun; as long as it takes when None.
+
+        The future fails with what the operation raises, with NOT_CONTROLLER where this node does not lead, with
+        REQUEST_TIMED_OUT, or with NodeClosedError.
         """
         future: asyncio.Future[T] = self._loop.create_future()
-        self._operations.append((operation, future, time.monotonic_ns()))
+        entry = (operation, future, time.monotonic_ns())
+        self._operations.append(entry)
+        if timeout_s is not None:
+            timer = self._loop.call_later(timeout_s, self._time_out, entry)
+            future.add_done_callback(lambda _: timer.cancel())
         self._schedule_turn()
         return future
+
+    def submit_heartbeat(self, operation: Operation[T]) -> asyncio.Future[T]:
+        """As ``submit``, for at most half the time in which a broker sends its next one."""
+        timeout_s = self._node.config.get_int("broker.heartbeat.interval.ms") / 2000
+        future = self.submit(operation, timeout_s=timeout_s)
+        future.add_done_callback(self._count_heartbeat)
+        return future
+
+    def _count_heartbeat(self, future: asyncio.Future[Any]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, KafkaError) and error.code == ErrorCode.REQUEST_TIMED_OUT:
+            self._metrics.on_heartbeat_timed_out()
+
+    def _time_out(self, entry: tuple[Operation[Any], asyncio.Future[Any], int]) -> None:
+        if entry in self._operations:  # it has not been begun
+            self._operations.remove(entry)
+            self._metrics.on_operation_timed_out()
+            if not entry[1].done():
+                entry[1].set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
     def _schedule_turn(self) -> None:
         if not self._is_turn_scheduled:
@@ -291,7 +321,7 @@ class MetadataQuorum:
             future.set_exception(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller."))
             return
         try:
-            result = operation(self._controller, self._wall_ms())
+            result = operation(self._controller, self._driver.now_ms())
             self._propose(self._to_batches(result), result.response, future)
         except KraftlogError as error:
             # A proposal is refused where this node has just seen that it no longer leads.
@@ -410,8 +440,9 @@ class MetadataQuorum:
         del epoch
         self._controller = controller = self._new_controller()
         bootstrap = read_bootstrap(self._node.config.metadata_log_dir).records if controller.image.is_empty else ()
-        result = controller.activate(bootstrap)
+        result = controller.activate(bootstrap, self._driver.now_ms())
         self._propose(self._to_batches(result), None, self._loop.create_future())
+        self._arm_session_timer()
         self._note_progress()
         self._schedule_turn()
 
@@ -488,6 +519,29 @@ class MetadataQuorum:
         ):
             self.submit(lambda controller, _: controller.no_op()).add_done_callback(_ignore)
         self._arm_idle_timer()
+
+    def _arm_session_timer(self) -> None:
+        """Fence brokers that have been silent for broker.session.timeout.ms, as long as this node is active."""
+        if self._session_timer is not None:
+            self._session_timer.cancel()
+        if self._controller is not None and self._is_open and not self._is_stopping:
+            interval_s = self._controller.sessions.look_interval_ms / 1000
+            self._session_timer = self._loop.call_later(interval_s, self._look_at_sessions)
+
+    def _look_at_sessions(self) -> None:
+        controller = self._controller
+        if controller is not None and self.failure is None and controller.sessions.has_expired(self._driver.now_ms()):
+            self.submit(lambda core, now_ms: core.fence_silent_broker(now_ms)).add_done_callback(self._on_fenced)
+        self._arm_session_timer()
+
+    def _on_fenced(self, future: asyncio.Future[int | None]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            return  # the next active controller begins with whole sessions
+        broker_id = future.result()
+        if broker_id is not None:
+            logger.warning("broker %d has sent no heartbeat for its session timeout and is fenced", broker_id)
+        if self._controller is not None:
+            self._look_at_sessions()  # one at a time
 
     def _wall_ms(self) -> int:
         return self._node.now_ms()

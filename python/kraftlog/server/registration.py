@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 SHUT_DOWN_TIMEOUT_S = 5.0
 UNFENCE_RETRY_S = 0.05
+DUPLICATE_RETRY_S = 0.5
 
 
 class BrokerRegistration:
@@ -37,12 +38,14 @@ class BrokerRegistration:
         self._timer: asyncio.TimerHandle | None = None
         self._interval_s = node.config.get_int("broker.heartbeat.interval.ms") / 1000
         self._is_stopping = False
+        self._is_duplicate = False
 
     async def register(self) -> None:
         """Register, fenced.
 
         Raises:
-            KafkaError: The controller refuses, as with DUPLICATE_BROKER_REGISTRATION.
+            KafkaError: The controller refuses, or does not accept it within initial.broker.registration.timeout.ms:
+                DUPLICATE_BROKER_REGISTRATION, another process with this id lives.
         """
         node = self._node
         controller_listeners = node.config.controller_listener_names
@@ -68,10 +71,38 @@ class BrokerRegistration:
             log_dirs=sorted(log_dir.directory_id for log_dir in node.log_dirs if log_dir.path in node.config.log_dirs),
             previous_broker_epoch=self._previous_broker_epoch(),
         )
-        response = await node.controllers.request(request)
-        if response.error_code:
-            raise KafkaError(response.error_code, f"broker {node.config.node_id} cannot be registered")
+        try:
+            async with asyncio.timeout(node.config.get_int("initial.broker.registration.timeout.ms") / 1000):
+                while True:
+                    if await self._try_to_register(request):
+                        return
+                    await asyncio.sleep(DUPLICATE_RETRY_S)
+        except TimeoutError:
+            raise KafkaError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION if self._is_duplicate else ErrorCode.REQUEST_TIMED_OUT,
+                f"broker {node.config.node_id} was not registered within initial.broker.registration.timeout.ms",
+            ) from None
+
+    async def _try_to_register(self, request: BrokerRegistrationRequest) -> bool:
+        """Whether that is done; not yet where the session of an earlier process, which was killed, has not ended.
+
+        Raises:
+            KafkaError: The controller refuses for good.
+        """
+        node = self._node
+        try:
+            response = await node.controllers.request(request)
+            if response.error_code:
+                raise KafkaError(response.error_code, f"broker {node.config.node_id} cannot be registered")
+        except KafkaError as error:  # raised by the channel where the controller is in this process
+            if error.code != ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                raise
+            if not self._is_duplicate:
+                logger.warning("another process is registered as broker %d: waiting for it to go", node.config.node_id)
+            self._is_duplicate = True
+            return False
         self.broker_epoch = response.broker_epoch
+        return True
 
     async def unfence(self) -> None:
         """Say that everything is loaded, and keep saying that we live."""

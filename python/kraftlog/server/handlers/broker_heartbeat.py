@@ -17,5 +17,5 @@ __all__ = ["handle"]
 
 
 def handle(node: Node, context: RequestContext, request: BrokerHeartbeatRequest) -> asyncio.Future[Any]:
-    """Answered by the active controller, once what it wrote is committed."""
-    return node.metadata.submit(lambda core, now_ms: operate(core, request, now_ms))
+    """Answered by the active controller, once what it wrote is committed; REQUEST_TIMED_OUT if it is not begun soon."""
+    return node.metadata.submit_heartbeat(lambda core, now_ms: operate(core, request, now_ms))

@@ -1,0 +1,162 @@
+"""Sessions of brokers on a node: the active controller fences who is silent, and a restarted broker waits its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.server.config import NodeConfig
+from kraftlog.server.handlers import broker_heartbeat
+from kraftlog.server.registration import BrokerRegistration
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kraftlog.wire.messages.broker_registration import BrokerRegistrationResponse
+from metadata_fixture import Cluster
+from quorum_fixture import PROPERTIES, format_directory, started
+
+
+@pytest.fixture
+def path(tmp_path):
+    format_directory(tmp_path / "data")
+    return tmp_path / "data"
+
+
+def heartbeat_of(quorum, broker_id):
+    broker = quorum.image.cluster.brokers[broker_id]
+    return BrokerHeartbeatRequest(
+        broker_id=broker_id, broker_epoch=broker.epoch, current_metadata_offset=quorum.image.offset
+    )
+
+
+async def until(is_so, limit_s=10.0):
+    async with asyncio.timeout(limit_s):
+        while not is_so():  # noqa: ASYNC110 - it happens on this loop
+            await asyncio.sleep(0.01)
+
+
+def test_active_controller_fences_a_broker_that_is_silent(path, caplog):
+    async def run():
+        quorum = await started(path, **{"broker.session.timeout.ms": "300", "node.id": "1"})
+        try:
+            for broker_id in (2, 3):
+                request = Cluster.registration(broker_id)
+                await quorum.submit(lambda core, now_ms, request=request: core.register_broker(request, now_ms))
+                await broker_heartbeat.handle(quorum._node, None, heartbeat_of(quorum, broker_id))
+            brokers = quorum.image.cluster.brokers
+            assert not brokers[2].fenced
+            assert not brokers[3].fenced
+            with caplog.at_level(logging.WARNING):
+
+                async def beat():
+                    while True:
+                        await broker_heartbeat.handle(quorum._node, None, heartbeat_of(quorum, 3))
+                        await asyncio.sleep(0.05)
+
+                beating = asyncio.create_task(beat())
+                await until(lambda: brokers[2].fenced)
+                beating.cancel()
+            assert not brokers[3].fenced
+            assert "broker 2 has sent no heartbeat for its session timeout and is fenced" in caplog.text
+            await until(lambda: brokers[3].fenced)
+        finally:
+            await quorum.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("METR-01")
+def test_heartbeat_that_no_controller_begins_in_time_is_refused_and_counted(path):
+    async def run():
+        quorum = await started(path, **{"broker.heartbeat.interval.ms": "100"})
+        try:
+            request = Cluster.registration(2)
+            await quorum.submit(lambda core, now_ms: core.register_broker(request, now_ms))
+            answer = await broker_heartbeat.handle(quorum._node, None, heartbeat_of(quorum, 2))
+            assert answer.error_code == 0
+            controller, quorum._controller = quorum._controller, None  # as while a new leader reads what there is
+            late = broker_heartbeat.handle(quorum._node, None, heartbeat_of(quorum, 2))
+            patient = quorum.submit(lambda core, _: core.no_op())
+            with pytest.raises(KafkaError) as caught:
+                await late
+            assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT
+            assert not patient.done()
+            quorum._controller = controller
+            quorum._schedule_turn()
+            await patient
+            assert quorum._metrics._controller._heartbeats_timed_out == 1
+            assert quorum._metrics._controller._operations_timed_out == 1
+        finally:
+            await quorum.stop()
+
+    asyncio.run(run())
+
+
+def registering(tmp_path, answers, **properties):
+    """A broker's registration with a controller that gives these answers, one after the other."""
+    config = NodeConfig(
+        {
+            "node.id": "2",
+            "log.dirs": str(tmp_path),
+            **PROPERTIES,
+            "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+            **properties,
+        }
+    )
+    asked = []
+
+    async def request(message):
+        asked.append(message)
+        answer = answers[min(len(asked), len(answers)) - 1]
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    node = SimpleNamespace(
+        config=config,
+        cluster_id="c",
+        log_dirs=[],
+        controllers=SimpleNamespace(request=request),
+        advertised_end_points=lambda: list(config.advertised_listeners),
+        directory_id=Uuid.ZERO,
+    )
+    return BrokerRegistration(node), asked
+
+
+def test_restarted_broker_waits_for_the_session_of_the_killed_one(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("kraftlog.server.registration.DUPLICATE_RETRY_S", 0.01)
+    code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    answers = [
+        BrokerRegistrationResponse(error_code=code),
+        KafkaError(code),
+        BrokerRegistrationResponse(broker_epoch=7),
+    ]
+    registration, asked = registering(tmp_path, answers)
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(registration.register())
+    assert registration.broker_epoch == 7
+    assert len(asked) == 3
+    assert len({one.incarnation_id for one in asked}) == 1
+    assert caplog.text.count("another process is registered as broker 2") == 1
+
+
+def test_broker_gives_up_after_its_time_and_at_once_where_it_is_refused_for_good(tmp_path, monkeypatch):
+    monkeypatch.setattr("kraftlog.server.registration.DUPLICATE_RETRY_S", 0.01)
+    code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    registration, asked = registering(
+        tmp_path,
+        [BrokerRegistrationResponse(error_code=code)],
+        **{"initial.broker.registration.timeout.ms": "100"},
+    )
+    with pytest.raises(KafkaError, match=r"initial\.broker\.registration\.timeout\.ms") as caught:
+        asyncio.run(registration.register())
+    assert caught.value.code == code
+    assert len(asked) > 1
+    registration, asked = registering(tmp_path, [BrokerRegistrationResponse(error_code=ErrorCode.INVALID_REGISTRATION)])
+    with pytest.raises(KafkaError) as caught:
+        asyncio.run(registration.register())
+    assert caught.value.code == ErrorCode.INVALID_REGISTRATION
+    assert len(asked) == 1
