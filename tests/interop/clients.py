@@ -345,6 +345,6 @@ class JavaDigest:
     def digests(self, bootstrap: str, topics: Sequence[str]) -> dict[str, tuple[int, str]]:
         """Record count and digest of partition 0 of each topic."""
         source = str(HERE / "java" / "RoundTrip.java")
-        done = self.java.run(source, bootstrap, *topics, timeout=DEADLINE_S)
+        done = self.java.tool(source, bootstrap, *topics, timeout=DEADLINE_S)
         rows = [line.split() for line in done.stdout.splitlines() if line]
         return {topic: (int(count), sha) for topic, count, sha in rows}

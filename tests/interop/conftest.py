@@ -34,7 +34,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 @pytest.fixture(scope="session")
-def java() -> Java:
+def java() -> Iterator[Java]:
     """Kafka's jars: from KAFKA_LIBS, or fetched once by `.ci/dev jars` into tests/interop/target."""
     if shutil.which("java") is None:
         if os.environ.get("CI"):
@@ -48,7 +48,9 @@ def java() -> Java:
         libs = str(target / "libs" / "*")
     if not glob.glob(libs if libs.endswith(".jar") else libs.rstrip("*") + "*.jar"):
         pytest.fail(f"no jars at {libs}: set KAFKA_LIBS='dir/*', or run `.ci/dev jars`")
-    return Java(libs)
+    java = Java(libs)
+    yield java
+    java.close()
 
 
 def make_server(kind: str, home: Path, java: Java, config: dict[str, str] | None = None) -> Server:

@@ -100,7 +100,7 @@ class Quorum:
 
     def tool(self, *args: str, config: Path | None = None, check: bool = True, timeout_s: float = 120) -> str:
         more = [] if config is None else ["--command-config", str(config)]
-        done = self.java.run(
+        done = self.java.tool(
             "org.apache.kafka.tools.MetadataQuorumCommand",
             "--bootstrap-controller",
             self.bootstrap,

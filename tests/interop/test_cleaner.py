@@ -59,7 +59,7 @@ def kafka_cleans(
     settings = f"segment.bytes={SEGMENT_BYTES}"
     names = [str(one) for one in directories]
     source = str(HERE / "java" / "CleanLog.java")
-    done = java.run(source, str(buffer_bytes), str(now_ms), str(RETENTION_MS), settings, *names, timeout=300)
+    done = java.tool(source, str(buffer_bytes), str(now_ms), str(RETENTION_MS), settings, *names, timeout=300)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     return {row["partition"]: row for row in rows}
 
@@ -242,7 +242,7 @@ def test_old_message_formats_keep_the_records_that_kafka_keeps(java: Java, tmp_p
         ours, theirs = tmp_path / "ours" / f"old-{seed}", tmp_path / "kafka" / f"old-{seed}"
         ours.mkdir(parents=True)
         segment = ours / f"{0:020}.log"
-        java.run(str(HERE / "java" / "RecordFiles.java"), "write", str(segment), "0", str(seed), "0", "1", "2")
+        java.tool(str(HERE / "java" / "RecordFiles.java"), "write", str(segment), "0", str(seed), "0", "1", "2")
         log = Log.open(ours, config=config(), now_ms=NOW_MS)
         assert log.size_bytes == segment.stat().st_size
         log.roll(NOW_MS)

@@ -51,7 +51,7 @@ def test_every_level_is_read_by_kafka_and_as_small_as_kafkas(codec: str, java: J
     records = make_records()
     plain = tmp_path / "plain"
     plain.write_bytes(encode_batch(records)[HEADER_SIZE:])
-    said = java.run(PROGRAM, "compress", codec, str(plain), *map(str, LEVELS[codec])).stdout
+    said = java.tool(PROGRAM, "compress", codec, str(plain), *map(str, LEVELS[codec])).stdout
     kafkas = {int(level): base64.b64decode(data) for level, data in map(str.split, said.splitlines())}
     assert list(kafkas) == LEVELS[codec]
     ours = {}
@@ -72,7 +72,7 @@ def test_every_level_is_read_by_kafka_and_as_small_as_kafkas(codec: str, java: J
         assert ours[0][:16] == kafkas[0][:16]
 
     expected = [[value for _, _, value, _ in records]] * len(LEVELS[codec])
-    read = [json.loads(line) for line in java.run(PROGRAM, "read", str(file)).stdout.splitlines()]
+    read = [json.loads(line) for line in java.tool(PROGRAM, "read", str(file)).stdout.splitlines()]
     assert [[base64.b64decode(record[3]) for record in batch["records"]] for batch in read] == expected
     assert [[record[3] for record in batch.records()] for batch in read_batches(file.read_bytes())] == expected
 

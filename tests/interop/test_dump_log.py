@@ -14,6 +14,7 @@ import pytest
 
 from batch_rows import GOLDEN, read_rows
 from interop.harness import HERE, Java
+from interop.kafka_tools import DUMP
 from kraftlog._kraftlog import encode_batch
 from kraftlog.cli.__main__ import main
 from kraftlog.wire.messages.metadata_records import ClientQuotaRecord
@@ -31,18 +32,10 @@ DECODERS = {
 REASON = re.compile(rb"(Error at (?:offset )?\d+, skipping\.)[^\n]*")
 
 
-def kafka_dumps(java: Java, folder: Path, commands: Sequence[Sequence[str]]) -> list[tuple[bytes, bytes, str]]:
-    """What the real tool prints on stdout and stderr, and "0" or the exception that ended it."""
-    lines = "".join("\t".join(command) + "\n" for command in commands)
-    java.run(str(HERE / "java" / "DumpMany.java"), str(folder), text_input=lines, timeout=280)
-    return [
-        (
-            (folder / f"{number}.out").read_bytes(),
-            (folder / f"{number}.err").read_bytes(),
-            (folder / f"{number}.end").read_text(),
-        )
-        for number in range(len(commands))
-    ]
+def kafka_dumps(java: Java, commands: Sequence[Sequence[str]]) -> list[tuple[bytes, bytes, int]]:
+    """What the real tool prints on stdout and stderr, and its exit code."""
+    done = [java.tool(DUMP, *command, check=False) for command in commands]
+    return [(one.stdout.encode(), one.stderr.encode(), one.returncode) for one in done]
 
 
 def our_dump(command: Sequence[str]) -> tuple[bytes, bytes, int]:
@@ -53,15 +46,15 @@ def our_dump(command: Sequence[str]) -> tuple[bytes, bytes, int]:
     return out.buffer.getvalue(), err.getvalue().encode(), status
 
 
-def compare(java: Java, folder: Path, commands: Sequence[Sequence[str]]) -> None:
-    different = differences(java, folder, commands)
+def compare(java: Java, commands: Sequence[Sequence[str]]) -> None:
+    different = differences(java, commands)
     assert not different, f"{len(different)} of {len(commands)} differ:\n" + "\n".join(different[:20])
 
 
-def differences(java: Java, folder: Path, commands: Sequence[Sequence[str]]) -> list[str]:
+def differences(java: Java, commands: Sequence[Sequence[str]]) -> list[str]:
     """The commands whose output differs, each with the first line that does."""
     different = []
-    for command, (out, err, end) in zip(commands, kafka_dumps(java, folder, commands), strict=True):
+    for command, (out, err, end) in zip(commands, kafka_dumps(java, commands), strict=True):
         found_out, found_err, status = our_dump(command)
         where = " ".join(command).replace(f"{GOLDEN}/", "")
         kafka_lines = REASON.sub(rb"\1", out).split(b"\n")
@@ -71,11 +64,10 @@ def differences(java: Java, folder: Path, commands: Sequence[Sequence[str]]) -> 
             first = next((pair for pair in pairs if pair[0] != pair[1]), (b"<end>", b"<end>"))
             counts = f"{len(kafka_lines)} and {len(our_lines)} lines"
             different.append(f"{where}: Kafka {first[0][:300]!r}, ours {first[1][:300]!r}; {counts}; Kafka ended {end}")
-        if (end == "0") != (status == 0):
+        if end != status:
             different.append(f"{where}: Kafka ended with {end}, ours with {status}: {found_err[:300]!r}")
-        said = re.sub(rb"^SLF4J: .*\n", b"", err, flags=re.MULTILINE)
-        if end == "0" and "snapshot" not in command[1] and said != found_err:
-            different.append(f"{where}: Kafka says {said[:400]!r}, ours {found_err[:400]!r}")
+        if end == 0 and "snapshot" not in command[1] and err != found_err:
+            different.append(f"{where}: Kafka says {err[:400]!r}, ours {found_err[:400]!r}")
     return different
 
 
@@ -96,19 +88,19 @@ def golden_commands(root: Path) -> list[list[str]]:
 def test_every_file_of_a_node(java: Java, tmp_path: Path) -> None:
     commands = golden_commands(TOPICS / "node-1")
     assert len(commands) > 100
-    compare(java, tmp_path, commands)
+    compare(java, commands)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("node", ["node-2", "node-3", "killed-node-2"])
 def test_every_file_of_other_nodes(java: Java, tmp_path: Path, node: str) -> None:
-    compare(java, tmp_path, golden_commands(TOPICS / node))
+    compare(java, golden_commands(TOPICS / node))
 
 
 def test_every_metadata_log_and_snapshot(java: Java, tmp_path: Path) -> None:
     commands = golden_commands(KRAFT)
     assert len(commands) > 200
-    compare(java, tmp_path, commands)
+    compare(java, commands)
 
 
 def test_flags(java: Java, tmp_path: Path) -> None:
@@ -131,7 +123,7 @@ def test_flags(java: Java, tmp_path: Path) -> None:
         ["--files", str(tmp_path / "odd.log")],
         ["--files", str(tmp_path / f"{3:020}.txnindex")],
     ]
-    compare(java, tmp_path, commands)
+    compare(java, commands)
 
 
 def test_indexes_that_do_not_fit_their_log(java: Java, tmp_path: Path) -> None:
@@ -159,7 +151,7 @@ def test_indexes_that_do_not_fit_their_log(java: Java, tmp_path: Path) -> None:
     together = [name for names in commands for name in names]
     runs = [["--files", ",".join(names)] for names in [*commands, together]]
     runs += [[*run, flag] for run in runs[:3] for flag in ("--verify-index-only", "--index-sanity-check")]
-    compare(java, tmp_path, runs)
+    compare(java, runs)
 
 
 def test_damaged_segments(java: Java, tmp_path: Path) -> None:
@@ -168,7 +160,7 @@ def test_damaged_segments(java: Java, tmp_path: Path) -> None:
     commands = [
         ["--files", str(path), "--print-data-log"] for path in paths if path.parent.name not in {"magic-0", "magic-1"}
     ]
-    compare(java, tmp_path, commands)
+    compare(java, commands)
 
 
 def write_log(folder: Path, records: Sequence[tuple[int, bytes | None, bytes | None]]) -> str:
@@ -240,7 +232,7 @@ def test_every_record_type_of_kafkas_own_topics(java: Java, tmp_path: Path) -> N
     ):
         commands.append(["--files", write_log(tmp_path / name, coordinator_records(name)), flag])
         commands.append([*commands[-1], "--skip-record-metadata"])
-    compare(java, tmp_path, commands)
+    compare(java, commands)
 
 
 def test_older_message_formats(java: Java, tmp_path: Path) -> None:
@@ -249,10 +241,10 @@ def test_older_message_formats(java: Java, tmp_path: Path) -> None:
         folder = tmp_path / f"part-{number}"
         folder.mkdir()
         log = folder / f"{100 * number:020}.log"
-        java.run(str(HERE / "java" / "RecordFiles.java"), "write", str(log), str(100 * number), str(number), *formats)
+        java.tool(str(HERE / "java" / "RecordFiles.java"), "write", str(log), str(100 * number), str(number), *formats)
         forms = ([], ["--deep-iteration"], ["--print-data-log"], ["--print-data-log", "--skip-record-metadata"])
         commands += [["--files", str(log), *flags] for flags in forms]
-    compare(java, tmp_path, commands)
+    compare(java, commands)
 
 
 def test_damage_to_older_message_formats(java: Java, tmp_path: Path) -> None:
@@ -260,7 +252,7 @@ def test_damage_to_older_message_formats(java: Java, tmp_path: Path) -> None:
     commands = []
     for number, formats in enumerate((["0"], ["1"], ["1", "0"])):
         log = tmp_path / f"{number:020}.log"
-        java.run(str(HERE / "java" / "RecordFiles.java"), "write", str(log), str(number), str(number), *formats)
+        java.tool(str(HERE / "java" / "RecordFiles.java"), "write", str(log), str(number), str(number), *formats)
         data = log.read_bytes()
         for position in range(60, len(data), max(len(data) // 12, 1)):
             folder = tmp_path / f"part-{number}-{position}"
@@ -270,7 +262,7 @@ def test_damage_to_older_message_formats(java: Java, tmp_path: Path) -> None:
             (folder / log.name).write_bytes(changed)
             commands.append(["--files", str(folder / log.name), "--print-data-log"])
     same = 0
-    for command, (out, _, _) in zip(commands, kafka_dumps(java, tmp_path, commands), strict=True):
+    for command, (out, _, _) in zip(commands, kafka_dumps(java, commands), strict=True):
         found, _, status = our_dump(command)
         if found == out:
             same += 1

@@ -73,7 +73,7 @@ def test_a_quorum_of_kafkas_is_continued(tmp_path: Path, java: Java, moment: str
         assert all(longest[name].startswith(data) for name, data in new.items())
         files = sorted((one.data_dir / METADATA).glob("*.log")) + sorted((one.data_dir / METADATA).glob("*.checkpoint"))
         listed = ",".join(map(str, files))
-        dump = java.run(
+        dump = java.tool(
             "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", listed
         ).stdout
         assert "isvalid: false" not in dump

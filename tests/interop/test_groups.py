@@ -206,7 +206,7 @@ def test_consumer_group_command_lists_describes_resets_deletes(served: Server, j
     assert len(confluent(served.bootstrap, "tooled", "tool-group", 10)) == 10
 
     def groups(*args: str, check: bool = True) -> str:
-        done = java.run(TOOL, "--bootstrap-server", served.bootstrap, *args, check=check)
+        done = java.tool(TOOL, "--bootstrap-server", served.bootstrap, *args, check=check)
         return done.stdout + done.stderr
 
     assert "tool-group" in groups("--list").split()

@@ -299,7 +299,7 @@ def opened(java: Java, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tu
         ]
         words += ["0", f"cleanup.policy={state.policy}", *(f"{one}={value}" for one, value in SETTINGS.items())]
         lines.append("\t".join(words))
-    done = java.run(str(HERE / "java" / "OpenLogs.java"), text_input="\n".join(lines) + "\n", timeout=280)
+    done = java.tool(str(HERE / "java" / "OpenLogs.java"), text_input="\n".join(lines) + "\n", timeout=280)
     answers = done.stdout.splitlines()
     assert len(answers) == len(STATES), done.stdout + done.stderr
     return {

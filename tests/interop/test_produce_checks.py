@@ -208,7 +208,7 @@ def difference(case: Case, kafka: list[str], found: tuple[str, bytes | int, list
 def test_produced_batches_fare_as_with_kafkas_validator(seed: int, java: Java, tmp_path: Path) -> None:
     chosen = random.Random(seed)
     cases = [make_case(chosen) for _ in range(CASES)]
-    said = java.run(PROGRAM, text_input="".join(f"{case.line()}\n" for case in cases)).stdout
+    said = java.tool(PROGRAM, text_input="".join(f"{case.line()}\n" for case in cases)).stdout
     answers = [line.split(" ") for line in said.splitlines()]
     assert len(answers) == CASES
     outcomes: Counter[str] = Counter()

@@ -38,7 +38,7 @@ def test_three_voters_elect_one_replicate_and_survive_its_death(tmp_path: Path, 
             one.stop()
     same_logs(quorum)
     for one in quorum.controllers:
-        dump = java.run(
+        dump = java.tool(
             "org.apache.kafka.tools.DumpLogSegments",
             "--cluster-metadata-decoder",
             "--files",

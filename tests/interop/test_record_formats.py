@@ -38,9 +38,9 @@ class Written:
         folder.mkdir()
         self.folder = folder
         self.file = folder / f"{BASE_OFFSET:020}.log"
-        java.run(PROGRAM, "write", str(self.file), str(BASE_OFFSET), str(seed), *magics.split())
+        java.tool(PROGRAM, "write", str(self.file), str(BASE_OFFSET), str(seed), *magics.split())
         self.batches: list[Row] = [
-            json.loads(line) for line in java.run(PROGRAM, "read", str(self.file)).stdout.split("\n") if line
+            json.loads(line) for line in java.tool(PROGRAM, "read", str(self.file)).stdout.split("\n") if line
         ]
         for batch in self.batches:
             batch["records"] = [
@@ -91,7 +91,7 @@ def scanned(log: Any, **options: Any) -> list[tuple[Any, ...]]:
 
 
 def test_each_message_has_the_checksum_that_kafka_shows(written: Written, java: Java) -> None:
-    said = java.run(DUMP, "--deep-iteration", "--files", str(written.file), check=False).stdout
+    said = java.tool(DUMP, "--deep-iteration", "--files", str(written.file), check=False).stdout
     shown = re.findall(r"^\| offset: (\d+) .* isValid: true crc: (\d+)", said, re.MULTILINE)
     found = []
     for batch in _kraftlog.read_batches(written.file.read_bytes()):
@@ -159,7 +159,7 @@ def test_recovery_rebuilds_indexes_that_kafka_accepts(written: Written, java: Ja
     assert len(recovered.offset_index) > 10
     for offset, position in recovered.offset_index:
         assert last_offsets[position] == offset
-    said = java.run(DUMP, "--files", str(file)).stdout
+    said = java.tool(DUMP, "--files", str(file)).stdout
     dumped = re.findall(
         r"^(?:offset|baseOffset: \d+ lastOffset): (\d+) .*position: (\d+) .* isvalid: true", said, re.MULTILINE
     )
@@ -229,7 +229,7 @@ def test_compaction_keeps_the_latest_of_each_key(written: Written, java: Java, t
     latest = {key: offset for offset, _, _, key, _ in written.rows if key is not None}
     expected = [(row[0], row[1], *row[3:]) for row in written.rows if row[3] is not None and latest[row[3]] == row[0]]
     assert len(expected) < len(written.rows)
-    lines = java.run(PROGRAM, "read", str(folder / written.file.name)).stdout.splitlines()
+    lines = java.tool(PROGRAM, "read", str(folder / written.file.name)).stdout.splitlines()
     batches = [json.loads(line) for line in lines]
     found = [
         (offset, timestamp, decode(key), decode(value))
@@ -246,7 +246,7 @@ def test_compaction_keeps_the_latest_of_each_key(written: Written, java: Java, t
 
 def test_dumps_are_those_of_kafkas_tool(written: Written, java: Java) -> None:
     for flags, records in (((), False), (("--deep-iteration",), True)):
-        said = java.run(DUMP, *flags, "--files", str(written.file), check=False).stdout
+        said = java.tool(DUMP, *flags, "--files", str(written.file), check=False).stdout
         start = re.search(r"^(?:offset|baseOffset):", said, re.MULTILINE)
         assert start is not None
         ours = b"".join(_kraftlog.LogDump(written.file, form="text", records=records, record_metadata=records))

@@ -19,7 +19,7 @@ def assert_kafka_reads(told: Story, java: Java) -> str:
     for folder in sorted(told.home.glob(f"c*/data/{METADATA}")):
         files = sorted(path for path in folder.iterdir() if path.suffix in {".log", ".checkpoint"})
         listed = ",".join(map(str, files))
-        done = java.run("org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", listed)
+        done = java.tool("org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", listed)
         assert "isvalid: false" not in done.stdout
         sections = re.split(r"^Dumping ", done.stdout, flags=re.MULTILINE)[1:]
         assert len(sections) == len(files)

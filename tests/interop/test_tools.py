@@ -24,7 +24,7 @@ def served(node: Server) -> Server:
 
 def test_topic_command_creates_lists_describes_alters_deletes(served: Server, java: Java) -> None:
     def topics(*args: str) -> str:
-        return java.run(TOOLS + "TopicCommand", "--bootstrap-server", served.bootstrap, *args).stdout
+        return java.tool(TOOLS + "TopicCommand", "--bootstrap-server", served.bootstrap, *args).stdout
 
     topics("--create", "--topic", "made-by-tool", "--partitions", "3", "--config", "segment.bytes=2097152")
     assert {TOPIC, "made-by-tool"} <= set(topics("--list").split())
@@ -36,7 +36,7 @@ def test_topic_command_creates_lists_describes_alters_deletes(served: Server, ja
     assert "PartitionCount: 5" in topics("--describe", "--topic", "made-by-tool")
     topics("--delete", "--topic", "made-by-tool")
     assert "made-by-tool" not in topics("--list").split()
-    again = java.run(
+    again = java.tool(
         TOOLS + "TopicCommand", "--bootstrap-server", served.bootstrap, "--create", "--topic", TOPIC, check=False
     )
     assert again.returncode != 0
@@ -45,7 +45,7 @@ def test_topic_command_creates_lists_describes_alters_deletes(served: Server, ja
 
 def test_config_command_alters_and_describes_topic_and_broker(served: Server, java: Java) -> None:
     def configs(*args: str) -> str:
-        return java.run("kafka.admin.ConfigCommand", "--bootstrap-server", served.bootstrap, *args).stdout
+        return java.tool("kafka.admin.ConfigCommand", "--bootstrap-server", served.bootstrap, *args).stdout
 
     topic = ("--entity-type", "topics", "--entity-name", TOPIC)
     assert "retention.ms=86400000" in configs("--describe", *topic)
@@ -62,7 +62,7 @@ def test_config_command_alters_and_describes_topic_and_broker(served: Server, ja
 
 
 def test_config_command_refuses_what_kafka_refuses(served: Server, java: Java) -> None:
-    done = java.run(
+    done = java.tool(
         "kafka.admin.ConfigCommand",
         *("--bootstrap-server", served.bootstrap, "--alter", "--entity-type", "topics", "--entity-name", TOPIC),
         *("--add-config", "segment.bytes=1"),
@@ -75,7 +75,7 @@ def test_config_command_refuses_what_kafka_refuses(served: Server, java: Java) -
 def test_get_offset_shell_says_the_ends(served: Server, java: Java) -> None:
     def offsets(*args: str) -> dict[str, int]:
         command = (TOOLS + "GetOffsetShell", "--bootstrap-server", served.bootstrap, "--topic", TOPIC, *args)
-        rows = [line.rsplit(":", 1) for line in java.run(*command).stdout.split()]
+        rows = [line.rsplit(":", 1) for line in java.tool(*command).stdout.split()]
         return {name: int(offset) for name, offset in rows}
 
     assert offsets("--time", "latest") == {f"{TOPIC}:0": COUNT, f"{TOPIC}:1": 0}
@@ -85,7 +85,7 @@ def test_get_offset_shell_says_the_ends(served: Server, java: Java) -> None:
 
 
 def test_log_dirs_command_says_the_sizes(served: Server, java: Java) -> None:
-    text = java.run(
+    text = java.tool(
         TOOLS + "LogDirsCommand", "--bootstrap-server", served.bootstrap, "--describe", "--topic-list", TOPIC
     ).stdout
     assert str(served.data_dir) in text
@@ -96,7 +96,7 @@ def test_log_dirs_command_says_the_sizes(served: Server, java: Java) -> None:
 def test_metadata_quorum_command_describes_status_and_replication(served: Server, java: Java) -> None:
     def quorum(*args: str) -> str:
         main = TOOLS + "MetadataQuorumCommand"
-        return java.run(main, "--bootstrap-server", served.bootstrap, "describe", *args).stdout
+        return java.tool(main, "--bootstrap-server", served.bootstrap, "describe", *args).stdout
 
     status = quorum("--status")
     assert CLUSTER_ID in status
@@ -109,15 +109,15 @@ def test_metadata_quorum_command_describes_status_and_replication(served: Server
 
 
 def test_cluster_tool_says_the_cluster_id(served: Server, java: Java) -> None:
-    text = java.run(TOOLS + "ClusterTool", "cluster-id", "--bootstrap-server", served.bootstrap).stdout
+    text = java.tool(TOOLS + "ClusterTool", "cluster-id", "--bootstrap-server", served.bootstrap).stdout
     assert f"Cluster ID: {CLUSTER_ID}" in text
-    text = java.run(TOOLS + "ClusterTool", "list-endpoints", "--bootstrap-server", served.bootstrap).stdout
+    text = java.tool(TOOLS + "ClusterTool", "list-endpoints", "--bootstrap-server", served.bootstrap).stdout
     assert str(served.port) in text
 
 
 def test_broker_api_versions_command_knows_every_api_served(served: Server, java: Java) -> None:
     main = TOOLS + "BrokerApiVersionsCommand"
-    text = java.run(main, "--bootstrap-server", served.bootstrap).stdout
+    text = java.tool(main, "--bootstrap-server", served.bootstrap).stdout
     assert f"127.0.0.1:{served.port} (id: 1" in text
     for api in (
         "Produce(0): ",

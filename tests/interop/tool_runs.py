@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from interop.harness import Java
 
-RUNNER = Path(__file__).parent / "java" / "RunTools.java"
+# 'Exception in thread "main" CLASS: MESSAGE', the stack trace and those of its causes.
+UNCAUGHT = re.compile(
+    r'^Exception in thread "main" [\w.$]+(?:: )?(.*(?:\n(?!\tat ).*)*)\n(?:\t.*\n|Caused by: .*\n)+', re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -24,21 +26,9 @@ class Said:
 
 
 def run_kafka(java: Java, main: str, runs: Sequence[Sequence[str]]) -> list[Said]:
-    """Each run of a tool of Kafka's, one after the other in one JVM."""
-    lines = "".join("\t".join([main, *arguments]) + "\n" for arguments in runs)
-    # A source file as the main class: java compiles it in memory.
-    done = java.run(str(RUNNER), text_input=lines)
-    said: list[Said] = []
-    for line in done.stdout.splitlines():
-        code, out, err = line.split(" ")
-        texts = [base64.b64decode(one).decode() for one in (out, err)]
-        said.append(Said(int(code), *("".join(_without_slf4j(text)) for text in texts)))
-    assert len(said) == len(runs), done.stdout + done.stderr
-    return said
-
-
-def _without_slf4j(text: str) -> list[str]:
-    return [line for line in text.splitlines(keepends=True) if not line.startswith("SLF4J: ")]
+    """Each run of a tool of Kafka's; of an exception that ended it only the message, not where it was thrown."""
+    done = [java.tool(main, *arguments, check=False) for arguments in runs]
+    return [Said(one.returncode, one.stdout, UNCAUGHT.sub(r"\1\n", one.stderr)) for one in done]
 
 
 def run_ours(main: Callable[[Sequence[str]], int], runs: Sequence[Sequence[str]]) -> list[Said]:

@@ -50,6 +50,9 @@ class _Part:
             **self.config,
         }
 
+    def run_format(self: Any) -> subprocess.CompletedProcess[str]:
+        return Server.run_format(self)
+
     def format_command(self: Any) -> list[str]:
         # Ours writes what Kafka's tool writes, in a tenth of the time.
         args = ["storage", "format", *self.format_arguments, "-t", CLUSTER_ID, "-c", str(self.properties_path)]
@@ -94,7 +97,7 @@ def status(java: Java, controllers: str) -> dict[int, tuple[str, int, int]]:
     """Status, log end offset and lag of each replica, as Kafka's ``describe --replication`` prints them."""
     tool = "org.apache.kafka.tools.MetadataQuorumCommand"
     try:
-        said = java.run(tool, "--bootstrap-controller", controllers, "describe", "--replication", timeout=60).stdout
+        said = java.tool(tool, "--bootstrap-controller", controllers, "describe", "--replication", timeout=60).stdout
     except (AssertionError, subprocess.TimeoutExpired):
         return {}  # nobody leads just now
     rows = [re.split(r"\s+", line.strip()) for line in said.splitlines()[1:]]

@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.utils.Exit;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.log.Cleaner;
@@ -42,7 +43,7 @@ public class CleanLog {
                 clean(new File(name), bufferBytes, nowMs, settings);
             }
         }
-        System.exit(0);
+        Exit.exit(0);
     }
 
     static void clean(File directory, int bufferBytes, long nowMs, Map<String, String> settings) throws Exception {

@@ -12,6 +12,7 @@ import java.util.Properties;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
+import org.apache.kafka.common.utils.Exit;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.log.LogConfig;
@@ -36,7 +37,7 @@ public class OpenLogs {
             System.out.println(answer.replace('\n', ' '));
         }
         scheduler.shutdown();
-        System.exit(0);
+        Exit.exit(0);
     }
 
     private static String open(String[] words, KafkaScheduler scheduler) throws Exception {

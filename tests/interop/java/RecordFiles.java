@@ -1,3 +1,4 @@
+import java.io.BufferedOutputStream;
 import java.io.File;
 import java.io.PrintStream;
 import java.nio.ByteBuffer;
@@ -26,7 +27,7 @@ public class RecordFiles {
     private static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");
 
     public static void main(String[] args) throws Exception {
-        var out = new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), false, "UTF-8");
+        var out = new PrintStream(new BufferedOutputStream(System.out), false, "UTF-8");
         List<String> rest = List.of(args).subList(1, args.length);
         switch (args[0]) {
             case "write" -> write(rest);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def tiered(tmp_path_factory: pytest.TempPathFactory, java: Java, tiered_jar: Pat
     }
     server = KafkaServer(home, Java(f"{java.libs}:{tiered_jar}"), config)
     server.ready_timeout_s = 240.0
-    with server.running():
+    with closing(server.java), server.running():
         fill(server.bootstrap)
         wait_for_copies(storage / "kafka-tiered-storage", server)
         consumed = {
