@@ -19,6 +19,7 @@ from kraftlog.cli.metadata_quorum import main as metadata_quorum
 from kraftlog.storage.meta_properties import random_uuid
 
 METADATA = "__cluster_metadata-0"
+METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 # Kafka's admin client that is told of no active controller never asks again, and gives up after a minute.
 TOOL_TIMEOUT_S = 45
 
@@ -101,7 +102,7 @@ class Quorum:
     def tool(self, *args: str, config: Path | None = None, check: bool = True, timeout_s: float = 120) -> str:
         more = [] if config is None else ["--command-config", str(config)]
         done = self.java.tool(
-            "org.apache.kafka.tools.MetadataQuorumCommand",
+            METADATA_QUORUM,
             "--bootstrap-controller",
             self.bootstrap,
             *more,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from interop.harness import Java
-from interop.quorum import METADATA, Controller, Quorum, observer_ids, voter_ids
+from interop.quorum import METADATA, METADATA_QUORUM, Controller, Quorum, observer_ids, voter_ids
+from interop.tool_runs import Said, run_kafka, run_ours
 from kraftlog._kraftlog import read_batches
+from kraftlog.cli.metadata_quorum import main as metadata_quorum
 
 
 def same_logs(quorum: Quorum) -> None:
@@ -34,6 +37,7 @@ def test_three_voters_elect_one_replicate_and_survive_its_death(tmp_path: Path, 
         assert second["HighWatermark"] >= first["HighWatermark"]
         quorum.controller(first["LeaderId"]).launch()
         quorum.wait_for(lambda status: int(status["MaxFollowerLagTimeMs"]) >= 0 and int(status["MaxFollowerLag"]) < 5)
+        same_times(quorum, next(one for one in (1, 2, 3) if one != second["LeaderId"]))
         for one in quorum.controllers:
             one.stop()
     same_logs(quorum)
@@ -45,6 +49,38 @@ def test_three_voters_elect_one_replicate_and_survive_its_death(tmp_path: Path, 
             str(one.data_dir / METADATA / "00000000000000000000.log"),
         ).stdout
         assert "REGISTER_CONTROLLER_RECORD" in dump
+
+
+def same_times(quorum: Quorum, node_id: int) -> None:
+    """``--human-readable`` says as Kafka's tool how long ago a replica that is gone was heard of."""
+    quorum.controller(node_id).kill()
+    where = ["--bootstrap-controller", quorum.bootstrap, "describe", "--replication"]
+
+    def rows(said: Said) -> list[list[str]]:
+        assert said.code == 0, said.err
+        return [[cell.strip() for cell in line.split("\t")] for line in said.out.splitlines()]
+
+    (plain,) = run_ours(metadata_quorum, [where])
+    moments = {row[0]: row[4:6] for row in rows(plain)[1:]}
+    found: list[list[list[str]]] = []
+    for ask in (partial(run_kafka, quorum.java, METADATA_QUORUM), partial(run_ours, metadata_quorum)):
+        begun_ms = int(time.time() * 1000)
+        (said,) = ask([[*where, "--human-readable"]])
+        ended_ms = int(time.time() * 1000)
+        found.append(rows(said))
+        gone = next(row for row in found[-1] if row[0] == str(node_id))
+        for text, moment in zip(gone[4:6], moments[str(node_id)], strict=True):
+            ago = re.fullmatch(r"(\d+) ms ago", text)
+            assert ago is not None, gone
+            assert begun_ms - int(moment) <= int(ago[1]) <= ended_ms - int(moment)
+    theirs, ours = found
+    for row, own in zip(theirs, ours, strict=True):  # the columns of offsets and times move
+        assert [re.sub(r"\d+ ms ago", "ago", cell) for cell in own[4:]] == [
+            re.sub(r"\d+ ms ago", "ago", cell) for cell in row[4:]
+        ]
+        assert own[:2] == row[:2]
+    refused = [[*where[:3], *flags] for flags in ([], ["--status", "--replication"], ["--status", "--human-readable"])]
+    assert run_kafka(quorum.java, METADATA_QUORUM, refused) == run_ours(metadata_quorum, refused)
 
 
 def same_words(quorum: Quorum) -> None:

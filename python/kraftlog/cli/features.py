@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 
 from kraftlog.cli.admin_client import AdminClient, add_connection_arguments, client_from
+from kraftlog.cli.kafka_tool import run_tool
 from kraftlog.cli.storage import feature_dependencies, parse_feature_levels, version_mapping
 from kraftlog.errors import ErrorCode, KraftlogError
 from kraftlog.features import (
@@ -70,29 +70,21 @@ def _arguments() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``kraftlog features`` with these arguments; return the exit code (0, or 1 with a reason on stderr)."""
-    try:
-        args = _arguments().parse_args(arguments)
-    except SystemExit as stop:
-        return 1 if stop.code else 0
-    try:
-        match args.verb:
-            case "version-mapping":
-                version_mapping(args.release_version)
-            case "feature-dependencies":
-                feature_dependencies(args.feature, no_level="No feature:{name} with feature level {level}")
-            case "describe":
-                if args.node_id is not None and args.node_id < 0:
-                    raise _RefusedError(f"Invalid node id {args.node_id}: must be non-negative.")
-                asyncio.run(_describe(client_from(args, node_id=args.node_id)))
-            case _:
-                asyncio.run(_update(args))
-    except (KraftlogError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    except TimeoutError:
-        print("no answer came in time", file=sys.stderr)
-        return 1
-    return 0
+    return run_tool(_arguments(), arguments, _run)
+
+
+def _run(args: argparse.Namespace) -> None:
+    match args.verb:
+        case "version-mapping":
+            version_mapping(args.release_version)
+        case "feature-dependencies":
+            feature_dependencies(args.feature, no_level="No feature:{name} with feature level {level}")
+        case "describe":
+            if args.node_id is not None and args.node_id < 0:
+                raise _RefusedError(f"Invalid node id {args.node_id}: must be non-negative.")
+            asyncio.run(_describe(client_from(args, node_id=args.node_id)))
+        case _:
+            asyncio.run(_update(args))
 
 
 async def _describe(client: AdminClient) -> None:

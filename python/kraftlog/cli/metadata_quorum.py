@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kraftlog.cli.admin_client import AdminClient, add_connection_arguments, client_from
+from kraftlog.cli.kafka_tool import run_tool
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.server.listener import EndPoint, parse_end_points
 from kraftlog.storage.meta_properties import read_meta_properties
@@ -25,6 +25,7 @@ __all__ = ["main"]
 
 METADATA_TOPIC = "__cluster_metadata"
 TIMEOUT_MS = 30_000
+_NEVER = -1  # a time that the leader does not know
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -32,9 +33,8 @@ def _arguments() -> argparse.ArgumentParser:
     add_connection_arguments(parser, required=True)
     verbs = parser.add_subparsers(dest="verb", required=True)
     describe = verbs.add_parser("describe", help="describe the metadata quorum")
-    what = describe.add_mutually_exclusive_group(required=True)
-    what.add_argument("--status", action="store_true", help="a short summary and the voters")
-    what.add_argument("--replication", action="store_true", help="how far each replica is")
+    describe.add_argument("--status", action="store_true", help="a short summary and the voters")
+    describe.add_argument("--replication", action="store_true", help="how far each replica is")
     describe.add_argument("--human-readable", action="store_true", help="times as what has passed since")
     add = verbs.add_parser("add-controller", help="make the controller of --command-config a voter")
     add.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
@@ -47,25 +47,22 @@ def _arguments() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``kraftlog metadata-quorum``; return the exit code (0, or 1 with a reason on stderr)."""
-    try:
-        args = _arguments().parse_args(arguments)
-    except SystemExit as stop:
-        return 1 if stop.code else 0
-    try:
-        if args.verb == "describe" and args.status and args.human_readable:
+    return run_tool(_arguments(), arguments, _run)
+
+
+def _run(args: argparse.Namespace) -> None:
+    if args.verb == "describe":
+        if args.status and args.replication:
+            raise KraftlogError("Only one of --status or --replication should be specified with describe sub-command")
+        if not args.status and not args.replication:
+            raise KraftlogError("One of --status or --replication must be specified with describe sub-command")
+        if args.status and args.human_readable:
             raise KraftlogError("The option --human-readable is only supported along with --replication")
-        for line in asyncio.run(_run(client_from(args), args)):
-            print(line)
-    except (KraftlogError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    except TimeoutError:
-        print("no answer came in time", file=sys.stderr)
-        return 1
-    return 0
+    for line in asyncio.run(_ask(client_from(args), args)):
+        print(line)
 
 
-async def _run(client: AdminClient, args: argparse.Namespace) -> list[str]:
+async def _ask(client: AdminClient, args: argparse.Namespace) -> list[str]:
     match args.verb:
         case "describe":
             async with client:
@@ -110,7 +107,7 @@ def _status(
         is_known = leader.last_caught_up_timestamp >= 0 and last.last_caught_up_timestamp >= 0
         lag_ms = leader.last_caught_up_timestamp - last.last_caught_up_timestamp if is_known else -1
     endpoints = {
-        node.node_id: [f"{one.name}://{one.host}:{one.port}" for one in node.listeners] for node in response.nodes
+        node.node_id: [str(EndPoint(one.name, one.host, one.port)) for one in node.listeners] for node in response.nodes
     }
     fields = {
         "ClusterId": cluster_id,
@@ -128,9 +125,10 @@ def _status(
 def _nodes(replicas: Iterable[Any], endpoints: dict[int, list[str]]) -> str:
     found: list[dict[str, Any]] = []
     for one in replicas:
-        directory_id = None if one.replica_directory_id == Uuid.ZERO else str(one.replica_directory_id)
-        node: dict[str, Any] = {"id": one.replica_id, "directoryId": directory_id}
-        if one.replica_id in endpoints:
+        node: dict[str, Any] = {"id": one.replica_id}
+        if one.replica_directory_id != Uuid.ZERO:
+            node["directoryId"] = str(one.replica_directory_id)
+        if endpoints.get(one.replica_id):
             node["endpoints"] = endpoints[one.replica_id]
         found.append(node)
     return json.dumps(found)
@@ -142,8 +140,15 @@ def _replication(partition: DescribeQuorumResponse.PartitionData, *, is_human_re
         (one.log_end_offset for one in partition.current_voters if one.replica_id == partition.leader_id), -1
     )
 
-    def moment(timestamp: int) -> str:
-        return f"{now_ms - timestamp} ms ago" if is_human_readable and timestamp >= 0 else str(timestamp)
+    def moment(timestamp_ms: int, what: str) -> str:
+        if timestamp_ms == _NEVER or not is_human_readable:
+            return str(timestamp_ms)
+        if not 0 < timestamp_ms <= now_ms:
+            raise KraftlogError(
+                "Error while computing relative time, possible drift in system clock.\n"
+                f"Current timestamp is {now_ms}, {what} timestamp is {timestamp_ms}"
+            )
+        return f"{now_ms - timestamp_ms} ms ago"
 
     def row(replica: DescribeQuorumResponse.ReplicaState, status: str) -> list[str]:
         return [
@@ -151,8 +156,8 @@ def _replication(partition: DescribeQuorumResponse.PartitionData, *, is_human_re
             str(replica.replica_directory_id),
             str(replica.log_end_offset),
             str(end_offset - replica.log_end_offset),
-            moment(replica.last_fetch_timestamp),
-            moment(replica.last_caught_up_timestamp),
+            moment(replica.last_fetch_timestamp, "last fetch"),
+            moment(replica.last_caught_up_timestamp, "last caught up"),
             status,
         ]
 

@@ -8,11 +8,11 @@ import hashlib
 import hmac
 import re
 import secrets
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kraftlog.errors import KraftlogError, LogError
+from kraftlog.cli.kafka_tool import run_tool
+from kraftlog.errors import LogError
 from kraftlog.features import (
     FEATURES,
     LATEST_PRODUCTION,
@@ -148,28 +148,21 @@ def _arguments() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``kraftlog storage`` with these arguments; return the exit code (0, or 1 with a reason on stderr)."""
-    try:
-        parsed = _arguments().parse_args(arguments)
-    except SystemExit as stop:
-        return 1 if stop.code else 0
-    try:
-        match parsed.command:
-            case "info":
-                return _info(_load(parsed.config))
-            case "format":
-                _format(_load(parsed.config), parsed)
-            case "version-mapping":
-                version_mapping(parsed.release_version)
-            case "feature-dependencies":
-                feature_dependencies(parsed.feature)
-            case _:
-                print(random_uuid())
-    except (KraftlogError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"{error.filename or 'I/O'}: {error.strerror}", file=sys.stderr)
-        return 1
+    return run_tool(_arguments(), arguments, _run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    match parsed.command:
+        case "info":
+            return _info(_load(parsed.config))
+        case "format":
+            _format(_load(parsed.config), parsed)
+        case "version-mapping":
+            version_mapping(parsed.release_version)
+        case "feature-dependencies":
+            feature_dependencies(parsed.feature)
+        case _:
+            print(random_uuid())
     return 0
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from kraftlog.cli.metadata_quorum import _replication as replication
+from kraftlog.cli.metadata_quorum import _status as status
 from kraftlog.cli.metadata_quorum import main
+from kraftlog.errors import KraftlogError
 from kraftlog.storage.meta_properties import MetaProperties, write_meta_properties
 from kraftlog.types import Uuid
+from kraftlog.wire.messages.describe_quorum import DescribeQuorumResponse
 
 DIRECTORY = Uuid.parse("FQgOjCvOTu6yIpYZT_LP7A")
 NOBODY = ["--bootstrap-controller", "127.0.0.1:1"]
@@ -87,6 +91,45 @@ def test_remove_controller_refuses_what_names_no_voter(arguments, words, capsys)
 def test_remove_controller_dry_run_asks_nobody(capsys):
     assert main([*NOBODY, "remove-controller", "-i", "3", "-d", str(DIRECTORY), "--dry-run"]) == 0
     assert capsys.readouterr().out == f"DRY RUN of removing  KRaft controller 3 with directory id {DIRECTORY}\n"
+
+
+def quorum_described(**replica):
+    """A quorum of two, as the leader, node 1, describes it."""
+    states = [
+        DescribeQuorumResponse.ReplicaState(replica_id=1, log_end_offset=9, last_fetch_timestamp=7),
+        DescribeQuorumResponse.ReplicaState(replica_id=2, log_end_offset=5, **replica),
+    ]
+    return DescribeQuorumResponse.PartitionData(leader_id=1, current_voters=states)
+
+
+@pytest.mark.parametrize(
+    ("fetched", "caught_up", "cells"),
+    [
+        (-1, -1, ["-1", "-1"]),
+        (100_000, 99_000, ["0 ms ago", "1000 ms ago"]),
+        (100_001, 1, "Current timestamp is 100000, last fetch timestamp is 100001"),
+        (1, 0, "Current timestamp is 100000, last caught up timestamp is 0"),
+    ],
+)
+def test_times_are_relative_to_a_clock_that_must_not_be_behind(fetched, caught_up, cells, monkeypatch):
+    monkeypatch.setattr("time.time_ns", lambda: 100_000 * 1_000_000)
+    quorum = quorum_described(last_fetch_timestamp=fetched, last_caught_up_timestamp=caught_up)
+    if isinstance(cells, str):
+        with pytest.raises(KraftlogError, match=f"possible drift in system clock.\n{cells}"):
+            replication(quorum, is_human_readable=True)
+    else:
+        rows = [line.split("\t") for line in replication(quorum, is_human_readable=True)]
+        assert [cell.strip() for cell in rows[2][4:6]] == cells
+        assert rows[1][4].strip() == "99993 ms ago"
+        assert str(fetched) in replication(quorum, is_human_readable=False)[2].split()
+
+
+def test_status_leaves_out_the_directory_that_is_unknown_and_brackets_ipv6():
+    quorum = quorum_described(replica_directory_id=DIRECTORY)
+    listener = DescribeQuorumResponse.Listener(name="C", host="::1", port=9093)
+    response = DescribeQuorumResponse(nodes=[DescribeQuorumResponse.Node(node_id=1, listeners=[listener])])
+    voters = status("id", response, quorum)[6].partition(" ")[2].strip()
+    assert voters == f'[{{"id": 1, "endpoints": ["C://[::1]:9093"]}}, {{"id": 2, "directoryId": "{DIRECTORY}"}}]'
 
 
 @pytest.mark.parametrize(
