@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import secrets
 import time
 
 import pytest
@@ -54,7 +55,7 @@ def test_client_writes_across_a_restart_and_all_read_the_same(
     records = workloads[client.text_only]
     if not client.null_header_values:
         records = without_null_header_values(records)
-    topic = f"{name}-{codec}"
+    topic = f"{name}-{codec}-{secrets.token_hex(2)}"  # the node has that of a try before
     create_topic(node.bootstrap, topic)
     laps = [time.perf_counter()]
     client.write(node.bootstrap, topic, records, codec, lambda: node.restart(kill=RESTART_BY_KILL[codec]))
