@@ -68,7 +68,7 @@ class Recorder:
         self.failures.append(error)
 
 
-def replicated(directory, machine, *, snapshot_max_bytes=1 << 30, log_config=LOG_CONFIG):
+def replicated(directory, machine, *, snapshot_max_bytes=1 << 30, log_config=LOG_CONFIG, **options):
     log = ReplicatedLog(
         machine,
         directory=directory,
@@ -79,6 +79,7 @@ def replicated(directory, machine, *, snapshot_max_bytes=1 << 30, log_config=LOG
         snapshot_max_interval_ms=0,
         wall_ms=lambda: 1,
         name="test",
+        **options,
     )
     log.start(RaftConfig(cluster_id="c", local_key=ReplicaKey(NodeId(1), Uuid(bytes([1] * 16)))))
     return log

@@ -123,6 +123,7 @@ class AsyncQuorum:
             static_voters=VoterSet(),
             snapshot_max_bytes=config.get_int("metadata.log.max.record.bytes.between.snapshots"),
             snapshot_max_interval_ms=config.get_int("metadata.log.max.snapshot.interval.ms"),
+            snapshot_outgrows_last=True,
             wall_ms=server.now_ms,
             name=f"kraftlog-quorum-{options.node_id}",
         )

@@ -138,3 +138,38 @@ def test_checkpoint_of_a_running_replica_is_made_once_and_read_at_the_next_start
         await again.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("outgrows_last", [True, False])
+def test_checkpoint_of_a_large_state_waits_for_as_many_bytes_of_commands(tmp_path, outgrows_last):
+    async def run():
+        bootstrap(tmp_path / "log", 1)
+        options = {"snapshot_max_bytes": 1, "snapshot_outgrows_last": outgrows_last}
+        machine = Recorder()
+        machine.values = [bytes(1000)] * 3  # as if it had taken many commands
+        log = replicated(tmp_path / "log", machine, **options)
+        await log.wait_for_offset(log.log.log_end_offset - 1)
+        await log.snapshots.finish()
+
+        async def counted(log):
+            """Batches that were committed, of 100 bytes each, when a checkpoint is due."""
+            last = log.log.latest_snapshot_id
+            for count in range(1, 100):
+                await propose(log, "a")
+                await log.snapshots.finish()
+                if log.log.latest_snapshot_id != last:
+                    return count
+            return None
+
+        await counted(log)
+        state_bytes = log.log.snapshots[-1][1]
+        assert state_bytes > 3000
+        expected = -(-state_bytes // 100) if outgrows_last else 1
+        assert await counted(log) == expected
+        await log.stop()
+        again = replicated(tmp_path / "log", Recorder(), **options)
+        newest_bytes = again.log.snapshots[-1][1]
+        assert await counted(again) in ({newest_bytes // 100, newest_bytes // 100 + 1} if outgrows_last else {1})
+        await again.stop()
+
+    asyncio.run(run())

@@ -39,6 +39,8 @@ class Checkpoints:
         executor: The log's thread.
         max_bytes: metadata.log.max.record.bytes.between.snapshots.
         max_interval_ms: metadata.log.max.snapshot.interval.ms; 0 for no limit.
+        outgrows_last: Whether the bytes that make one due are at least those of the newest one: then no more goes into
+            checkpoints than into the log, however large the state is. Kafka's controllers do not go by that.
         on_written: Called on the loop with the new checkpoint and its size in bytes.
         on_cleaned: Called on the loop with the oldest checkpoint that is left.
         on_failure: Called on the loop with what kept a checkpoint from being written.
@@ -55,6 +57,7 @@ class Checkpoints:
         *,
         max_bytes: int = 20 * 1024 * 1024,
         max_interval_ms: int = 3_600_000,
+        outgrows_last: bool = False,
         on_written: Callable[[SnapshotId, int], None],
         on_cleaned: Callable[[SnapshotId], None],
         on_failure: Callable[[BaseException], None],
@@ -63,7 +66,9 @@ class Checkpoints:
         self.max_interval_ms = max_interval_ms
         self.bytes_since_last = 0
         self.high_watermark = Offset(0)
+        self._outgrows_last = outgrows_last
         self._log = log
+        self._newest_bytes = self._size_of_newest()
         self._executor = executor
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kraftlog-checkpoint")
         self._on_written = on_written
@@ -88,7 +93,17 @@ class Checkpoints:
         if self._task is not None or not self.bytes_since_last:
             return False
         age_ms = (time.monotonic() - self._last_s) * 1000
-        return self.bytes_since_last >= self.max_bytes or 0 < self.max_interval_ms <= age_ms
+        due_bytes = max(self.max_bytes, self._newest_bytes) if self._outgrows_last else self.max_bytes
+        return self.bytes_since_last >= due_bytes or 0 < self.max_interval_ms <= age_ms
+
+    def on_loaded(self) -> None:
+        """The log was replaced by a checkpoint of the leader."""
+        self.bytes_since_last = 0
+        self._newest_bytes = self._size_of_newest()
+
+    def _size_of_newest(self) -> int:
+        found = self._log.snapshots
+        return found[-1][1] if found else 0
 
     def begin(self, snapshot_id: SnapshotId, timestamp_ms: int, values: StateValues, raft: RaftCore) -> None:
         """Begin a checkpoint; none may be under way.
@@ -129,6 +144,7 @@ class Checkpoints:
                 except Exception as error:  # noqa: BLE001  whatever the state's own encoding raises ends the replica, too
                     self._on_failure(error)
                     return
+                self._newest_bytes = size_bytes
                 self._on_written(writer.snapshot_id, size_bytes)
             await self._clean(loop)
         finally:

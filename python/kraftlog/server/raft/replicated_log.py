@@ -113,6 +113,7 @@ class ReplicatedLog(Generic[P]):
         static_voters: In force while the log has no Voters record.
         snapshot_max_bytes: metadata.log.max.record.bytes.between.snapshots.
         snapshot_max_interval_ms: metadata.log.max.snapshot.interval.ms.
+        snapshot_outgrows_last: Whether as many bytes as the newest checkpoint has are committed before the next one.
         wall_ms: Unix clock.
         name: Of the threads.
 
@@ -142,6 +143,7 @@ class ReplicatedLog(Generic[P]):
         static_voters: VoterSet,
         snapshot_max_bytes: int,
         snapshot_max_interval_ms: int,
+        snapshot_outgrows_last: bool = False,
         wall_ms: Callable[[], int],
         name: str,
     ) -> None:
@@ -164,6 +166,7 @@ class ReplicatedLog(Generic[P]):
             self._executor,
             max_bytes=snapshot_max_bytes,
             max_interval_ms=snapshot_max_interval_ms,
+            outgrows_last=snapshot_outgrows_last,
             on_written=self._on_snapshot_written,
             on_cleaned=self._on_cleaned,
             on_failure=self._on_checkpoint_failure,
@@ -390,7 +393,7 @@ class ReplicatedLog(Generic[P]):
     def on_snapshot_loaded(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         """The log was replaced by a checkpoint of the leader."""
         self._load(snapshot_id, snapshot)
-        self.snapshots.bytes_since_last = 0
+        self.snapshots.on_loaded()
         self._wake_waiters()
         self._moved.set()
 
