@@ -32,7 +32,14 @@ class OwnThread:
         self._stop_lock = threading.Lock()
 
     def start(self) -> None:
-        """Return when ``begin`` is done; when it fails, the thread is gone before its error is raised."""
+        """Return when ``begin`` is done; when it fails, the thread is gone before its error is raised.
+
+        Raises:
+            RuntimeError: It runs already.
+        """
+        if self._thread is not None:
+            msg = f"{self._name} runs already"
+            raise RuntimeError(msg)
         started = threading.Event()
         failure: list[BaseException] = []
 
@@ -58,7 +65,12 @@ class OwnThread:
             raise failure[0]
 
     def stop(self) -> None:
-        """Return when ``end`` is done and the thread gone; a second call does nothing."""
+        """Return when ``end`` is done and the thread gone; a second call does nothing.
+
+        Raises:
+            RuntimeError: Called on that thread, which would wait for itself.
+        """
+        self._check_thread()
         with self._stop_lock:
             thread, loop = self._thread, self._loop
             if thread is None or loop is None:
@@ -72,9 +84,16 @@ class OwnThread:
 
         Raises:
             NodeClosedError: Nothing is running; ``what`` names it.
+            RuntimeError: Called on that thread, as from within a callback: it would wait for itself for ever.
             TimeoutError: It took longer than ``timeout_s``.
         """
         if self._thread is None or self._loop is None:
             msg = f"the {what} is not running; inside `async with` use the object the block gives"
             raise NodeClosedError(msg)
+        self._check_thread()
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result(timeout_s)
+
+    def _check_thread(self) -> None:
+        if self._thread is not None and threading.current_thread() is self._thread:
+            msg = f"this waits for the thread {self._name}, which it was called on: use another thread"
+            raise RuntimeError(msg)

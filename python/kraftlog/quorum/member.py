@@ -12,6 +12,7 @@ from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
 from kraftlog.metrics import Metrics, MetricsSnapshot, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
 from kraftlog.metrics.raft import RaftMetrics
+from kraftlog.quorum.proposals import Group
 from kraftlog.quorum.replica import Replica
 from kraftlog.quorum.routing import Routes
 from kraftlog.quorum.serving import QuorumServer
@@ -70,6 +71,7 @@ class AsyncQuorum:
         """Open the directory, listen and take part; called by ``async with``.
 
         Raises:
+            ConfigError: A setting that nobody knows, or with a value it cannot have.
             KraftlogError: The directory or the address is in use, or something stored cannot be read.
         """
         options = self._options
@@ -172,6 +174,12 @@ class AsyncQuorum:
             raise NodeClosedError(msg)
         return failure
 
+    def _opened(self) -> ReplicatedLog[Group]:
+        if not hasattr(self, "_log"):
+            msg = "the quorum has not been started"
+            raise NodeClosedError(msg)
+        return self._log
+
     # What it is
 
     @property
@@ -182,13 +190,13 @@ class AsyncQuorum:
     @property
     def address(self) -> str:
         """``host:port`` where this replica listens."""
-        point = self._server.end_point
-        return point.address
+        self._opened()
+        return self._server.end_point.address
 
     @property
     def directory_id(self) -> str:
         """The id of this replica's directory, which together with the node id names a voter."""
-        return str(self._log.raft.config.local_key.directory_id)
+        return str(self._opened().raft.config.local_key.directory_id)
 
     @property
     def data_dir(self) -> Path:
@@ -203,22 +211,22 @@ class AsyncQuorum:
     @property
     def leader_id(self) -> int | None:
         """The leader as far as this replica knows."""
-        return self._log.raft.leader_id
+        return self._opened().raft.leader_id
 
     @property
     def epoch(self) -> int:
         """The current leader epoch."""
-        return self._log.raft.epoch
+        return self._opened().raft.epoch
 
     @property
     def applied_end_offset(self) -> int:
         """Everything below this offset is in the state machine here."""
-        return self._log.applied_end_offset
+        return self._opened().applied_end_offset
 
     @property
     def failure(self) -> BaseException | None:
         """Why this replica does nothing any more; None while it works."""
-        return self._log.failure
+        return self._log.failure if hasattr(self, "_log") else None
 
     @property
     def metrics_url(self) -> str | None:
@@ -243,6 +251,8 @@ class AsyncQuorum:
             forward: Whether to hand them to the leader where another replica leads.
 
         Raises:
+            ValueError: No commands.
+            TypeError: A command that is not of bytes.
             NotLeaderError: ``forward`` is false and this replica does not lead; the error says who does.
             DeadlineError: The time is over; ``may_be_committed`` says whether they had been proposed.
             NotCommittedError: Leadership changed first: they have no effect.

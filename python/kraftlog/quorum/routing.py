@@ -52,6 +52,26 @@ def _outcome(error: KraftlogError) -> Exception:
     return _NothingDoneError() if error.code in _ASK_AGAIN else error
 
 
+def _own_copy(commands: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The commands as nobody can change them any more: what is applied has to be what was written.
+
+    Raises:
+        ValueError: There are none.
+        TypeError: One is not of bytes.
+    """
+    kept: tuple[Any, ...] = tuple(commands)
+    if not kept:
+        msg = "no commands"
+        raise ValueError(msg)
+    if set(map(type, kept)) == {bytes}:
+        return kept
+    for command in kept:
+        if not isinstance(command, bytes | bytearray | memoryview):
+            msg = f"a sequence of commands, each of bytes, is wanted; one is of {type(command).__name__}"
+            raise TypeError(msg)
+    return tuple(map(bytes, kept))
+
+
 class Routes:
     """Takes calls to the leader, wherever that is. All methods are called on the loop.
 
@@ -72,7 +92,7 @@ class Routes:
         self._request_timeout_s = request_timeout_s
         self.default_timeout_s = default_timeout_s
         self._link = LeaderLink(self._loop, client_id=f"quorum-{node_id}", connect_timeout_s=request_timeout_s, tls=tls)
-        self._barriers: list[asyncio.Future[int]] = []
+        self._barriers: list[tuple[asyncio.Future[int], float]] = []
         self._outbox: list[Proposal] = []
         self._forwarding_bytes = 0
         self._room = asyncio.Event()
@@ -88,9 +108,7 @@ class Routes:
 
     async def propose(self, commands: Sequence[bytes], timeout_s: float | None, *, forward: bool) -> Applied:
         """Replicate commands, here or by the leader; see ``AsyncQuorum.propose``."""
-        if not commands:
-            msg = "no commands"
-            raise ValueError(msg)
+        commands = _own_copy(commands)
         self.check_running()
         deadline_s = self._loop.time() + (self.default_timeout_s if timeout_s is None else timeout_s)
         while True:
@@ -218,14 +236,16 @@ class Routes:
     async def _shared_read_offset(self, deadline_s: float) -> int:
         """One question for all that ask in this turn of the loop."""
         future: asyncio.Future[int] = self._loop.create_future()
-        self._barriers.append(future)
+        self._barriers.append((future, deadline_s))
         if len(self._barriers) == 1:
-            self._loop.call_soon(self._ask_read_offset, deadline_s)
+            self._loop.call_soon(self._ask_read_offset)
         return await future
 
-    def _ask_read_offset(self, deadline_s: float) -> None:
-        waiting, self._barriers = self._barriers, []
-        task = self._loop.create_task(self._find_read_offset(deadline_s))
+    def _ask_read_offset(self) -> None:
+        asked, self._barriers = self._barriers, []
+        waiting = [future for future, _ in asked]
+        # The one with the most time: the others stop waiting by themselves.
+        task = self._loop.create_task(self._find_read_offset(max(deadline_s for _, deadline_s in asked)))
 
         def finish(task: asyncio.Task[int]) -> None:
             error = NodeClosedError("the quorum was closed") if task.cancelled() else task.exception()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kraftlog.errors import LogError
-from kraftlog.server.config import NodeConfig
+from kraftlog.server.config import ConfigError, NodeConfig
 from kraftlog.storage.atomic_file import flush_directory
 from kraftlog.storage.dynamic_voter import DynamicVoter, voters_record
 from kraftlog.storage.meta_properties import (
@@ -64,8 +64,11 @@ def node_config(
         contacts: ``host:port`` of replicas that are asked who leads.
         auto_join: Whether it makes itself a voter.
         changes: Kafka's keys, which win over these.
+
+    Raises:
+        ConfigError: One of them is not known: a typing error must not pass for a setting.
     """
-    return NodeConfig(
+    config = NodeConfig(
         {
             "process.roles": "controller",
             "node.id": str(node_id),
@@ -80,6 +83,10 @@ def node_config(
             **changes,
         }
     )
+    if config.unknown_keys:
+        msg = f"unknown settings: {', '.join(config.unknown_keys)}"
+        raise ConfigError(msg)
+    return config
 
 
 def format_when_needed(data_dir: Path, *, node_id: int, cluster_id: str, voters: Mapping[int, str]) -> None:
