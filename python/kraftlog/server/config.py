@@ -65,6 +65,8 @@ class NodeConfig:
         self.metrics_listener = self._check_metrics_listener()
         self._check_authorizer()
         self._check_quorum()
+        for key in self.properties:
+            self.get(key)  # a value that cannot be is refused now, not when somebody asks for it
         for name in self.controller_listener_names:
             # A broker alone connects to controller listeners that it does not have; both ends fail here, not later.
             self.client_tls(name)
@@ -366,6 +368,11 @@ class NodeConfig:
                 raise ConfigError(msg)
         if len({voter.partition("@")[0] for voter in voters}) != len(voters):
             msg = f"controller.quorum.voters={','.join(voters)} names a node twice"
+            raise ConfigError(msg)
+        is_voter = self.node_id in {int(voter.partition("@")[0]) for voter in voters}
+        if voters and is_voter != self.is_controller:
+            wanted, roles = ("name" if self.is_controller else "not name"), ",".join(sorted(self.process_roles))
+            msg = f"controller.quorum.voters must {wanted} node.id={self.node_id}, as process.roles={roles}"
             raise ConfigError(msg)
         for server in self.get_list("controller.quorum.bootstrap.servers"):
             if not _is_address(server):

@@ -282,7 +282,10 @@ class Node:
             if self._housekeeping is not None:
                 self._housekeeping.stop()
             if self._registration is not None:
-                await self._registration.shut_down()
+                if self.config.get_bool("controlled.shutdown.enable"):
+                    await self._registration.shut_down()
+                else:
+                    self._registration.stop()
             if self._connections is not None:
                 self._connections.stop_reading()
             await self.groups.stop()

@@ -117,15 +117,19 @@ class BrokerRegistration:
 
     async def shut_down(self) -> None:
         """Controlled shutdown: give up leaderships where somebody else can take them."""
-        self._is_stopping = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self.stop()
         try:
             async with asyncio.timeout(SHUT_DOWN_TIMEOUT_S):
                 while not (await self._heartbeat(want_shut_down=True)).should_shut_down:
                     pass  # each answer comes after a commit; the last one has this broker fenced
         except (KraftlogError, TimeoutError) as error:
             logger.warning("controlled shutdown was not acknowledged: %s", error)
+
+    def stop(self) -> None:
+        """Send no more heartbeats: without a controlled shutdown this broker is fenced when its session is over."""
+        self._is_stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _previous_broker_epoch(self) -> int:
         """The epoch of the last run when every directory was left cleanly, else -1 (KIP-966)."""

@@ -75,3 +75,15 @@ def test_voter_set_without_a_common_majority_is_reported_and_taken_but_the_first
     )
     static._replica.apply_control(Offset(3), VotersChange(voters=voter_set(7, 8, 9)))
     assert not any(isinstance(one, Fault) for one in static.take_effects())
+
+
+@pytest.mark.spec("RCFG-09", "SNAP-09")
+def test_static_voters_are_of_no_record_and_go_into_no_snapshot():
+    history = LogHistory(voter_set(1, 2, 3))
+    assert history.latest == voter_set(1, 2, 3)
+    assert history.value_before(Offset(100)) is None
+    history.add(Offset(5), voter_set(1, 2))
+    assert history.value_before(Offset(5)) is None
+    assert history.value_before(Offset(6)) == voter_set(1, 2)
+    history.truncate_to(Offset(5))
+    assert (history.latest, history.value_before(Offset(100))) == (voter_set(1, 2, 3), None)

@@ -173,3 +173,27 @@ def test_checkpoint_of_a_large_state_waits_for_as_many_bytes_of_commands(tmp_pat
         await again.stop()
 
     asyncio.run(run())
+
+
+def test_checkpoint_that_is_due_by_time_is_made_though_nothing_is_committed_any_more(tmp_path):
+    async def run():
+        bootstrap(tmp_path / "log", 1)
+        log = replicated(tmp_path / "log", Recorder())
+        await propose(log, "a")
+        before = log.log.latest_snapshot_id
+        log.snapshots._on_timer()
+        await log.snapshots.finish()
+        assert log.log.latest_snapshot_id == before
+        log.snapshots.max_interval_ms = 1
+        await asyncio.sleep(0.01)
+        log.snapshots._on_timer()
+        await log.snapshots.finish()
+        assert log.log.latest_snapshot_id.end_offset == log.applied_end_offset
+        latest = log.log.latest_snapshot_id
+        await asyncio.sleep(0.01)
+        log.snapshots._on_timer()  # nothing has changed since
+        await log.snapshots.finish()
+        assert log.log.latest_snapshot_id == latest
+        await log.stop()
+
+    asyncio.run(run())

@@ -11,7 +11,9 @@ import pytest
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.handlers import broker_heartbeat
+from kraftlog.server.node import Node
 from kraftlog.server.registration import BrokerRegistration
+from kraftlog.server.standalone import format_when_needed, standalone_properties
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationResponse
@@ -160,3 +162,23 @@ def test_broker_gives_up_after_its_time_and_at_once_where_it_is_refused_for_good
         asyncio.run(registration.register())
     assert caught.value.code == ErrorCode.INVALID_REGISTRATION
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("is_controlled", [True, False])
+def test_controlled_shutdown_is_left_out_where_it_is_turned_off(tmp_path, is_controlled):
+    async def run():
+        properties = standalone_properties(
+            tmp_path / "data",
+            port=0,
+            is_durable=False,
+            changes={"controlled.shutdown.enable": str(is_controlled).lower()},
+        )
+        config = NodeConfig(properties)
+        format_when_needed(config)
+        node = Node(config)
+        await node.start()
+        assert not node.metadata.image.cluster.brokers[config.node_id].fenced
+        await node.stop()
+        assert node.metadata.image.cluster.brokers[config.node_id].fenced is is_controlled
+
+    asyncio.run(run())

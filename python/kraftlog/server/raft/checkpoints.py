@@ -44,6 +44,7 @@ class Checkpoints:
         on_written: Called on the loop with the new checkpoint and its size in bytes.
         on_cleaned: Called on the loop with the oldest checkpoint that is left.
         on_failure: Called on the loop with what kept a checkpoint from being written.
+        on_due: Called on the loop where a checkpoint is due while nothing is being committed.
 
     Attributes:
         bytes_since_last: Bytes of committed batches behind the newest checkpoint.
@@ -61,6 +62,7 @@ class Checkpoints:
         on_written: Callable[[SnapshotId, int], None],
         on_cleaned: Callable[[SnapshotId], None],
         on_failure: Callable[[BaseException], None],
+        on_due: Callable[[], None] = lambda: None,
     ) -> None:
         self.max_bytes = max_bytes
         self.max_interval_ms = max_interval_ms
@@ -74,6 +76,7 @@ class Checkpoints:
         self._on_written = on_written
         self._on_cleaned = on_cleaned
         self._on_failure = on_failure
+        self._on_due = on_due
         self._last_s = time.monotonic()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -83,6 +86,8 @@ class Checkpoints:
         self._timer = asyncio.get_running_loop().call_later(CLEAN_INTERVAL_S, self._on_timer)
 
     def _on_timer(self) -> None:
+        if self.is_due:
+            self._on_due()  # nobody may commit for a long time
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(None, ()))
         self.start()

@@ -170,6 +170,7 @@ class ReplicatedLog(Generic[P]):
             on_written=self._on_snapshot_written,
             on_cleaned=self._on_cleaned,
             on_failure=self._on_checkpoint_failure,
+            on_due=self._on_checkpoint_due,
         )
         try:
             self._opened = read_opened(self.log, static_voters)
@@ -421,6 +422,10 @@ class ReplicatedLog(Generic[P]):
             return
         snapshot_id = SnapshotId(self.applied_end_offset, self._applied_epoch)
         self.snapshots.begin(snapshot_id, self._applied_timestamp_ms, values, self.raft)
+
+    def _on_checkpoint_due(self) -> None:
+        if self.is_open and self.failure is None:
+            self.driver.tell(lambda: self._maybe_checkpoint(self.snapshots.high_watermark))
 
     def _on_checkpoint_failure(self, error: BaseException) -> None:
         self.driver.fail(error)
