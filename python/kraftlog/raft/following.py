@@ -375,6 +375,8 @@ class Following:
         replica.kraft_versions.restart_at(last_offset, kraft_version or None)
         if isinstance(role, Follower):
             role.download = None
+        if not replica.config.min_kraft_version <= kraft_version <= replica.config.max_kraft_version:
+            replica.fault(f"kraft.version {kraft_version} of snapshot {snapshot_id} is not known", is_fatal=True)
         if replica.high_watermark is None or snapshot_id.end_offset > replica.high_watermark:
             replica.advance_high_watermark(snapshot_id.end_offset)
 

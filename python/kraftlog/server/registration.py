@@ -108,9 +108,11 @@ class BrokerRegistration:
         """Say that everything is loaded, and keep saying that we live."""
         while True:
             response = await self._heartbeat(want_shut_down=False)
-            if response.error_code:
+            # A controller that has just been elected may not have begun it in time.
+            is_late = response.error_code == ErrorCode.REQUEST_TIMED_OUT
+            if response.error_code and not is_late:
                 raise KafkaError(response.error_code, f"broker {self._node.config.node_id} cannot be unfenced")
-            if not response.is_fenced:
+            if not response.is_fenced and not is_late:
                 break
             await asyncio.sleep(UNFENCE_RETRY_S)
         self._arm()

@@ -206,3 +206,19 @@ def test_new_voter_is_asked_on_the_listener_of_replicas():
     addition = AddVoterRequest(voter_key=key(4), endpoints=(Endpoint("SSL", "x", 1), *endpoints(4)))
     core.handle_request("admin", addition, 0)
     assert requests_of(core)[4].destination.endpoint == endpoints(4)[0]
+
+
+@pytest.mark.spec("KVER-18")
+@pytest.mark.parametrize(("level", "is_known"), [(0, True), (1, True), (2, False)])
+def test_snapshot_of_a_level_that_nobody_knows_ends_the_replica(level, is_known):
+    core, correlation_id = downloading()
+    leader = {"leader_id": NodeId(2), "leader_epoch": Epoch(2), "snapshot_id": SnapshotId(Offset(9), Epoch(2))}
+    piece = FetchSnapshotResponse(**leader, size_bytes=100, position=0, chunk_bytes=100)
+    core.handle_response(2, correlation_id, piece, 1000)
+    core.take_effects()
+    core.on_snapshot_installed(
+        SnapshotId(Offset(9), Epoch(2)), 100, kraft_version=level, voters=voter_set(1, 2, 3), now_ms=1000
+    )
+    faults = [one.is_fatal for one in core.take_effects() if isinstance(one, Fault)]
+    assert faults == ([] if is_known else [True])
+    assert core.is_halted is not is_known

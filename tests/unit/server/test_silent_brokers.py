@@ -15,7 +15,7 @@ from kraftlog.server.node import Node
 from kraftlog.server.registration import BrokerRegistration
 from kraftlog.server.standalone import format_when_needed, standalone_properties
 from kraftlog.types import Uuid
-from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationResponse
 from metadata_fixture import Cluster
 from quorum_fixture import PROPERTIES, format_directory, started
@@ -70,7 +70,6 @@ def test_active_controller_fences_a_broker_that_is_silent(path, caplog):
     asyncio.run(run())
 
 
-@pytest.mark.spec("METR-01")
 def test_heartbeat_that_no_controller_begins_in_time_is_refused_and_counted(path):
     async def run():
         quorum = await started(path, **{"broker.heartbeat.interval.ms": "100"})
@@ -182,3 +181,19 @@ def test_controlled_shutdown_is_left_out_where_it_is_turned_off(tmp_path, is_con
         assert node.metadata.image.cluster.brokers[config.node_id].fenced is is_controlled
 
     asyncio.run(run())
+
+
+def test_broker_asks_again_where_no_controller_began_its_heartbeat_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("kraftlog.server.registration.UNFENCE_RETRY_S", 0.01)
+    late = BrokerHeartbeatResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, is_fenced=False)
+    answers = [late, BrokerHeartbeatResponse(is_fenced=True), BrokerHeartbeatResponse(is_fenced=False)]
+    registration, asked = registering(tmp_path, answers)
+    registration._node.metadata = SimpleNamespace(image=SimpleNamespace(offset=7))
+
+    async def run():
+        registration._node.loop = asyncio.get_running_loop()
+        await registration.unfence()
+        registration.stop()
+
+    asyncio.run(run())
+    assert len(asked) == 3
