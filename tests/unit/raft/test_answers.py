@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kraftlog.errors import ErrorCode
+from kraftlog.raft.connections import Connections
+from kraftlog.raft.control_records import VotersChange
 from kraftlog.raft.effects import SendRequest, SendResponse
 from kraftlog.raft.log import LogState
 from kraftlog.raft.messages import (
@@ -16,11 +20,15 @@ from kraftlog.raft.messages import (
     FetchSnapshotResponse,
     RemoveVoterRequest,
     RemoveVoterResponse,
+    VoteRequest,
 )
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
-from raft_fixture import core_of, fetch, follower_of, key, leader_of, requests_of
+from raft_fixture import candidate_of, core_of, fetch, follower_of, key, leader_of, requests_of, voter_set
 
 SNAPSHOT = SnapshotId(Offset(9), Epoch(2))
+VOTE = VoteRequest(
+    replica_key=key(2), replica_epoch=Epoch(1), last_epoch=Epoch(0), last_epoch_end_offset=Offset(0), pre_vote=True
+)
 
 
 def downloading():
@@ -162,3 +170,41 @@ def test_fetch_from_the_start_of_the_log_has_to_end_with_the_epoch_of_the_snapsh
         assert log.check_fetch(Offset(4), Epoch(last_epoch)) == latest, last_epoch
     assert log.check_fetch(Offset(5), Epoch(1)) == latest
     assert log.check_fetch(Offset(5), Epoch(3)) is None
+
+
+@pytest.mark.spec("CQ-04", "CQ-02")
+def test_fetch_of_a_voter_that_was_removed_counts_for_no_majority_of_the_others():
+    core = leader_of(1, 2, 3, 4, 5)
+    fetch(core, 2, 4, now_ms=100)
+    core._replica.append_control([VotersChange(voters=voter_set(1, 3, 4, 5))])
+    fetch(core, 3, 4, now_ms=200)
+    assert core.role.check_quorum_deadline_ms == 3000
+    fetch(core, 4, 4, now_ms=300)
+    assert core.role.check_quorum_deadline_ms == 3300
+
+
+@pytest.mark.spec("CONN-06")
+def test_change_of_role_forgets_what_is_under_way_and_who_is_left_alone():
+    connections = Connections(request_timeout_ms=2000, retry_backoff_ms=20)
+    failed = connections.on_sent(NodeId(2), VOTE, 0)
+    connections.on_answered(NodeId(2), failed, 0, is_success=False)
+    asked = connections.on_sent(NodeId(3), VOTE, 0)
+    assert not connections.is_ready(NodeId(2), 19)
+    assert not connections.is_ready(NodeId(3), 19)
+    connections.reset()
+    assert connections.is_ready(NodeId(2), 0)
+    assert connections.is_ready(NodeId(3), 0)
+    assert connections.request_under_way(NodeId(3), asked, 0) is None
+
+
+@pytest.mark.spec("ELEC-26")
+@pytest.mark.parametrize("local", ["candidate", "prospective"])
+def test_election_timer_runs_on_when_a_higher_epoch_is_seen(local):
+    core = candidate_of(1, 2, 3) if local == "candidate" else core_of(1, 2, 3)
+    core.handle_timeout(0 if local == "candidate" else 5000)
+    assert core.role.name == local
+    deadline_ms = core.role.deadline_ms
+    request = replace(VOTE, replica_epoch=Epoch(9))
+    core.handle_request(2, request, deadline_ms - 1)
+    assert (core.role.name, core.epoch) == ("unattached", 9)
+    assert core.role.deadline_ms == deadline_ms
