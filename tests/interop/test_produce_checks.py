@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from interop.harness import HERE, Java
 from kraftlog import _kraftlog
 from kraftlog._kraftlog import crc32c, encode_batch, read_batches
 from kraftlog.errors import KafkaError
+from memory_path import memory_path
 
 PROGRAM = str(HERE / "java" / "ProduceChecks.java")
 NOW = 1_700_000_000_000
@@ -204,8 +206,15 @@ def difference(case: Case, kafka: list[str], found: tuple[str, bytes | int, list
     return None if case.what.startswith(STRICTER + DAMAGE) and value == INVALID_RECORD else f"{code}, ours {value}"
 
 
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """Each case is a log that is flushed when it is closed."""
+    with memory_path(tmp_path) as path:
+        yield path
+
+
 @pytest.mark.parametrize("seed", [1, 2])
-def test_produced_batches_fare_as_with_kafkas_validator(seed: int, java: Java, tmp_path: Path) -> None:
+def test_produced_batches_fare_as_with_kafkas_validator(seed: int, java: Java, memory: Path) -> None:
     chosen = random.Random(seed)
     cases = [make_case(chosen) for _ in range(CASES)]
     said = java.tool(PROGRAM, text_input="".join(f"{case.line()}\n" for case in cases)).stdout
@@ -214,7 +223,7 @@ def test_produced_batches_fare_as_with_kafkas_validator(seed: int, java: Java, t
     outcomes: Counter[str] = Counter()
     differences = []
     for index, (case, kafka) in enumerate(zip(cases, answers, strict=True)):
-        folder = tmp_path / str(index) / "checked-0"
+        folder = memory / str(index) / "checked-0"
         folder.parent.mkdir()
         found = ours(case, folder)
         outcomes["written" if found[0] == "ok" else str(found[1])] += 1

@@ -23,9 +23,9 @@ VALUES = [b"v" * 1000] * 20
 
 
 @pytest.fixture
-def segment(tmp_path: Path) -> Path:
-    """A sealed segment of 8 MB, of which no page is in the cache, and an empty one behind it."""
-    folder = tmp_path / "topic-0"
+def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sealed segment of 8 MB on a disk, of which no page is in the cache, and an empty one behind it."""
+    folder = tmp_path_factory.mktemp("disk") / "topic-0"
     folder.mkdir()
     path = folder / f"{0:020}.log"
     batch = bytearray(encode_values(VALUES))
