@@ -21,6 +21,7 @@ from kraftlog.raft.messages import (
     RemoveVoterRequest,
     RemoveVoterResponse,
     VoteRequest,
+    VoteResponse,
 )
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
 from raft_fixture import candidate_of, core_of, fetch, follower_of, key, leader_of, requests_of, voter_set
@@ -208,3 +209,20 @@ def test_election_timer_runs_on_when_a_higher_epoch_is_seen(local):
     core.handle_request(2, request, deadline_ms - 1)
     assert (core.role.name, core.epoch) == ("unattached", 9)
     assert core.role.deadline_ms == deadline_ms
+
+
+@pytest.mark.spec("PREV-11", "PREV-12", "ENDP-29")
+def test_vote_that_a_peer_refuses_for_its_version_leads_to_a_standard_election_and_later_means_nothing():
+    core = core_of(1, 2, 3)
+    core.handle_timeout(5000)
+    asked = requests_of(core)
+    refused = VoteResponse(top_level_error_code=ErrorCode.UNSUPPORTED_VERSION)
+    core.handle_response(2, asked[2].correlation_id, refused, 5001)
+    assert (core.role.name, core.epoch) == ("candidate", 2)
+    votes = requests_of(core)
+    assert [votes[one].request.pre_vote for one in (2, 3)] == [False, False]
+    core.handle_response(3, asked[3].correlation_id, refused, 5002)
+    core.handle_response(3, votes[3].correlation_id, refused, 5003)
+    assert (core.role.name, core.epoch) == ("candidate", 2)
+    core.handle_response(2, votes[2].correlation_id, VoteResponse(leader_epoch=Epoch(2), vote_granted=True), 5004)
+    assert core.is_leader
