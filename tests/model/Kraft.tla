@@ -322,13 +322,15 @@ Fetched(n, end, h) ==
     /\ Hears(n)
     /\ SameRoles /\ SameSaid /\ UNCHANGED <<boot, static, flushed, snap, acked, epochs, committed, quorum>>
 
-\* The leader answered that it has no such record: cut at the smaller of both ends of that epoch.
+\* The leader answered that it has no such record: cut at the smaller of both ends of its epoch. Without that epoch the
+\* leader's end may lie within a batch of another one: cut at the own end of that, and ask again.
 Truncate(n, end) ==
     /\ role[n] = Follower
     /\ LET L == Followed(n).log
-           d == EpochEnd(L, LastEpoch(log[n])) IN
+           d == EpochEnd(L, LastEpoch(log[n]))
+           own == EpochEnd(log[n], d.epoch) IN
        /\ ~Continues(L, End(log[n]), LastEpoch(log[n]))
-       /\ end = Min(EpochEnd(log[n], d.epoch).end, d.end)
+       /\ end = IF own.epoch = d.epoch THEN Min(own.end, d.end) ELSE own.end
     /\ log' = [log EXCEPT ![n] = Cut(@, end)]
     /\ flushed' = [flushed EXCEPT ![n] = Min(@, end)]
     /\ Hears(n)

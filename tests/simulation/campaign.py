@@ -54,10 +54,12 @@ def figures(totals, spent_s):
     """The figures of a campaign in a line; all of them are of the same runs."""
     spent_s = max(spent_s, 1e-9)
     hours = totals["simulated_ms"] / 3_600_000
+    faults = sum(count for name, count in totals.items() if name.startswith("fault_")) / max(1, totals["runs"])
     return (
-        f"{totals['runs']} seeds, {totals['events']} events, {totals['elections']} elections, {hours:.2f} hours,"
-        f" {totals['commits']} records in {spent_s:.0f} CPU-s: {totals['events'] / spent_s:.0f} events and"
-        f" {totals['elections'] / spent_s:.1f} elections a CPU-second, {hours * 60 / spent_s:.2f} hours a CPU-minute"
+        f"{totals['runs']} seeds of {faults:.0f} faults, {totals['events']} events, {totals['elections']} elections,"
+        f" {hours:.2f} hours, {totals['commits']} records in {spent_s:.0f} CPU-s:"
+        f" {totals['events'] / spent_s:.0f} events and {totals['elections'] / spent_s:.1f} elections a CPU-second,"
+        f" {hours * 60 / spent_s:.2f} hours a CPU-minute"
     )
 
 

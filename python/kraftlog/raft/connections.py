@@ -112,6 +112,8 @@ class Connections:
 
     def busy_end_ms(self, now_ms: int) -> int | None:
         """When the last of the requests under way is given up; None when there is none."""
+        if not self._in_flight:
+            return None
         last_ms = now_ms - self.request_timeout_ms
         for one in self._in_flight.values():
             last_ms = max(last_ms, one.sent_ms)

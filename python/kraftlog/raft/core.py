@@ -547,7 +547,7 @@ class RaftCore:
     def take_effects(self) -> list[Effect]:
         """Hand over what is to be done, in order; the list is empty afterwards."""
         leading, replica = self._leading, self._replica
-        if leading.open_record_count:
+        if leading.open_records:
             leading.drain(self._now_ms)
         if not replica.effects:
             return []

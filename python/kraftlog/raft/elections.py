@@ -155,15 +155,7 @@ class Elections:
         if is_top_level:
             replica.respond(source, kind(top_level_error_code=error))
             return
-        replica.respond(
-            source,
-            kind(
-                error_code=error,
-                leader_id=replica.named_leader_id,
-                leader_epoch=replica.epoch,
-                leader_endpoints=replica.named_leader_endpoints,
-            ),
-        )
+        replica.respond(source, replica.refusals.get(kind, error))
 
     # What any message tells about the leader
 

@@ -41,6 +41,7 @@ class Following:
     def __init__(self, replica: Replica, elections: Elections) -> None:
         self._replica = replica
         self._elections = elections
+        self._last_fetch: FetchRequest | None = None
         self._led_as: Follower | None = None
         self._led_from: Destination | None = None
         self._voters_to_ask: VoterSet | None = None
@@ -191,17 +192,26 @@ class Following:
             )
             replica.send(destination, snapshot, now_ms)
             return
-        log, high_watermark = replica.log, replica.high_watermark
-        request = FetchRequest(
-            cluster_id=config.cluster_id,
-            replica_key=key,
-            current_leader_epoch=replica.role.epoch,
-            fetch_offset=log.end_offset,
-            last_fetched_epoch=log.last_epoch,
-            max_wait_ms=config.fetch_max_wait_ms,
-            max_bytes=config.fetch_max_bytes,
-            high_watermark=UNKNOWN_OFFSET if high_watermark is None else high_watermark,
-        )
+        log, epoch = replica.log, replica.role.epoch
+        known = UNKNOWN_OFFSET if replica.high_watermark is None else replica.high_watermark
+        request = self._last_fetch
+        if (
+            request is None
+            or request.fetch_offset != log.end_offset
+            or request.current_leader_epoch != epoch
+            or request.high_watermark != known
+            or request.last_fetched_epoch != log.last_epoch
+        ):  # else it is the same question again, as it mostly is without a leader or without proposals
+            self._last_fetch = request = FetchRequest(
+                cluster_id=config.cluster_id,
+                replica_key=key,
+                current_leader_epoch=epoch,
+                fetch_offset=log.end_offset,
+                last_fetched_epoch=log.last_epoch,
+                max_wait_ms=config.fetch_max_wait_ms,
+                max_bytes=config.fetch_max_bytes,
+                high_watermark=known,
+            )
         # The fetch offset says what this replica holds: a voter holds what is on disk (KAFKA-10533).
         flushed_to = log.end_offset if config.can_become_voter or replica.is_voter else None
         replica.send(destination, request, now_ms, flushed_to=flushed_to)

@@ -23,11 +23,15 @@ __all__ = ["Leading"]
 
 
 class Leading:
-    """The part of the core that acts while this replica leads, and refuses while it does not."""
+    """The part of the core that acts while this replica leads, and refuses while it does not.
+
+    Attributes:
+        open_records: Proposed and not yet given out as a batch.
+    """
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        self._open: list[object] = []
+        self.open_records: list[object] = []
         self._open_bytes = 0
         self._open_epoch = Epoch(0)
         self._linger_end_ms = 0
@@ -37,7 +41,7 @@ class Leading:
     @property
     def open_record_count(self) -> int:
         """Records proposed and not yet given out as a batch."""
-        return len(self._open)
+        return len(self.open_records)
 
     def propose(self, records: Sequence[object], size_bytes: int, epoch: Epoch | None, now_ms: int) -> Offset:
         """Take records of one batch; return the last offset they get (APPD-01 to APPD-09).
@@ -64,18 +68,18 @@ class Leading:
         if self._open_epoch != replica.epoch:
             self.discard()
             self._open_epoch = replica.epoch
-        if self._open and self._open_bytes + size_bytes > limit_bytes:
+        if self.open_records and self._open_bytes + size_bytes > limit_bytes:
             self._close_batch()
-        if not self._open:
+        if not self.open_records:
             self._linger_end_ms = now_ms + replica.config.append_linger_ms
-        self._open.extend(records)
+        self.open_records.extend(records)
         self._open_bytes += size_bytes
-        return Offset(replica.log.end_offset + len(self._open) - 1)
+        return Offset(replica.log.end_offset + len(self.open_records) - 1)
 
     def drain(self, now_ms: int) -> None:
         """Append what was proposed, unless it may wait for a flush under way to end (APPD-10)."""
         replica = self._replica
-        if not self._open:
+        if not self.open_records:
             return
         if not isinstance(replica.role, Leader) or self._open_epoch != replica.epoch:
             self.discard()
@@ -86,27 +90,27 @@ class Leading:
 
     def force_drain(self) -> None:
         """Append what was proposed: nothing else may come before it (APPD-14)."""
-        if self._open:
+        if self.open_records:
             self._close_batch()
             self.serve_deferred(self._replica.role)
 
     def force_drain_if_leader(self) -> None:
         """Append what was proposed before a follower is told that there is nothing new."""
-        if self._open and isinstance(self._replica.role, Leader) and self._open_epoch == self._replica.epoch:
+        if self.open_records and isinstance(self._replica.role, Leader) and self._open_epoch == self._replica.epoch:
             self.force_drain()
 
     def _close_batch(self) -> None:
-        records, self._open, self._open_bytes = self._open, [], 0
+        records, self.open_records, self._open_bytes = self.open_records, [], 0
         self._replica.append(records)
 
     def discard(self) -> None:
         """Forget what was proposed in an epoch that is over (APPD-17)."""
-        self._open, self._open_bytes = [], 0
+        self.open_records, self._open_bytes = [], 0
 
     @property
     def linger_end_ms(self) -> int | None:
         """When ``drain`` has to append at the latest; None with nothing proposed."""
-        return self._linger_end_ms if self._open else None
+        return self._linger_end_ms if self.open_records else None
 
     # Fetch
 
@@ -185,13 +189,7 @@ class Leading:
 
     def _fetch_error(self, error: int) -> FetchResponse:
         replica = self._replica
-        return FetchResponse(
-            error_code=error,
-            leader_id=replica.named_leader_id,
-            leader_epoch=replica.epoch,
-            leader_endpoints=replica.named_leader_endpoints,
-            log_start_offset=replica.log.start_offset,
-        )
+        return replica.refusals.of_fetch(error, replica.log.start_offset)
 
     def _check_leader_request(self, epoch: Epoch) -> int:
         """What every request to a leader has to be right about (FTCH-09 to FTCH-12)."""
@@ -341,7 +339,7 @@ class Leading:
             if soonest_ms is None or fetch.deadline_ms < soonest_ms:
                 soonest_ms = fetch.deadline_ms
         change = role.voter_change
-        if not self._open and change is None and role.announced_round == role.wanted_round:
+        if not self.open_records and change is None and role.announced_round == role.wanted_round:
             return soonest_ms
         ends_ms = (soonest_ms, self.linger_end_ms, None if change is None else change.deadline_ms)
         deadlines = [one for one in ends_ms if one is not None]

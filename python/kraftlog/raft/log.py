@@ -130,14 +130,15 @@ class LogState:
         return end if end.epoch != last_epoch or end.end_offset < offset else None
 
     def truncation_offset(self, diverging: EpochEndOffset) -> Offset:
-        """Where to cut so that nothing is kept that the leader has not (FTCH-37).
+        """Where to cut so that in the end nothing is kept that the leader has not (FTCH-37).
 
-        Kafka's ``RaftLog.truncateToEndOffset`` cuts at the own end where it lacks the epoch itself, even above the
-        leader's, and takes one more round to get to the same place.
+        Without the leader's epoch in this log that is the own end of the epoch before, and the next fetch tells the
+        rest (``RaftLog.truncateToEndOffset``): the leader's end may lie within a batch that it does not have.
         """
         if diverging.epoch == 0:
             return min(diverging.end_offset, self.end_offset)
-        return min(self.end_offset_for_epoch(diverging.epoch).end_offset, diverging.end_offset)
+        own = self.end_offset_for_epoch(diverging.epoch)
+        return own.end_offset if own.epoch != diverging.epoch else min(own.end_offset, diverging.end_offset)
 
     # Changes
 

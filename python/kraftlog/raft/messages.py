@@ -26,6 +26,7 @@ __all__ = [
     "ControlRecord",
     "EndQuorumEpochRequest",
     "EndQuorumEpochResponse",
+    "Endpoints",
     "FetchRequest",
     "FetchResponse",
     "FetchSnapshotRequest",

@@ -42,6 +42,7 @@ from kraftlog.raft.messages import (
     Request,
     Response,
 )
+from kraftlog.raft.refusals import Refusals
 from kraftlog.raft.roles.candidate import Candidate
 from kraftlog.raft.roles.follower import Follower
 from kraftlog.raft.roles.leader import Leader, VoterChange
@@ -101,6 +102,7 @@ class Replica:
         self._asked_voters: VoterSet | None = None
         self._is_voter = False
         self._durability = _NOTHING
+        self._refusals = Refusals(self.role, ())
         self._announced: tuple[Epoch, NodeId | None] = (Epoch(0), None)
         self.on_leader_high_watermark: Callable[[], None] = lambda: None
         self.on_role: Callable[[Role], None] = lambda _: None
@@ -189,6 +191,13 @@ class Replica:
     def respond(self, source: object, response: Response) -> None:
         """Answer a request."""
         self.effects.append(SendResponse(source=source, response=response, waits_for=self._durability))
+
+    @property
+    def refusals(self) -> Refusals:
+        """Answers that only tell an error and who leads."""
+        if not self._refusals.is_of(self.role):
+            self._refusals = Refusals(self.role, self.named_leader_endpoints)
+        return self._refusals
 
     def send(self, destination: Destination, request: Request, now_ms: int, *, flushed_to: Offset | None = None) -> int:
         """Ask a peer; return the correlation id.

@@ -31,7 +31,8 @@ class SimulationConfig:
         voter_count: Voters at the start, 1 to 5 when drawn.
         observer_count: Replicas that only follow at the start, 0 to 2 when drawn.
         is_dynamic: kraft.version 1 from a formatted checkpoint.
-        fault_count: So many faults, one after the other.
+        fault_count: So many faults are drawn, one after the other; of the default more than 100 can happen in most
+            runs, the others not, as there is no leader, no spare replica or too few disks just then.
         fault_kinds: Names of faults to choose from; a random subset of all, with random weights, when None.
         fault_interval_ms: Mean time between faults.
         proposals_per_second: Load; 0 for none.
@@ -50,7 +51,7 @@ class SimulationConfig:
     voter_count: int | None = None
     observer_count: int | None = None
     is_dynamic: bool | None = None
-    fault_count: int = 100
+    fault_count: int = 150
     fault_kinds: tuple[str, ...] | None = None
     fault_interval_ms: int = 800
     proposals_per_second: int | None = None

@@ -191,8 +191,8 @@ class LogInvariants:
 
     def on_lost_disk(self, node: SimulatedNode) -> None:
         """A disk is gone for good, by a fault that the run allows; what was on it counted until now."""
-        key = node.key if node.core.voters.contains(node.key) else None
-        if key is not None:
+        key = node.key
+        if node.core.voters.contains(key) or self.commit_voters.contains(key):  # its removal may not be committed yet
             self._lost[key] = max(self._lost.get(key, 0), node.disk.flushed_end_offset)
 
     def on_high_watermark(self, node: SimulatedNode, role: Role, high_watermark: Offset) -> None:

@@ -45,11 +45,17 @@ class Scheduler:
             is_over: Asked after each event; time stands still once it says yes.
         """
         queue, pop, factor, mask = self._queue, heapq.heappop, _FACTOR, _MASK
-        while queue and queue[0][0] < end_us:
-            self.now_us, sequence, action, arguments = pop(queue)
-            self.event_count += 1
-            self.fingerprint = (self.fingerprint * factor ^ self.now_us + (sequence << 40)) & mask
-            action(*arguments)
-            if is_over is not None and is_over():
-                return
-        self.now_us = max(self.now_us, end_us)
+        count, fingerprint = 0, self.fingerprint
+        try:
+            while queue and queue[0][0] < end_us:
+                now_us, sequence, action, arguments = pop(queue)
+                self.now_us = now_us
+                count += 1
+                fingerprint = (fingerprint * factor ^ now_us + (sequence << 40)) & mask
+                action(*arguments)
+                if is_over is not None and is_over():
+                    return
+            self.now_us = max(self.now_us, end_us)
+        finally:
+            self.event_count += count
+            self.fingerprint = fingerprint

@@ -115,8 +115,9 @@ class Simulation:
         return (Endpoint("CONTROLLER", f"node{node_id}", 9000 + node_id),)
 
     def _bootstrap_servers(self, node_id: int) -> tuple[Endpoint, ...]:
-        """Two that a node is configured to ask, of those that are there when it is."""
+        """Two that a node is configured to ask, voters first: the others may be empty by then."""
         others = [one for one in (self.nodes or self._first_ids) if one != node_id]
+        others.sort(key=lambda one: self.invariants.commit_voters.get(NodeId(one)) is None)
         return tuple(self._endpoints(one)[0] for one in others[:_BOOTSTRAP_SERVERS])
 
     def make_machine(self) -> ReplicatedMachine:

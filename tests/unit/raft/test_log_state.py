@@ -112,6 +112,21 @@ def test_truncations_lead_to_the_common_prefix_and_never_below_it(common, mine, 
     assert follower.end_offset == len(common) or (not mine and follower.end_offset == len(common))
 
 
+@pytest.mark.spec("FTCH-37")
+@pytest.mark.parametrize(
+    ("answer", "end_offset"),
+    [
+        (diverging(3, 7), 7),
+        (diverging(1, 3), 3),
+        (diverging(2, 4), 6),  # 4 may lie within a batch of epoch 1: that is asked for next
+        (diverging(2, 7), 6),
+        (diverging(0, 2), 2),
+    ],
+)
+def test_truncation_cuts_at_the_leaders_end_only_in_an_epoch_that_both_have(answer, end_offset):
+    assert log_of(1, 1, 1, 1, 1, 1, 3, 3).truncation_offset(answer) == end_offset
+
+
 @given(epochs=st.lists(st.integers(1, 5), max_size=12), cut=st.integers(0, 12), start=st.integers(0, 12))
 def test_changes_keep_what_a_scan_of_the_records_gives(epochs, cut, start):
     epochs = sorted(epochs)
