@@ -197,6 +197,8 @@ class Simulation:
         states = [one.disk.election_state for one in others]
         if has_gone_on and all(state is None or state.epoch > epoch for state in states):
             node.is_kept_down = False
+            if leader is not None and leader.core.kraft_version_before(leader.core.role.high_watermark) > 0:  # type: ignore[attr-defined]
+                node.static_voters = VoterSet()  # the first voters might elect each other in a cluster of their own
             self.counters["wiped_node_came_back"] += 1
             node.start()
             return
