@@ -353,6 +353,12 @@ HearLeader(n) ==
     /\ role[n] = Follower /\ Hears(n)
     /\ SameRoles /\ SameLogs /\ SameSaid /\ UNCHANGED <<boot, static>>
 
+\* An observer follows on without its leader, but for those who ask it for a pre-vote.
+MissLeader(n) ==
+    /\ role[n] = Follower /\ ~IsVoter(n) /\ heard[n]
+    /\ heard' = [heard EXCEPT ![n] = FALSE]
+    /\ SameRoles /\ SameLogs /\ SameSaid /\ UNCHANGED <<boot, static>>
+
 \* Of what was applied; who leads, or led in vain, has applied more than it may show.
 TakeSnapshot(n, end) ==
     /\ snap[n] < end /\ end <= End(log[n])

@@ -53,6 +53,7 @@ Replicate(n) ==
     \/ role[n] = Follower /\ LET h == Min(End(log[n]), Followed(n).hw) IN h > hw[n] /\ Fetched(n, End(log[n]), h)
     \/ role[n] = Follower /\ \E end \in 0..End(log[n]) : Truncate(n, end)
     \/ PreVote /\ ~heard[n] /\ HearLeader(n)
+    \/ PreVote /\ MissLeader(n)
     \/ Snapshots /\ \E end \in 1..End(committed) : LoadSnapshot(n, end) \/ TakeSnapshot(n, end)
 
 Crash(n) ==

@@ -21,6 +21,7 @@ Take(n, action, x) ==
       [] action = "Flush" -> Flush(n, x[1])
       [] action = "Fetched" -> Fetched(n, IF x[1] < 0 THEN End(log[n]) ELSE x[1], IF x[2] < 0 THEN hw[n] ELSE x[2])
       [] action = "HearLeader" -> HearLeader(n)
+      [] action = "MissLeader" -> MissLeader(n)
       [] action = "LearnLeader" -> LearnLeader(n, x[1], x[2], x[3])
       [] action = "LearnEpoch" -> LearnEpoch(n, x[1])
       [] action = "BecomeProspective" -> BecomeProspective(n)

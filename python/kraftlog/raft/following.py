@@ -63,9 +63,12 @@ class Following:
     def poll_follower(self, role: Follower, now_ms: int) -> None:
         """Fetch; or tell the leader what the voter set has wrong; or stand for election."""
         replica = self._replica
-        if now_ms >= role.fetch_deadline_ms and replica.may_stand:
-            replica.become_prospective(now_ms)
-            return
+        if now_ms >= role.fetch_deadline_ms:
+            if replica.may_stand:
+                replica.become_prospective(now_ms)
+                return
+            # An observer follows on; but it may be a voter in a longer log, whose holder needs its pre-vote.
+            role.has_fetched = False
         if replica.is_shutting_down:
             return
         if now_ms >= role.update_voter_deadline_ms:

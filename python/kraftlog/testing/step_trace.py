@@ -273,9 +273,9 @@ class _TracedCore(RaftCore):
         for one in entered:
             _, _, role = self._on_entered(one)
         self._count(role)
-        if isinstance(role, Follower) and role.has_fetched and not self._has_heard:
-            self._has_heard = True
-            self._note("HearLeader")
+        if isinstance(role, Follower) and role.has_fetched != self._has_heard:
+            self._has_heard = role.has_fetched
+            self._note("HearLeader" if role.has_fetched else "MissLeader")
         self._show()
 
     def _show(self) -> None:

@@ -28,7 +28,8 @@ class Follower(Role):
         leader_endpoints: Where the leader listens, never empty.
         fetch_deadline_ms: End of the fetch timer; voters act on it, observers do not.
         update_voter_deadline_ms: When to look again whether the voter set is right about this replica.
-        has_fetched: The leader answered at least once since it is followed in this epoch (PREV-17).
+        has_fetched: The leader answered since it is followed in this epoch (PREV-17), and an observer within the
+            fetch timeout.
         has_updated_leader: It took this replica's UpdateRaftVoter in this epoch (RCFG-55).
         download: A snapshot under way.
     """
