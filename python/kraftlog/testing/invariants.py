@@ -109,6 +109,7 @@ class Invariants(LogInvariants):
     def __init__(self, nodes: Mapping[int, SimulatedNode]) -> None:
         super().__init__(nodes)
         self.leaders: dict[Epoch, NodeId] = {}
+        self._led_from: dict[Epoch, int] = {}
         self._votes: dict[tuple[int, Epoch], ReplicaKey] = {}
         self._epochs: dict[int, Epoch] = {}
         self._roles: dict[int, Role] = {}
@@ -157,6 +158,7 @@ class Invariants(LogInvariants):
         self._epochs[serial] = epoch
         if isinstance(role, Leader):
             first = self.leaders.setdefault(epoch, node.node_id)
+            self._led_from.setdefault(epoch, serial)
             if first != node.node_id:
                 self.fail("INV-01", node, f"leads epoch {epoch}, which {first} led")
             self.check_leader_completeness(node)
@@ -268,7 +270,7 @@ class Invariants(LogInvariants):
         if asked.pre_vote:
             self._pre_votes.setdefault((asked.replica_key, asked.replica_epoch), set()).add(node.node_id)
             return
-        if self.leaders.get(response.leader_epoch) == node.node_id:
+        if self._led_from.get(response.leader_epoch) == node.disk.serial:
             self.fail("INV-18", node, f"grants a vote in epoch {response.leader_epoch}, which it led")
         state = effect.waits_for.election_state
         if state is None or state.epoch < response.leader_epoch or state.voted_key is None:

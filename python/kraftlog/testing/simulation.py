@@ -175,7 +175,8 @@ class Simulation:
         """Empty the disk of a node that keeps its directory id.
 
         It has forgotten its vote and what it had acknowledged. It comes back when that cannot matter any more: a later
-        leader has committed in its epoch, and all others have left the epochs that the node has seen.
+        leader has committed in its epoch without it, and nobody is left in an earlier epoch, where somebody with an
+        older log might still be elected by its vote.
         """
         node.crash()
         self.invariants.on_lost_disk(node)
@@ -195,9 +196,9 @@ class Simulation:
         leader = self.leader()
         has_gone_on = leader is not None and leader.core.epoch > epoch and leader.core.role.high_watermark is not None  # type: ignore[attr-defined]
         states = [one.disk.election_state for one in others]
-        if has_gone_on and all(state is None or state.epoch > epoch for state in states):
+        if leader is not None and has_gone_on and all(one is None or one.epoch >= leader.core.epoch for one in states):
             node.is_kept_down = False
-            if leader is not None and leader.core.kraft_version_before(leader.core.role.high_watermark) > 0:  # type: ignore[attr-defined]
+            if leader.core.kraft_version_before(leader.core.role.high_watermark) > 0:  # type: ignore[attr-defined]
                 node.static_voters = VoterSet()  # the first voters might elect each other in a cluster of their own
             self.counters["wiped_node_came_back"] += 1
             node.start()
