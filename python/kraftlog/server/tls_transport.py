@@ -141,17 +141,8 @@ class TlsTransport(Transport):
     def _has_unsent(self) -> bool:
         return bool(self._out or self._cipher or self._outgoing.pending)
 
-    def _flush(self) -> None:
-        try:
-            while self._send_cipher() and self._encrypt_piece():
-                pass
-        except (BlockingIOError, InterruptedError):
-            pass
-        except OSError as error:
-            self.close(f"send failed: {error.strerror}" if not isinstance(error, ConnectionError) else None)
-            return
-        if self._fd >= 0:
-            self._after_flush()
+    def _send_next(self) -> bool:
+        return self._send_cipher() and self._encrypt_piece()
 
     def _send_cipher(self) -> bool:
         """Send what is encrypted; True when all of it went out."""

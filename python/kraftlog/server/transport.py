@@ -176,11 +176,9 @@ class Transport:
         self._flush()
 
     def _flush(self) -> None:
-        out = self._out
         try:
-            while out:
-                if not (self._send_file() if is_file(out[0]) else self._send_buffers()):
-                    break
+            while self._send_next():
+                pass
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
@@ -188,6 +186,12 @@ class Transport:
             return
         if self._fd >= 0:
             self._after_flush()
+
+    def _send_next(self) -> bool:
+        """Send what is first; False when there is nothing, or the kernel took less."""
+        if not self._out:
+            return False
+        return self._send_file() if is_file(self._out[0]) else self._send_buffers()
 
     def _has_unsent(self) -> bool:
         return bool(self._out)
