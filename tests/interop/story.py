@@ -26,9 +26,11 @@ from interop.harness import JVM_FLAGS, JVM_LOG_LEVEL, Java
 ROOT = Path(__file__).resolve().parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
 TOOLS = {
+    "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
+    "kafka-server-start": "kafka.Kafka",
     "kafka-storage": "kafka.tools.StorageTool",
 }
 PAGE_PORTS = ("909", "919")
@@ -69,7 +71,7 @@ class Story:
         self._script(tools / "kraftlog", f'echo $$ >> {self._pids}\nexec {sys.executable} -m kraftlog "$@"')
         for name, main in TOOLS.items():
             command = shlex.join(["java", *JVM_FLAGS, JVM_LOG_LEVEL, "-cp", java.libs, main])
-            self._script(tools / name, f'exec {command} "$@"')
+            self._script(tools / name, f'echo $$ >> {self._pids}\nexec {command} "$@"')
         self._count = 0
         environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
         self._shell = subprocess.Popen(
@@ -170,7 +172,7 @@ class Story:
         self._shell.wait()
         for pid in map(int, self._pids.read_text().split()):
             with suppress(OSError):
-                if b"kraftlog" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if Path(f"/proc/{pid}/cwd").samefile(self.home):  # not a later process of that number
                     os.kill(pid, signal.SIGKILL)
 
 
