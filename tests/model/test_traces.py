@@ -95,7 +95,7 @@ def _vote_again(self, candidate, *, is_log_up_to_date, pre_vote):
     return is_log_up_to_date
 
 
-def _change_at_any_time(self, *, needs_kraft_version):
+def _change_at_any_time(self, **_):
     return None
 
 
