@@ -1,11 +1,11 @@
 """Puts the tables of a bench run into docs/reference/benchmarks.md, between its marks.
 
     sh .ci/dev bench --quick | sh .ci/dev bench      writes bench.json and calls this
-    python benches/write_tables.py bench.json [--large large.md]
+    python benches/write_tables.py [bench.json] [--large large.md] [--consensus consensus.json]
 
 Marks are comments: ``<!-- table: NAME -->`` begins a table and ``<!-- end -->`` ends it. Tables are ``decode`` and
 ``encode`` (a row for each codec, size and kind of record), ``large`` (what `large_log.py` printed) and ``groups``
-(all other groups as they are).
+(all other groups as they are), and those of ``consensus/tables.py``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import table
+from consensus import tables as consensus
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "benchmarks.md"
 ORDER = {
@@ -81,14 +82,19 @@ def machine(run: dict[str, Any]) -> str:
 def main() -> None:
     """Replace what is between the marks."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("run", type=Path, help="JSON of pytest-benchmark")
+    parser.add_argument("run", type=Path, nargs="?", help="JSON of pytest-benchmark")
     parser.add_argument("--large", type=Path, help="what large_log.py printed")
+    parser.add_argument("--consensus", type=Path, help="JSON of consensus/run.py")
     parser.add_argument("--document", type=Path, default=DOCUMENT)
     arguments = parser.parse_args()
-    run = json.loads(arguments.run.read_text())
-    tables = {name: matrix(run["benchmarks"], name) for name in ORDER}
-    tables["groups"] = groups(run["benchmarks"])
-    tables["machine"] = machine(run)
+    tables: dict[str, str] = {}
+    if arguments.run:
+        run = json.loads(arguments.run.read_text())
+        tables |= {name: matrix(run["benchmarks"], name) for name in ORDER}
+        tables["groups"] = groups(run["benchmarks"])
+        tables["machine"] = machine(run)
+    if arguments.consensus:
+        tables |= consensus.tables(json.loads(arguments.consensus.read_text()))
     if arguments.large:
         tables["large"] = arguments.large.read_text().strip()
     text = arguments.document.read_text()
