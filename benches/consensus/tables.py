@@ -126,6 +126,6 @@ def peers(rows: list[Row]) -> str:
         elif row["peer"] == "TestRaftServer":
             load = f"{row['rate']:,}/s of {size_text(row['size'])} asked"
             verdict = "held" if is_held(row) else "did not hold"
-            said = row["said"] or "prints none in so short a run"
+            said = row["said"] or "none printed"
             lines.append(["TestRaftServer", str(row["nodes"]), load, f"{row['per_s']:,.0f}, {verdict}", said])
     return markdown(["peer", "replicas", "load", "commits/s", "p50 / p99 ms, or what it says"], lines)
