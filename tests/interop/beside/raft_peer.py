@@ -93,7 +93,9 @@ class _Member(AsyncQuorum):
         )
         directory_id = random_uuid()  # static voters are known by their ids alone
         raft = raft_config(server, directory_id, max_batch_bytes=self._log.log.config.max_batch_bytes)
-        self._routes = Routes(replica, node_id=options.node_id, request_timeout_s=2.0, default_timeout_s=10.0)
+        self._routes = Routes(
+            replica, node_id=options.node_id, request_timeout_s=2.0, default_timeout_s=10.0, tls=config.client_tls
+        )
         self._log.start(raft)
         server.start(self._routes.read_offset)
 
