@@ -2,9 +2,8 @@
 
 An operation reads the image and returns the records it wants; it changes nothing but the sessions of brokers, which no
 record has. All take the monotonic time as ``now_ms``, whether or not they need it, so that they can be submitted alike.
-Whoever calls it proposes the
-records to raft and, once they have their offsets, calls ``apply``: the next operation then sees them, before they are
-committed. Answers are held back until they are.
+Whoever calls it proposes the records to raft and, once they have their offsets, calls ``apply``: the next operation
+then sees them, before they are committed. Answers are held back until they are.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class Elections:
         if error == ErrorCode.INVALID_VOTER_KEY:
             replica.note(f"{node_id} does not have the directory id that the voter set has: it refuses a {name}")
             return True
-        if error and isinstance(response, VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse):
+        if isinstance(response, VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse):
             # It neither granted nor rejected nor acknowledged anything.
             replica.note(f"{node_id} answers a {name} with {ErrorCode.name_of(error)}")
             return False

@@ -219,10 +219,10 @@ class ReplicatedLog(Generic[P]):
             limit_s = STOP_TIMEOUT_S if self.raft.is_leader else FOLLOWER_STOP_TIMEOUT_S
             self.driver.tell(lambda: self.raft.shut_down(self.driver.now_ms()))
             was_leader = self.raft.role.name in {"leader", "resigned"}
-            if (
-                not await self._wait_until(lambda: self.raft.is_shut_down or not self.driver.can_be_succeeded, limit_s)
-                and was_leader
-            ):
+            is_done = await self._wait_until(
+                lambda: self.raft.is_shut_down or not self.driver.can_be_succeeded, limit_s
+            )
+            if was_leader and not is_done:
                 logger.warning("nobody else leads %g s after this replica resigned: it stops all the same", limit_s)
         self.is_open = False
         self._fail_rounds()
