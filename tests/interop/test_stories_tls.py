@@ -15,7 +15,7 @@ from interop.story import Story, story
 from interop.test_stories import assert_kafka_reads, replicas_agree, stop_all, three_voters
 from kraftlog.cli.admin_client import AdminClient
 from kraftlog.errors import KraftlogError
-from kraftlog.server.listener import EndPoint
+from kraftlog.transport.listener import EndPoint
 from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 BROKER = 4

@@ -10,10 +10,10 @@ from ssl import SSLContext
 from typing import Any, Self
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
-from kraftlog.server.listener import EndPoint
-from kraftlog.server.rpc import RpcConnection
-from kraftlog.server.tls import TlsSettings
 from kraftlog.storage.properties import parse_properties
+from kraftlog.transport.listener import EndPoint
+from kraftlog.transport.rpc_client import RpcConnection
+from kraftlog.transport.tls_settings import TlsSettings
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlog.wire.struct import Message
 

@@ -18,7 +18,7 @@ from kraftlog.features import (
     metadata_version,
     metadata_version_from_string,
 )
-from kraftlog.server.rpc import SOFTWARE_NAME, software_version
+from kraftlog.transport.rpc_client import SOFTWARE_NAME, software_version
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 

@@ -13,9 +13,9 @@ from typing import Any
 from kraftlog.cli.admin_client import AdminClient, add_connection_arguments, client_from
 from kraftlog.cli.kafka_tool import run_tool
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
-from kraftlog.server.listener import EndPoint, parse_end_points
 from kraftlog.storage.meta_properties import read_meta_properties
 from kraftlog.storage.properties import parse_properties
+from kraftlog.transport.listener import EndPoint, parse_end_points
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse

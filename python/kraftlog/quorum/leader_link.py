@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kraftlog._kraftlog import encode_values
 from kraftlog.errors import ErrorCode, KafkaError, OutcomeUnknownError
 from kraftlog.server.raft.serving import METADATA_TOPIC
-from kraftlog.server.rpc import RpcConnection
+from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
 from kraftlog.wire.messages.produce import ProduceRequest

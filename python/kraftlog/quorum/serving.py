@@ -19,11 +19,11 @@ from kraftlog.errors import (
 )
 from kraftlog.features import KRAFT_VERSION, supported_ranges
 from kraftlog.quorum.proposals import Applied, commands_of
-from kraftlog.server.acceptor import Acceptor, ConnectionLimits, Connections
 from kraftlog.server.dispatch import Dispatcher
 from kraftlog.server.handlers import HANDLERS, Handler
 from kraftlog.server.quorum_info import QuorumInfo, describe
 from kraftlog.server.raft.serving import METADATA_TOPIC
+from kraftlog.transport.acceptor import Acceptor, ConnectionLimits, Connections
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -33,8 +33,8 @@ from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 if TYPE_CHECKING:
     from kraftlog.quorum.replica import Replica
     from kraftlog.server.config import NodeConfig
-    from kraftlog.server.context import RequestContext
-    from kraftlog.server.listener import EndPoint
+    from kraftlog.transport.context import RequestContext
+    from kraftlog.transport.listener import EndPoint
     from kraftlog.wire.struct import Message
 
 __all__ = ["QuorumServer"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 from kraftlog.config_table import ConfigValue, broker_config, parse_value
 from kraftlog.errors import KafkaError
-from kraftlog.server.listener import DEFAULT_BIND_HOST, ConfigError, EndPoint, parse_end_points, parse_protocol_map
 from kraftlog.storage.properties import PropertiesError, parse_properties
+from kraftlog.transport.listener import DEFAULT_BIND_HOST, ConfigError, EndPoint, parse_end_points, parse_protocol_map
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -125,7 +125,7 @@ class NodeConfig:
         if self.protocol_by_listener.get(listener_name) != "SSL":
             return None
         if listener_name not in self._server_tls:
-            from kraftlog.server.tls import TlsSettings
+            from kraftlog.transport.tls_settings import TlsSettings
 
             self._server_tls[listener_name] = TlsSettings(self.properties, listener_name).server_context()
         return self._server_tls[listener_name]
@@ -139,7 +139,7 @@ class NodeConfig:
         if self.protocol_by_listener.get(listener_name) != "SSL":
             return None
         if listener_name not in self._client_tls:
-            from kraftlog.server.tls import TlsSettings
+            from kraftlog.transport.tls_settings import TlsSettings
 
             self._client_tls[listener_name] = TlsSettings(self.properties, listener_name).client_context()
         return self._client_tls[listener_name]

@@ -7,20 +7,20 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import KafkaError, ProtocolError
-from kraftlog.server.context import RequestContext
 from kraftlog.server.forwarding import FORWARDED_KEYS, forward
 from kraftlog.server.handlers import HANDLERS
+from kraftlog.transport.context import RequestContext
 from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.registry import API_BY_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kraftlog.server.connection import Connection
-    from kraftlog.server.framing import Frame
     from kraftlog.server.handlers import Handler
     from kraftlog.server.node import Node
-    from kraftlog.server.transport import Output
+    from kraftlog.transport.connection import Connection
+    from kraftlog.transport.frame_reader import Frame
+    from kraftlog.transport.socket import Output
 
 __all__ = ["CloseConnection", "Dispatcher", "PendingResponse"]
 

@@ -14,9 +14,9 @@ from kraftlog.wire.messages.embedded import DefaultPrincipalData
 from kraftlog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.context import RequestContext
-    from kraftlog.server.framing import Frame
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
+    from kraftlog.transport.frame_reader import Frame
 
 __all__ = ["FORWARDED_KEYS", "forward"]
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.errors import KraftlogError, LogError, NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
-from kraftlog.server.acceptor import Acceptor, ConnectionLimits, Connections
 from kraftlog.server.config import METRICS_LISTENER, ConfigError
 from kraftlog.server.controller_channel import ControllerChannel
 from kraftlog.server.controller_registration import ControllerRegistration
@@ -21,7 +20,6 @@ from kraftlog.server.dispatch import Dispatcher
 from kraftlog.server.fetch_session import FetchSessionCache
 from kraftlog.server.groups import Groups
 from kraftlog.server.housekeeping import Housekeeping
-from kraftlog.server.listener import EndPoint
 from kraftlog.server.log_cleaner import CleanerSettings, LogCleaner
 from kraftlog.server.metadata_quorum import MetadataQuorum
 from kraftlog.server.partitions import Partitions
@@ -29,6 +27,8 @@ from kraftlog.server.producer_ids import ProducerIds
 from kraftlog.server.registration import BrokerRegistration
 from kraftlog.storage.log_dir import STAGING_DIRECTORY, LogDir
 from kraftlog.storage.meta_properties import META_PROPERTIES_NAME, read_meta_properties
+from kraftlog.transport.acceptor import Acceptor, ConnectionLimits, Connections
+from kraftlog.transport.listener import EndPoint
 from kraftlog.types import Uuid
 
 if TYPE_CHECKING:

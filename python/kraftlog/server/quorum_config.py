@@ -10,16 +10,16 @@ from kraftlog.errors import LogError
 from kraftlog.features import KRAFT_VERSION, supported_ranges
 from kraftlog.raft.core import RaftConfig
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
-from kraftlog.server.listener import ConfigError
 from kraftlog.storage.meta_properties import random_uuid, read_meta_properties, write_meta_properties
 from kraftlog.storage.metadata_log import MetadataLogConfig
+from kraftlog.transport.listener import ConfigError
 from kraftlog.types import NodeId, ReplicaKey, Uuid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kraftlog.server.config import NodeConfig
-    from kraftlog.server.listener import EndPoint
+    from kraftlog.transport.listener import EndPoint
 
 __all__ = [
     "RaftNode",

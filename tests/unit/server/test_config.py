@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kraftlog.server.config import ConfigError, NodeConfig, environment_overrides, parse_overrides
-from kraftlog.server.listener import EndPoint, parse_end_points
+from kraftlog.transport.listener import EndPoint, parse_end_points
 
 MINIMAL = {
     "process.roles": "broker,controller",

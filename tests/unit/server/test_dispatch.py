@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from kraftlog.server import dispatch
-from kraftlog.server.connection import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Connection
 from kraftlog.server.dispatch import Dispatcher
-from kraftlog.server.framing import FrameReader
+from kraftlog.transport.connection import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Connection
+from kraftlog.transport.frame_reader import FrameReader
 from kraftlog.wire.frame import decode_response, encode_request
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse

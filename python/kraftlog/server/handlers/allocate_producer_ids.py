@@ -9,8 +9,8 @@ from kraftlog.server.controller_channel import operate
 if TYPE_CHECKING:
     import asyncio
 
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
     from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
 __all__ = ["handle"]

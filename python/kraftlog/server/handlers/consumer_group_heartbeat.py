@@ -15,8 +15,8 @@ from kraftlog.wire.messages.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

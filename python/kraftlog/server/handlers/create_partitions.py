@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

@@ -8,8 +8,8 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

@@ -12,8 +12,8 @@ from kraftlog.wire.messages.describe_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

@@ -15,8 +15,8 @@ from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeade
 if TYPE_CHECKING:
     from kraftlog.controller.image import MetadataImage
     from kraftlog.controller.topic_image import PartitionImage
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

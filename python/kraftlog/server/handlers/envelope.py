@@ -15,9 +15,9 @@ from kraftlog.server.forwarding import FORWARDED_KEYS
 from kraftlog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
-    from kraftlog.server.transport import Output
+    from kraftlog.transport.context import RequestContext
+    from kraftlog.transport.socket import Output
 
 __all__ = ["handle"]
 

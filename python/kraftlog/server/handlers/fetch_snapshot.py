@@ -13,8 +13,8 @@ from kraftlog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSna
 if TYPE_CHECKING:
     import asyncio
 
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
     from kraftlog.wire.struct import Message
 
 __all__ = ["handle"]

@@ -11,8 +11,8 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

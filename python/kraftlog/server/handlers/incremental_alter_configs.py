@@ -21,8 +21,8 @@ from kraftlog.wire.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

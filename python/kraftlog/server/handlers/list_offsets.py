@@ -17,9 +17,9 @@ from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, LogError
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
     from kraftlog.server.partition import Partition
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

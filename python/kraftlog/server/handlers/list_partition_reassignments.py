@@ -10,8 +10,8 @@ from kraftlog.wire.messages.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

@@ -19,8 +19,8 @@ from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchR
 
 if TYPE_CHECKING:
     from kraftlog.coordinator.offsets import CommittedOffset
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

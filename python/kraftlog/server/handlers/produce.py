@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kraftlog._kraftlog import AppendInfo
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
     from kraftlog.server.partition import Partition
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

@@ -13,8 +13,8 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.context import RequestContext
     from kraftlog.server.node import Node
+    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 

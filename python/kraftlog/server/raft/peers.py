@@ -11,7 +11,7 @@ from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.raft import messages as raft
 from kraftlog.raft.connections import Destination
 from kraftlog.server.raft.asking import lowest_version, to_core_response, to_wire_request
-from kraftlog.server.rpc import RpcConnection
+from kraftlog.transport.rpc_client import RpcConnection
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -17,8 +17,8 @@ from kraftlog._kraftlog import read_batches
 from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.image import MetadataImage
 from kraftlog.server.config import NodeConfig
-from kraftlog.server.context import RequestContext
 from kraftlog.server.handlers import HANDLERS
+from kraftlog.transport.context import RequestContext
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord
 from kraftlog.wire.records import decode_metadata_record

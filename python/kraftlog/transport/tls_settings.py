@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kraftlog.server.listener import ConfigError
+from kraftlog.transport.listener import ConfigError
 
 __all__ = ["TlsSettings", "distinguished_name"]
 

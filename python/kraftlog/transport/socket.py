@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog.errors import RemoteProtocolError
-from kraftlog.server.framing import Frame, FrameReader
+from kraftlog.transport.frame_reader import Frame, FrameReader
 
 if TYPE_CHECKING:
     import asyncio

@@ -12,13 +12,13 @@ import ssl
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog.errors import RemoteProtocolError
-from kraftlog.server.transport import FrameReceiver, Transport, as_file_piece, is_file
+from kraftlog.transport.socket import FrameReceiver, Transport, as_file_piece, is_file
 
 if TYPE_CHECKING:
     import asyncio
     import socket
 
-    from kraftlog.server.framing import FrameReader
+    from kraftlog.transport.frame_reader import FrameReader
 
 __all__ = ["TlsReceiver", "TlsTransport"]
 

@@ -9,9 +9,9 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kraftlog.server.connection import Connection
-from kraftlog.server.framing import RECEIVE_BUFFER_BYTES, FrameReader
-from kraftlog.server.listener import ConfigError, EndPoint
+from kraftlog.transport.connection import Connection
+from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
+from kraftlog.transport.listener import ConfigError, EndPoint
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kraftlog.server.connection import Connection
+    from kraftlog.transport.connection import Connection
 
 __all__ = ["RequestContext"]
 

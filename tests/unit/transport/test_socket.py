@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from kraftlog.server.framing import FrameReader
-from kraftlog.server.transport import Transport
+from kraftlog.transport.frame_reader import FrameReader
+from kraftlog.transport.socket import Transport
 
 
 class Slice:

@@ -7,9 +7,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.server.dispatch import CloseConnection, PendingResponse
-from kraftlog.server.tls import distinguished_name
-from kraftlog.server.tls_transport import TlsTransport
-from kraftlog.server.transport import Transport
+from kraftlog.transport.socket import Transport
+from kraftlog.transport.tls_settings import distinguished_name
+from kraftlog.transport.tls_socket import TlsTransport
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from kraftlog.server.dispatch import Dispatcher
-    from kraftlog.server.framing import Frame, FrameReader
-    from kraftlog.server.transport import Output
+    from kraftlog.transport.frame_reader import Frame, FrameReader
+    from kraftlog.transport.socket import Output
 
 __all__ = ["Connection"]
 

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from kraftlog.errors import RemoteProtocolError
-from kraftlog.server.framing import FrameReader
+from kraftlog.transport.frame_reader import FrameReader
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import ssl
 import pytest
 
 from certificates import Authority
-from kraftlog.server.framing import FrameReader
-from kraftlog.server.listener import ConfigError
-from kraftlog.server.tls import TlsSettings, distinguished_name
-from kraftlog.server.tls_transport import TlsTransport
+from kraftlog.transport.frame_reader import FrameReader
+from kraftlog.transport.listener import ConfigError
+from kraftlog.transport.tls_settings import TlsSettings, distinguished_name
+from kraftlog.transport.tls_socket import TlsTransport
 
 AUTHORITY = Authority()
 SERVER, CLIENT = AUTHORITY.issue("server"), AUTHORITY.issue("client")

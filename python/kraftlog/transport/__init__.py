@@ -1,0 +1,1 @@
+"""Sockets, listeners and frames: everything between the network and the dispatcher."""
