@@ -11,7 +11,7 @@ import time
 import kraftlog
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.raft import RaftMetrics
-from kraftlog.server.raft.measuring import raft_state
+from kraftlog.runtime.raft.raft_gauges import raft_state
 from raft_fixture import leader_of
 
 

@@ -6,8 +6,8 @@ import asyncio
 
 from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
-from kraftlog.server.raft.records import to_voters_record
-from kraftlog.server.raft.replicated_log import ReplicatedLog
+from kraftlog.runtime.raft.control_records import to_voters_record
+from kraftlog.runtime.raft.replicated_log import ReplicatedLog
 from kraftlog.storage.metadata_log import MetadataLogConfig
 from kraftlog.storage.snapshot_file import BOOTSTRAP_SNAPSHOT_ID, Snapshot, encode_snapshot, write_snapshot
 from kraftlog.types import Epoch, NodeId, ReplicaKey, Uuid

@@ -12,7 +12,7 @@ from interop.harness import Java
 from interop.quorum import METADATA, Controller, Quorum, voter_ids
 from kraftlog.cli.features import main as features
 from kraftlog.raft.voter_set import VoterSet
-from kraftlog.server.raft.opening import read_opened
+from kraftlog.runtime.raft.opened_log import read_opened
 from kraftlog.storage.meta_properties import read_meta_properties
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog._kraftlog import encode_values
 from kraftlog.errors import ErrorCode, KafkaError, OutcomeUnknownError
-from kraftlog.server.raft.serving import METADATA_TOPIC
+from kraftlog.runtime.raft.request_codec import METADATA_TOPIC
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kraftlog.raft.voter_set import Endpoint
-    from kraftlog.server.raft.peers import TlsOf
+    from kraftlog.runtime.raft.peer_connections import TlsOf
     from kraftlog.wire.struct import Message
 
 __all__ = ["LATEST_TIMESTAMP", "LeaderLink"]

@@ -19,11 +19,11 @@ from kraftlog.errors import (
 )
 from kraftlog.quorum.proposals import COMMAND_OVERHEAD_BYTES, Applied, Deadlines, Group, Proposal, Watched, commands_of
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
-from kraftlog.server.raft.replicated_log import Proposed, ReplicatedLog
+from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
 
 if TYPE_CHECKING:
     from kraftlog._kraftlog import RecordBatch
-    from kraftlog.server.raft.checkpoints import StateValues
+    from kraftlog.runtime.raft.checkpoints import StateValues
     from kraftlog.storage.snapshot_file import Snapshot
     from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
 

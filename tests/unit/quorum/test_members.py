@@ -14,7 +14,7 @@ from kraftlog.errors import (
     NotCommittedError,
     NotLeaderError,
 )
-from kraftlog.server.raft.replicated_log import STOP_TIMEOUT_S
+from kraftlog.runtime.raft.replicated_log import STOP_TIMEOUT_S
 from quorum_api_fixture import free_addresses, members, until
 
 

@@ -20,8 +20,8 @@ from kraftlog.errors import (
     StateMachineError,
 )
 from kraftlog.quorum import CommittedBatch, Quorum
-from kraftlog.server.raft.opening import read_opened
-from kraftlog.server.raft.records import to_voters_record
+from kraftlog.runtime.raft.control_records import to_voters_record
+from kraftlog.runtime.raft.opened_log import read_opened
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.storage.snapshot_file import read_snapshot
 from kraftlog.types import Epoch, Offset

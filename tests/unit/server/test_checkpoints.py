@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from kraftlog.raft.voter_set import VoterSet
-from kraftlog.server.raft.opening import read_opened
-from kraftlog.server.raft.records import to_voters_record
+from kraftlog.runtime.raft.control_records import to_voters_record
+from kraftlog.runtime.raft.opened_log import read_opened
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.storage.snapshot_file import BOOTSTRAP_SNAPSHOT_ID, Snapshot, encode_snapshot, write_snapshot
 from kraftlog.types import Epoch, Offset, SnapshotId

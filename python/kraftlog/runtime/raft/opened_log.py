@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kraftlog._kraftlog import RecordBatch
 from kraftlog.errors import CorruptRecordError
 from kraftlog.raft.voter_set import BOOTSTRAP_OFFSET, LogHistory, VoterSet
-from kraftlog.server.raft.records import from_voters_record
+from kraftlog.runtime.raft.control_records import from_voters_record
 from kraftlog.storage.metadata_log import MetadataLog
 from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.types import Offset, SnapshotId

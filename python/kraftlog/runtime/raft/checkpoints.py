@@ -10,7 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 from kraftlog.errors import LogError
 from kraftlog.raft.core import RaftCore
-from kraftlog.server.raft.records import to_voters_record
+from kraftlog.runtime.raft.control_records import to_voters_record
 from kraftlog.storage.metadata_log import MetadataLog
 from kraftlog.storage.snapshot_file import SnapshotId
 from kraftlog.storage.snapshot_writer import SnapshotWriter

@@ -15,8 +15,8 @@ from kraftlog.errors import CorruptRecordError, ErrorCode
 from kraftlog.raft import messages as raft
 from kraftlog.raft.connections import Destination
 from kraftlog.raft.voter_set import Endpoint
-from kraftlog.server.raft.asking import to_core_response
-from kraftlog.server.raft.peers import API_KEYS, Peers
+from kraftlog.runtime.raft.peer_codec import to_core_response
+from kraftlog.runtime.raft.peer_connections import API_KEYS, Peers
 from kraftlog.types import METADATA_LOG, Epoch, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.messages.api_versions import ApiVersionsResponse

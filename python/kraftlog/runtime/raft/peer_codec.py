@@ -11,7 +11,7 @@ from kraftlog.features import KRAFT_VERSION
 from kraftlog.raft import messages as raft
 from kraftlog.raft.messages import ControlRecord, KRaftVersionChange, VotersChange
 from kraftlog.raft.voter_set import Endpoint
-from kraftlog.server.raft.records import from_voters_record
+from kraftlog.runtime.raft.control_records import from_voters_record
 from kraftlog.transport.rpc_client import SOFTWARE_NAME, software_version
 from kraftlog.types import METADATA_LOG, Epoch, EpochEndOffset, LogTopic, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse

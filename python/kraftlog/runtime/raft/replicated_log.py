@@ -23,10 +23,10 @@ from kraftlog.metrics.raft import RaftMetrics
 from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.voter_set import VoterSet
-from kraftlog.server.raft.checkpoints import Checkpoints, StateValues
-from kraftlog.server.raft.driver import RaftDriver
-from kraftlog.server.raft.opening import read_opened
-from kraftlog.server.raft.peers import TlsOf
+from kraftlog.runtime.raft.checkpoints import Checkpoints, StateValues
+from kraftlog.runtime.raft.driver import RaftDriver
+from kraftlog.runtime.raft.opened_log import read_opened
+from kraftlog.runtime.raft.peer_connections import TlsOf
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId

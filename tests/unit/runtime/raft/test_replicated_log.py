@@ -9,7 +9,7 @@ import pytest
 
 from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
-from kraftlog.server.raft.records import from_voters_record, to_voters_record
+from kraftlog.runtime.raft.control_records import from_voters_record, to_voters_record
 from kraftlog.storage.election_store import ElectionStore
 from kraftlog.types import ElectionState, Epoch, NodeId, ReplicaKey, Uuid
 from kraftlog.wire.messages.vote import VoteRequest

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.raft import messages as raft
 from kraftlog.raft.connections import Destination
-from kraftlog.server.raft.asking import lowest_version, to_core_response, to_wire_request
+from kraftlog.runtime.raft.peer_codec import lowest_version, to_core_response, to_wire_request
 from kraftlog.transport.rpc_client import RpcConnection
 
 if TYPE_CHECKING:

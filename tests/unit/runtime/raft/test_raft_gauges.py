@@ -7,7 +7,7 @@ import pytest
 from kraftlog.raft.control_records import VotersChange
 from kraftlog.raft.effects import InstallSnapshot, SendRequest, TruncateLog
 from kraftlog.raft.messages import FetchedBatch, FetchRequest, FetchResponse, FetchSnapshotResponse, RemoveVoterRequest
-from kraftlog.server.raft.measuring import raft_state
+from kraftlog.runtime.raft.raft_gauges import raft_state
 from kraftlog.types import ElectionState, Epoch, EpochEndOffset, NodeId, Offset, SnapshotId, Uuid
 from raft_fixture import core_of, endpoints, fetch, follower_of, key, leader_of, replica_in, requests_of, voter_set
 

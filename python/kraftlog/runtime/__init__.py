@@ -1,0 +1,1 @@
+"""The shells that run the sans-IO cores on an event loop, one room per core."""
