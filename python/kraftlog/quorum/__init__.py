@@ -5,6 +5,6 @@ from __future__ import annotations
 from kraftlog.quorum.blocking import Quorum
 from kraftlog.quorum.member import AsyncQuorum
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
-from kraftlog.server.quorum_info import QuorumInfo, ReplicaInfo
+from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo
 
 __all__ = ["AsyncQuorum", "CommittedBatch", "Quorum", "QuorumInfo", "ReplicaInfo", "StateMachine"]

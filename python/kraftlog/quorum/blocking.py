@@ -12,7 +12,7 @@ from kraftlog.own_thread import OwnThread
 from kraftlog.quorum.member import AsyncQuorum, Options
 from kraftlog.quorum.settings import ConfigInput
 from kraftlog.quorum.state_machine import StateMachine
-from kraftlog.server.quorum_info import QuorumInfo
+from kraftlog.runtime.metadata.quorum_info import QuorumInfo
 
 __all__ = ["Quorum"]
 

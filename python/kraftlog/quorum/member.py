@@ -19,10 +19,10 @@ from kraftlog.quorum.serving import QuorumServer
 from kraftlog.quorum.settings import LISTENER_NAME, format_when_needed, node_config, split_address
 from kraftlog.quorum.state_machine import StateMachine
 from kraftlog.raft.voter_set import Endpoint, VoterSet
+from kraftlog.runtime.metadata.quorum_config import ensure_directory_id, metadata_log_config, raft_config
+from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo, describe
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog
 from kraftlog.server.config import METRICS_LISTENER, ConfigError, NodeConfig
-from kraftlog.server.quorum_config import ensure_directory_id, metadata_log_config, raft_config
-from kraftlog.server.quorum_info import QuorumInfo, ReplicaInfo, describe
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME
 from kraftlog.types import Uuid

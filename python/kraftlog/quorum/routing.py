@@ -20,8 +20,8 @@ from kraftlog.quorum.leader_link import LeaderLink
 from kraftlog.quorum.proposals import Applied, Group, Proposal
 from kraftlog.quorum.replica import Replica
 from kraftlog.raft.voter_set import Endpoint, find_endpoint
+from kraftlog.runtime.metadata.quorum_info import QuorumInfo
 from kraftlog.runtime.raft.peer_connections import TlsOf
-from kraftlog.server.quorum_info import QuorumInfo
 from kraftlog.wire.struct import Message
 
 __all__ = ["Routes"]

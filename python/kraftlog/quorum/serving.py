@@ -19,10 +19,10 @@ from kraftlog.errors import (
 )
 from kraftlog.features import KRAFT_VERSION, supported_ranges
 from kraftlog.quorum.proposals import Applied, commands_of
+from kraftlog.runtime.metadata.quorum_info import QuorumInfo, describe
 from kraftlog.runtime.raft.request_codec import METADATA_TOPIC
 from kraftlog.server.dispatch import Dispatcher
 from kraftlog.server.handlers import HANDLERS, Handler
-from kraftlog.server.quorum_info import QuorumInfo, describe
 from kraftlog.transport.acceptor import Acceptor, ConnectionLimits, Connections
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

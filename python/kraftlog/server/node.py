@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.errors import KraftlogError, LogError, NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
+from kraftlog.runtime.metadata.controller_channel import ControllerChannel
+from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.server.config import METRICS_LISTENER, ConfigError
-from kraftlog.server.controller_channel import ControllerChannel
 from kraftlog.server.controller_registration import ControllerRegistration
 from kraftlog.server.dispatch import Dispatcher
 from kraftlog.server.fetch_session import FetchSessionCache
 from kraftlog.server.groups import Groups
 from kraftlog.server.housekeeping import Housekeeping
 from kraftlog.server.log_cleaner import CleanerSettings, LogCleaner
-from kraftlog.server.metadata_quorum import MetadataQuorum
 from kraftlog.server.partitions import Partitions
 from kraftlog.server.producer_ids import ProducerIds
 from kraftlog.server.registration import BrokerRegistration

@@ -17,10 +17,10 @@ from kraftlog.quorum.replica import Replica
 from kraftlog.quorum.routing import Routes
 from kraftlog.quorum.serving import QuorumServer
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
+from kraftlog.runtime.metadata.quorum_config import metadata_log_config, raft_config, static_voters
+from kraftlog.runtime.metadata.quorum_info import describe
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog
 from kraftlog.server.config import NodeConfig
-from kraftlog.server.quorum_config import metadata_log_config, raft_config, static_voters
-from kraftlog.server.quorum_info import describe
 from kraftlog.storage.meta_properties import MetaProperties, random_uuid, write_meta_properties
 from kraftlog.types import LogTopic, NodeId, Uuid
 

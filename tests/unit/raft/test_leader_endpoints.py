@@ -11,7 +11,7 @@ from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.messages import BeginQuorumEpochRequest, FetchResponse, RemoveVoterRequest
 from kraftlog.raft.voter_set import Endpoint, LogHistory, VoterSet
-from kraftlog.server.quorum_info import describe
+from kraftlog.runtime.metadata.quorum_info import describe
 from kraftlog.types import Epoch, NodeId
 from raft_fixture import FoundLog, fetch, follower_of, key, leader_of, requests_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.server.controller_channel import operate
+from kraftlog.runtime.metadata.controller_channel import operate
 
 if TYPE_CHECKING:
     import asyncio

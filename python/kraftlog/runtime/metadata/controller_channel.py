@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.controller import ControllerCore, ControllerResult
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.raft.voter_set import find_endpoint
-from kraftlog.server.quorum_config import controller_listener
+from kraftlog.runtime.metadata.quorum_config import controller_listener
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest

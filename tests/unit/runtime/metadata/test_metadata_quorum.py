@@ -9,7 +9,7 @@ import pytest
 from batch_rows import GOLDEN, read_rows
 from kraftlog._kraftlog import read_batches
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
-from kraftlog.server.metadata_quorum import MetadataQuorum
+from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from kraftlog.wire.records import decode_control_record, decode_metadata_record
 from quorum_fixture import content, create_topic, format_directory, heartbeat, node_over, register_broker, started

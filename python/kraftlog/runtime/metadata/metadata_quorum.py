@@ -26,12 +26,12 @@ from kraftlog.controller.image_difference import image_difference
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.voter_set import Endpoint
+from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
+from kraftlog.runtime.metadata.quorum_config import ensure_directory_id, metadata_log_config, raft_config, static_voters
+from kraftlog.runtime.metadata.quorum_info import QuorumInfo, describe
+from kraftlog.runtime.metadata.replay import load_snapshot, replay_batch
 from kraftlog.runtime.raft.driver import RaftDriver
 from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
-from kraftlog.server.metadata_metrics import MetadataMetrics
-from kraftlog.server.metadata_replay import load_snapshot, replay_batch
-from kraftlog.server.quorum_config import ensure_directory_id, metadata_log_config, raft_config, static_voters
-from kraftlog.server.quorum_info import QuorumInfo, describe
 from kraftlog.storage.bootstrap import read_bootstrap
 from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME, Snapshot
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId, Uuid

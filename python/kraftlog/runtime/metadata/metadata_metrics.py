@@ -12,7 +12,7 @@ from kraftlog.metrics.controller import ControllerMetrics, ControllerProgress
 from kraftlog.metrics.metadata import BrokerMetadataMetrics, LoaderMetrics, register_node_metrics
 from kraftlog.metrics.raft import RaftMetrics
 from kraftlog.raft.core import RaftCore
-from kraftlog.server.cluster_counts import ClusterCounter
+from kraftlog.runtime.metadata.cluster_counts import ClusterCounter
 
 if TYPE_CHECKING:
     from kraftlog.server.node import Node
