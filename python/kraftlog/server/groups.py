@@ -22,8 +22,8 @@ from kraftlog.server.topic_creation import CONSUMER_OFFSETS, create_topics_autom
 if TYPE_CHECKING:
     from kraftlog.controller.delta import MetadataDelta
     from kraftlog.controller.image import MetadataImage
+    from kraftlog.runtime.replica.partition import Partition
     from kraftlog.server.node import Node
-    from kraftlog.server.partition import Partition
 
 __all__ = ["Groups", "ShardRunner"]
 

@@ -15,14 +15,14 @@ from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
+from kraftlog.runtime.replica.compactor import CleanerSettings, LogCleaner
+from kraftlog.runtime.replica.fetch_session import FetchSessionCache
+from kraftlog.runtime.replica.registry import Partitions
+from kraftlog.runtime.replica.retention import Housekeeping
 from kraftlog.server.config import METRICS_LISTENER, ConfigError
 from kraftlog.server.controller_registration import ControllerRegistration
 from kraftlog.server.dispatch import Dispatcher
-from kraftlog.server.fetch_session import FetchSessionCache
 from kraftlog.server.groups import Groups
-from kraftlog.server.housekeeping import Housekeeping
-from kraftlog.server.log_cleaner import CleanerSettings, LogCleaner
-from kraftlog.server.partitions import Partitions
 from kraftlog.server.producer_ids import ProducerIds
 from kraftlog.server.registration import BrokerRegistration
 from kraftlog.storage.log_dir import STAGING_DIRECTORY, LogDir

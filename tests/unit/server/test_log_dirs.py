@@ -12,7 +12,7 @@ import pytest
 import kraftlog
 from kraftlog._kraftlog import RecoveryProgress, encode_batch
 from kraftlog.errors import ErrorCode
-from kraftlog.server.log_recovery import LogRecovery, RecoveryJob
+from kraftlog.runtime.replica.log_opener import LogRecovery, RecoveryJob
 from kraftlog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,

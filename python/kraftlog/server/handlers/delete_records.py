@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftlog.errors import ErrorCode, LogError
-from kraftlog.server.partitions import is_internal_topic
+from kraftlog.runtime.replica.registry import is_internal_topic
 from kraftlog.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
 if TYPE_CHECKING:

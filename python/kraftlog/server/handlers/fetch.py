@@ -14,8 +14,15 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import ErrorCode
-from kraftlog.server.fetch import FetchLimits, FetchWait, PartitionRead, is_enough, missing_partition_error, read_all
-from kraftlog.server.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, SessionPartition
+from kraftlog.runtime.replica.fetch_reader import (
+    FetchLimits,
+    FetchWait,
+    PartitionRead,
+    is_enough,
+    missing_partition_error,
+    read_all,
+)
+from kraftlog.runtime.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, SessionPartition
 from kraftlog.server.leader_hint import broker_end_point, leader_hint
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse

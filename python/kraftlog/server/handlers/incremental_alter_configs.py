@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.partition.compaction_policy import thread_count_problem
 from kraftlog.server.gathering import transform
-from kraftlog.server.log_cleaning import thread_count_problem
 from kraftlog.server.logger_levels import LEVELS, ROOT, logger_levels, set_logger_level, unset_logger_level
 from kraftlog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,

@@ -17,9 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, KraftlogError
+from kraftlog.runtime.replica.registry import is_internal_topic
 from kraftlog.server.dispatch import CloseConnection
 from kraftlog.server.leader_hint import broker_end_point, leader_hint
-from kraftlog.server.partitions import is_internal_topic
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kraftlog._kraftlog import AppendInfo
+    from kraftlog.runtime.replica.partition import Partition
     from kraftlog.server.node import Node
-    from kraftlog.server.partition import Partition
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kraftlog.errors import LogError
-from kraftlog.server.partitions import remove_directory
+from kraftlog.runtime.replica.registry import remove_directory
 from kraftlog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -19,8 +19,8 @@ from kraftlog.storage.checkpoints import (
 from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kraftlog.runtime.replica.partition import Partition
     from kraftlog.server.node import Node
-    from kraftlog.server.partition import Partition
 
 __all__ = ["Housekeeping"]
 

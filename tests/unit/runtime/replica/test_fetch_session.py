@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from kraftlog.errors import ErrorCode
-from kraftlog.server.fetch_session import FetchSessionCache, SessionPartition, next_epoch
+from kraftlog.runtime.replica.fetch_session import FetchSessionCache, SessionPartition, next_epoch
 from kraftlog.types import Uuid
 
 

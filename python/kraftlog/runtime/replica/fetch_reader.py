@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.errors import CorruptRecordError, ErrorCode, LogError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
-    from kraftlog.server.fetch_session import SessionPartition
+    from kraftlog.runtime.replica.fetch_session import SessionPartition
+    from kraftlog.runtime.replica.partition import Partition
     from kraftlog.server.node import Node
-    from kraftlog.server.partition import Partition
 
 __all__ = ["READ_COMMITTED", "FetchLimits", "FetchWait", "PartitionRead", "read_all"]
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from kraftlog._kraftlog import Log, LogConfig, encode_batch, read_batches
+from kraftlog.partition.compaction_policy import CleaningSettings
+from kraftlog.runtime.replica.compactor import CleanerSettings, LogCleaner
 from kraftlog.server.config import NodeConfig
-from kraftlog.server.log_cleaner import CleanerSettings, LogCleaner
-from kraftlog.server.log_cleaning import CleaningSettings
 from kraftlog.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from kraftlog.types import TopicPartition
 

@@ -1,7 +1,7 @@
 """Compaction of the topics with ``cleanup.policy=compact``: worker threads that clean the filthiest log first.
 
 Follows Kafka's ``LogCleaner`` and ``LogCleanerManager``. What to clean is decided in
-:mod:`kraftlog.server.log_cleaning`; the cleaning itself is ``Log.clean`` of the engine.
+:mod:`kraftlog.partition.compaction_policy`; the cleaning itself is ``Log.clean`` of the engine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kraftlog._kraftlog import CleanCancel, CleanThrottle
 from kraftlog.config_table import broker_config, parse_value
 from kraftlog.errors import KraftlogError, LogError
-from kraftlog.server.log_cleaning import (
+from kraftlog.partition.compaction_policy import (
     Candidate,
     LogFacts,
     candidate,
@@ -34,8 +34,8 @@ from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:
     from kraftlog._kraftlog import CleanReport
+    from kraftlog.runtime.replica.partition import Partition
     from kraftlog.server.config import NodeConfig
-    from kraftlog.server.partition import Partition
     from kraftlog.storage.log_dir import LogDir
 
 __all__ = ["CleanerSettings", "LogCleaner"]

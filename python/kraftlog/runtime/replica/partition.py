@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from kraftlog._kraftlog import AppendInfo, Log
     from kraftlog.partition.replica import Assignment, PartitionReplica
-    from kraftlog.server.flusher import Flusher
-    from kraftlog.server.topic_config import TopicConfig
+    from kraftlog.runtime.replica.flusher import Flusher
+    from kraftlog.runtime.replica.topic_config import TopicConfig
     from kraftlog.storage.log_dir import LogDir
     from kraftlog.types import Uuid
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from kraftlog.server.log_cleaning import (
+from kraftlog.partition.compaction_policy import (
     Candidate,
     CleaningSettings,
     LogFacts,

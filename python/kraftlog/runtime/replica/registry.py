@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from kraftlog._kraftlog import Log
 from kraftlog.errors import ErrorCode, LogError
 from kraftlog.partition.replica import Assignment, PartitionReplica
-from kraftlog.server.flusher import Flusher
-from kraftlog.server.log_cleaner import CleanerSettings
-from kraftlog.server.log_recovery import LogRecovery, RecoveryJob
-from kraftlog.server.partition import Partition
-from kraftlog.server.topic_config import TopicConfig, TopicConfigs
+from kraftlog.runtime.replica.compactor import CleanerSettings
+from kraftlog.runtime.replica.flusher import Flusher
+from kraftlog.runtime.replica.log_opener import LogRecovery, RecoveryJob
+from kraftlog.runtime.replica.partition import Partition
+from kraftlog.runtime.replica.topic_config import TopicConfig, TopicConfigs
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.types import TopicPartition, Uuid
 

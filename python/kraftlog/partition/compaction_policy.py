@@ -1,4 +1,4 @@
-"""What to compact next: pure decisions over facts that :mod:`kraftlog.server.log_cleaner` collects.
+"""What to compact next: pure decisions over facts that :mod:`kraftlog.runtime.replica.compactor` collects.
 
 Follows Kafka's ``LogCleanerManager`` and ``LogToClean``: the same bounds, the same ratio, the same order.
 """

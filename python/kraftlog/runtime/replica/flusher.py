@@ -12,7 +12,7 @@ from kraftlog.errors import KraftlogError
 if TYPE_CHECKING:
     import asyncio
 
-    from kraftlog.server.partition import Partition
+    from kraftlog.runtime.replica.partition import Partition
 
 __all__ = ["Flusher"]
 

@@ -1,0 +1,1 @@
+"""The shell of topic partitions: their logs, flushes, fetches, retention and compaction."""
