@@ -12,7 +12,7 @@ import pytest
 from kraftlog._kraftlog import read_batches
 from kraftlog.coordinator.effects import GroupConfig
 from kraftlog.coordinator.shard import GroupShard
-from kraftlog.server.group_log import GroupRecordReader, decode_group_record, encode_group_records
+from kraftlog.runtime.coordinator.record_codec import GroupRecordReader, decode_group_record, encode_group_records
 from kraftlog.wire.messages.group_coordinator_records import OffsetCommitKey
 
 TOPICS = Path(__file__).parent / "topics"

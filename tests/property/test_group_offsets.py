@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kraftlog.coordinator.effects import AppendRecords, GroupConfig, GroupRecord, Respond
 from kraftlog.coordinator.shard import GroupShard
 from kraftlog.errors import ErrorCode
-from kraftlog.server.group_log import decode_group_record, encode_group_records
+from kraftlog.runtime.coordinator.record_codec import decode_group_record, encode_group_records
 from kraftlog.wire.messages.group_coordinator_records import GroupMetadataKey
 from kraftlog.wire.messages.offset_commit import OffsetCommitRequest
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest

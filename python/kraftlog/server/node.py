@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.errors import KraftlogError, LogError, NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
+from kraftlog.runtime.coordinator.shard_registry import Groups
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.runtime.replica.compactor import CleanerSettings, LogCleaner
@@ -22,7 +23,6 @@ from kraftlog.runtime.replica.retention import Housekeeping
 from kraftlog.server.config import METRICS_LISTENER, ConfigError
 from kraftlog.server.controller_registration import ControllerRegistration
 from kraftlog.server.dispatch import Dispatcher
-from kraftlog.server.groups import Groups
 from kraftlog.server.producer_ids import ProducerIds
 from kraftlog.server.registration import BrokerRegistration
 from kraftlog.storage.log_dir import STAGING_DIRECTORY, LogDir
