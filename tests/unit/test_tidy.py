@@ -258,7 +258,7 @@ def test_files_stay_short():
 
 
 def test_handlers_are_registered_and_say_their_versions():
-    handlers = pytest.importorskip("kraftlog.server.handlers", reason="the server room is not there")
+    handlers = pytest.importorskip("kraftlog.api.handlers", reason="the server room is not there")
     folder = PACKAGE / "server" / "handlers"
     registry = importlib.import_module("kraftlog.wire.registry")
     keys = list(handlers.HANDLERS)

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from kraftlog._kraftlog import read_batches
+from kraftlog.api.dispatcher import Dispatcher
+from kraftlog.api.handlers import HANDLERS, Handler
 from kraftlog.errors import (
     DeadlineError,
     ErrorCode,
@@ -21,8 +23,6 @@ from kraftlog.features import KRAFT_VERSION, supported_ranges
 from kraftlog.quorum.proposals import Applied, commands_of
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, describe
 from kraftlog.runtime.raft.request_codec import METADATA_TOPIC
-from kraftlog.server.dispatch import Dispatcher
-from kraftlog.server.handlers import HANDLERS, Handler
 from kraftlog.transport.acceptor import Acceptor, ConnectionLimits, Connections
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

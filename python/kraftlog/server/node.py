@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.errors import KraftlogError, LogError, NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
@@ -22,7 +23,6 @@ from kraftlog.runtime.replica.registry import Partitions
 from kraftlog.runtime.replica.retention import Housekeeping
 from kraftlog.server.config import METRICS_LISTENER, ConfigError
 from kraftlog.server.controller_registration import ControllerRegistration
-from kraftlog.server.dispatch import Dispatcher
 from kraftlog.server.producer_ids import ProducerIds
 from kraftlog.server.registration import BrokerRegistration
 from kraftlog.storage.log_dir import STAGING_DIRECTORY, LogDir

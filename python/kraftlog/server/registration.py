@@ -6,8 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from kraftlog.api.handlers.api_versions import SUPPORTED_FEATURES
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
-from kraftlog.server.handlers.api_versions import SUPPORTED_FEATURES
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest

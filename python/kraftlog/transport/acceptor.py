@@ -16,8 +16,8 @@ from kraftlog.transport.listener import ConfigError, EndPoint
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from kraftlog.api.dispatcher import Dispatcher
     from kraftlog.server.config import NodeConfig
-    from kraftlog.server.dispatch import Dispatcher
 
 __all__ = ["Acceptor", "ConnectionLimits", "Connections"]
 

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.server.dispatch import CloseConnection, PendingResponse
+from kraftlog.api.dispatcher import CloseConnection, PendingResponse
 from kraftlog.transport.socket import Transport
 from kraftlog.transport.tls_settings import distinguished_name
 from kraftlog.transport.tls_socket import TlsTransport
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from socket import socket
     from ssl import SSLContext
 
-    from kraftlog.server.dispatch import Dispatcher
+    from kraftlog.api.dispatcher import Dispatcher
     from kraftlog.transport.frame_reader import Frame, FrameReader
     from kraftlog.transport.socket import Output
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from kraftlog.api.handlers import broker_heartbeat
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.server.config import NodeConfig
-from kraftlog.server.handlers import broker_heartbeat
 from kraftlog.server.node import Node
 from kraftlog.server.registration import BrokerRegistration
 from kraftlog.server.standalone import format_when_needed, standalone_properties

@@ -12,12 +12,12 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
+from kraftlog.api.topic_creation import CONSUMER_OFFSETS, create_topics_automatically
 from kraftlog.coordinator.effects import AppendRecords, GroupConfig, Respond
 from kraftlog.coordinator.shard import GroupShard
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.partitioner import coordinator_partition
 from kraftlog.runtime.coordinator.record_codec import encode_group_records, read_group_records
-from kraftlog.server.topic_creation import CONSUMER_OFFSETS, create_topics_automatically
 
 if TYPE_CHECKING:
     from kraftlog.controller.delta import MetadataDelta

@@ -14,12 +14,12 @@ import pytest
 
 from batch_rows import GOLDEN
 from kraftlog._kraftlog import read_batches
+from kraftlog.api.handlers import describe_quorum, envelope
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.raft import messages as raft
 from kraftlog.raft.core import RaftCore
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.server.config import NodeConfig
-from kraftlog.server.handlers import describe_quorum, envelope
 from kraftlog.server.node import Node
 from kraftlog.server.standalone import format_when_needed, standalone_properties
 from kraftlog.storage.format import Formatter

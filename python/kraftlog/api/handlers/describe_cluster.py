@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftlog.api.cluster_view import CLUSTER_OPERATIONS, reachable_brokers, some_broker_id
 from kraftlog.errors import ErrorCode
-from kraftlog.server.cluster_view import CLUSTER_OPERATIONS, reachable_brokers, some_broker_id
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 if TYPE_CHECKING:

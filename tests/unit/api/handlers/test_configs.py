@@ -9,9 +9,9 @@ import time
 import pytest
 
 import kraftlog
+from kraftlog.api.config_view import ConfigSource
 from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.errors import ErrorCode
-from kraftlog.server.config_view import ConfigSource
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest
 from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest
 from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -175,7 +175,7 @@ def test_a_resource_named_twice_is_refused_twice(client):
 
 
 def test_logger_levels_are_those_of_this_process(client):
-    name = "kraftlog.server.dispatch"
+    name = "kraftlog.api.dispatcher"
     kind = ConfigResourceType.BROKER_LOGGER
     try:
         assert alter(client, kind, "1", (name, SET, "DEBUG")) == (ErrorCode.NONE, None)

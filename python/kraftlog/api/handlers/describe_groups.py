@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kraftlog.api.cluster_view import GROUP_OPERATIONS
 from kraftlog.errors import KafkaError
-from kraftlog.server.cluster_view import GROUP_OPERATIONS
 from kraftlog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 if TYPE_CHECKING:

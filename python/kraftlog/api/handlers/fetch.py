@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.api.leader_hint import broker_end_point, leader_hint
 from kraftlog.errors import ErrorCode
 from kraftlog.runtime.replica.fetch_reader import (
     FetchLimits,
@@ -23,7 +24,6 @@ from kraftlog.runtime.replica.fetch_reader import (
     read_all,
 )
 from kraftlog.runtime.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, SessionPartition
-from kraftlog.server.leader_hint import broker_end_point, leader_hint
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
 

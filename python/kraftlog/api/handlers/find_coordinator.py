@@ -14,10 +14,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kraftlog.api.cluster_view import reachable_brokers, view_partition
+from kraftlog.api.topic_creation import CONSUMER_OFFSETS
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.partitioner import coordinator_partition
-from kraftlog.server.cluster_view import reachable_brokers, view_partition
-from kraftlog.server.topic_creation import CONSUMER_OFFSETS
 from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.api.dispatcher import CloseConnection
+from kraftlog.api.leader_hint import broker_end_point, leader_hint
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, KraftlogError
 from kraftlog.runtime.replica.registry import is_internal_topic
-from kraftlog.server.dispatch import CloseConnection
-from kraftlog.server.leader_hint import broker_end_point, leader_hint
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 

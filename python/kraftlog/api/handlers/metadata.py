@@ -20,9 +20,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kraftlog.controller.topic_name import topic_name_problem
-from kraftlog.errors import ErrorCode
-from kraftlog.server.cluster_view import (
+from kraftlog.api.cluster_view import (
     CLUSTER_OPERATIONS,
     INTERNAL_TOPICS,
     TOPIC_OPERATIONS,
@@ -30,7 +28,9 @@ from kraftlog.server.cluster_view import (
     some_broker_id,
     view_partition,
 )
-from kraftlog.server.topic_creation import CONSUMER_OFFSETS, create_topics_automatically
+from kraftlog.api.topic_creation import CONSUMER_OFFSETS, create_topics_automatically
+from kraftlog.controller.topic_name import topic_name_problem
+from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.metadata import MetadataRequest, MetadataResponse
 

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kraftlog.api.combined_answer import transform
 from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.server.gathering import transform
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 if TYPE_CHECKING:

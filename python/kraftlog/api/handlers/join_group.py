@@ -14,9 +14,9 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kraftlog.api.combined_answer import transform
 from kraftlog.coordinator.effects import ClientInfo
 from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.server.gathering import transform
 from kraftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:

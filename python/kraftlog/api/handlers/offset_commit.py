@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kraftlog.api.combined_answer import transform
 from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.server.gathering import transform
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraftlog.controller.topic_name import topic_name_problem
-from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.server.cluster_view import (
+from kraftlog.api.cluster_view import (
     INTERNAL_TOPICS,
     TOPIC_OPERATIONS,
     view_partition,
 )
+from kraftlog.controller.topic_name import topic_name_problem
+from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

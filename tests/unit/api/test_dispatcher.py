@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kraftlog.server import dispatch
-from kraftlog.server.dispatch import Dispatcher
+from kraftlog.api import dispatcher as dispatch
+from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.transport.connection import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Connection
 from kraftlog.transport.frame_reader import FrameReader
 from kraftlog.wire.frame import decode_response, encode_request

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kraftlog.api.combined_answer import gather
 from kraftlog.errors import KafkaError
-from kraftlog.server.gathering import gather
 from kraftlog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from kraftlog._kraftlog import read_batches
+from kraftlog.api.handlers import HANDLERS
 from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.image import MetadataImage
 from kraftlog.server.config import NodeConfig
-from kraftlog.server.handlers import HANDLERS
 from kraftlog.transport.context import RequestContext
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kraftlog.api.dispatcher import PendingResponse
+from kraftlog.api.forwarding import FORWARDED_KEYS
 from kraftlog.errors import ErrorCode
-from kraftlog.server.dispatch import PendingResponse
-from kraftlog.server.forwarding import FORWARDED_KEYS
 from kraftlog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.api.forwarding import FORWARDED_KEYS, forward
+from kraftlog.api.handlers import HANDLERS
 from kraftlog.errors import KafkaError, ProtocolError
-from kraftlog.server.forwarding import FORWARDED_KEYS, forward
-from kraftlog.server.handlers import HANDLERS
 from kraftlog.transport.context import RequestContext
 from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.registry import API_BY_KEY
@@ -16,7 +16,7 @@ from kraftlog.wire.registry import API_BY_KEY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kraftlog.server.handlers import Handler
+    from kraftlog.api.handlers import Handler
     from kraftlog.server.node import Node
     from kraftlog.transport.connection import Connection
     from kraftlog.transport.frame_reader import Frame
