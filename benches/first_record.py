@@ -19,7 +19,7 @@ import json, time
 t0 = time.perf_counter()
 import confluent_kafka, kraftlog
 kraftlog.Broker
-import kraftlog.server.node
+import kraftlog.node.node
 t1 = time.perf_counter()
 with kraftlog.Broker() as broker:
     t2 = time.perf_counter()

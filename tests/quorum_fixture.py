@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 from kraftlog.features import supported_ranges
 from kraftlog.metrics import Metrics
+from kraftlog.node.config import NodeConfig
+from kraftlog.node.controller_registration import ControllerRegistration
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
-from kraftlog.server.config import NodeConfig
-from kraftlog.server.controller_registration import ControllerRegistration
 from kraftlog.storage.dynamic_voter import DynamicVoter
 from kraftlog.storage.format import Formatter
 from kraftlog.storage.meta_properties import random_uuid

@@ -14,7 +14,7 @@ from kraftlog.own_thread import OwnThread
 
 if TYPE_CHECKING:
     from kraftlog.metrics import MetricsSnapshot
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
 
 __all__ = ["AsyncBroker", "Broker"]
 
@@ -231,9 +231,9 @@ class _EmbeddedNode:
         return self.running.metrics_listener.url
 
     async def start(self) -> None:
-        from kraftlog.server.config import NodeConfig
-        from kraftlog.server.node import Node
-        from kraftlog.server.standalone import format_when_needed, standalone_properties
+        from kraftlog.node.config import NodeConfig
+        from kraftlog.node.node import Node
+        from kraftlog.node.standalone import format_when_needed, standalone_properties
 
         if self._given_data_dir is None:
             self._data_dir = Path(tempfile.mkdtemp(prefix="kraftlog-"))

@@ -29,7 +29,7 @@ from kraftlog.wire.messages.describe_configs import DescribeConfigsResponse
 
 if TYPE_CHECKING:
     from kraftlog.controller.image import MetadataImage
-    from kraftlog.server.config import NodeConfig
+    from kraftlog.node.config import NodeConfig
 
 __all__ = ["ConfigSource", "ConfigView"]
 

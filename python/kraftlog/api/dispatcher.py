@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kraftlog.api.handlers import Handler
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.connection import Connection
     from kraftlog.transport.frame_reader import Frame
     from kraftlog.transport.socket import Output

@@ -14,7 +14,7 @@ from kraftlog.wire.messages.embedded import DefaultPrincipalData
 from kraftlog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
     from kraftlog.transport.frame_reader import Frame
 

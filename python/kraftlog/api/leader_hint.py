@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kraftlog.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.types import Uuid
 
 __all__ = ["LeaderHint", "broker_end_point", "leader_hint"]

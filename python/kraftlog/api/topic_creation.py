@@ -9,7 +9,7 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
 
 __all__ = ["CONSUMER_OFFSETS", "create_topics_automatically"]
 

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from kraftlog.server.node import Node
+from kraftlog.node.node import Node
 
 __all__ = ["add_arguments", "run"]
 
@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
-    from kraftlog.server.config import NodeConfig, parse_overrides
-    from kraftlog.server.process import run_node
-    from kraftlog.server.standalone import format_when_needed, standalone_properties
+    from kraftlog.node.config import NodeConfig, parse_overrides
+    from kraftlog.node.process import run_node
+    from kraftlog.node.standalone import format_when_needed, standalone_properties
 
     is_temporary = args.data_dir is None
     data_dir = Path(tempfile.mkdtemp(prefix="kraftlog-dev-")) if is_temporary else args.data_dir

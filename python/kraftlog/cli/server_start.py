@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kraftlog.server.node import Node
+from kraftlog.node.node import Node
 
 __all__ = ["add_arguments", "run"]
 
@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
-    from kraftlog.server.config import NodeConfig, environment_overrides
-    from kraftlog.server.process import run_node
+    from kraftlog.node.config import NodeConfig, environment_overrides
+    from kraftlog.node.process import run_node
 
     overrides = list(args.override)
     if args.environment:

@@ -12,6 +12,7 @@ from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
 from kraftlog.metrics import Metrics, MetricsSnapshot, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
 from kraftlog.metrics.raft import RaftMetrics
+from kraftlog.node.config import METRICS_LISTENER, ConfigError, NodeConfig
 from kraftlog.quorum.proposals import Group
 from kraftlog.quorum.replica import Replica
 from kraftlog.quorum.routing import Routes
@@ -22,7 +23,6 @@ from kraftlog.raft.voter_set import Endpoint, VoterSet
 from kraftlog.runtime.metadata.quorum_config import ensure_directory_id, metadata_log_config, raft_config
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo, describe
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog
-from kraftlog.server.config import METRICS_LISTENER, ConfigError, NodeConfig
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME
 from kraftlog.types import Uuid

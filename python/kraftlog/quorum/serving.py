@@ -31,8 +31,8 @@ from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsR
 from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
+    from kraftlog.node.config import NodeConfig
     from kraftlog.quorum.replica import Replica
-    from kraftlog.server.config import NodeConfig
     from kraftlog.transport.context import RequestContext
     from kraftlog.transport.listener import EndPoint
     from kraftlog.wire.struct import Message

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kraftlog.errors import LogError
-from kraftlog.server.config import ConfigError, NodeConfig
+from kraftlog.node.config import ConfigError, NodeConfig
 from kraftlog.storage.atomic_file import flush_directory
 from kraftlog.storage.dynamic_voter import DynamicVoter, voters_record
 from kraftlog.storage.meta_properties import (

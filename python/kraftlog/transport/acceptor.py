@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from kraftlog.api.dispatcher import Dispatcher
-    from kraftlog.server.config import NodeConfig
+    from kraftlog.node.config import NodeConfig
 
 __all__ = ["Acceptor", "ConnectionLimits", "Connections"]
 

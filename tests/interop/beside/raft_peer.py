@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from interop.harness import Java, Server
 from kraftlog._kraftlog import read_batches
+from kraftlog.node.config import NodeConfig
 from kraftlog.quorum.member import AsyncQuorum, Options
 from kraftlog.quorum.replica import Replica
 from kraftlog.quorum.routing import Routes
@@ -20,7 +21,6 @@ from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.runtime.metadata.quorum_config import metadata_log_config, raft_config, static_voters
 from kraftlog.runtime.metadata.quorum_info import describe
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog
-from kraftlog.server.config import NodeConfig
 from kraftlog.storage.meta_properties import MetaProperties, random_uuid, write_meta_properties
 from kraftlog.types import LogTopic, NodeId, Uuid
 

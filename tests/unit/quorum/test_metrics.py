@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 import kraftlog
-from kraftlog.server.config import ConfigError
+from kraftlog.node.config import ConfigError
 from quorum_api_fixture import Journal, members
 
 

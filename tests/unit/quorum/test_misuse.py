@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from kraftlog.errors import DeadlineError, NodeClosedError
+from kraftlog.node.config import ConfigError
 from kraftlog.quorum import Quorum
-from kraftlog.server.config import ConfigError
 from quorum_api_fixture import Journal
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from kraftlog._kraftlog import Log, LogConfig, encode_values
 from kraftlog.errors import CorruptRecordError, KraftlogError, LogError
+from kraftlog.node.config import ConfigError, NodeConfig
 from kraftlog.raft.log import LogState
 from kraftlog.runtime.metadata.quorum_config import metadata_log_config
-from kraftlog.server.config import ConfigError, NodeConfig
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.types import Epoch, Offset, SnapshotId, Uuid

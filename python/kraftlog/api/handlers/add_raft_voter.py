@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
     from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest
     from kraftlog.wire.struct import Message

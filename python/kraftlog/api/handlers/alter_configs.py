@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

@@ -15,7 +15,7 @@ from kraftlog.features import KRAFT_VERSION
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["SUPPORTED_FEATURES", "handle"]

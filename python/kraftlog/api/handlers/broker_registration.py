@@ -9,7 +9,7 @@ from kraftlog.runtime.metadata.controller_channel import operate
 if TYPE_CHECKING:
     import asyncio
 
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
     from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
 

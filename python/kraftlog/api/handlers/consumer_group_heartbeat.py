@@ -15,7 +15,7 @@ from kraftlog.wire.messages.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

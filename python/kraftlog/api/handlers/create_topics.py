@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

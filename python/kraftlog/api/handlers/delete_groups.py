@@ -10,7 +10,7 @@ from kraftlog.errors import KafkaError
 from kraftlog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

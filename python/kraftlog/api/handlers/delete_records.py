@@ -12,7 +12,7 @@ from kraftlog.runtime.replica.registry import is_internal_topic
 from kraftlog.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

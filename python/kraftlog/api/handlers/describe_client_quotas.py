@@ -10,7 +10,7 @@ from kraftlog.wire.messages.describe_client_quotas import DescribeClientQuotasRe
 
 if TYPE_CHECKING:
     from kraftlog.controller.security_image import QuotaEntity
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

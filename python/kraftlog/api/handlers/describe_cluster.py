@@ -13,7 +13,7 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

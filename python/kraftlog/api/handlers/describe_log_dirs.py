@@ -12,7 +12,7 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.storage.log_dir import LogDir
     from kraftlog.transport.context import RequestContext
 

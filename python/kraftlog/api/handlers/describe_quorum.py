@@ -12,8 +12,8 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 if TYPE_CHECKING:
+    from kraftlog.node.node import Node
     from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo
-    from kraftlog.server.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

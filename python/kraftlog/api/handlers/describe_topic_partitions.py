@@ -18,7 +18,7 @@ from kraftlog.wire.messages.describe_topic_partitions import (
 
 if TYPE_CHECKING:
     from kraftlog.controller.topic_image import TopicImage
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

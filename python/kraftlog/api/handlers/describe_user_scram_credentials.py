@@ -12,7 +12,7 @@ from kraftlog.wire.messages.describe_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

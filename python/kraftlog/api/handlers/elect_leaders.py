@@ -15,7 +15,7 @@ from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeade
 if TYPE_CHECKING:
     from kraftlog.controller.image import MetadataImage
     from kraftlog.controller.topic_image import PartitionImage
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

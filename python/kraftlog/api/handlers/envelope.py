@@ -15,7 +15,7 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
     from kraftlog.transport.socket import Output
 

@@ -28,7 +28,7 @@ from kraftlog.types import Uuid
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

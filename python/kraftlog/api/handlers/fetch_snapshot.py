@@ -13,7 +13,7 @@ from kraftlog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSna
 if TYPE_CHECKING:
     import asyncio
 
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
     from kraftlog.wire.struct import Message
 

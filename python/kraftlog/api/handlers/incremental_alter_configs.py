@@ -21,7 +21,7 @@ from kraftlog.wire.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

@@ -17,8 +17,8 @@ from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, LogError
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
+    from kraftlog.node.node import Node
     from kraftlog.runtime.replica.partition import Partition
-    from kraftlog.server.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

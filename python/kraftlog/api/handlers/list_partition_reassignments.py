@@ -10,7 +10,7 @@ from kraftlog.wire.messages.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

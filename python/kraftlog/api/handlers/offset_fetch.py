@@ -19,7 +19,7 @@ from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchR
 
 if TYPE_CHECKING:
     from kraftlog.coordinator.offsets import CommittedOffset
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

@@ -11,7 +11,7 @@ from kraftlog.errors import ErrorCode, LogError
 from kraftlog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

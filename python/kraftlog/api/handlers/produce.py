@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kraftlog._kraftlog import AppendInfo
+    from kraftlog.node.node import Node
     from kraftlog.runtime.replica.partition import Partition
-    from kraftlog.server.node import Node
     from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]

@@ -22,8 +22,8 @@ from kraftlog.runtime.coordinator.record_codec import encode_group_records, read
 if TYPE_CHECKING:
     from kraftlog.controller.delta import MetadataDelta
     from kraftlog.controller.image import MetadataImage
+    from kraftlog.node.node import Node
     from kraftlog.runtime.replica.partition import Partition
-    from kraftlog.server.node import Node
 
 __all__ = ["Groups", "ShardRunner"]
 

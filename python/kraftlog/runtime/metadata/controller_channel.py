@@ -18,7 +18,7 @@ from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 from kraftlog.wire.messages.unregister_broker import UnregisterBrokerRequest
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
     from kraftlog.wire.struct import Message
 
 __all__ = ["ControllerChannel", "operate"]

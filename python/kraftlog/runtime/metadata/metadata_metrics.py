@@ -15,7 +15,7 @@ from kraftlog.raft.core import RaftCore
 from kraftlog.runtime.metadata.cluster_counts import ClusterCounter
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
 
 __all__ = ["MetadataMetrics"]
 

@@ -39,7 +39,7 @@ from kraftlog.wire.records import encode_metadata_record
 from kraftlog.wire.struct import Message
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
 
 __all__ = ["MetadataListener", "MetadataQuorum"]
 

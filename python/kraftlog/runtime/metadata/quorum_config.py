@@ -18,7 +18,7 @@ from kraftlog.types import NodeId, ReplicaKey, Uuid
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kraftlog.server.config import NodeConfig
+    from kraftlog.node.config import NodeConfig
     from kraftlog.transport.listener import EndPoint
 
 __all__ = [

@@ -34,8 +34,8 @@ from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:
     from kraftlog._kraftlog import CleanReport
+    from kraftlog.node.config import NodeConfig
     from kraftlog.runtime.replica.partition import Partition
-    from kraftlog.server.config import NodeConfig
     from kraftlog.storage.log_dir import LogDir
 
 __all__ = ["CleanerSettings", "LogCleaner"]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.errors import CorruptRecordError, ErrorCode, LogError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
+    from kraftlog.node.node import Node
     from kraftlog.runtime.replica.fetch_session import SessionPartition
     from kraftlog.runtime.replica.partition import Partition
-    from kraftlog.server.node import Node
 
 __all__ = ["READ_COMMITTED", "FetchLimits", "FetchWait", "PartitionRead", "read_all"]
 

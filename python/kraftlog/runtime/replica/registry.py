@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kraftlog._kraftlog import RecoveryProgress
     from kraftlog.controller import MetadataDelta, MetadataImage
     from kraftlog.controller.topic_image import PartitionImage, TopicImage
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
 
 __all__ = ["INTERNAL_TOPICS", "Partitions", "first_high_watermark", "is_internal_topic"]
 

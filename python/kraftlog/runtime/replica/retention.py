@@ -19,8 +19,8 @@ from kraftlog.storage.checkpoints import (
 from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kraftlog.node.node import Node
     from kraftlog.runtime.replica.partition import Partition
-    from kraftlog.server.node import Node
 
 __all__ = ["Housekeeping"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from kraftlog._kraftlog import LogConfig
 from kraftlog.config_table import parse_value, topic_config, topic_config_default
+from kraftlog.node.config import NodeConfig
 from kraftlog.partition.compaction_policy import CleaningSettings
-from kraftlog.server.config import NodeConfig
 
 __all__ = ["TopicConfig", "TopicConfigs"]
 

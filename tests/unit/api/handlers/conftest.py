@@ -17,7 +17,7 @@ from kraftlog._kraftlog import read_batches
 from kraftlog.api.handlers import HANDLERS
 from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.image import MetadataImage
-from kraftlog.server.config import NodeConfig
+from kraftlog.node.config import NodeConfig
 from kraftlog.transport.context import RequestContext
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord

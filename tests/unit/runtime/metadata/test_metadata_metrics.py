@@ -20,8 +20,8 @@ from kraftlog.cli.__main__ import main
 from kraftlog.controller import MetadataDelta, MetadataImage
 from kraftlog.controller.topic_image import PartitionImage, TopicImage
 from kraftlog.errors import CorruptRecordError, LogError, NodeClosedError
+from kraftlog.node.config import ConfigError, NodeConfig
 from kraftlog.runtime.metadata.cluster_counts import ClusterCounter
-from kraftlog.server.config import ConfigError, NodeConfig
 from kraftlog.types import Uuid
 from quorum_fixture import PROPERTIES, create_topic, format_directory, heartbeat, register_broker, started
 

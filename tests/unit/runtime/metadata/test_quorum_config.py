@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from kraftlog.config_table import broker_configs
+from kraftlog.node.config import ConfigError, NodeConfig
 from kraftlog.raft.voter_set import Endpoint
 from kraftlog.runtime.metadata.quorum_config import metadata_log_config, raft_config
-from kraftlog.server.config import ConfigError, NodeConfig
 from kraftlog.types import Uuid
 
 PROPERTIES = {

@@ -16,12 +16,12 @@ from batch_rows import GOLDEN
 from kraftlog._kraftlog import read_batches
 from kraftlog.api.handlers import describe_quorum, envelope
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.node.config import NodeConfig
+from kraftlog.node.node import Node
+from kraftlog.node.standalone import format_when_needed, standalone_properties
 from kraftlog.raft import messages as raft
 from kraftlog.raft.core import RaftCore
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
-from kraftlog.server.config import NodeConfig
-from kraftlog.server.node import Node
-from kraftlog.server.standalone import format_when_needed, standalone_properties
 from kraftlog.storage.format import Formatter
 from kraftlog.storage.meta_properties import random_uuid, read_meta_properties
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId, Uuid

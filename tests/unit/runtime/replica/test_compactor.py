@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from kraftlog._kraftlog import Log, LogConfig, encode_batch, read_batches
+from kraftlog.node.config import NodeConfig
 from kraftlog.partition.compaction_policy import CleaningSettings
 from kraftlog.runtime.replica.compactor import CleanerSettings, LogCleaner
-from kraftlog.server.config import NodeConfig
 from kraftlog.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from kraftlog.types import TopicPartition
 

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from kraftlog.server.node import Node
+from kraftlog.node.node import Node
 
 __all__ = ["run_node"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kraftlog.server.config import NodeConfig
+from kraftlog.node.config import NodeConfig
 from kraftlog.storage.dynamic_voter import DynamicVoter
 from kraftlog.storage.format import Formatter
 from kraftlog.storage.meta_properties import random_uuid, read_meta_properties

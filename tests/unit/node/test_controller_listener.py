@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from kraftlog.errors import ErrorCode
-from kraftlog.server.config import NodeConfig
-from kraftlog.server.node import Node
-from kraftlog.server.standalone import format_when_needed, standalone_properties
+from kraftlog.node.config import NodeConfig
+from kraftlog.node.node import Node
+from kraftlog.node.standalone import format_when_needed, standalone_properties
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest

@@ -9,7 +9,7 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
 
 __all__ = ["ProducerIds"]
 

@@ -10,10 +10,10 @@ import pytest
 
 from kraftlog.api.handlers import broker_heartbeat
 from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.server.config import NodeConfig
-from kraftlog.server.node import Node
-from kraftlog.server.registration import BrokerRegistration
-from kraftlog.server.standalone import format_when_needed, standalone_properties
+from kraftlog.node.config import NodeConfig
+from kraftlog.node.node import Node
+from kraftlog.node.registration import BrokerRegistration
+from kraftlog.node.standalone import format_when_needed, standalone_properties
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationResponse
@@ -128,7 +128,7 @@ def registering(tmp_path, answers, **properties):
 
 
 def test_restarted_broker_waits_for_the_session_of_the_killed_one(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("kraftlog.server.registration.DUPLICATE_RETRY_S", 0.01)
+    monkeypatch.setattr("kraftlog.node.registration.DUPLICATE_RETRY_S", 0.01)
     code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
     answers = [
         BrokerRegistrationResponse(error_code=code),
@@ -145,7 +145,7 @@ def test_restarted_broker_waits_for_the_session_of_the_killed_one(tmp_path, monk
 
 
 def test_broker_gives_up_after_its_time_and_at_once_where_it_is_refused_for_good(tmp_path, monkeypatch):
-    monkeypatch.setattr("kraftlog.server.registration.DUPLICATE_RETRY_S", 0.01)
+    monkeypatch.setattr("kraftlog.node.registration.DUPLICATE_RETRY_S", 0.01)
     code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
     registration, asked = registering(
         tmp_path,
@@ -184,7 +184,7 @@ def test_controlled_shutdown_is_left_out_where_it_is_turned_off(tmp_path, is_con
 
 
 def test_broker_asks_again_where_no_controller_began_its_heartbeat_in_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("kraftlog.server.registration.UNFENCE_RETRY_S", 0.01)
+    monkeypatch.setattr("kraftlog.node.registration.UNFENCE_RETRY_S", 0.01)
     late = BrokerHeartbeatResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, is_fenced=False)
     answers = [late, BrokerHeartbeatResponse(is_fenced=True), BrokerHeartbeatResponse(is_fenced=False)]
     registration, asked = registering(tmp_path, answers)

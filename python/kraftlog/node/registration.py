@@ -13,7 +13,7 @@ from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
 
 __all__ = ["BrokerRegistration"]
 

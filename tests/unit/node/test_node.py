@@ -18,9 +18,9 @@ import pytest
 import kraftlog
 from kraftlog._kraftlog import encode_batch, read_batches
 from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
-from kraftlog.server.config import ConfigError, NodeConfig
-from kraftlog.server.node import Node, StartError
-from kraftlog.server.standalone import format_when_needed, standalone_properties
+from kraftlog.node.config import ConfigError, NodeConfig
+from kraftlog.node.node import Node, StartError
+from kraftlog.node.standalone import format_when_needed, standalone_properties
 from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlog.wire.messages.produce import ProduceRequest

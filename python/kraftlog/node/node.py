@@ -14,6 +14,10 @@ from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.errors import KraftlogError, LogError, NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
+from kraftlog.node.config import METRICS_LISTENER, ConfigError
+from kraftlog.node.controller_registration import ControllerRegistration
+from kraftlog.node.producer_ids import ProducerIds
+from kraftlog.node.registration import BrokerRegistration
 from kraftlog.runtime.coordinator.shard_registry import Groups
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
@@ -21,10 +25,6 @@ from kraftlog.runtime.replica.compactor import CleanerSettings, LogCleaner
 from kraftlog.runtime.replica.fetch_session import FetchSessionCache
 from kraftlog.runtime.replica.registry import Partitions
 from kraftlog.runtime.replica.retention import Housekeeping
-from kraftlog.server.config import METRICS_LISTENER, ConfigError
-from kraftlog.server.controller_registration import ControllerRegistration
-from kraftlog.server.producer_ids import ProducerIds
-from kraftlog.server.registration import BrokerRegistration
 from kraftlog.storage.log_dir import STAGING_DIRECTORY, LogDir
 from kraftlog.storage.meta_properties import META_PROPERTIES_NAME, read_meta_properties
 from kraftlog.transport.acceptor import Acceptor, ConnectionLimits, Connections
@@ -34,7 +34,7 @@ from kraftlog.types import Uuid
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kraftlog.server.config import NodeConfig
+    from kraftlog.node.config import NodeConfig
 
 __all__ = ["Node", "StartError"]
 

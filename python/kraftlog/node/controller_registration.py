@@ -12,7 +12,7 @@ from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
 
 if TYPE_CHECKING:
-    from kraftlog.server.node import Node
+    from kraftlog.node.node import Node
 
 __all__ = ["ControllerRegistration"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftlog.server.config import ConfigError, NodeConfig, environment_overrides, parse_overrides
+from kraftlog.node.config import ConfigError, NodeConfig, environment_overrides, parse_overrides
 from kraftlog.transport.listener import EndPoint, parse_end_points
 
 MINIMAL = {

@@ -1,0 +1,1 @@
+"""Composition: one process of a cluster, its settings and its registration."""

@@ -1,1 +1,0 @@
-"""The shells: listeners, connections, dispatch, handlers, and the drivers of the sans-IO cores."""
