@@ -39,7 +39,19 @@ def test_import_loads_no_extra_and_no_event_loop():
     loaded = set(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )
-    heavy = {"asyncio", "confluent_kafka", "numpy", "pandas", "polars", "pyarrow", "pyspark", "kraftlog.server"}
+    heavy = {
+        "asyncio",
+        "confluent_kafka",
+        "numpy",
+        "pandas",
+        "polars",
+        "pyarrow",
+        "pyspark",
+        "kraftlog.transport",
+        "kraftlog.runtime",
+        "kraftlog.api",
+        "kraftlog.node",
+    }
     assert not loaded & heavy
 
 
