@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import behaviours
 from scenarios.raft_scenario import run_scenario
 
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.txt"))
-KNOWN_IDS = {
-    line.split()[0] for line in (FOLDER.parent / "conformance_ids.txt").read_text().splitlines() if line.strip()
-}
+KNOWN_IDS = behaviours.known_ids()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -31,6 +30,6 @@ def test_scenario_opens_with_intent_and_names_known_rules(path):
     text = path.read_text()
     assert text.startswith("# "), f"{path.name} does not open with a sentence of intent"
     named = re.findall(r"\b[A-Z]{2,4}-\d{2}\b", text)
-    assert named, f"{path.name} names no conformance rule"
-    unknown = [one for one in named if one not in KNOWN_IDS]
-    assert not unknown, f"{path.name} names {unknown}, which the catalogue does not have"
+    assert named, f"{path.name} names no behaviour of docs/behaviours"
+    unknown = [name for name in named if name not in KNOWN_IDS]
+    assert not unknown, f"{path.name} names {unknown}, which docs/behaviours does not define"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import behaviours
 from module_graph import circles, imports_of, module_graph, module_name, one_circle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -326,13 +327,13 @@ def test_nothing_is_left_open():
     assert not wrong, "\n".join(wrong)
 
 
-def test_conformance_ids_named_in_tests_exist():
-    known = set((ROOT / "tests" / "conformance_ids.txt").read_text().split())
+def test_behaviours_named_in_the_tree_are_defined():
+    known = behaviours.known_ids()
     prefixes = "|".join(sorted({name.split("-")[0] for name in known}))
     wrong = [
-        f"{name}:{line}: {found} is not in tests/conformance_ids.txt"
+        f"{name}:{line}: no page of docs/behaviours defines {found}"
         for name, content in tracked_text_files()
-        if name.startswith("tests/") and name.endswith((".py", ".txt")) and not name.startswith("tests/conformance_ids")
+        if name.endswith((".py", ".rs", ".md", ".txt", ".tla"))
         for line, text in enumerate(content.splitlines(), 1)
         for found in re.findall(rf"\b(?:{prefixes})-\d\d\d?\b", text)
         if found not in known
@@ -340,38 +341,23 @@ def test_conformance_ids_named_in_tests_exist():
     assert not wrong, "\n".join(wrong)
 
 
-def catalogue_ids_named_by_tests() -> set[str]:
-    """Ids that a test module, of Python or Rust, or a text scenario names; fixtures and patches show nothing."""
-    return {
-        found
-        for name, content in tracked_text_files()
-        if re.fullmatch(r"tests/(.*/)?test_\w+\.py|tests/scenarios/\w+\.txt|rust/.*/tests/\w+\.rs", name)
-        for found in re.findall(r"\b[A-Z]+-\d\d\d?\b", content)
-    }
-
-
-# The areas of consensus: 01 to 16 and 21 to 24 of the catalogue.
+# The areas of consensus: 01 to 16 and 21 to 24 of docs/behaviours.
 CONSENSUS_AREAS = frozenset(
     "ELEC PREV VOTE FTCH HWM CQ SNAP RCFG JOIN BOOT KVER OBS RPC DISK ENDP METR LSTN APPD CONN INV".split()
 )
 
 
-def test_conformance_ids_of_consensus_are_named_by_a_test():
-    """Ids without a test stand in tests/conformance_open.txt, which only shrinks, or are excepted with a reason."""
-    known = (ROOT / "tests" / "conformance_ids.txt").read_text().split()
-    wanted = {one for one in known if one.split("-")[0] in CONSENSUS_AREAS}
-    named = catalogue_ids_named_by_tests() & wanted
-    still_open = set(re.findall(r"^[A-Z]+-\d+", (ROOT / "tests" / "conformance_open.txt").read_text(), re.MULTILINE))
-    excepted = dict(
-        re.findall(r"^([A-Z]+-\d+) (.+)$", (ROOT / "tests" / "conformance_exceptions.txt").read_text(), re.MULTILINE)
-    )
-    missing = sorted(wanted - named - still_open - excepted.keys())
-    done = sorted((still_open | excepted.keys()) & named)
-    unknown = sorted((still_open | excepted.keys()) - wanted)
-    print(f"{len(named)} of {len(wanted)} ids of consensus are named by a test; without: {sorted(wanted - named)}")
+def test_behaviours_of_consensus_are_named_by_a_test():
+    """The ids that no test can show stand in tests/conformance_exceptions.txt, each with a reason."""
+    wanted = {name for name in behaviours.known_ids() if name.split("-")[0] in CONSENSUS_AREAS}
+    named = behaviours.tests_by_id().keys() & wanted
+    excepted = behaviours.exceptions().keys()
+    missing = sorted(wanted - named - excepted)
+    done = sorted(excepted & named)
+    unknown = sorted(excepted - wanted)
     assert not missing, f"no test and no text scenario names {missing}"
-    assert not done, f"{done} have a test now: remove their lines from tests/conformance_open.txt"
-    assert not unknown, f"tests/conformance_open.txt or tests/conformance_exceptions.txt: {unknown} are not known"
+    assert not done, f"{done} have a test: remove their lines from tests/conformance_exceptions.txt"
+    assert not unknown, f"tests/conformance_exceptions.txt names {unknown}, which no page of consensus defines"
 
 
 def test_scenarios_open_with_a_sentence():

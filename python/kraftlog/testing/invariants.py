@@ -80,7 +80,7 @@ RULES = {
     "INV-36": "in the end all replicas have the same log",
     "READ": "a leadership that is confirmed for a read was not over when the read was asked for",
 }
-"""The rules that a run looks after, by their ids in the conformance catalogue."""
+"""The rules that a run looks after, by their ids in docs/behaviours."""
 
 _MOST_IDLE_POLLS = 20
 _CONTACT_GRACE_MS = 100

@@ -25,7 +25,7 @@ class InvariantViolationError(AssertionError):
     """A state that must never be was reached.
 
     Attributes:
-        identifier: Which rule was broken, by its id in the conformance catalogue, as ``INV-07``.
+        identifier: Which rule was broken, by its id in docs/behaviours, as ``INV-07``.
         recent: The last events before.
     """
 

@@ -411,7 +411,7 @@ class Simulation:
         if not fault.is_fatal and node.node_id in self._reborn:
             self.counters["refused_after_disk_loss"] += 1
             return
-        self.invariants.fail("INV-00", node, f"fault: {fault.reason}")
+        self.invariants.fail("FAULT", node, f"fault: {fault.reason}")
 
     def on_disk_failed(self, node: SimulatedNode, error: DiskFailedError, *, is_spoilt: bool = False) -> None:
         """A node stops, its disk having failed, or cannot start."""

@@ -33,10 +33,10 @@ SAME = "the same"
 
 @dataclass(frozen=True)
 class Case:
-    """A behaviour of the catalogue on the wire.
+    """A behaviour of docs/behaviours on the wire.
 
     Attributes:
-        ids: Ids of the catalogue.
+        ids: Ids of docs/behaviours.
         state: As ``Driven.be`` takes it; None leaves the node as it is.
         ask: What is done; its result, a response or a text, is compared.
         expected: The answer in words.

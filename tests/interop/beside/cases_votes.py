@@ -1,4 +1,4 @@
-"""Vote and pre-vote as each role answers them (areas 02 and 03 of the catalogue)."""
+"""Vote and pre-vote as each role answers them (areas 02 and 03 of docs/behaviours)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The W rows of the catalogue: one table, asked of our controller and of Apache Kafka's."""
+"""The W behaviours of docs/behaviours: one table, asked of a kraftlog controller and of Apache Kafka's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listeners and endpoints on the wire: what is told to whom, in which version (area ENDP of the catalogue)."""
+"""Listeners and endpoints on the wire: what is told to whom, in which version (area ENDP of docs/behaviours)."""
 
 from __future__ import annotations
 
