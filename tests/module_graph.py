@@ -7,17 +7,18 @@ Not counted is the package that Python runs before one of its modules: `import a
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """`target` is the absolute dotted name as written: a module, or a name of one."""
+    """`target` is an absolute dotted name; `module` is `target`, or in `from module import name` what stands there."""
 
     line: int
     target: str
+    module: str
 
 
 def module_name(path: Path, package: Path) -> str:
@@ -31,16 +32,16 @@ def imports_of(path: Path, package: Path) -> Iterator[Import]:
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         match node:
             case ast.Import(names=names):
-                yield from (Import(node.lineno, alias.name) for alias in names)
+                yield from (Import(node.lineno, alias.name, alias.name) for alias in names)
             case ast.ImportFrom(names=names, module=module, level=level):
                 base = ".".join(folder[: len(folder) - level + 1]) if level else ""
-                prefix = ".".join(filter(None, (base, module or "")))
-                yield from (Import(node.lineno, f"{prefix}.{alias.name}") for alias in names)
+                origin = ".".join(filter(None, (base, module or "")))
+                yield from (Import(node.lineno, f"{origin}.{alias.name}", origin) for alias in names)
             case ast.Call(
                 func=ast.Name(id="import_module") | ast.Attribute(attr="import_module"),
                 args=[ast.Constant(value=str(name)), *_],
             ):
-                yield Import(node.lineno, name)
+                yield Import(node.lineno, name, name)
 
 
 def module_graph(package: Path) -> dict[str, set[str]]:
@@ -49,18 +50,9 @@ def module_graph(package: Path) -> dict[str, set[str]]:
     paths |= {module_name(path, package): path for path in sorted(package.rglob("*.py"))}
     graph: dict[str, set[str]] = {}
     for name, path in paths.items():
-        targets = {_module_of(found.target, paths) for found in imports_of(path, package)}
-        graph[name] = {target for target in targets if target is not None and target != name}
+        targets = {found.target if found.target in paths else found.module for found in imports_of(path, package)}
+        graph[name] = {target for target in targets if target in paths and target != name}
     return graph
-
-
-def _module_of(target: str, modules: Container[str]) -> str | None:
-    """`a.b` for `a.b.Name` and for `a.b`: the longest prefix that is a module."""
-    while target:
-        if target in modules:
-            return target
-        target = target.rpartition(".")[0]
-    return None
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:

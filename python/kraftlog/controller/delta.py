@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kraftlog.controller.topic_image import PartitionImage, TopicImage
-    from kraftlog.types import Uuid
+from kraftlog.controller.topic_image import PartitionImage, TopicImage
+from kraftlog.types import Uuid
 
 __all__ = ["MetadataDelta"]
 

@@ -9,7 +9,7 @@ from kraftlog.controller.cluster_image import ClusterImage
 from kraftlog.controller.config_image import ConfigResourceType, ConfigsImage
 from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.security_image import SecurityImage
-from kraftlog.controller.topic_image import TopicsImage
+from kraftlog.controller.topics_image import TopicsImage
 from kraftlog.errors import CorruptRecordError
 from kraftlog.features import KRAFT_VERSION, METADATA_VERSION, MINIMUM_VERSION, MetadataVersion, metadata_version
 from kraftlog.wire.messages.metadata_records import (

@@ -78,7 +78,7 @@ def ship(spark: SparkSession, *, wheel: str | os.PathLike[str] | None = None) ->
         ShipError: There is no library for Linux on x86-64 or aarch64, it does not fit the driver of a classic session,
             or the wheel is of another version.
     """
-    from kraftlog.spark import register
+    from kraftlog.spark.data_source import register
 
     session: Any = spark
     is_connect = type(spark).__module__.startswith("pyspark.sql.connect.")
