@@ -16,7 +16,7 @@
 //! One outermost entry is one batch here. Its header is translated into the layout of v2, and its messages, when they
 //! are asked for, into v2 records: all that reads batches reads these formats too, and pays nothing for it.
 //! See <https://kafka.apache.org/documentation/#messageset>, KIP-31 and KIP-32.
-use crate::batch::{
+use crate::batch_view::{
     attributes, BatchView, HEADER_SIZE, LOG_OVERHEAD, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP,
 };
 use crate::compression::{self, Bound, Codec};
@@ -418,7 +418,7 @@ fn write_record(
 /// As [`transcode`].
 #[cold]
 pub(crate) fn records<'s>(batch: &BatchView<'_>, scratch: &'s mut Vec<u8>) -> Result<RecordIter<'s>> {
-    let batch = batch.resolved();
+    let batch = resolve_header(batch.bytes()).map_or(*batch, |header| batch.with_header(&header));
     transcode(&batch, Bound::DEFAULT, false, scratch)?;
     RecordIter::new(&batch, scratch)
 }

@@ -7,6 +7,7 @@ mod error;
 pub use error::{Error, Result};
 
 pub mod batch;
+mod batch_view;
 pub mod builder;
 pub mod columns;
 pub mod compression;

@@ -3,7 +3,7 @@
 //! Reading follows `DefaultRecord.readFrom`: negative key, value and header value lengths mean
 //! null, a record must end where its length says, and what follows the last record of the count is
 //! an error. See <https://kafka.apache.org/documentation/#record>.
-use crate::batch::{BatchView, TimestampType};
+use crate::batch_view::{BatchView, TimestampType};
 use crate::varint::{read_varint, read_varlong, VarintError};
 use crate::{Error, Result};
 

@@ -59,7 +59,7 @@ fn find_batch<'a>(
         let header = BatchHeader::new(header);
         if header.batch_length() >= LENGTH_MIN && header.magic() == MAGIC {
             let whole = rest.get(..header.size_bytes());
-            return Ok(whole.map(|bytes| BatchView { header, bytes, position: position as u64 }));
+            return Ok(whole.map(|bytes| BatchView::new(header, bytes, position as u64)));
         }
     }
     Ok(odd_batch(source, rest, position)?.map(|batch| resolve(&batch)))
@@ -94,8 +94,7 @@ fn odd_batch(source: Source, rest: &[u8], position: usize) -> Result<Option<Batc
     } else {
         bytes.first_chunk().copied()
     };
-    let view =
-        |header| BatchView { header: BatchHeader::new(&header).outlive(), bytes, position: position as u64 };
+    let view = |header| BatchView::new(BatchHeader::new(&header).outlive(), bytes, position as u64);
     Ok(header.map(view))
 }
 
@@ -164,7 +163,7 @@ impl<'a> Iterator for Batches<'a> {
         }
         let found = next_batch_from(self.source, self.buffer, self.position);
         match &found {
-            Ok(Some(batch)) => self.position += batch.bytes.len(),
+            Ok(Some(batch)) => self.position += batch.bytes().len(),
             Ok(None) => {}
             Err(_) => self.failed = true,
         }
