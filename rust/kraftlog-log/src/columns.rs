@@ -12,7 +12,6 @@ mod fast;
 mod headers;
 mod legacy;
 mod lengths;
-pub(crate) mod memory;
 mod options;
 mod rows;
 

@@ -6,11 +6,13 @@
 //! does not compile. And memory for columns is zeroed when it is new, so that no value is ever uninitialised.
 #![allow(unsafe_code)]
 
-use crate::columns::memory::{Block, Column};
 use arrow_array::{ArrayRef, BinaryViewArray, DictionaryArray, Int32Array, StringArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use memory::{Block, Column};
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+pub(crate) mod memory;
 
 pub(crate) use lz4::{Lz4Decoder, Lz4Encoder};
 pub(crate) use records::{copy_spans, CommonRecord, Readable, Shape, Span, AHEAD, SLACK};
@@ -224,7 +226,7 @@ impl Views {
 
 mod records {
     //! Reading the fields of records, and copying them.
-    use crate::columns::memory::Column;
+    use super::memory::Column;
     use std::marker::PhantomData;
 
     /// Bytes that are readable behind every span, so that copying may go on to the end of a wide register.

@@ -1,7 +1,7 @@
 //! Columns of keys and values: copied with offsets, or views into the bytes they came from.
 
-use super::memory::Column;
 use super::options::BinaryType;
+use crate::raw::memory::Column;
 use crate::raw::{self, Span, Views};
 use arrow_array::{ArrayRef, BinaryArray, LargeBinaryArray};
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};

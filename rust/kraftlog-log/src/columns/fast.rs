@@ -5,8 +5,8 @@
 use super::bytes::ByteColumn;
 use super::decode::BatchCursor;
 use super::headers::for_each_stored;
-use super::memory;
 use super::rows::{BatchFacts, Body, Rows, Stop};
+use crate::raw::memory;
 use crate::raw::{self, Readable, Shape, Span, AHEAD};
 
 /// Records of a block: one for each bit of the masks of nulls.

@@ -1,6 +1,6 @@
 //! The headers column: `List<Struct<key: Utf8, value: Binary>>`.
 use super::bytes::{ByteColumn, CopyColumn};
-use super::memory::Column;
+use crate::raw::memory::Column;
 use crate::record::Headers;
 use crate::varint::read_varint;
 use arrow_array::{ArrayRef, BinaryArray, ListArray, StringArray, StructArray};

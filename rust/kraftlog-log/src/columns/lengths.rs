@@ -1,6 +1,6 @@
 //! Lengths of keys or values, for those who want to know sizes without moving bytes.
 use super::bytes::{note_nulls, null_buffer};
-use super::memory::Column;
+use crate::raw::memory::Column;
 use crate::raw::Span;
 use arrow_array::{ArrayRef, Int32Array};
 use arrow_buffer::ScalarBuffer;

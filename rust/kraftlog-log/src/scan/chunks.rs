@@ -7,8 +7,8 @@ use crate::batch::{
     next_batch_from, next_batch_shallow, BatchHeader, BatchView, Source, HEADER_SIZE, LENGTH_MIN,
     LOG_OVERHEAD, MAGIC,
 };
-use crate::columns::memory::Column;
 use crate::raw::mapped::{page_size, MappedRange};
+use crate::raw::memory::Column;
 use crate::{Error, Result};
 use arrow_buffer::Buffer;
 use std::fs::File;

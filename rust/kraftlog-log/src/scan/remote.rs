@@ -6,7 +6,7 @@
 //! fetched whole, when they are needed first.
 use super::segments::SegmentFile;
 use crate::batch::HEADER_SIZE;
-use crate::columns::memory::Column;
+use crate::raw::memory::Column;
 use crate::{Error, Result};
 use arrow_buffer::Buffer;
 use std::collections::{BTreeMap, VecDeque};

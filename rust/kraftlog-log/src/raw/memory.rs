@@ -3,7 +3,9 @@
 //! Fresh memory costs a page fault for each 4 KiB, which on a virtual machine takes longer than to fill
 //! the page; a scan whose consumer drops each batch before the next one is read runs in the same pages.
 //! New memory is zeroed, by the system where the block is large; used memory holds what it held before.
-use crate::raw::{self, Plain, Unit};
+#![deny(unsafe_code)]
+
+use super::{Plain, Unit};
 use arrow_buffer::Buffer;
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
@@ -112,12 +114,12 @@ impl<T: Plain> Column<T> {
     }
 
     pub(crate) fn as_slice(&self) -> &[T] {
-        raw::numbers(self.block.units()).get(..self.len).unwrap_or_default()
+        super::numbers(self.block.units()).get(..self.len).unwrap_or_default()
     }
 
     #[inline(always)]
     fn all_mut(&mut self) -> &mut [T] {
-        raw::numbers_mut(&mut self.block.0)
+        super::numbers_mut(&mut self.block.0)
     }
 
     pub(crate) fn last(&self) -> Option<T> {
@@ -144,7 +146,7 @@ impl<T: Plain> Column<T> {
         let wanted = needed.max(self.capacity().saturating_mul(2)).max(self.expected);
         let mut block = Block(take_block(wanted.saturating_mul(size_of::<T>())));
         let old = self.as_slice();
-        if let Some(target) = raw::numbers_mut(&mut block.0).get_mut(..old.len()) {
+        if let Some(target) = super::numbers_mut(&mut block.0).get_mut(..old.len()) {
             target.copy_from_slice(old);
         }
         self.block = block;
@@ -197,7 +199,7 @@ impl<T: Plain> Column<T> {
         let len = std::mem::take(&mut self.len);
         let block = std::mem::take(&mut self.block);
         self.expected = len + len / 16;
-        raw::shared(block, len * size_of::<T>())
+        super::shared(block, len * size_of::<T>())
     }
 }
 
