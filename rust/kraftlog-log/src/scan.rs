@@ -9,6 +9,7 @@ mod batch_rows;
 mod chunks;
 mod dump;
 mod json;
+mod listing;
 mod lookup;
 mod options;
 mod parallel;
@@ -27,15 +28,16 @@ pub use batch_columns::{BatchColumn, BatchColumns};
 pub use batch_rows::{BatchRows, BatchRowsOptions};
 pub use chunks::{Chunks, FoundBatch, HeaderAhead, CHUNK_SIZE};
 pub use dump::{Describe, DumpFormat, DumpOptions, FileDump, Plain};
+pub use listing::{list_segments, log_end_offset, partition_of, Directory};
 pub use lookup::offset_for_timestamp;
 pub use options::{IsolationLevel, OnCorrupt, ScanOptions, ScanSource};
-pub use partition::{log_end_offset, PartitionScan};
+pub use partition::PartitionScan;
 pub use remote::{
     ObjectKind, PendingRead, PositionHint, RangeReader, ReadFailure, RemoteDirectory, RemoteObject,
     WINDOWS_AHEAD,
 };
 pub use report::{Report, ReportValues, SkippedRange};
-pub use segments::{list_segments, partition_of, Directory, SegmentFile};
+pub use segments::SegmentFile;
 pub use split::{plan_splits, Split};
 pub use stream::Scan;
 pub use transactions::{AbortedRanges, Transactions};

@@ -1,7 +1,7 @@
 //! Single records found by what they hold.
+use super::listing::Directory;
 use super::options::{ScanOptions, ScanSource};
 use super::partition::PartitionScan;
-use super::segments::Directory;
 use crate::columns::{Column, ColumnOptions};
 use crate::{Error, Result};
 use arrow_array::cast::AsArray;

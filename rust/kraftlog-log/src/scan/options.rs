@@ -1,6 +1,6 @@
 //! What a scan reads, and how.
+use super::listing::Directory;
 use super::report::Report;
-use super::segments::Directory;
 use super::transactions::AbortedRanges;
 use crate::columns::ColumnOptions;
 use std::sync::Arc;

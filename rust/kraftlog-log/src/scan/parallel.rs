@@ -2,9 +2,9 @@
 //!
 //! A piece is a few MiB of one segment. Each has a queue of its own for a few Arrow batches, and there are few more
 //! pieces in flight than threads, so that memory is bounded whatever the consumer does.
+use super::listing::Directory;
 use super::options::{Pass, ScanSource};
 use super::partition::{pieces_of, prepare, PartitionScan, Piece};
-use super::segments::Directory;
 use super::split::cuts_of;
 use super::transactions::AbortedRanges;
 use crate::columns::ColumnOptions;

@@ -1,9 +1,10 @@
 //! The records of one partition as Arrow batches.
 use super::chunks::{Chunks, FoundBatch, HeaderAhead};
+use super::listing::{list_segments, log_end_offset, Directory};
 use super::options::{IsolationLevel, OnCorrupt, Pass, ScanOptions, ScanSource};
 use super::position::{indexed_position_after, position_after, position_before, starts_before, time_hint};
 use super::report::Report;
-use super::segments::{list_segments, Directory, SegmentFile};
+use super::segments::SegmentFile;
 use super::transactions::{AbortedRanges, Transactions};
 use crate::batch::BatchHeader;
 use crate::columns::{BatchCursor, ColumnOptions, ColumnsDecoder, Progress};
@@ -478,21 +479,4 @@ fn seek(piece: &Piece, options: &ColumnOptions, report: &Arc<Report>) -> Result<
     }
     chunks.go_to(position);
     Ok(chunks)
-}
-
-/// The offset after the last whole batch of a partition: 0 in a directory without segments.
-///
-/// # Errors
-/// [`Error::Corrupt`] naming file and position, [`Error::Io`].
-pub fn log_end_offset(segments: &[SegmentFile]) -> Result<i64> {
-    let Some(last) = segments.last() else { return Ok(0) };
-    let mut chunks = Chunks::of(last, position_before(last, i64::MAX), Arc::default())?;
-    let mut end_offset = last.base_offset;
-    loop {
-        match chunks.next_batch() {
-            Ok(Some(found)) => end_offset = Chunks::view(chunks.buffer(), found)?.next_offset(),
-            Err(error) if !chunks.is_at_zeros() => return Err(error),
-            Ok(None) | Err(_) => return Ok(end_offset),
-        }
-    }
 }

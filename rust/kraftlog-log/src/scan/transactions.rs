@@ -4,10 +4,11 @@
 //! transactions come from the `.txnindex` files, and from the markers met on the way, since a broker writes a marker
 //! before its index entry.
 use super::chunks::Chunks;
+use super::listing::Directory;
 use super::position::position_before;
 use super::remote::ObjectKind;
 use super::report::Report;
-use super::segments::{Directory, SegmentFile};
+use super::segments::SegmentFile;
 use crate::batch::{BatchHeader, BatchView};
 use crate::fs::RealFileSystem;
 use crate::producer_state::{read_snapshot, BatchMetadata, ProducerEntry};
