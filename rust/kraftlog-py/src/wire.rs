@@ -2,23 +2,13 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyType};
 
-use crate::errors::{LocalProtocolError, RemoteProtocolError};
+use crate::errors::RemoteProtocolError;
 use crate::raw::Borrowed;
 use crate::wire_decode::{Reader, ELEMENT_COUNT_MAX};
 use crate::wire_encode::Writer;
 use crate::wire_frame::{FrameCodec, FrameReader};
 use crate::wire_layout::struct_base;
-use crate::wire_schema::{MessageType, Plan};
-
-/// A message's type and plan, or the error that it has no such version.
-pub(crate) fn plan_of(py: Python<'_>, message: &MessageType, version: i16) -> PyResult<&'static Plan> {
-    message.plan(py, version)?.ok_or_else(|| {
-        LocalProtocolError::new_err(format!(
-            "{} has versions {} to {}, not {version}",
-            message.name, message.low, message.high
-        ))
-    })
-}
+use crate::wire_schema::{plan_of, MessageType};
 
 /// Read one message that fills the buffer.
 #[pyfunction]

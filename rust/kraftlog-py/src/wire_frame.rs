@@ -7,10 +7,9 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PySlice, P
 
 use crate::errors::{LocalProtocolError, RemoteProtocolError, UnsupportedVersionError};
 use crate::raw::{copy_into, copy_start, take_front, Borrowed};
-use crate::wire::plan_of;
 use crate::wire_decode::{Reader, ELEMENT_COUNT_MAX};
 use crate::wire_encode::Writer;
-use crate::wire_schema::MessageType;
+use crate::wire_schema::{plan_of, MessageType};
 
 const API_VERSIONS_KEY: i16 = 18;
 const CONTROLLED_SHUTDOWN_KEY: i16 = 7;

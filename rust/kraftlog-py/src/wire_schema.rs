@@ -9,6 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
+use crate::errors::LocalProtocolError;
 use crate::wire_layout::Layout;
 
 /// What stands on the wire.
@@ -284,4 +285,14 @@ impl Field {
             Kind::Struct(plan) => plan.size_min,
         }
     }
+}
+
+/// The plan of a message in one version, or the error that it has no such version.
+pub(crate) fn plan_of(py: Python<'_>, message: &MessageType, version: i16) -> PyResult<&'static Plan> {
+    message.plan(py, version)?.ok_or_else(|| {
+        LocalProtocolError::new_err(format!(
+            "{} has versions {} to {}, not {version}",
+            message.name, message.low, message.high
+        ))
+    })
 }
