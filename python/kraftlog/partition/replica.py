@@ -5,7 +5,7 @@ what the shell has to do. Time arrives as an argument.
 
 The high watermark is the smallest log end offset over the in-sync replicas, where the leader itself counts with its
 *flushed* offset when acknowledgements wait for the flush. It never goes back, and it does not advance while the in-sync
-set is smaller than ``min_insync_replicas``.
+set is smaller than ``effective_min_insync_replicas``.
 """
 
 from __future__ import annotations
@@ -82,6 +82,18 @@ class PartitionReplica:
         """Whether this node leads the partition."""
         return self.leader_id == self.node_id
 
+    @property
+    def effective_min_insync_replicas(self) -> int:
+        """The smallest in-sync set that may commit: the topic's setting, at most the number of replicas.
+
+        Source: Kafka 4.3.1 ``Partition.effectiveMinIsr``.
+        """
+        return min(self.min_insync_replicas, len(self.replicas))
+
+    @property
+    def _is_under_min_isr(self) -> bool:
+        return len(self.isr) < self.effective_min_insync_replicas
+
     def take_effects(self) -> list[Effect]:
         """Hand out and forget what is to be done, in order."""
         effects = self._effects
@@ -130,7 +142,7 @@ class PartitionReplica:
             }
         if self.flush_on_ack and self.flushed_offset < self.log_end_offset:
             self._effects.append(FlushLog(self.log_end_offset))
-        if len(self.isr) < self.min_insync_replicas:
+        if self._is_under_min_isr:
             self._fail_pending_acks(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self._advance_high_watermark()
 
@@ -161,7 +173,7 @@ class PartitionReplica:
         """Whether a client may append now: 0 or an error code."""
         if self.leader_id != self.node_id:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if acks == -1 and len(self.isr) < self.min_insync_replicas:
+        if acks == -1 and self._is_under_min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS
         return ErrorCode.NONE
 
@@ -230,7 +242,7 @@ class PartitionReplica:
 
     def _advance_high_watermark(self) -> None:
         isr = self.isr
-        if self.leader_id != self.node_id or len(isr) < self.min_insync_replicas:
+        if self.leader_id != self.node_id or self._is_under_min_isr:
             return
         high_watermark = self.flushed_offset if self.flush_on_ack else self.log_end_offset
         if len(isr) > 1:
@@ -248,7 +260,7 @@ class PartitionReplica:
                 self._effects.append(AckCompleted(pending_acks.popleft()[1], error_code))
 
     def _committed_error(self) -> int:
-        if len(self.isr) < self.min_insync_replicas:
+        if self._is_under_min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 

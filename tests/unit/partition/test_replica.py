@@ -102,6 +102,30 @@ def test_high_watermark_waits_while_in_sync_set_is_below_minimum():
     assert one.high_watermark == 5
 
 
+@pytest.mark.parametrize("flush_on_ack", [False, True])
+def test_minimum_above_the_replica_count_is_the_replica_count(flush_on_ack):
+    """Kafka 4.3.1 ``Partition.effectiveMinIsr``."""
+    one = leads(replica(min_isr=3, flush_on_ack=flush_on_ack))
+    assert one.effective_min_insync_replicas == 1
+    assert one.check_append(-1) == ErrorCode.NONE
+    one.on_appended(5)
+    one.wait_for_ack(5, "a")
+    one.on_flushed(5)
+    assert one.high_watermark == 5
+    assert AckCompleted("a", ErrorCode.NONE) in one.take_effects()
+
+
+def test_minimum_above_the_replica_count_still_needs_every_replica():
+    one = leads(replica(min_isr=3), replicas=(1, 2), isr=(1,))
+    one.on_appended(5)
+    assert one.high_watermark == 0
+    assert one.check_append(-1) == ErrorCode.NOT_ENOUGH_REPLICAS
+    leads(one, partition_epoch=1, replicas=(1, 2), isr=(1, 2))
+    assert one.check_append(-1) == ErrorCode.NONE
+    one.on_follower_fetch(2, 5, 1)
+    assert one.high_watermark == 5
+
+
 def test_acks_complete_in_order_with_the_commit():
     one = leads(replica(flush_on_ack=True))
     one.on_appended(2)

@@ -125,6 +125,15 @@ def test_produce_acks_0_with_an_error_closes_the_connection(client, broker):
     assert client.is_closed_by_peer()
 
 
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_minimum_above_the_replica_count_commits(broker, client, acks):
+    topic = f"min-isr-{acks}"
+    broker.create_topic(topic, config={"min.insync.replicas": "2"})
+    assert produce(client, topic, batch(b"a"), acks=acks).error_code == 0
+    data = fetch(client, topic, 0, max_wait_ms=5000)
+    assert (data.error_code, data.high_watermark, values_of(data)) == (0, 1, [b"a"])
+
+
 def test_produce_refusals(broker, client, topic):
     good = batch(b"a")
     corrupt = bytearray(good)
