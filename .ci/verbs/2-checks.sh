@@ -1,0 +1,76 @@
+# What needs no JDK and no jars.
+# shellcheck shell=sh disable=SC2154 # .ci/dev sets venv, py and jobs
+
+#: check      before each commit, in less than a minute once warm: lint, types and the pure tests
+check() {
+    have
+    lint
+    type_
+    say "pure tests"
+    "$py" -m pytest -n 2 -q tests/unit "$@"
+}
+
+#: fmt        format Python and Rust, apply safe fixes
+fmt() {
+    have
+    "$venv/bin/ruff" format
+    "$venv/bin/ruff" check --fix --exit-zero --quiet
+    cargo fmt --all
+}
+
+#: lint       ruff, cargo fmt, clippy with warnings as errors
+lint() {
+    have
+    say "ruff format, ruff check"
+    "$venv/bin/ruff" format --check --quiet
+    "$venv/bin/ruff" check --quiet
+    say "cargo fmt, clippy"
+    cargo fmt --all --check
+    cargo clippy --locked --quiet --workspace --all-targets -- -D warnings
+    if command -v cargo-deny >/dev/null 2>&1; then cargo deny --config .ci/deny.toml check; fi
+}
+
+#: type       mypy --strict, and the stub file against the compiled module
+type_() {
+    have
+    say "mypy --strict"
+    "$py" -m mypy
+    say "stubtest kraftlog._kraftlog"
+    "$py" -m mypy.stubtest kraftlog._kraftlog --mypy-config-file pyproject.toml --allowlist .ci/stubtest-allowlist.txt
+}
+
+#: docs       links and examples
+docs() { # every link between files of this tree leads somewhere, and every example in a docstring is true
+    have
+    "$py" -m pytest tests/unit/test_docs.py "$@"
+    "$py" -m pytest --doctest-modules python/kraftlog "$@"
+}
+
+#: rust-test  the engine's own tests, and its crash test
+rust_test() {
+    say "cargo test"
+    cargo test --locked --quiet -p kraftlog-log
+    crash
+}
+
+#: crash      crashes of the engine on a simulated disk at 20 000 points of histories, or for so many minutes
+crash() { # KRAFTLOG_CRASH_POINTS sets another number, KRAFTLOG_CRASH_SEED runs a seed that failed again
+    say "crash test"
+    [ $# -gt 0 ] && export KRAFTLOG_CRASH_MINUTES="$1"
+    cargo test --locked --quiet --profile quick -p kraftlog-log --test crash
+}
+
+#: crash-mutants  bugs put into the engine on purpose, each of which the crash test has to find
+crash_mutants() {
+    KRAFTLOG_CRASH_POINTS=${KRAFTLOG_CRASH_POINTS:-20000} rust/kraftlog-log/tests/crash/mutants/run.sh "$@"
+}
+
+#: all        setup, lint, type, rust-test, wheel, test
+all() {
+    setup
+    lint
+    type_
+    rust_test
+    wheel
+    test_
+}

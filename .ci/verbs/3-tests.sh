@@ -1,0 +1,108 @@
+# Tests that need the jars, much time, or a number of rounds.
+# shellcheck shell=sh disable=SC2154 # .ci/dev sets venv, py and jobs
+
+#: test       every Python test, interop with the real Kafka included
+test_() { # on all cores, as most tests wait for a JVM; with arguments in one process
+    setup
+    jars
+    [ $# -gt 0 ] || set -- -n "$jobs" --dist loadscope -q
+    "$py" -m pytest "$@"
+}
+
+#: interop    only the tests against Apache Kafka (Java; jars through Maven)
+interop() {
+    setup
+    jars
+    "$py" -m pytest tests/interop "$@"
+}
+
+#: sim        scenarios of the consensus core, and 200 clusters under faults (KRAFTLOG_SEEDS sets the number);
+#:            sim SEED or sim FILE replays one and shrinks it when it fails
+sim() {
+    setup
+    case ${1:-} in
+        "" | -*) KRAFTLOG_SEEDS=${KRAFTLOG_SEEDS:-200} "$py" -m pytest -s tests/scenarios tests/simulation "$@" ;;
+        *) PYTHONPATH=python "$py" tests/simulation/campaign.py --replay "$@" ;;
+    esac
+}
+
+#: sim-mutants  bugs that KRaft and others once had, put back one at a time, each of which has to be noticed
+sim_mutants() {
+    setup
+    "$py" -m pytest tests/scenarios/test_mutants.py tests/simulation/test_mutants.py "$@"
+}
+
+#: sim-nightly  random seeds on all cores without end, figures each minute; failing ones end up in build/
+sim_nightly() {
+    setup
+    PYTHONPATH=python "$py" tests/simulation/campaign.py "$@"
+}
+
+#: fuzz       the seeded frame fuzzer against a live node
+fuzz() {
+    setup
+    "$py" -m pytest -s tests/interop/test_frame_fuzzer.py "$@"
+}
+
+#: fuzz-rust  TARGET [CPU seconds]: a libFuzzer target of the engine with the address sanitizer
+fuzz_rust() { # or `all`; until it has used so many CPU seconds; nightly Rust
+    need rustup "the sanitizer needs a nightly compiler: rustup toolchain install nightly"
+    target=${1:-}
+    [ -n "$target" ] || die "a target is needed: all, or one of $(ls fuzz/fuzz_targets | sed 's/.rs$//' | tr '\n' ' ')"
+    if [ "$target" = all ]; then
+        sh fuzz/build.sh >/dev/null
+        target=
+    else
+        sh fuzz/build.sh --bin "$target" >/dev/null
+    fi
+    python=$(python3_11)
+    "$python" fuzz/seed_corpus.py >/dev/null
+    # shellcheck disable=SC2086 # no target is no argument
+    "$python" fuzz/run.py --seconds "${2:-600}" $target
+}
+
+#: fuzz-logs  damaged directories through open_log (KRAFTLOG_FUZZ_ROUNDS sets the number)
+fuzz_logs() { # a longer run than the tests do
+    setup
+    KRAFTLOG_FUZZ_ROUNDS=${KRAFTLOG_FUZZ_ROUNDS:-2000} "$py" -m pytest -s tests/property/test_open_log_fuzz.py "$@"
+}
+
+#: beside     our controllers, brokers and raft replicas in one cluster with Kafka's, all of it
+beside() {
+    setup
+    jars
+    KRAFTLOG_BESIDE=all "$py" -m pytest tests/interop/beside "$@"
+}
+
+#: kill       200 times kill -9 during produce (KRAFTLOG_KILLS sets the number)
+kill_() {
+    setup
+    jars
+    KRAFTLOG_KILLS=${KRAFTLOG_KILLS:-200} "$py" -m pytest -s -k kill tests/interop/test_kill.py "$@"
+}
+
+#: spark-kill 50 times kill -9 of a streaming query's processes (KRAFTLOG_SPARK_KILLS sets the number)
+spark_kill() { # the JVM, the driver and the Python processes
+    setup
+    KRAFTLOG_SPARK_KILLS=${KRAFTLOG_SPARK_KILLS:-50} "$py" -m pytest -s tests/interop/spark/test_stream_kill.py "$@"
+}
+
+#: model      the protocol's specification in a larger scope, and 500 runs of the simulator replayed (KRAFTLOG_TRACES)
+model() { # five times the traces of CI; an hour or more
+    setup
+    jars_model
+    KRAFTLOG_MODEL_LARGE=1 KRAFTLOG_TRACES=${KRAFTLOG_TRACES:-500} "$py" -m pytest -s tests/model "$@"
+}
+
+#: linearizability  histories of replicas under faults for ten minutes (KRAFTLOG_LINEARIZABILITY_SECONDS)
+linearizability() { # kraftlog.Quorum in processes
+    setup
+    KRAFTLOG_LINEARIZABILITY_SECONDS=${KRAFTLOG_LINEARIZABILITY_SECONDS:-600} "$py" -m pytest -s \
+        tests/linearizability/test_linearizability.py "$@"
+}
+
+#: kill-leader  500 times kill -9 of the leader of a quorum (KRAFTLOG_LEADER_KILLS)
+kill_leader() { # KRAFTLOG_LEADER_KILL_TIMERS=default takes Kafka's time-outs instead of short ones
+    setup
+    KRAFTLOG_LEADER_KILLS=${KRAFTLOG_LEADER_KILLS:-500} "$py" -m pytest -s tests/linearizability/test_kill_leader.py "$@"
+}
