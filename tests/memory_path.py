@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["memory_path"]
+import pytest
+
+__all__ = ["memory_path", "tmp_path"]
 
 MEMORY = Path("/dev/shm")  # a tmpfs on every Linux with glibc
 ENOUGH_BYTES = 1 << 30
@@ -36,3 +38,10 @@ def memory_path(on_disk: Path) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """For conftest.py of folders whose tests spend most of their time waiting for a disk otherwise."""
+    with memory_path(tmp_path) as path:
+        yield path

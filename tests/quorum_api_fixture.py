@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import asynccontextmanager
 
 import kraftlog
+from waiting import until
 
 QUICK = {
     "controller.quorum.election.timeout.ms": 300,
@@ -95,12 +96,8 @@ class Members:
         node._log_dir.release()
 
     async def leader(self) -> kraftlog.AsyncQuorum:
-        async with asyncio.timeout(20):
-            while True:
-                for node in self.nodes.values():
-                    if node.is_leader:
-                        return node
-                await asyncio.sleep(0.01)
+        await until(lambda: any(node.is_leader for node in self.nodes.values()))
+        return next(node for node in self.nodes.values() if node.is_leader)
 
     def followers(self) -> Iterator[kraftlog.AsyncQuorum]:
         return (node for node in self.nodes.values() if not node.is_leader)
@@ -127,9 +124,3 @@ async def members(home, count, **config):
         yield found
     finally:
         await found.close()
-
-
-async def until(is_so, timeout_s=10.0):
-    async with asyncio.timeout(timeout_s):
-        while not is_so():  # noqa: ASYNC110  what is waited for has no event
-            await asyncio.sleep(0.005)

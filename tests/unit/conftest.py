@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from memory_path import tmp_path
 
-import pytest
-
-from memory_path import memory_path
-
-
-@pytest.fixture
-def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    with memory_path(tmp_path) as path:
-        yield path
+__all__ = ["tmp_path"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,8 @@ INVALID_CONFIG = 40
 
 
 def test_facts_are_what_the_generator_makes() -> None:
-    script = ROOT / ".ci" / "generate_config_table.py"
-    done = subprocess.run([sys.executable, script, "--check"], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    generator = runpy.run_path(str(ROOT / ".ci" / "generate_config_table.py"))
+    assert generator["TARGET"].read_text(encoding="utf-8") == generator["generate"](), "run the generator"
 
 
 def test_every_default_lies_within_its_limits() -> None:

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from kraftlog import _kraftlog
-from kraftlog._kraftlog import Log, LogConfig, encode_batch, lock_directory, read_batches
+from kraftlog._kraftlog import Log, LogConfig, encode_batch, read_batches
 from kraftlog.errors import CorruptRecordError, KafkaError, LogError, OffsetOutOfRangeError
 
 NOW_MS = 1_700_000_000_000
-LOCKED = """
-import sys
-from kraftlog import _kraftlog
-from kraftlog.errors import LogError
-try:
-    _kraftlog.lock_directory(sys.argv[1])
-except LogError as error:
-    print(error)
-else:
-    print("locked")
-"""
 
 
 def make_batch(*values: bytes, producer_id: int = -1, sequence: int = -1) -> bytes:
@@ -162,24 +149,6 @@ def test_threads_append_flush_and_read_at_once(tmp_path: Path) -> None:
     assert failures == []
     assert log.log_end_offset == writers * each
     assert log.segment_count > 2
-
-
-def test_directory_lock_excludes_this_and_other_processes(tmp_path: Path) -> None:
-    def other() -> str:
-        command = [sys.executable, "-c", LOCKED, str(tmp_path)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    lock = lock_directory(tmp_path)
-    assert lock.path == tmp_path.resolve()
-    with pytest.raises(LogError, match=r"\.lock: already locked by this process"):
-        lock_directory(tmp_path / ".")
-    assert "locked by another process" in other()
-    lock.release()
-    lock.release()
-    assert other() == "locked"
-    lock_directory(tmp_path).release()
-    with pytest.raises(FileNotFoundError):
-        lock_directory(tmp_path / "absent")
 
 
 def test_recover_segment_names_the_file_it_refuses(tmp_path: Path) -> None:

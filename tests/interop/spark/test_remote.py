@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from batch_rows import GOLDEN
-from remote_fixture import KEY, SECRET, S3Server, s3_server
+from s3_fixture import KEY, SECRET, S3Server, s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import kraftlog
 from interop.harness import Java, KafkaServer
 from kraftlog.reading import RemoteLog
-from remote_fixture import s3_server
+from s3_fixture import s3_server
 
 HERE = Path(__file__).resolve().parent
 PLAIN, TRANSACTIONAL = "tiered.plain", "tiered-txn"

@@ -15,6 +15,7 @@ from kraftlog.metrics.listener import MetricsListener
 from kraftlog.metrics.prometheus import CONTENT_TYPE, to_prometheus_text
 from kraftlog.metrics.raft import RAFT_STATES, RaftMetrics, RaftState
 from kraftlog.metrics.registry import MetricGroup, Metrics, Reading
+from waiting import until
 
 
 def families(metrics):
@@ -125,13 +126,16 @@ def test_listener_takes_a_request_in_pieces_and_drops_who_waits_when_it_closes()
             _ = served.address
         await served.open("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*served.address)
-        for piece in (b"GET /met", b"rics HTTP/1.1\r\n", b"\r\n"):
+        sent = b""
+        for piece in (b"GET /met", b"rics HTTP/1.1\r\n"):
             writer.write(piece)
-            await asyncio.sleep(0.01)
+            sent += piece
+            await until(lambda: [connection._received for connection in served._connections] == [sent])  # noqa: B023
+        writer.write(b"\r\n")
         assert (await reader.read()).endswith(b"\r\n\r\nx 1\n")
         writer.close()
         reader, writer = await asyncio.open_connection(*served.address)
-        await asyncio.sleep(0.01)
+        await until(lambda: served._connections)
         address = served.address
         served.close()
         assert await reader.read() == b""
@@ -146,11 +150,11 @@ def test_listener_has_a_limit_of_connections():
         served = MetricsListener(lambda: "x 1\n")
         await served.open("127.0.0.1", 0)
         held = [socket.create_connection(served.address) for _ in range(32)]
-        await asyncio.sleep(0.05)
+        await until(lambda: len(served._connections) == 32)
         reader, _ = await asyncio.open_connection(*served.address)
         assert await reader.read() == b""
         held.pop().close()
-        await asyncio.sleep(0.05)
+        await until(lambda: len(served._connections) == 31)
         reader, writer = await asyncio.open_connection(*served.address)
         writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert (await reader.read()).endswith(b"x 1\n")

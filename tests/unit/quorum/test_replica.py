@@ -26,8 +26,9 @@ from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.storage.snapshot_file import read_snapshot
 from kraftlog.types import Epoch, Offset
 from kraftlog.wire.messages.control_records import LeaderChangeMessage
-from quorum_api_fixture import Journal, until
+from quorum_api_fixture import Journal
 from raft_fixture import voter_set
+from waiting import until
 
 PARTITION = "__cluster_metadata-0"
 FIRST_OFFSET = 3  # LeaderChange, KRaftVersion and Voters come before the first command
@@ -282,7 +283,8 @@ def test_what_is_pending_is_bounded_and_what_finds_no_room_uses_no_offset(tmp_pa
 
             quorum._log.log.flush = slow
             waiting = [asyncio.ensure_future(quorum.propose([bytes(5000)])) for _ in range(10)]
-            await asyncio.sleep(0.05)
+            # The first is a batch of its own, two more have room beside it, the other seven queue.
+            await until(lambda: len(quorum._replica._queue) == 7)
             assert sum(one.size_bytes for one in quorum._log.pending) <= 20_000
             end_offset = quorum._log.log.log_end_offset
             with pytest.raises(DeadlineError) as caught:

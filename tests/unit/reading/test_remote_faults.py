@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import kraftlog
+from faulty_files import FaultyFiles
 from kraftlog._kraftlog import encode_batch
 from kraftlog.errors import CorruptRecordError, RemoteLogError
 from kraftlog.reading import RemoteLog, fetch_counts
 from kraftlog.reading.remote_fetch import RetryPolicy
 from kraftlog.reading.remote_files import location_of
-from remote_fixture import FaultyFiles
 
 ROWS, BATCHES = 50, 60
 KIB = 1 << 10

@@ -11,7 +11,7 @@ import pytest
 
 import kraftlog
 from batch_rows import GOLDEN
-from remote_fixture import s3_server
+from s3_fixture import s3_server
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "remote-logs.md"
 LEVELS = ("read_uncommitted", "read_committed")

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 import kraftlog
+from faulty_files import FaultyFiles, Request
 from kraftlog._kraftlog import encode_batch
 from kraftlog.reading import RemoteLog, fetch_counts
-from remote_fixture import FaultyFiles, Request, S3Server, s3_server
+from s3_fixture import S3Server, s3_server
 
 ROWS = 64
 BATCHES = 800

@@ -15,7 +15,8 @@ from kraftlog.errors import (
     NotLeaderError,
 )
 from kraftlog.runtime.raft.replicated_log import STOP_TIMEOUT_S
-from quorum_api_fixture import free_addresses, members, until
+from quorum_api_fixture import free_addresses, members
+from waiting import until
 
 
 def test_commands_proposed_anywhere_reach_every_machine_in_one_order(tmp_path):

@@ -1,0 +1,52 @@
+"""What importing costs, in an interpreter of its own: little time, no extra, no event loop."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+IMPORT_LIMIT_S = 0.05
+
+
+def seconds(code: str) -> float:
+    """The best of some runs of a fresh interpreter."""
+    best = 1e9
+    for _ in range(7):
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True)
+        best = min(best, time.perf_counter() - begun)
+    return best
+
+
+def test_import_takes_less_than_50_ms():
+    cost = seconds("import kraftlog") - seconds("pass")
+    assert cost < IMPORT_LIMIT_S, f"import kraftlog took {cost * 1000:.0f} ms"
+
+
+def test_import_loads_no_extra_and_no_event_loop():
+    code = "import sys, kraftlog; print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    heavy = {
+        "asyncio",
+        "confluent_kafka",
+        "numpy",
+        "pandas",
+        "polars",
+        "pyarrow",
+        "pyspark",
+        "kraftlog.transport",
+        "kraftlog.runtime",
+        "kraftlog.api",
+        "kraftlog.node",
+    }
+    assert not loaded & heavy
+
+
+def test_import_of_the_package_needs_no_extension_for_errors():
+    code = "import sys, kraftlog.errors, kraftlog.types; assert 'kraftlog._kraftlog' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT / "python")})
