@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from kraftlog._kraftlog import ArrowBatch, ArrowStream
 from kraftlog.reading.directory import INTERNAL_TOPICS, partition_of
+from kraftlog.reading.engine_scan import Scan
 from kraftlog.reading.facts import (
     AbortedTransaction,
     Checkpoints,
@@ -30,12 +31,13 @@ from kraftlog.reading.facts import (
     SkippedRange,
     Topic,
 )
-from kraftlog.reading.log import Log, open_log
+from kraftlog.reading.log import Log
 from kraftlog.reading.log_dir import LogDir, partition_directories, scan, scan_batches
+from kraftlog.reading.log_opener import open_log
 from kraftlog.reading.remote_fetch import FetchCounts, RetryPolicy, fetch_counts
 from kraftlog.reading.remote_log import RemoteLog
 from kraftlog.reading.remote_partition import RemotePartition
-from kraftlog.reading.scanning import Scan, ScanOptions, ScanSource
+from kraftlog.reading.scan_options import ScanOptions, ScanSource
 
 __all__ = [
     "INTERNAL_TOPICS",

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from kraftlog.reading.arrow_filter import columns_of_filter, narrowed_by
-from kraftlog.reading.scanning import Scan
+from kraftlog.reading.arrow_scan import ArrowScan
 
 __all__ = ["LogDataset", "LogFragment", "LogScanner"]
 
@@ -33,7 +33,7 @@ class LogScanner:
 
     def __init__(
         self,
-        scan: Scan,
+        scan: ArrowScan,
         schema: pa.Schema,
         columns: list[str] | Mapping[str, ds.Expression] | None,
         expression: ds.Expression | None,
@@ -59,7 +59,7 @@ class LogScanner:
         self._scan = narrowed_by(scan, expression, schema, columns=tuple(names), batch_rows=rows)
 
     @property
-    def scan(self) -> Scan:
+    def scan(self) -> ArrowScan:
         """What is read for it: bounds and columns, and the filter not applied."""
         return self._scan
 
@@ -69,7 +69,9 @@ class LogScanner:
         return (
             pa.schema(self._scan)
             if self._is_plain
-            else self._arrow_scanner(pa.RecordBatchReader.from_stream(Scan((), self._scan.options))).projected_schema
+            else self._arrow_scanner(
+                pa.RecordBatchReader.from_stream(ArrowScan((), self._scan.options))
+            ).projected_schema
         )
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -114,7 +116,7 @@ class LogScanner:
 class _Readable:
     """What a data set and its fragments have in common: everything goes through ``scanner``."""
 
-    _scan: Scan
+    _scan: ArrowScan
     _schema: pa.Schema
     _filter: ds.Expression | None = None
 
@@ -168,7 +170,7 @@ class _Readable:
 class LogFragment(_Readable):
     """A split of a scan: what one thread of an engine reads."""
 
-    def __init__(self, scan: Scan, schema: pa.Schema, expression: ds.Expression | None) -> None:
+    def __init__(self, scan: ArrowScan, schema: pa.Schema, expression: ds.Expression | None) -> None:
         self._scan = scan
         self._schema = schema
         self._filter = expression
@@ -189,7 +191,7 @@ class LogDataset(_Readable, ds.Dataset):  # type: ignore[misc]  # pyarrow is not
         splits: How many fragments there are at most; one for each core when None.
     """
 
-    def __init__(self, scan: Scan, *, splits: int | None = None) -> None:
+    def __init__(self, scan: ArrowScan, *, splits: int | None = None) -> None:
         if splits is not None and splits < 1:
             raise ValueError("splits is at least 1")
         self._scan = scan
@@ -238,6 +240,6 @@ class LogDataset(_Readable, ds.Dataset):  # type: ignore[misc]  # pyarrow is not
         return f"<LogDataset of {self._scan!r}>"
 
 
-def _dataset(scan: Scan, splits: int | None, expression: ds.Expression | None) -> LogDataset:
+def _dataset(scan: ArrowScan, splits: int | None, expression: ds.Expression | None) -> LogDataset:
     dataset = LogDataset(scan, splits=splits)
     return dataset if expression is None else dataset.filter(expression)

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from kraftlog.reading.scanning import Bounds, Scan
+from kraftlog.reading.arrow_scan import ArrowScan
+from kraftlog.reading.bounds import Bounds
 
 __all__ = ["columns_of_filter", "narrowed_by"]
 
@@ -23,7 +24,7 @@ _OFFSET_MAX = 2**63 - 1
 _MS_MAX = 2**63 // 1000 - 1
 
 
-def narrowed_by(scan: Scan, expression: ds.Expression | None, schema: pa.Schema, **options: Any) -> Scan:
+def narrowed_by(scan: ArrowScan, expression: ds.Expression | None, schema: pa.Schema, **options: Any) -> ArrowScan:
     """The scan without what the filter excludes by its offset, timestamp, topic and partition.
 
     Args:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datafusion
 
 from kraftlog.reading.arrow_dataset import LogDataset
-from kraftlog.reading.scanning import Scan
+from kraftlog.reading.arrow_scan import ArrowScan
 
 __all__ = ["table"]
 
 
-def table(scan: Scan, context: datafusion.SessionContext, name: str, *, splits: int | None) -> datafusion.DataFrame:
+def table(
+    scan: ArrowScan, context: datafusion.SessionContext, name: str, *, splits: int | None
+) -> datafusion.DataFrame:
     """As :meth:`Scan.datafusion` says."""
     dataset = LogDataset(scan.narrowed(threads=1), splits=splits)
     if context.table_exist(name):

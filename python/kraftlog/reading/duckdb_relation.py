@@ -13,7 +13,7 @@ import duckdb
 
 from kraftlog._kraftlog import list_segments
 from kraftlog.reading.arrow_dataset import LogDataset
-from kraftlog.reading.scanning import Scan
+from kraftlog.reading.arrow_scan import ArrowScan
 
 __all__ = ["relation"]
 
@@ -22,7 +22,7 @@ SPLIT_BYTES_MIN = 4 << 20
 
 
 def relation(
-    scan: Scan, connection: duckdb.DuckDBPyConnection, name: str | None, *, splits: int | None
+    scan: ArrowScan, connection: duckdb.DuckDBPyConnection, name: str | None, *, splits: int | None
 ) -> duckdb.DuckDBPyRelation:
     """As :meth:`Scan.duckdb` says."""
     if splits is None:

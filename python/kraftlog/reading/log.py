@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from kraftlog._kraftlog import (
     scan_batches_stream,
 )
 from kraftlog.errors import LogError, OffsetOutOfRangeError
+from kraftlog.reading.arrow_scan import ending_at
 from kraftlog.reading.directory import (
     INTERNAL_TOPICS,
-    StrPath,
-    partition_of,
     read_checkpoint,
     read_leader_epochs,
 )
+from kraftlog.reading.engine_scan import Scan
 from kraftlog.reading.facts import (
     AbortedTransaction,
     IndexFile,
@@ -32,25 +32,22 @@ from kraftlog.reading.facts import (
     Producer,
     Segment,
 )
-from kraftlog.reading.remote_files import is_tiered_partition, is_url
-from kraftlog.reading.scanning import (
+from kraftlog.reading.scan_options import (
     DEFAULT_COLUMNS,
     BinaryType,
     End,
     IsolationLevel,
     OnCorrupt,
-    Scan,
     ScanOptions,
     ScanSource,
     Timestamp,
     TimestampUnit,
-    ending_at,
     milliseconds,
 )
 from kraftlog.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
 from kraftlog.types import TopicPartition, Uuid
 
-__all__ = ["Log", "open_log"]
+__all__ = ["Log", "batches_of", "columns_of", "topic_id_of"]
 
 _INDEX_KINDS: tuple[IndexKind, ...] = ("index", "timeindex", "txnindex", "snapshot")
 
@@ -314,39 +311,6 @@ class Log:
     @property
     def _topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
-
-
-def open_log(path: StrPath, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Log:
-    """A partition's directory, Kafka's or ours, for reading.
-
-    Args:
-        path: The directory; its name ends in the partition's number, as in ``orders-0``. A URL such as
-            ``s3://bucket/kafka-logs/orders-0`` is listed now, and gives a :class:`RemoteLog`.
-        filesystem: For URLs, and paths of it: a file system of fsspec or ``pyarrow.fs``.
-        storage_options: For URLs: arguments of the file system that is opened.
-
-    Raises:
-        FileNotFoundError: There is no such directory.
-        ValueError: The name is not that of a partition's directory.
-        RemoteLogError: The URL cannot be listed.
-    """
-    if is_url(path) or filesystem is not None or storage_options is not None:
-        from kraftlog.reading.remote import open_remote_log
-
-        return open_remote_log(str(path), filesystem=filesystem, storage_options=storage_options)
-    directory = Path(path)
-    if not directory.is_dir():
-        message = f"no partition directory {directory}"
-        raise FileNotFoundError(message)
-    if is_tiered_partition(directory):
-        from kraftlog.reading.remote import open_remote_log
-
-        return open_remote_log(str(directory))
-    name = partition_of(directory.resolve().name)
-    if name is None:
-        message = f"{directory} is not named as a partition's directory, such as orders-0"
-        raise ValueError(message)
-    return Log(directory, *name)
 
 
 def topic_id_of(text: str, *, origin: str) -> Uuid:

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from kraftlog._kraftlog import ArrowStream
 from kraftlog.errors import LogError
+from kraftlog.reading.arrow_scan import ending_at
 from kraftlog.reading.directory import (
     CLEANER_OFFSET_CHECKPOINT,
     INTERNAL_TOPICS,
@@ -18,21 +19,20 @@ from kraftlog.reading.directory import (
     partition_of,
     read_checkpoint,
 )
+from kraftlog.reading.engine_scan import Scan
 from kraftlog.reading.facts import Checkpoints, MarkedDirectory, Topic
 from kraftlog.reading.log import Log, batches_of, columns_of
 from kraftlog.reading.remote import RemoteDirectories, is_tiered_directory, list_remote, wanted_logs
 from kraftlog.reading.remote_files import FileSystemKind, RemoteLocation, display_url, is_url
-from kraftlog.reading.scanning import (
+from kraftlog.reading.scan_options import (
     BinaryType,
     End,
     IsolationLevel,
     OnCorrupt,
-    Scan,
     ScanOptions,
     ScanSource,
     Timestamp,
     TimestampUnit,
-    ending_at,
     milliseconds,
 )
 from kraftlog.storage.checkpoints import (

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
-from kraftlog.reading.scanning import Bounds
+from kraftlog.reading.bounds import Bounds
 
 __all__ = ["Allowed", "allowed_by"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 from polars.io.plugins import register_io_source
 
+from kraftlog.reading.arrow_scan import ArrowScan
 from kraftlog.reading.polars_filter import allowed_by
-from kraftlog.reading.scanning import Scan
 
 __all__ = ["lazy_frame"]
 
@@ -18,7 +18,7 @@ __all__ = ["lazy_frame"]
 BATCH_ROWS = 65536
 
 
-def lazy_frame(scan: Scan, *, threads: int | None) -> pl.LazyFrame:
+def lazy_frame(scan: ArrowScan, *, threads: int | None) -> pl.LazyFrame:
     """As :meth:`Scan.polars` says.
 
     Raises:
@@ -40,12 +40,12 @@ def lazy_frame(scan: Scan, *, threads: int | None) -> pl.LazyFrame:
     return register_io_source(read, schema=_empty(scan).schema, is_pure=True)
 
 
-def _empty(scan: Scan) -> pl.DataFrame:
-    return pl.DataFrame(Scan((), scan.options))
+def _empty(scan: ArrowScan) -> pl.DataFrame:
+    return pl.DataFrame(ArrowScan((), scan.options))
 
 
 def _frames(
-    scan: Scan,
+    scan: ArrowScan,
     with_columns: list[str] | None,
     predicate: pl.Expr | None,
     n_rows: int | None,
@@ -64,7 +64,7 @@ def _frames(
     if n_rows is not None and n_rows <= rows:
         options = replace(options, threads=1)  # one batch will do: no reading ahead
     missing = n_rows
-    for batch in Scan(scan.sources, options) if missing != 0 else ():
+    for batch in ArrowScan(scan.sources, options) if missing != 0 else ():
         frame = pl.DataFrame(batch)
         if missing is not None:
             frame = frame.head(missing)

@@ -14,7 +14,7 @@ from pyarrow import fs
 
 import kraftlog
 from kraftlog.reading import RemoteLog, ScanOptions, scan_batches
-from kraftlog.reading.scanning import Scan
+from kraftlog.reading.engine_scan import Scan
 from s3_fixture import S3Server, s3_server
 
 NODE = Path(__file__).resolve().parents[2] / "golden" / "topics" / "node-1"

@@ -1,11 +1,10 @@
-"""A scan: what is read, how, and the streams of Arrow batches that come of it."""
+"""The streams of Arrow batches that a scan consists of, its splits, and what a query can leave out of it."""
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from dataclasses import replace
+from typing import Any, Self
 
 from kraftlog._kraftlog import (
     ArrowBatch,
@@ -16,114 +15,18 @@ from kraftlog._kraftlog import (
     read_transactions,
     scan_stream,
 )
+from kraftlog.reading.bounds import Bounds
 from kraftlog.reading.facts import ScanReport, SkippedRange
 from kraftlog.reading.remote_partition import RemotePartition
+from kraftlog.reading.scan_options import IsolationLevel, ScanOptions, ScanSource
 
-if TYPE_CHECKING:
-    import datafusion
-    import duckdb
-    import polars as pl
-
-    from kraftlog.reading.arrow_dataset import LogDataset
-
-__all__ = ["Bounds", "Scan", "ScanOptions", "ScanSource", "ending_at", "milliseconds"]
-
-Timestamp: TypeAlias = int | dt.datetime
-BinaryType: TypeAlias = Literal["binary", "large_binary", "binary_view"]
-TimestampUnit: TypeAlias = Literal["ms", "us"]
-IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
-OnCorrupt: TypeAlias = Literal["raise", "skip"]
-End: TypeAlias = Literal["log_end", "high_watermark"]
+__all__ = ["ArrowScan", "ending_at"]
 
 SPLIT_BYTES = 64 << 20
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
-DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
 
 
-@dataclass(frozen=True, slots=True)
-class ScanSource:
-    """Offsets of one partition's directory, from ``start_offset`` up to, without, ``end_offset``.
-
-    Args:
-        path: The directory, or a :class:`~kraftlog.reading.RemotePartition`.
-        topic: Value of the topic column.
-        partition: Value of the partition column.
-        start_offset: First offset, inclusive.
-        end_offset: Exclusive; None for what is there when a pass begins.
-        aborted: Aborted transactions of the range as (producer id, first offset, offset of the marker) where a split
-            of a read_committed scan knows them; ``end_offset`` is no later than the last stable offset then.
-        size_bytes: About how many bytes of the segment the range takes; 0 when nothing was planned.
-    """
-
-    path: str | RemotePartition
-    topic: str
-    partition: int
-    start_offset: int
-    end_offset: int | None = None
-    aborted: tuple[tuple[int, int, int], ...] | None = None
-    size_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanOptions:
-    """How to scan; :meth:`kraftlog.Log.scan` explains each."""
-
-    columns: tuple[str, ...] = DEFAULT_COLUMNS
-    from_timestamp: int | None = None
-    to_timestamp: int | None = None
-    isolation_level: IsolationLevel = "read_uncommitted"
-    binary_type: BinaryType = "binary"
-    timestamp_unit: TimestampUnit = "ms"
-    topic_dictionary: bool = False
-    empty_headers_null: bool = False
-    batch_rows: int = 16384
-    batch_bytes: int = 8 << 20
-    threads: int = 1
-    memory_map: bool = False
-    drop_behind: bool = False
-    check_crc: bool | None = None
-    include_control: bool = False
-    on_corrupt: OnCorrupt = "raise"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What the filter of a query says of offsets and timestamps, for :meth:`Scan.narrowed`; None for nothing.
-
-    Args:
-        start_offset: Inclusive.
-        end_offset: Exclusive.
-        from_timestamp: Inclusive, milliseconds.
-        to_timestamp: Exclusive, milliseconds.
-    """
-
-    start_offset: int | None = None
-    end_offset: int | None = None
-    from_timestamp: int | None = None
-    to_timestamp: int | None = None
-
-    @property
-    def is_beyond(self) -> bool:
-        """Whether they leave nothing, since no record has so large or so small a number."""
-        firsts = (self.start_offset, self.from_timestamp)
-        return any(first is not None and first > _INT64_MAX for first in firsts) or (
-            self.to_timestamp is not None and self.to_timestamp < _INT64_MIN
-        )
-
-    def within_64_bits(self) -> Bounds:
-        """The same bounds without those that every record keeps, or that have no place in 64 bits."""
-        start, end = self.start_offset, self.end_offset
-        first, last = self.from_timestamp, self.to_timestamp
-        return Bounds(
-            start_offset=None if start is None else max(start, 0),
-            end_offset=None if end is None or end > _INT64_MAX else max(end, 0),
-            from_timestamp=None if first is None or first < _INT64_MIN else first,
-            to_timestamp=None if last is None or last > _INT64_MAX else last,
-        )
-
-
-class Scan:
-    """Records of partitions as Arrow batches: iterate it, or hand it to an Arrow library, as often as you like.
+class ArrowScan:
+    """Records of partitions as Arrow batches; the base of :class:`~kraftlog.Scan`, and all that query engines need.
 
     Each consumer gets a pass of its own, which sees what the files hold when it begins. A scan can be pickled; its
     schema is known without reading anything.
@@ -171,7 +74,7 @@ class Scan:
             skipped=tuple(SkippedRange(*one) for one in skipped),
         )
 
-    def splits(self, count: int | None = None, *, split_bytes: int = SPLIT_BYTES) -> tuple[Scan, ...]:
+    def splits(self, count: int | None = None, *, split_bytes: int = SPLIT_BYTES) -> tuple[Self, ...]:
         """Scans that together give each row of this one once, in order: for the workers of a cluster.
 
         Cuts lie at the batches that ``.index`` names, or at batches found by their headers where there is no index. A
@@ -193,7 +96,7 @@ class Scan:
             split_bytes = max(total // (8 * count), 1)
         ranges = [part for source in self.sources for part in self._parts(source, split_bytes)]
         groups = _even_groups(ranges, count) if count is not None else _full_groups(ranges, split_bytes)
-        return tuple(Scan(group, self.options) for group in groups)
+        return tuple(type(self)(group, self.options) for group in groups)
 
     def _parts(self, source: ScanSource, split_bytes: int) -> Iterator[ScanSource]:
         if self.options.isolation_level == "read_committed":
@@ -216,7 +119,7 @@ class Scan:
         *,
         partitions: Callable[[str, int], bool] | None = None,
         **options: Any,
-    ) -> Scan:
+    ) -> Self:
         """This scan with less in it: what an engine's query can do without.
 
         Args:
@@ -229,7 +132,7 @@ class Scan:
         """
         bounds = bounds or Bounds()
         if bounds.is_beyond:
-            return Scan((), replace(self.options, **options))
+            return type(self)((), replace(self.options, **options))
         bounds = bounds.within_64_bits()
         sources = (
             replace(
@@ -242,69 +145,7 @@ class Scan:
         kept = [source for source in sources if source.end_offset is None or source.start_offset < source.end_offset]
         options.setdefault("from_timestamp", _latest(self.options.from_timestamp, bounds.from_timestamp))
         options.setdefault("to_timestamp", _earliest(self.options.to_timestamp, bounds.to_timestamp))
-        return Scan(kept, replace(self.options, **options))
-
-    def dataset(self, *, splits: int | None = None) -> LogDataset:
-        """The scan as a :class:`pyarrow.dataset.Dataset`, to which engines hand down columns and filters.
-
-        Args:
-            splits: How many fragments there are at most; one for each core when None.
-
-        Raises:
-            ModuleNotFoundError: pyarrow is not installed.
-        """
-        from kraftlog.reading.arrow_dataset import LogDataset
-
-        return LogDataset(self, splits=splits)
-
-    def polars(self, *, threads: int | None = None) -> pl.LazyFrame:
-        """The scan as a Polars LazyFrame, which reads what a query needs.
-
-        Columns, the row limit, and what a filter says of offset, timestamp, topic and partition are handed down.
-
-        Args:
-            threads: How many decode; those of the scan if more than one, else as many as Polars has, when None.
-
-        Raises:
-            ModuleNotFoundError: polars is not installed.
-        """
-        from kraftlog.reading.polars_frame import lazy_frame
-
-        return lazy_frame(self, threads=threads)
-
-    def duckdb(
-        self, connection: duckdb.DuckDBPyConnection, name: str | None = None, *, splits: int | None = None
-    ) -> duckdb.DuckDBPyRelation:
-        """The scan as a DuckDB relation that DuckDB's own threads read; it holds what is in the logs now.
-
-        Args:
-            connection: Where it can be queried.
-            name: Of a temporary view to make of it, in place of one with that name.
-            splits: How many streams at most; two for each thread of DuckDB, of no less than 4 MiB, when None.
-
-        Raises:
-            ModuleNotFoundError: duckdb or pyarrow is not installed.
-        """
-        from kraftlog.reading.duckdb_relation import relation
-
-        return relation(self, connection, name, splits=splits)
-
-    def datafusion(
-        self, context: datafusion.SessionContext, name: str, *, splits: int | None = None
-    ) -> datafusion.DataFrame:
-        """The scan as a table of a DataFusion context, read by a stream for each partition of a plan.
-
-        Args:
-            context: Where it can be queried.
-            name: Of the table, in place of one with that name.
-            splits: How many streams at most; one for each core when None.
-
-        Raises:
-            ModuleNotFoundError: datafusion or pyarrow is not installed.
-        """
-        from kraftlog.reading.datafusion_table import table
-
-        return table(self, context, name, splits=splits)
+        return type(self)(kept, replace(self.options, **options))
 
     def __iter__(self) -> Iterator[ArrowBatch]:
         return iter(self._stream)
@@ -315,29 +156,11 @@ class Scan:
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self._stream.__arrow_c_stream__(requested_schema)
 
-    def __reduce__(self) -> tuple[type[Scan], tuple[tuple[ScanSource, ...], ScanOptions]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[tuple[ScanSource, ...], ScanOptions]]:
         return type(self), (self.sources, self.options)
 
     def __repr__(self) -> str:
-        return f"<Scan of {len(self.sources)} ranges: {', '.join(self.column_names)}>"
-
-
-def milliseconds(timestamp: Timestamp | None) -> int | None:
-    """Milliseconds since 1970.
-
-    Raises:
-        ValueError: A datetime without a time zone, or a number that is no 64-bit integer.
-    """
-    if not isinstance(timestamp, dt.datetime):
-        if timestamp is not None and not -(2**63) <= timestamp < 2**63:
-            message = f"timestamp {timestamp} does not fit into 64 bits"
-            raise ValueError(message)
-        return timestamp
-    if timestamp.tzinfo is None:
-        message = "a datetime has to have a time zone"
-        raise ValueError(message)
-    since_epoch = timestamp - dt.datetime.fromtimestamp(0, dt.UTC)
-    return since_epoch // dt.timedelta(milliseconds=1)
+        return f"<{type(self).__name__} of {len(self.sources)} ranges: {', '.join(self.column_names)}>"
 
 
 def _open_stream(sources: Sequence[ScanSource], options: ScanOptions) -> ArrowStream:
