@@ -30,7 +30,7 @@ class Cluster:
         self.delta = MetadataDelta()
         self.bootstrap = BootstrapMetadata.from_levels(default_levels(version), source="test")
         self.records = []
-        self.run(self.core.activate(self.bootstrap.records))
+        self.run(self.core.activate(self.bootstrap.records, 0))
 
     @property
     def image(self):
@@ -45,7 +45,7 @@ class Cluster:
         return result.response
 
     def register(self, broker_id, **changes):
-        return self.run(self.core.register_broker(self.registration(broker_id, **changes)))
+        return self.run(self.core.register_broker(self.registration(broker_id, **changes), 0))
 
     @staticmethod
     def registration(broker_id, *, incarnation=0, rack=None, previous=-1, **changes):
@@ -70,7 +70,7 @@ class Cluster:
             "broker_epoch": self.image.cluster.brokers[broker_id].epoch,
             "current_metadata_offset": self.image.offset,
         }
-        return self.run(self.core.broker_heartbeat(BrokerHeartbeatRequest(**(values | changes))))
+        return self.run(self.core.broker_heartbeat(BrokerHeartbeatRequest(**(values | changes)), 0))
 
     def add_broker(self, broker_id, **changes):
         self.register(broker_id, **changes)

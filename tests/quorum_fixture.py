@@ -79,7 +79,7 @@ async def register_broker(quorum, *, previous=-1):
         log_dirs=[quorum.directory_id],
         previous_broker_epoch=previous,
     )
-    epoch = (await quorum.submit(lambda core, now_ms: core.register_broker(request, now_ms))).broker_epoch
+    epoch = (await quorum.submit_request(request)).broker_epoch
     await heartbeat(quorum, epoch)
     return epoch
 
@@ -88,12 +88,12 @@ def heartbeat(quorum, epoch, **changes):
     request = BrokerHeartbeatRequest(
         broker_id=quorum.node_id, broker_epoch=epoch, current_metadata_offset=quorum.image.offset, **changes
     )
-    return quorum.submit(lambda core, now_ms: core.broker_heartbeat(request, now_ms))
+    return quorum.submit_request(request)
 
 
 def create_topic(quorum, name, partitions=1):
     topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-    return quorum.submit(lambda core, now_ms: core.create_topics(CreateTopicsRequest(topics=[topic]), now_ms))
+    return quorum.submit_request(CreateTopicsRequest(topics=[topic]))
 
 
 def content(image):

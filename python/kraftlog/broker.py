@@ -108,6 +108,7 @@ class Broker:
         """Create a topic and wait until it can be used.
 
         Raises:
+            TypeError: ``name`` is not a string, or ``partitions`` not an integer.
             KafkaError: As CreateTopics answers, such as TOPIC_ALREADY_EXISTS.
             NodeClosedError: The broker is not running.
         """
@@ -117,6 +118,7 @@ class Broker:
         """Delete a topic.
 
         Raises:
+            TypeError: ``name`` is not a string.
             KafkaError: As DeleteTopics answers, such as UNKNOWN_TOPIC_OR_PARTITION.
             NodeClosedError: The broker is not running.
         """
@@ -183,6 +185,7 @@ class AsyncBroker:
         """Create a topic and wait until it can be used.
 
         Raises:
+            TypeError: ``name`` is not a string, or ``partitions`` not an integer.
             KafkaError: As CreateTopics answers, such as TOPIC_ALREADY_EXISTS.
             NodeClosedError: The broker is not running.
         """
@@ -192,6 +195,7 @@ class AsyncBroker:
         """Delete a topic.
 
         Raises:
+            TypeError: ``name`` is not a string.
             KafkaError: As DeleteTopics answers, such as UNKNOWN_TOPIC_OR_PARTITION.
             NodeClosedError: The broker is not running.
         """
@@ -267,6 +271,8 @@ class _EmbeddedNode:
     async def create_topic(self, name: str, partitions: int, config: Mapping[str, ConfigInput] | None) -> None:
         from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 
+        _check_type("name", name, str)
+        _check_type("partitions", partitions, int)
         request = CreateTopicsRequest(
             topics=[
                 CreateTopicsRequest.CreatableTopic(
@@ -280,7 +286,7 @@ class _EmbeddedNode:
                 )
             ]
         )
-        response = await self.running.metadata.submit(lambda core, _: core.create_topics(request))
+        response = await self.running.metadata.submit_request(request)
         for topic in response.topics:
             if topic.error_code:
                 raise KafkaError(topic.error_code, topic.error_message)
@@ -288,8 +294,9 @@ class _EmbeddedNode:
     async def delete_topic(self, name: str) -> None:
         from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
 
+        _check_type("name", name, str)
         request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name=name)])
-        response = await self.running.metadata.submit(lambda core, _: core.delete_topics(request))
+        response = await self.running.metadata.submit_request(request)
         for topic in response.responses:
             if topic.error_code:
                 raise KafkaError(topic.error_code, topic.error_message)
@@ -297,3 +304,9 @@ class _EmbeddedNode:
 
 def _text(value: ConfigInput) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_type(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        msg = f"{name} must be of type {kind.__name__}, not {type(value).__name__}: {value!r}"
+        raise TypeError(msg)

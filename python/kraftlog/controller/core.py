@@ -1,9 +1,9 @@
 """The controller core: the newest image, written or still on its way, and the operations on it.
 
 An operation reads the image and returns the records it wants; it changes nothing but the sessions of brokers, which no
-record has. All take the monotonic time as ``now_ms``, whether or not they need it, so that they can be submitted alike.
-Whoever calls it proposes the records to raft and, once they have their offsets, calls ``apply``: the next operation
-then sees them, before they are committed. Answers are held back until they are.
+record has. Operations that depend on time take the monotonic clock as ``now_ms``; ``operations`` has the table of those
+that a request asks for. The caller proposes the records to raft and, once they have their offsets, calls ``apply``: the
+next operation then sees them, before they are committed. Answers are held back until they are.
 """
 
 from __future__ import annotations
@@ -103,43 +103,39 @@ class ControllerCore:
         self.image.epoch = epoch
         self.next_offset = last_offset + 1
 
-    def activate(self, bootstrap: Sequence[Message], now_ms: int = 0) -> ControllerResult[None]:
+    def activate(self, bootstrap: Sequence[Message], now_ms: int) -> ControllerResult[None]:
         """What a new leader writes before anything else; the sessions of the brokers begin anew."""
         self._brokers.begin_sessions(now_ms)
         return ControllerResult(None, self._features.activation_records(bootstrap))
 
-    def create_topics(self, request: CreateTopicsRequest, now_ms: int = 0) -> ControllerResult[CreateTopicsResponse]:
+    def create_topics(self, request: CreateTopicsRequest) -> ControllerResult[CreateTopicsResponse]:
         """Create topics; each gets its own result."""
         return self._topics.create_topics(request)
 
-    def delete_topics(self, request: DeleteTopicsRequest, now_ms: int = 0) -> ControllerResult[DeleteTopicsResponse]:
+    def delete_topics(self, request: DeleteTopicsRequest) -> ControllerResult[DeleteTopicsResponse]:
         """Delete topics by name or id; each gets its own result."""
         return self._topics.delete_topics(request)
 
-    def create_partitions(
-        self, request: CreatePartitionsRequest, now_ms: int = 0
-    ) -> ControllerResult[CreatePartitionsResponse]:
+    def create_partitions(self, request: CreatePartitionsRequest) -> ControllerResult[CreatePartitionsResponse]:
         """Add partitions to topics; each topic gets its own result."""
         return self._topics.create_partitions(request)
 
     def incremental_alter_configs(
-        self, request: IncrementalAlterConfigsRequest, now_ms: int = 0
+        self, request: IncrementalAlterConfigsRequest
     ) -> ControllerResult[IncrementalAlterConfigsResponse]:
         """Change settings one by one; each resource gets its own result."""
         return self.configs.incremental_alter_configs(request)
 
-    def alter_configs(self, request: AlterConfigsRequest, now_ms: int = 0) -> ControllerResult[AlterConfigsResponse]:
+    def alter_configs(self, request: AlterConfigsRequest) -> ControllerResult[AlterConfigsResponse]:
         """Replace the settings of resources; each gets its own result."""
         return self.configs.alter_configs(request)
 
-    def update_features(
-        self, request: UpdateFeaturesRequest, now_ms: int = 0
-    ) -> ControllerResult[UpdateFeaturesResponse]:
+    def update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
         """Change finalized feature levels, all or none."""
         return self._features.update_features(request)
 
     def register_broker(
-        self, request: BrokerRegistrationRequest, now_ms: int = 0
+        self, request: BrokerRegistrationRequest, now_ms: int
     ) -> ControllerResult[BrokerRegistrationResponse]:
         """Register a broker; see ``BrokerControl.register_broker``.
 
@@ -151,9 +147,7 @@ class ControllerCore:
             request, next_offset=self.next_offset, now_ms=now_ms, takes_over=takes_over
         )
 
-    def unregister_broker(
-        self, request: UnregisterBrokerRequest, now_ms: int = 0
-    ) -> ControllerResult[UnregisterBrokerResponse]:
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> ControllerResult[UnregisterBrokerResponse]:
         """Forget a broker.
 
         Raises:
@@ -162,13 +156,13 @@ class ControllerCore:
         return self._brokers.unregister_broker(request)
 
     def register_controller(
-        self, request: ControllerRegistrationRequest, now_ms: int = 0
+        self, request: ControllerRegistrationRequest
     ) -> ControllerResult[ControllerRegistrationResponse]:
         """Register a controller."""
         return self._brokers.register_controller(request)
 
     def broker_heartbeat(
-        self, request: BrokerHeartbeatRequest, now_ms: int = 0
+        self, request: BrokerHeartbeatRequest, now_ms: int
     ) -> ControllerResult[BrokerHeartbeatResponse]:
         """Fence, unfence or shut down a broker.
 
@@ -182,7 +176,7 @@ class ControllerCore:
         return self._brokers.fence_silent_broker(now_ms)
 
     def allocate_producer_ids(
-        self, request: AllocateProducerIdsRequest, now_ms: int = 0
+        self, request: AllocateProducerIdsRequest
     ) -> ControllerResult[AllocateProducerIdsResponse]:
         """Hand out a block of producer ids.
 
@@ -211,6 +205,6 @@ class ControllerCore:
         response = AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=PRODUCER_ID_BLOCK_SIZE)
         return ControllerResult(response, [(record, 0)])
 
-    def no_op(self, now_ms: int = 0) -> ControllerResult[None]:
+    def no_op(self) -> ControllerResult[None]:
         """A record that changes nothing, so that followers and tools see the log move."""
         return ControllerResult(None, [(NoOpRecord(), 0)])

@@ -157,7 +157,7 @@ def test_heartbeat_of_an_unknown_or_older_broker_is_stale():
     for broker_id, epoch in ((1, 0), (9, 5)):
         request = BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch)
         with pytest.raises(KafkaError) as caught:
-            cluster.core.broker_heartbeat(request)
+            cluster.core.broker_heartbeat(request, 0)
         assert caught.value.code == ErrorCode.STALE_BROKER_EPOCH
 
 

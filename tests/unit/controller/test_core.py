@@ -40,7 +40,7 @@ def test_activation_of_an_empty_log_writes_what_kafka_writes():
     ]
     assert config == ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="1")
     assert last == EndTransactionRecord()
-    assert not cluster.core.activate(cluster.bootstrap.records).records
+    assert not cluster.core.activate(cluster.bootstrap.records, 0).records
 
 
 def test_activation_before_metadata_transactions_and_eligible_leader_replicas():
@@ -54,7 +54,7 @@ def test_activation_aborts_a_bootstrap_that_never_ended():
     image.replay(BeginTransactionRecord(name="Bootstrap records"))
     image.replay(FeatureLevelRecord(name="metadata.version", feature_level=30))
     core = type(cluster.core)(cluster_config(), image, rng=None)
-    records = [record for record, _ in core.activate(cluster.bootstrap.records).records]
+    records = [record for record, _ in core.activate(cluster.bootstrap.records, 0).records]
     assert isinstance(records[0], AbortTransactionRecord)
     assert isinstance(records[1], BeginTransactionRecord)
     for record in records:

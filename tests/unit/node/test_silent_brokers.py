@@ -75,7 +75,7 @@ def test_heartbeat_that_no_controller_begins_in_time_is_refused_and_counted(path
         quorum = await started(path, **{"broker.heartbeat.interval.ms": "100"})
         try:
             request = Cluster.registration(2)
-            await quorum.submit(lambda core, now_ms: core.register_broker(request, now_ms))
+            await quorum.submit_request(request)
             answer = await broker_heartbeat.handle(quorum._node, None, heartbeat_of(quorum, 2))
             assert answer.error_code == 0
             controller, quorum._controller = quorum._controller, None  # as while a new leader reads what there is

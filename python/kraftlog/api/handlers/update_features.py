@@ -22,4 +22,4 @@ def handle(
     node: Node, context: RequestContext, request: UpdateFeaturesRequest
 ) -> asyncio.Future[UpdateFeaturesResponse]:
     """Change finalized feature levels, all or none; answered when the change is committed."""
-    return node.metadata.submit(lambda controller, now_ms: controller.update_features(request, now_ms))
+    return node.metadata.submit_request(request)

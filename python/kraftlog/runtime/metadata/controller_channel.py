@@ -6,16 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.controller import ControllerCore, ControllerResult
+from kraftlog.controller.operations import operation_of
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.raft.voter_set import find_endpoint
 from kraftlog.runtime.metadata.quorum_config import controller_listener
 from kraftlog.transport.rpc_client import RpcConnection
-from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
-from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
-from kraftlog.wire.messages.create_topics import CreateTopicsRequest
-from kraftlog.wire.messages.unregister_broker import UnregisterBrokerRequest
 
 if TYPE_CHECKING:
     from kraftlog.node.node import Node
@@ -28,27 +23,8 @@ _NOT_NOW = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE, 
 
 
 def operate(core: ControllerCore, request: Message, now_ms: int) -> ControllerResult[Any]:
-    """The controller's operation for what nodes ask it.
-
-    Raises:
-        KafkaError: As the operation.
-    """
-    match request:
-        case BrokerRegistrationRequest():
-            return core.register_broker(request, now_ms)
-        case BrokerHeartbeatRequest():
-            return core.broker_heartbeat(request, now_ms)
-        case UnregisterBrokerRequest():
-            return core.unregister_broker(request, now_ms)
-        case ControllerRegistrationRequest():
-            return core.register_controller(request, now_ms)
-        case CreateTopicsRequest():
-            return core.create_topics(request, now_ms)
-        case AllocateProducerIdsRequest():
-            return core.allocate_producer_ids(request, now_ms)
-        case _:
-            msg = f"{type(request).__name__} is nothing a controller is asked"
-            raise TypeError(msg)
+    """Run what ``request`` asks for; handlers use ``MetadataQuorum.submit_request`` instead."""
+    return operation_of(request).run(core, request, now_ms)
 
 
 class ControllerChannel:
@@ -68,7 +44,7 @@ class ControllerChannel:
         """Ask until an active controller answers.
 
         Args:
-            message: One of the requests of ``operate``, or an Envelope.
+            message: A request that ``controller.operations`` has, or an Envelope.
             timeout_s: Give up after so long; never when absent.
 
         Raises:
@@ -90,7 +66,7 @@ class ControllerChannel:
     async def _request_once(self, message: Message) -> Message:
         metadata = self._node.metadata
         if metadata.is_leader:
-            answer: Message = await metadata.submit(lambda core, now_ms: operate(core, message, now_ms))
+            answer: Message = await metadata.submit_request(message)
             return answer
         connection = await self._connect()
         timeout_s = self._node.config.get_int("controller.socket.timeout.ms") / 1000

@@ -13,7 +13,6 @@ import logging
 import random
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,10 +22,12 @@ from kraftlog._kraftlog import RecordBatch
 from kraftlog.controller import ControllerConfig, ControllerCore, ControllerResult, MetadataDelta, MetadataImage
 from kraftlog.controller.image import VersionedRecord
 from kraftlog.controller.image_difference import image_difference
+from kraftlog.controller.operations import operation_of
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.voter_set import Endpoint
 from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
+from kraftlog.runtime.metadata.operation_queue import Operation, OperationQueue, SubmittedOperation
 from kraftlog.runtime.metadata.quorum_config import ensure_directory_id, metadata_log_config, raft_config, static_voters
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, describe
 from kraftlog.runtime.metadata.replay import load_snapshot, replay_batch
@@ -35,6 +36,7 @@ from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
 from kraftlog.storage.bootstrap import read_bootstrap
 from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME, Snapshot
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId, Uuid
+from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlog.wire.records import encode_metadata_record
 from kraftlog.wire.struct import Message
 
@@ -46,7 +48,6 @@ __all__ = ["MetadataListener", "MetadataQuorum"]
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Operation = Callable[[ControllerCore, int], ControllerResult[T]]
 MetadataListener = Callable[[MetadataImage, MetadataDelta], None]
 
 _BATCH_OVERHEAD_BYTES = 64
@@ -103,12 +104,10 @@ class MetadataQuorum:
         self.failure: BaseException | None = None
         self.failed = asyncio.Event()
         self._listeners: list[MetadataListener] = []
-        self._operations: deque[tuple[Operation[Any], asyncio.Future[Any], int]] = deque()
         self._session_timer: asyncio.TimerHandle | None = None
         self._controller: ControllerCore | None = None
         self._delta = MetadataDelta()
         self._apply_start_ns = 0
-        self._is_turn_scheduled = False
         self._is_open = False
         self._is_stopping = False
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -172,6 +171,7 @@ class MetadataQuorum:
         log_dir = next(one for one in self._node.log_dirs if one.path == config.metadata_log_dir)
         self.directory_id = ensure_directory_id(config.metadata_log_dir)
         self._metrics = MetadataMetrics(self._node)
+        self._operations = OperationQueue(self._loop, self._turn, self._metrics.on_operation_timed_out)
         self._replicated = ReplicatedLog(
             self,
             directory=config.metadata_log_dir / METADATA_PARTITION_NAME,
@@ -260,13 +260,32 @@ class MetadataQuorum:
         The future fails with what the operation raises, with NOT_CONTROLLER where this node does not lead, with
         REQUEST_TIMED_OUT, or with NodeClosedError.
         """
-        future: asyncio.Future[T] = self._loop.create_future()
-        entry = (operation, future, time.monotonic_ns())
-        self._operations.append(entry)
-        if timeout_s is not None:
-            timer = self._loop.call_later(timeout_s, self._time_out, entry)
-            future.add_done_callback(lambda _: timer.cancel())
-        self._schedule_turn()
+        return self._operations.submit(operation, timeout_s=timeout_s)
+
+    def submit_request(self, request: Message, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
+        """Run the operation that ``request`` asks for; the future has the response once its records are committed.
+
+        Args:
+            request: One that ``controller.operations`` has.
+            timeout_s: How long it may wait until it is begun. When None as long as it takes, for a heartbeat at most
+                half the time in which a broker sends its next one.
+
+        If the response has a place for errors at each topic or resource, it carries those of the whole request there.
+        NOT_CONTROLLER fails the future in any case, so that who forwards requests can ask the next controller.
+
+        Raises:
+            TypeError: The controller does not serve such requests.
+        """
+        operation = operation_of(request)
+        is_heartbeat = type(request) is BrokerHeartbeatRequest
+        if timeout_s is None and is_heartbeat:
+            timeout_s = self._node.config.get_int("broker.heartbeat.interval.ms") / 2000
+        refuse = None if operation.refuse is None else partial(operation.refuse, request)
+        future: asyncio.Future[Any] = self._operations.submit(
+            lambda core, now_ms: operation.run(core, request, now_ms), timeout_s=timeout_s, refuse=refuse
+        )
+        if is_heartbeat:
+            future.add_done_callback(self._count_heartbeat)
         return future
 
     def submit_heartbeat(self, operation: Operation[T]) -> asyncio.Future[T]:
@@ -281,52 +300,52 @@ class MetadataQuorum:
         if isinstance(error, KafkaError) and error.code == ErrorCode.REQUEST_TIMED_OUT:
             self._metrics.on_heartbeat_timed_out()
 
-    def _time_out(self, entry: tuple[Operation[Any], asyncio.Future[Any], int]) -> None:
-        if entry in self._operations:  # it has not been begun
-            self._operations.remove(entry)
-            self._metrics.on_operation_timed_out()
-            if not entry[1].done():
-                entry[1].set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
-
-    def _schedule_turn(self) -> None:
-        if not self._is_turn_scheduled:
-            self._is_turn_scheduled = True
-            self._loop.call_soon(self._turn)
-
     def _turn(self) -> None:
         """Run every operation that has been submitted, unless a new leader does not know all yet."""
-        self._is_turn_scheduled = False
         has_to_wait = self._is_open and self._raft.is_leader and self._controller is None
         if not has_to_wait or self._is_stopping or self.failure is not None:
             self._run_all()
 
     def _run_all(self) -> None:
-        while self._operations:
-            operation, future, submitted_ns = self._operations.popleft()
+        while (entry := self._operations.take()) is not None:
             if self._is_open and self.failure is None:
                 started_ns = time.monotonic_ns()
-                self._driver.tell(partial(self._run, operation, future))
-                self._metrics.on_operation(submitted_ns, started_ns)
+                self._driver.tell(partial(self._run, entry))
+                self._metrics.on_operation(entry.submitted_ns, started_ns)
             else:
-                self._run(operation, future)
+                self._run(entry)
 
-    def _run(self, operation: Operation[Any], future: asyncio.Future[Any]) -> None:
-        if future.cancelled():
+    def _run(self, entry: SubmittedOperation) -> None:
+        if entry.future.cancelled():
             return
         if self._is_stopping or not self._is_open or self.failure is not None:
             reason = "the node was stopped" if self.failure is None else f"the metadata log failed: {self.failure}"
-            future.set_exception(NodeClosedError(reason))
+            entry.fail(NodeClosedError(reason))
             return
         if self._controller is None or not self._raft.is_leader:
-            future.set_exception(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller."))
+            entry.fail(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller."))
             return
         try:
-            result = operation(self._controller, self._driver.now_ms())
-            self._propose(self._to_batches(result), result.response, future)
+            result = entry.run(self._controller, self._driver.now_ms())
+            batches = self._to_batches(result)
+        except KraftlogError as error:
+            entry.fail(error)
+            return
+        except Exception as error:
+            # Nothing is proposed yet, and the image is as it was: only this request is lost.
+            logger.exception("an operation of the controller failed")
+            unexpected = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
+            unexpected.__cause__ = error
+            entry.fail(unexpected)
+            return
+        try:
+            self._propose(batches, result.response, entry.future)
         except KraftlogError as error:
             # A proposal is refused where this node has just seen that it no longer leads.
-            if not future.done():
-                future.set_exception(error)
+            entry.fail(error)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the controller's image and the log may differ
+            entry.fail(NodeClosedError(f"the active controller failed: {error}"))
+            self._driver.fail(error)
 
     def _to_batches(self, result: ControllerResult[Any]) -> list[_Batch]:
         """Encode the records: into one batch when they belong together, else into as many as their size asks for.
@@ -444,7 +463,7 @@ class MetadataQuorum:
         self._propose(self._to_batches(result), None, self._loop.create_future())
         self._arm_session_timer()
         self._note_progress()
-        self._schedule_turn()
+        self._operations.schedule_turn()
 
     def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         """Replace the image; listeners are told the difference."""
@@ -495,8 +514,7 @@ class MetadataQuorum:
     def _fail_operations(self, error: KraftlogError) -> None:
         """Tell those who submitted an operation that its answer will not come."""
         waiting: list[asyncio.Future[Any] | None] = [one.payload.future for one in self._replicated.pending]
-        waiting += [future for _, future, _ in self._operations]
-        self._operations.clear()
+        waiting += [entry.future for entry in self._operations.take_all()]
         if self.failure is not None or self._is_stopping:
             self._replicated.fail_offset_waiters(error)
         _fail(waiting, error)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import kraftlog
-from kraftlog.errors import ErrorCode
+from kraftlog.controller.topic_control import TopicControl
+from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest
@@ -155,3 +156,21 @@ def test_delete_topics_by_id(client):
     state = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic_id)
     (result,) = client.call(DeleteTopicsRequest(topics=[state], timeout_ms=5000)).responses
     assert (result.name, result.error_code) == ("deleted-by-id", ErrorCode.NONE)
+
+
+def test_embedded_topic_with_arguments_of_a_wrong_type_is_refused_at_once(broker):
+    for arguments in (("wrong", "3"), (5, 3), ("wrong", True)):
+        with pytest.raises(TypeError, match="must be of type"):
+            broker.create_topic(*arguments)
+    with pytest.raises(TypeError, match="must be of type"):
+        broker.delete_topic(None)
+
+
+def test_embedded_topic_whose_creation_fails_unexpectedly_is_refused_at_once(broker, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("in an operation")
+
+    monkeypatch.setattr(TopicControl, "create_topics", broken)
+    with pytest.raises(KafkaError, match="ZeroDivisionError: in an operation") as caught:
+        broker.create_topic("unlucky", 3, timeout_s=5)
+    assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -111,6 +111,27 @@ def test_refused_operation_fails_its_future_only(path):
     asyncio.run(run())
 
 
+def test_unexpected_exception_of_an_operation_ends_that_request_alone(path, caplog):
+    def broken(core, now_ms):
+        raise ZeroDivisionError("in an operation")
+
+    async def run():
+        quorum = await started(path)
+        await register_broker(quorum)
+        with pytest.raises(KafkaError, match="ZeroDivisionError: in an operation") as caught:
+            await asyncio.wait_for(quorum.submit(broken), 5)
+        assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
+        # A count that no integer is fails in the controller; every topic of the request gets the error.
+        refused = (await asyncio.wait_for(create_topic(quorum, "t", "3"), 5)).topics[0]
+        assert (refused.name, refused.error_code) == ("t", ErrorCode.UNKNOWN_SERVER_ERROR)
+        assert (await create_topic(quorum, "t", 1)).topics[0].error_code == ErrorCode.NONE
+        assert quorum.is_leader
+        await quorum.stop()
+
+    asyncio.run(run())
+    assert "an operation of the controller failed" in caplog.text
+
+
 def test_answer_without_records_waits_for_what_it_read(path):
     async def run():
         quorum = await started(path)
@@ -130,9 +151,8 @@ def test_operation_larger_than_a_batch_is_refused_and_leaves_nothing(path):
     async def run():
         quorum = await started(path, **{"internal.metadata.max.batch.size.in.bytes": "20000"})
         await register_broker(quorum)
-        with pytest.raises(KafkaError) as caught:
-            await create_topic(quorum, "big", 1000)
-        assert caught.value.code == ErrorCode.POLICY_VIOLATION
+        refused = (await create_topic(quorum, "big", 1000)).topics[0]
+        assert (refused.name, refused.error_code) == ("big", ErrorCode.POLICY_VIOLATION)
         assert (await create_topic(quorum, "big", 1)).topics[0].error_code == 0
         await quorum.stop()
 

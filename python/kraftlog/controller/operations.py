@@ -1,0 +1,142 @@
+"""The requests that the active controller serves: one table of what each asks of ``ControllerCore``.
+
+Every door leads through it: a request of a client or a node, one inside an Envelope, and one of this process itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from kraftlog.controller.core import ControllerCore
+from kraftlog.controller.result import ControllerResult
+from kraftlog.errors import KafkaError
+from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
+from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
+from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from kraftlog.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kraftlog.wire.messages.unregister_broker import UnregisterBrokerRequest
+from kraftlog.wire.messages.update_features import UpdateFeaturesRequest
+from kraftlog.wire.struct import Message
+
+__all__ = ["OPERATIONS", "ControllerOperation", "operation_of"]
+
+Request = TypeVar("Request", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOperation:
+    """What a request asks of the controller.
+
+    Args:
+        run: Called with the core, the request and the monotonic clock in milliseconds; raises KafkaError.
+        refuse: Makes the response that has the error at each topic or resource of the request. None for the APIs
+            whose response has an error code of its own.
+    """
+
+    run: Callable[[ControllerCore, Any, int], ControllerResult[Any]]
+    refuse: Callable[[Any, KafkaError], Message] | None = None
+
+
+def operation_of(request: Message) -> ControllerOperation:
+    """The operation for a request.
+
+    Raises:
+        TypeError: The controller does not serve such requests.
+    """
+    operation = OPERATIONS.get(type(request))
+    if operation is None:
+        msg = f"the controller does not serve {type(request).__name__}"
+        raise TypeError(msg)
+    return operation
+
+
+def _timeless(
+    method: Callable[[ControllerCore, Request], ControllerResult[Any]],
+    refuse: Callable[[Request, KafkaError], Message] | None = None,
+) -> ControllerOperation:
+    """An operation that does not depend on the clock."""
+    return ControllerOperation(lambda core, request, _now_ms: method(core, request), refuse)
+
+
+def _refuse_new_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+    result = CreateTopicsResponse.CreatableTopicResult
+    return CreateTopicsResponse(
+        topics=[result(name=topic.name, error_code=error.code, error_message=error.message) for topic in request.topics]
+    )
+
+
+def _refuse_deletion(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+    result = DeleteTopicsResponse.DeletableTopicResult
+    named = [(topic.name, topic.topic_id) for topic in request.topics]
+    named += [(name, DeleteTopicsRequest.DeleteTopicState().topic_id) for name in request.topic_names]
+    return DeleteTopicsResponse(
+        responses=[
+            result(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
+            for name, topic_id in named
+        ]
+    )
+
+
+def _refuse_new_partitions(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
+    result = CreatePartitionsResponse.CreatePartitionsTopicResult
+    return CreatePartitionsResponse(
+        results=[
+            result(name=topic.name, error_code=error.code, error_message=error.message) for topic in request.topics
+        ]
+    )
+
+
+def _refuse_changes(request: IncrementalAlterConfigsRequest, error: KafkaError) -> IncrementalAlterConfigsResponse:
+    result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            result(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _refuse_replacement(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
+    result = AlterConfigsResponse.AlterConfigsResourceResponse
+    return AlterConfigsResponse(
+        responses=[
+            result(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+OPERATIONS: Final[Mapping[type[Message], ControllerOperation]] = {
+    AllocateProducerIdsRequest: _timeless(ControllerCore.allocate_producer_ids),
+    AlterConfigsRequest: _timeless(ControllerCore.alter_configs, _refuse_replacement),
+    BrokerHeartbeatRequest: ControllerOperation(ControllerCore.broker_heartbeat),
+    BrokerRegistrationRequest: ControllerOperation(ControllerCore.register_broker),
+    ControllerRegistrationRequest: _timeless(ControllerCore.register_controller),
+    CreatePartitionsRequest: _timeless(ControllerCore.create_partitions, _refuse_new_partitions),
+    CreateTopicsRequest: _timeless(ControllerCore.create_topics, _refuse_new_topics),
+    DeleteTopicsRequest: _timeless(ControllerCore.delete_topics, _refuse_deletion),
+    IncrementalAlterConfigsRequest: _timeless(ControllerCore.incremental_alter_configs, _refuse_changes),
+    UnregisterBrokerRequest: _timeless(ControllerCore.unregister_broker),
+    UpdateFeaturesRequest: _timeless(ControllerCore.update_features),
+}
+"""What each request asks of the controller, by the class of the request."""
