@@ -1,6 +1,6 @@
 """Every codec, value size and kind of record: decoding and encoding, ours, the peers and the bare libraries.
 
-Expected: what bounds each row is in docs/design/speed.md. `benches/write_tables.py` makes one table of each direction.
+Expected: docs/reports/decoder-speed.md says what bounds each row. `benches/write_tables.py` makes a table each.
 
     python -m pytest benches/test_matrix.py --benchmark-enable --benchmark-max-time=0.2
 """

@@ -5,17 +5,46 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import behaviours
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+# `](target#anchor)` in a sentence, and `[name]: target#anchor` below the text.
+LINK = re.compile(r"(?:\]\(|^\[[^\]]+\]: )([^)#\s]+)(?:#([^)\s]*))?\)?")
+
+
 def test_relative_links_lead_somewhere():
+    known = behaviours.known_ids()
     wrong = []
     for page in PAGES:
         for line, text in enumerate(page.read_text().splitlines(), 1):
-            for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
-                if "://" not in target and not (page.parent / target).exists():
+            for target, anchor in LINK.findall(text):
+                file = page.parent / target
+                if "://" in target:
+                    continue
+                if not file.exists():
                     wrong += [f"{page.relative_to(ROOT)}:{line}: {target} is not there"]
+                elif anchor and file.parent.resolve() == behaviours.FOLDER and anchor.upper() not in known:
+                    wrong += [f"{page.relative_to(ROOT)}:{line}: {target} has no {anchor}"]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_behaviours_named_in_pages_are_links():
+    """`[INV-01]` in the text, and its target below; not inside examples, code and link targets."""
+    known = behaviours.known_ids()
+    wrong = []
+    for page in PAGES:
+        if page.parent == behaviours.FOLDER:
+            continue
+        text = page.read_text()
+        targets = set(re.findall(r"^\[([A-Z]+-\d+)\]: ", text, re.MULTILINE))
+        for line, shown in enumerate(text.splitlines(), 1):
+            prose = "" if shown.startswith("    ") else re.sub(r"`[^`]*`|^\[[^\]]+\]: .*", "", shown)
+            for name in re.findall(r"\b[A-Z]+-\d\d\d?\b", prose):
+                if name in known and (name not in targets or f"[{name}]" not in prose):
+                    wrong += [f"{page.relative_to(ROOT)}:{line}: {name} is not a link to docs/behaviours"]
     assert not wrong, "\n".join(wrong)
 
 

@@ -2,7 +2,7 @@
 //!
 //! `KRAFTLOG_CRASH_POINTS=n` sets at how many points histories are crashed, each in several ways (each crash with a recovery and all checks),
 //! `KRAFTLOG_CRASH_MINUTES=m` how long instead, `KRAFTLOG_CRASH_SEED=s` runs one seed again, and
-//! `KRAFTLOG_CRASH_FROM=s` begins with another seed. docs/design/crash-safety.md says what is checked.
+//! `KRAFTLOG_CRASH_FROM=s` begins with another seed. docs/design/0005-crash-safety.md lists what is checked.
 use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::process::ExitCode;
