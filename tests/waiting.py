@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["until", "until_true"]
+__all__ = ["settle", "until", "until_true"]
 
 # Long, because it only passes in a test that fails, or on a machine with much else to do.
 TIMEOUT_S = 30.0
@@ -34,3 +34,12 @@ def until_true(is_so: Callable[[], object], timeout_s: float = TIMEOUT_S) -> Non
         if time.monotonic() > deadline:
             raise TimeoutError(f"not so after {timeout_s} s: {is_so}")
         time.sleep(0.002)
+
+
+async def settle(turns: int = 50) -> None:
+    """Let the loop turn so often that everything that is ready happens: for checks that something does not follow.
+
+    Bytes on a local socket are ready as soon as they are written; work of other threads is not waited for.
+    """
+    for _ in range(turns):
+        await asyncio.sleep(0)

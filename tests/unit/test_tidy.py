@@ -390,3 +390,79 @@ def test_unsafe_is_in_one_reviewed_file_of_each_crate() -> None:
             if re.search(r"\bunsafe (\{|impl\b)", line.partition("//")[0]):
                 before = " ".join(lines[max(0, number - 8) : number])
                 assert "SAFETY:" in before, f"{name}:{number + 1}: an unsafe block without a SAFETY sentence"
+
+
+IMPURE_MODULES = {"multiprocessing", "moto", "subprocess"}
+IMPURE_NAMES = {"SparkSession", "fork", "forkpty", "popen", "posix_spawn", "posix_spawnp", "system"}
+# git lists the files of the tree.
+IMPURE_EXCEPTIONS = {"tests/behaviours.py", "tests/unit/test_tidy.py"}
+SLEEPING_HELPER = "tests/waiting.py"
+
+
+def local_imports(nodes: list[ast.AST]) -> Iterator[Path]:
+    """Modules directly under tests/ that a test imports: its fixtures and helpers."""
+    for node in nodes:
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        yield from (file for name in names if (file := ROOT / "tests" / f"{name}.py").is_file())
+
+
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(), str(path))))
+
+
+def impurities(path: Path, nodes: list[ast.AST]) -> Iterator[str]:
+    """What a file does that no unit test may, by its syntax; what the package does when it is called is not seen."""
+    for node in nodes:
+        match node:
+            case ast.Import():
+                found = {alias.name.split(".")[0] for alias in node.names} & IMPURE_MODULES
+            case ast.ImportFrom():
+                found = {(node.module or "").split(".")[0]} & IMPURE_MODULES
+                found |= {alias.name for alias in node.names} & IMPURE_NAMES
+            case ast.Call(func=ast.Attribute(attr="importorskip"), args=[ast.Constant(value=str(name)), *_]):
+                found = {name.split(".")[0]} & IMPURE_MODULES
+            case ast.Call(func=ast.Attribute(attr="sleep") | ast.Name(id="sleep"), args=[ast.Constant(value=0)]):
+                found = set()  # a turn of the loop or of other threads
+            case ast.Call(func=ast.Attribute(attr="sleep") | ast.Name(id="sleep")):
+                found = {"sleep()"} if shown(path) != SLEEPING_HELPER else set()
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="os"), attr=name)):
+                found = {name} & IMPURE_NAMES
+            case _:
+                continue
+        yield from (f"{shown(path)}:{node.lineno}: {name}" for name in sorted(found))
+
+
+def test_unit_tests_start_no_process_use_no_store_and_do_not_sleep():
+    """Neither they nor the modules of tests/ that they import; ``waiting`` waits for a condition, others move to
+    tests/integration."""
+    files: dict[Path, list[ast.AST]] = {}
+    todo = set(python_files("tests/unit"))
+    while todo:
+        path = todo.pop()
+        files[path] = nodes_of(path)
+        todo |= set(local_imports(files[path])) - files.keys()
+    found = {shown(path): list(impurities(path, files[path])) for path in sorted(files)}
+    wrong = [line for name, lines in found.items() if name not in IMPURE_EXCEPTIONS for line in lines]
+    assert not wrong, "\n".join(wrong)
+    assert all(found.get(name) for name in IMPURE_EXCEPTIONS), "an exception that is not needed any more"
+
+
+def test_the_rule_of_pure_tests_sees_what_it_names(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    path = tmp_path / "test_x.py"
+    for line in (
+        "import subprocess",
+        "from multiprocessing import Process",
+        "import moto.server",
+        "pytest.importorskip('moto.server')",
+        "from pyspark.sql import SparkSession",
+        "os.system('true')",
+        "time.sleep(0.1)",
+        "asyncio.sleep(delay)",
+        "sleep(1)",
+    ):
+        path.write_text(line)
+        assert list(impurities(path, nodes_of(path))), line
+    path.write_text("import time, asyncio\nasync def f():\n    await asyncio.sleep(0)\n    time.sleep(0)\n")
+    assert not list(impurities(path, nodes_of(path)))

@@ -25,7 +25,7 @@ def test_three_replicas_and_describe_agree_at_rest(tmp_path):
                     found = [one.metrics() for one in quorum.nodes.values()]
                     if {one["raft-metrics.high-watermark"] for one in found} == {info.high_watermark}:
                         break
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(0)
             assert {one["raft-metrics.current-leader"] for one in found} == {info.leader_id}
             assert {one["raft-metrics.current-epoch"] for one in found} == {info.leader_epoch}
             assert {one["raft-metrics.number-of-voters"] for one in found} == {len(info.voters)} == {3}

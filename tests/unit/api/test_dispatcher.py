@@ -16,6 +16,7 @@ from kraftlog.transport.frame_reader import FrameReader
 from kraftlog.wire.frame import decode_response, encode_request
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from waiting import settle, until
 
 FEATURES = {"metadata.version": 30, "group.version": 1, "transaction.version": 0}
 
@@ -222,14 +223,17 @@ def test_bytes_of_pending_requests_are_bounded(monkeypatch):
         return encode_request(2, 10, correlation_id, "c", ListOffsetsRequest(topics=topics))
 
     async def scenario(peer):
-        count = MAX_IN_FLIGHT_BYTES // 600_000 + 5
+        frame_bytes = sum(map(len, large_request(0))) - 4  # without the length before it
+        room = -(-MAX_IN_FLIGHT_BYTES // frame_bytes)  # the frame that passes the bound is the last
+        count = room + 5
         sending = asyncio.create_task(peer.send(*(large_request(one) for one in range(count))))
         for index in range(count):
             while len(futures) <= index:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             if index == 0:
-                await asyncio.sleep(0.2)
-                assert MAX_IN_FLIGHT_BYTES // 600_000 <= len(futures) < count
+                await until(lambda: len(futures) == room)
+                await settle()
+                assert len(futures) == room
             futures[index].set_result(ListOffsetsResponse())
             assert decode_response(2, 10, await peer.receive())[0] == index
         await sending

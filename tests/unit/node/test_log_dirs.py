@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from kraftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
 from kraftlog.wire.messages.produce import ProduceRequest
 from raw_client import RawClient
+from waiting import until_true
 
 SEGMENT = "00000000000000000000.log"
 
@@ -46,13 +46,6 @@ def latest_offset_error(client: RawClient, topic: str, index: int) -> int:
 
 def partition_of(broker: kraftlog.Broker, topic: str, index: int = 0):
     return broker._embedded.running.partitions.get_by_name(topic, index)
-
-
-def wait_until(condition, *, timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
 
 
 @contextlib.contextmanager
@@ -79,7 +72,7 @@ def test_failed_directory_goes_offline_and_the_others_go_on(tmp_path, caplog):
     with full_disk(tmp_path / "b" / f"t-{lost[0]}" / SEGMENT):
         with kraftlog.Broker(tmp_path / "a", **paths) as broker, RawClient(broker.bootstrap_servers) as client:
             assert produce_error(client, "t", lost[0]) == ErrorCode.KAFKA_STORAGE_ERROR
-            wait_until(lambda: partition_of(broker, "t", lost[1]) is None)
+            until_true(lambda: partition_of(broker, "t", lost[1]) is None)
             for index in lost:
                 assert produce_error(client, "t", index) == ErrorCode.KAFKA_STORAGE_ERROR
                 assert latest_offset_error(client, "t", index) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -136,7 +129,7 @@ def test_last_directory_that_fails_ends_the_node(tmp_path):
         with broker, RawClient(broker.bootstrap_servers) as client:
             node = broker._embedded.running
             assert produce_error(client, "t", 0) == ErrorCode.KAFKA_STORAGE_ERROR
-            wait_until(lambda: node.metadata.failure is not None)
+            until_true(lambda: node.metadata.failure is not None)
             assert node.metadata.failed.is_set()
         assert not (tmp_path / ".kafka_cleanshutdown").exists()
     with kraftlog.Broker(tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
@@ -152,13 +145,13 @@ def test_flush_settings_of_a_topic_flush(tmp_path):
             for _ in range(2):
                 assert produce_error(client, topic, 0) == 0
         logs = {topic: partition_of(broker, topic).log for topic in settings}
-        wait_until(lambda: logs["in-time"].recovery_point == 2)
+        until_true(lambda: logs["in-time"].recovery_point == 2)
         assert (logs["never"].recovery_point, logs["by-count"].recovery_point) == (0, 0)
         assert produce_error(client, "by-count", 0) == 0
-        wait_until(lambda: logs["by-count"].recovery_point == 3)
+        until_true(lambda: logs["by-count"].recovery_point == 3)
         # The clock starts again with the next record.
         assert produce_error(client, "in-time", 0) == 0
-        wait_until(lambda: logs["in-time"].recovery_point == 3)
+        until_true(lambda: logs["in-time"].recovery_point == 3)
         assert logs["never"].recovery_point == 0
 
 

@@ -19,6 +19,7 @@ from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationResponse
 from metadata_fixture import Cluster
 from quorum_fixture import PROPERTIES, format_directory, started
+from waiting import TIMEOUT_S, until
 
 
 @pytest.fixture
@@ -34,12 +35,6 @@ def heartbeat_of(quorum, broker_id):
     )
 
 
-async def until(is_so, limit_s=10.0):
-    async with asyncio.timeout(limit_s):
-        while not is_so():  # noqa: ASYNC110 - it happens on this loop
-            await asyncio.sleep(0.01)
-
-
 def test_active_controller_fences_a_broker_that_is_silent(path, caplog):
     async def run():
         quorum = await started(path, **{"broker.session.timeout.ms": "300", "node.id": "1"})
@@ -52,15 +47,10 @@ def test_active_controller_fences_a_broker_that_is_silent(path, caplog):
             assert not brokers[2].fenced
             assert not brokers[3].fenced
             with caplog.at_level(logging.WARNING):
-
-                async def beat():
-                    while True:
+                async with asyncio.timeout(TIMEOUT_S):
+                    while not brokers[2].fenced:
                         await broker_heartbeat.handle(quorum._node, None, heartbeat_of(quorum, 3))
-                        await asyncio.sleep(0.05)
-
-                beating = asyncio.create_task(beat())
-                await until(lambda: brokers[2].fenced)
-                beating.cancel()
+                        await asyncio.sleep(0)
             assert not brokers[3].fenced
             assert "broker 2 has sent no heartbeat for its session timeout and is fenced" in caplog.text
             await until(lambda: brokers[3].fenced)

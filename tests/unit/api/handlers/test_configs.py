@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 
 import pytest
 
@@ -17,6 +16,7 @@ from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest
 from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlog.wire.messages.list_config_resources import ListConfigResourcesRequest
 from raw_client import RawClient
+from waiting import until_true
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
@@ -162,10 +162,7 @@ def test_cleaner_threads_follow_the_setting(client):
     for value, wanted in (("2", True), ("1", False)):
         code, message = alter(client, BROKER, "1", ("log.cleaner.threads", SET, value))
         assert code == 0, message
-        deadline = time.monotonic() + 10
-        while has_second_thread() != wanted:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until_true(lambda wanted=wanted: has_second_thread() == wanted)
 
 
 def test_a_resource_named_twice_is_refused_twice(client):

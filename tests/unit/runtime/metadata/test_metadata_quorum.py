@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import time
 
 import pytest
 
@@ -13,6 +14,7 @@ from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from kraftlog.wire.records import decode_control_record, decode_metadata_record
 from quorum_fixture import content, create_topic, format_directory, heartbeat, node_over, register_broker, started
+from waiting import until
 
 PARTITION = "__cluster_metadata-0"
 KAFKA = GOLDEN / "kraft" / "logs"
@@ -320,7 +322,7 @@ def test_one_of_several_voters_does_not_lead_alone_and_leaves_no_trace(tmp_path)
         fast = {f"controller.quorum.{name}.timeout.ms": "20" for name in ("election", "fetch", "request")}
         quorum = MetadataQuorum(node_over(path, node_id=3001, cluster_id=cluster_id, **fast))
         await quorum.start()
-        await asyncio.sleep(0.5)
+        await until(lambda: quorum._driver.core._replica.connections._next_correlation_id >= 8)  # several pre-votes
         assert not quorum.is_leader
         assert len(quorum.describe_quorum().voters) > 1
         with pytest.raises(KafkaError) as caught:
@@ -374,9 +376,9 @@ def test_failed_flush_answers_nothing_and_ends_all_writing(path):
 def test_idle_leader_writes_no_op_records(path):
     async def run():
         quorum = await started(path, **{"metadata.max.idle.interval.ms": "20"})
-        offset = quorum.image.offset
-        await asyncio.sleep(0.3)
-        assert 3 <= quorum.image.offset - offset <= 15
+        offset, begun_s = quorum.image.offset, time.monotonic()
+        await until(lambda: quorum.image.offset - offset >= 3)
+        assert quorum.image.offset - offset <= (time.monotonic() - begun_s) / 0.020 + 1
         await quorum.stop()
 
     asyncio.run(run())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import ssl
-import subprocess
 import threading
 import time
 
 import pytest
 
+from certificates import Authority
 from kraftlog._kraftlog import encode_values
 from kraftlog.errors import CorruptRecordError, ErrorCode
 from kraftlog.raft import messages as raft
@@ -22,6 +23,7 @@ from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.messages.api_versions import ApiVersionsResponse
 from kraftlog.wire.messages.fetch import FetchResponse
 from kraftlog.wire.messages.vote import VoteResponse
+from waiting import TIMEOUT_S, settle, until
 
 KEY = ReplicaKey(NodeId(2), Uuid(bytes([2] * 16)))
 ENDPOINTS = (Endpoint("CONTROLLER", "localhost", 9),)
@@ -175,16 +177,17 @@ def test_disconnect_fails_what_is_under_way_once_and_nothing_else():
         asker.send(1, closing.port, 2)
         asker.send(1, closing.port, 3)
         await asker.wait_for(2)
-        await asyncio.sleep(0.05)
+        await settle()
         assert sorted(asker.failures) == [(1, one, ErrorCode.BROKER_NOT_AVAILABLE) for one in (2, 3)]
         assert asker.answers == []
         closing.answer = lambda _: None
         asker.send(1, closing.port, 4)
-        await asyncio.sleep(0.05)
+        await until(lambda: len(closing.asked) == 2)
+        await settle()
         assert closing.asked == [52, 52], "a new connection was opened for the next request"
         assert len(asker.failures) == 2
         asker.peers.close()
-        await asyncio.sleep(0.05)
+        await settle()
         assert len(asker.failures) == 2, "nothing is called back any more"
         for peer in (closing, silent):
             peer.close()
@@ -208,8 +211,25 @@ def test_peer_without_a_common_version_is_an_unsupported_version():
     run(test)
 
 
+class Selector(selectors.DefaultSelector):
+    """A selector that tells other threads when the loop sleeps."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_asleep = threading.Event()
+
+    def select(self, timeout=None):
+        if timeout is None or timeout > 0:
+            self.is_asleep.set()
+        found = super().select(timeout)
+        self.is_asleep.clear()
+        return found
+
+
 @pytest.mark.spec("CONN-12", "CONN-26")
 def test_loop_that_sleeps_is_woken_by_what_another_thread_hands_it():
+    selector = Selector()
+
     async def test():
         asker, peer = Asker(), await Peer(granted).open()
         asker.send(1, peer.port, 1)
@@ -219,7 +239,7 @@ def test_loop_that_sleeps_is_woken_by_what_another_thread_hands_it():
         sent_s = []
 
         def hand_over():
-            time.sleep(0.1)
+            assert selector.is_asleep.wait(TIMEOUT_S)
             sent_s.append(time.monotonic())
             loop.call_soon_threadsafe(asker.send, 1, peer.port, 3)
 
@@ -233,7 +253,8 @@ def test_loop_that_sleeps_is_woken_by_what_another_thread_hands_it():
         asker.peers.close()
         peer.close()
 
-    run(test)
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        runner.run(test())
 
 
 class Resolver(asyncio.SelectorEventLoop):
@@ -265,7 +286,7 @@ def test_name_is_resolved_anew_for_each_connection_and_all_its_addresses_are_tri
         assert [one for _, one, _ in asker.answers] == [1]
         assert loop.resolved.count("node.test") == 1
         first.close()
-        await asyncio.sleep(0.05)
+        await until(lambda: asker.peers.is_gone(NodeId(1)))
         second = Peer(granted)
         second.server = await asyncio.start_server(second._serve, "127.0.0.3", first.port)
         loop.names["node.test"] = ("127.0.0.3",)
@@ -322,17 +343,8 @@ def test_records_with_a_wrong_checksum_are_not_handed_on_and_the_follower_goes_o
 
 @pytest.mark.spec("CONN-23")
 def test_peer_that_cannot_prove_who_it_is_is_a_network_exception_and_logged(tmp_path, caplog):
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=nobody", "-days", "1"),
-            *("-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(certificate, key)
+    serving.load_cert_chain(Authority().issue("nobody").write(tmp_path / "identity.pem"))
 
     async def test():
         peer = Peer(granted)

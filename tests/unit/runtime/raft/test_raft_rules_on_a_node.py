@@ -41,6 +41,7 @@ from kraftlog.wire.registry import API_BY_KEY
 from quorum_fixture import create_topic, format_directory, node_over, register_broker, started
 from raft_fixture import key, leader_of
 from raw_client import RawClient
+from waiting import settle
 
 TOPIC = "__cluster_metadata"
 ELECTIONS = [VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest]
@@ -358,7 +359,7 @@ def test_a_request_that_comes_before_the_replica_is_there_waits_for_it(tmp_path,
         sock = socket.create_connection((host, int(port)), timeout=10)
         sock.sendall(b"".join(map(bytes, encode_request(52, 2, 7, "early", election(VoteRequest)))))
         sock.setblocking(False)
-        await asyncio.sleep(0.1)
+        await settle()
         with pytest.raises(BlockingIOError):
             sock.recv(1)
         early.append(sock)

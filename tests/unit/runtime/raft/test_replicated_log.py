@@ -15,6 +15,7 @@ from kraftlog.types import ElectionState, Epoch, NodeId, ReplicaKey, Uuid
 from kraftlog.wire.messages.vote import VoteRequest
 from kraftlog.wire.records import decode_control_record, encode_control_record
 from replicated_fixture import Recorder, bootstrap, propose, replicated
+from waiting import settle, until
 
 
 @pytest.mark.spec("CONN-28")
@@ -175,10 +176,11 @@ def test_vote_that_cannot_be_stored_is_not_given(tmp_path):
             ],
         )
         answer = log.driver.handle_request(request, version=2, listener_name="CONTROLLER")
-        await asyncio.sleep(0.05)
         with pytest.raises(KafkaError) as refused:
             await answer
         assert refused.value.code == ErrorCode.BROKER_NOT_AVAILABLE
+        await until(lambda: machine.failures)
+        await settle()
         assert len(machine.failures) == 1
         assert isinstance(machine.failures[0], OSError)
         (directory / "quorum-state.tmp").rmdir()

@@ -19,6 +19,7 @@ from kraftlog.partition.compaction_policy import CleaningSettings
 from kraftlog.runtime.replica.compactor import CleanerSettings, LogCleaner
 from kraftlog.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from kraftlog.types import TopicPartition
+from waiting import until_true
 
 NOW_MS = 10_000
 SETTINGS = CleanerSettings(
@@ -181,9 +182,9 @@ def test_threads_clean_in_the_background_and_show_in_the_metrics(make: MakeParti
     fill(partition, 30)
     one = cleaner(partition)
     one.start()
-    wait_for(lambda: one.checkpoint(partition.topic_partition) == 30)
+    until_true(lambda: one.checkpoint(partition.topic_partition) == 30)
     # Bytes were written; a second round finds nothing, and the figures of the last clean stay.
-    wait_for(lambda: one.metrics()["max-dirty-percent"] == 0)
+    until_true(lambda: one.metrics()["max-dirty-percent"] == 0)
     metrics = one.metrics()
     assert 0 < metrics["cleaner-recopy-percent"] < 50
     assert metrics["DeadThreadCount"] == 0
@@ -199,16 +200,16 @@ def test_pause_ends_a_running_clean_and_keeps_others_off(make: MakePartition) ->
     fill(partition, 2000)
     slow = cleaner(partition, settings=dataclasses.replace(SETTINGS, io_max_bytes_per_second=20_000.0))
     slow.start()
-    wait_for(lambda: slow._entries[partition.topic_partition].running is not None)
+    until_true(lambda: slow._entries[partition.topic_partition].running is not None)
     started = time.monotonic()
     slow.pause(partition.topic_partition)
     assert time.monotonic() - started < 5
     assert slow.checkpoint(partition.topic_partition) is None
-    time.sleep(0.1)
+    assert not slow.clean_filthiest()
     assert slow._entries[partition.topic_partition].running is None
     slow.update_settings(SETTINGS)
     slow.resume(partition.topic_partition)
-    wait_for(lambda: slow.checkpoint(partition.topic_partition) == 2000)
+    until_true(lambda: slow.checkpoint(partition.topic_partition) == 2000)
     slow.stop()
 
 
@@ -220,16 +221,16 @@ def test_a_partition_may_be_deleted_while_it_is_cleaned(
     slow = cleaner(partition, settings=dataclasses.replace(SETTINGS, io_max_bytes_per_second=20_000.0))
     slow.start()
     entry = slow._entries[partition.topic_partition]
-    wait_for(lambda: entry.running is not None)
+    until_true(lambda: entry.running is not None)
     slow.remove(partition)
     partition.log.close()
     (tmp_path / "t-0").rename(tmp_path / "t-0.deleted")
-    wait_for(lambda: entry.running is None)
+    until_true(lambda: entry.running is None)
     again = make()
     fill(again, 30)
     slow.update_settings(SETTINGS)
     slow.add(again)
-    wait_for(lambda: slow.checkpoint(again.topic_partition) == 30)
+    until_true(lambda: slow.checkpoint(again.topic_partition) == 30)
     slow.stop()
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
     assert not list((tmp_path / "t-0.deleted").glob("*.swap"))
@@ -287,10 +288,3 @@ def test_settings_come_from_the_file_and_what_was_altered() -> None:
     assert (settings.threads, settings.backoff_ms, settings.load_factor) == (2, 7, 0.9)
     assert settings.dedupe_bytes_per_thread == 500_000
     assert settings.io_bytes_per_thread == 262_144
-
-
-def wait_for(is_done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlog.wire.messages.produce import ProduceRequest
 from raw_client import RawClient
+from waiting import until_true
 
 
 def config(data_dir: Path, **changes: str) -> NodeConfig:
@@ -375,13 +375,6 @@ def test_stop_answers_what_is_in_flight_and_ends_long_polls():
     produce_sock.sock.close()
 
 
-def wait_until(condition, *, timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
-
-
 def test_retention_by_size_moves_the_start_and_removes_files(tmp_path):
     with kraftlog.Broker(tmp_path, log_retention_check_interval_ms=50, log_initial_task_delay_ms=0) as broker:
         settings = {"segment.bytes": 1 << 20, "retention.bytes": 1 << 20, "file.delete.delay.ms": 0}
@@ -390,8 +383,8 @@ def test_retention_by_size_moves_the_start_and_removes_files(tmp_path):
             for _ in range(40):
                 produce(client, "t", random.Random(1).randbytes(100_000))
         log = broker._embedded.running.partitions.get_by_name("t", 0).log
-        wait_until(lambda: log.log_start_offset > 0)
-        wait_until(lambda: log.size_bytes < 3 << 20)
+        until_true(lambda: log.log_start_offset > 0)
+        until_true(lambda: log.size_bytes < 3 << 20)
         start = log.log_start_offset
     with kraftlog.Broker(tmp_path) as broker:
         assert broker._embedded.running.partitions.get_by_name("t", 0).log.log_start_offset == start
@@ -406,7 +399,7 @@ def test_checkpoints_are_written_while_the_node_runs(tmp_path):
             produce(client, "t", b"a")
         for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
             path = tmp_path / name
-            wait_until(lambda path=path: path.exists() and path.read_text() == "0\n1\nt 0 1\n")
+            until_true(lambda path=path: path.exists() and path.read_text() == "0\n1\nt 0 1\n")
 
 
 def test_topic_settings_take_effect_while_the_node_runs():
