@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
 
 from kraftlog.errors import KafkaError
+from kraftlog.testing.cluster import Cluster
 from kraftlog.testing.network import DELAY_US, Cut
-from kraftlog.testing.node import FLUSH_DELAY_US
+from kraftlog.testing.node import FLUSH_DELAY_US, SimulatedNode
 from kraftlog.testing.scenario import ScheduledFault, Value
-
-if TYPE_CHECKING:
-    from kraftlog.testing.node import SimulatedNode
-    from kraftlog.testing.simulation import Simulation
 
 __all__ = ["FAULTS", "Faults", "draw_schedule"]
 
@@ -27,82 +23,82 @@ _FIRST_FAULT_MS = 3_000
 
 
 class Faults:
-    """Carries faults out on one simulation, and takes them back.
+    """Carries faults out on one cluster, and takes them back.
 
     At most a minority of the voters is ever without its data for good: nothing could be promised otherwise.
     """
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
     def happen(self, fault: ScheduledFault) -> None:
         """Let one fault happen, if it can now."""
-        simulation = self._simulation
+        cluster = self._cluster
         happened = FAULTS[fault.kind].happen(self, **dict(fault.arguments))
-        simulation.counters[f"fault_{fault.kind}" if happened else f"impossible_{fault.kind}"] += 1
-        simulation.note(None, f"{fault}{'' if happened else ' (impossible)'}")
+        cluster.counters[f"fault_{fault.kind}" if happened else f"impossible_{fault.kind}"] += 1
+        cluster.note(None, f"{fault}{'' if happened else ' (impossible)'}")
 
     def heal(self) -> None:
         """Take every fault back: the network works, every node runs, with a new disk where the old one is spoilt."""
-        simulation = self._simulation
-        simulation.network.heal()
-        for node in list(simulation.nodes.values()):
+        cluster = self._cluster
+        cluster.network.heal()
+        for node in list(cluster.nodes.values()):
             node.set_clock_rate(1.0)
             node.flush_delay_us = FLUSH_DELAY_US
             node.disk.fails_sync = node.disk.is_full = node.disk.tears_writes = False
             if node.is_paused:
                 node.resume()
             if node.disk.is_sound:
-                simulation.restart(node.node_id)
+                cluster.restart(node.node_id)
             else:
                 node.crash()
-                simulation.on_spoilt(node)
+                cluster.on_spoilt(node)
 
     # Choosing
 
     def _later(self, after_ms: int, action: Callable[..., object], *arguments: object) -> None:
-        self._simulation.scheduler.after(after_ms * 1000, action, *arguments)
+        self._cluster.scheduler.after(after_ms * 1000, action, *arguments)
 
     def _up(self) -> list[SimulatedNode]:
-        return [node for node in self._simulation.nodes.values() if node.is_up and not node.is_paused]
+        return [node for node in self._cluster.nodes.values() if node.is_up and not node.is_paused]
 
     def node(self, which: Value) -> SimulatedNode | None:
         """The node that a text means: ``leader``, or a number that counts among those that run, followers first."""
-        leader = self._simulation.leader()
+        leader = self._cluster.leader()
         if which == "leader":
             return leader
         up = [node for node in self._up() if node is not leader] or self._up()
         return up[int(which) % len(up)] if up else None
 
     def _mend_later(self, cut: Cut, for_ms: int) -> None:
-        self._later(for_ms, self._simulation.network.mend, cut)
+        self._later(for_ms, self._cluster.network.mend, cut)
 
     # The network
 
     def lose_messages(self, *, rate: float, for_ms: int) -> bool:
         """Lose some of all messages for a while."""
-        network = self._simulation.network
+        network = self._cluster.network
         network.loss = rate
         self._later(for_ms, setattr, network, "loss", 0.0)
         return True
 
     def duplicate_messages(self, *, rate: float, for_ms: int) -> bool:
         """Deliver some messages twice."""
-        network = self._simulation.network
+        network = self._cluster.network
         network.duplication = rate
         self._later(for_ms, setattr, network, "duplication", 0.0)
         return True
 
     def reorder_messages(self, *, rate: float, for_ms: int) -> bool:
         """Hold some messages up, so that later ones overtake them."""
-        network = self._simulation.network
+        network = self._cluster.network
         network.slowness = rate
         self._later(for_ms, setattr, network, "slowness", 0.0)
         return True
 
     def delay_messages(self, *, most_ms: int, for_ms: int) -> bool:
         """Make the whole network slow."""
-        network = self._simulation.network
+        network = self._cluster.network
         network.delay_us = (5_000, most_ms * 1000)
         self._later(for_ms, setattr, network, "delay_us", DELAY_US)
         return True
@@ -112,38 +108,38 @@ class Faults:
         found = self.node(node)
         if found is None:
             return False
-        network = self._simulation.network
-        others = [one for one in self._simulation.nodes if one != found.node_id]
+        network = self._cluster.network
+        others = [one for one in self._cluster.nodes if one != found.node_id]
         self._mend_later(network.isolate(found.node_id, others), for_ms)
         return True
 
     def cut_one_way(self, *, node: Value, to: int, for_ms: int) -> bool:
         """Lose all messages from one node to another."""
         found = self.node(node)
-        others = [one for one in self._simulation.nodes if found is not None and one != found.node_id]
+        others = [one for one in self._cluster.nodes if found is not None and one != found.node_id]
         if found is None or not others:
             return False
-        cut = self._simulation.network.cut_one_way(found.node_id, others[to % len(others)])
+        cut = self._cluster.network.cut_one_way(found.node_id, others[to % len(others)])
         self._mend_later(cut, for_ms)
         return True
 
     def split_network(self, *, mask: int, for_ms: int) -> bool:
         """Cut the nodes into two groups."""
-        ids = list(self._simulation.nodes)
+        ids = list(self._cluster.nodes)
         left = [one for one in ids if mask >> one & 1]
-        cut = self._simulation.network.split(left, [one for one in ids if one not in left])
+        cut = self._cluster.network.split(left, [one for one in ids if one not in left])
         self._mend_later(cut, for_ms)
         return bool(cut.links)
 
     def bridge_network(self, *, node: Value, mask: int, for_ms: int) -> bool:
         """Cut the nodes into two groups with one node between them."""
         middle = self.node(node)
-        ids = list(self._simulation.nodes)
+        ids = list(self._cluster.nodes)
         if middle is None or len(ids) < 3:
             return False
         left = [one for one in ids if mask >> one & 1]
         right = [one for one in ids if one not in left]
-        cut = self._simulation.network.bridge(left, right, middle.node_id)
+        cut = self._cluster.network.bridge(left, right, middle.node_id)
         self._mend_later(cut, for_ms)
         return bool(cut.links)
 
@@ -155,14 +151,14 @@ class Faults:
         if found is None:
             return False
         found.crash()
-        self._later(for_ms, self._simulation.restart, found.node_id)
+        self._later(for_ms, self._cluster.restart, found.node_id)
         return True
 
     def crash_all(self, *, for_ms: int, then_ms: int) -> bool:
         """Kill every node, and start them one by one."""
         for index, node in enumerate(self._up()):
             node.crash()
-            self._later(for_ms + index * then_ms, self._simulation.restart, node.node_id)
+            self._later(for_ms + index * then_ms, self._cluster.restart, node.node_id)
         return True
 
     def pause_node(self, *, node: Value, for_ms: int) -> bool:
@@ -193,7 +189,7 @@ class Faults:
 
     def resign_leader(self) -> bool:
         """Let the leader give up."""
-        leader = self._simulation.leader()
+        leader = self._cluster.leader()
         if leader is None:
             return False
         leader.tell(lambda: leader.core.resign(leader.now_ms()))
@@ -206,7 +202,7 @@ class Faults:
             return False
         found.crash()
         found.age = age
-        self._later(for_ms, self._simulation.restart, found.node_id)
+        self._later(for_ms, self._cluster.restart, found.node_id)
         return True
 
     # Disks
@@ -240,7 +236,7 @@ class Faults:
 
     def _mend_disk(self, node: SimulatedNode) -> None:
         node.disk.fails_sync = node.disk.is_full = False
-        self._simulation.restart(node.node_id)
+        self._cluster.restart(node.node_id)
 
     def tear_write(self, *, node: Value, for_ms: int) -> bool:
         """Kill a node between two flushes while its pages are written back in any order, some of them in part."""
@@ -255,81 +251,81 @@ class Faults:
     def _crash_and_restart(self, node: SimulatedNode, for_ms: int) -> None:
         node.flush_delay_us = FLUSH_DELAY_US
         node.crash()
-        self._later(for_ms, self._simulation.restart, node.node_id)
+        self._later(for_ms, self._cluster.restart, node.node_id)
 
     def replace_disk(self, *, node: Value, for_ms: int) -> bool:
         """Give a node a new disk with a new directory id; the old one is gone for good."""
-        simulation = self._simulation
+        cluster = self._cluster
         found = self.node(node)
-        if found is None or not simulation.is_dynamic or not simulation.may_lose(found):
+        if found is None or not cluster.is_dynamic or not cluster.may_lose(found):
             return False
         found.crash()
-        fresh = simulation.replace_disk(found.node_id)
-        self._later(for_ms, simulation.restart, fresh.node_id)
+        fresh = cluster.replace_disk(found.node_id)
+        self._later(for_ms, cluster.restart, fresh.node_id)
         return True
 
     def wipe_disk(self, *, node: Value) -> bool:
         """Empty a node's disk; it keeps its directory id, and comes back once the others have gone on without it."""
-        simulation = self._simulation
+        cluster = self._cluster
         found = self.node(node)
-        if found is None or not simulation.may_lose(found):
+        if found is None or not cluster.may_lose(found):
             return False
-        simulation.wipe_disk(found)
-        leader = simulation.leader()
+        cluster.wipe_disk(found)
+        leader = cluster.leader()
         if leader is not None:
             leader.tell(lambda: leader.core.resign(leader.now_ms()))
         return True
 
     def rot_disk(self, *, node: Value, part: int, for_ms: int) -> bool:
         """Flip a bit of something durable; the node meets it when it reads that, or at its next start."""
-        simulation = self._simulation
+        cluster = self._cluster
         found = self.node(node)
-        if found is None or not simulation.may_lose(found):
+        if found is None or not cluster.may_lose(found):
             return False
         what = found.disk.rot(Random(part))
         if what is None:
             return False
-        simulation.note(found, f"{what} is spoilt")
+        cluster.note(found, f"{what} is spoilt")
         self._later(for_ms, self._meet_rot, found)
         return True
 
     def _meet_rot(self, node: SimulatedNode) -> None:
-        if self._simulation.nodes.get(node.node_id) is node and not node.disk.is_sound:
+        if self._cluster.nodes.get(node.node_id) is node and not node.disk.is_sound:
             node.crash()
-            self._simulation.restart(node.node_id)
+            self._cluster.restart(node.node_id)
 
     # The voter set
 
     def add_voter(self, *, node: int) -> bool:
         """Make an observer a voter, or bring a new replica."""
-        simulation = self._simulation
-        leader = simulation.leader()
-        if leader is None or not simulation.is_dynamic:
+        cluster = self._cluster
+        leader = cluster.leader()
+        if leader is None or not cluster.is_dynamic:
             return False
         spare = [one.node_id for one in self._up() if leader.core.voters.get(one.node_id) is None]
         if spare:
-            simulation.add_voter(spare[node % len(spare)])
+            cluster.add_voter(spare[node % len(spare)])
             return True
-        if len(simulation.nodes) >= _MOST_NODES:
+        if len(cluster.nodes) >= _MOST_NODES:
             return False
-        simulation.bring_node(max(simulation.nodes) + 1).start()
+        cluster.bring_node(max(cluster.nodes) + 1).start()
         return True
 
     def remove_voter(self, *, voter: int) -> bool:
         """Make a voter an observer; one whose disk is gone by preference."""
-        simulation = self._simulation
-        leader = simulation.leader()
-        if leader is None or not simulation.is_dynamic or len(leader.core.voters) < 2:
+        cluster = self._cluster
+        leader = cluster.leader()
+        if leader is None or not cluster.is_dynamic or len(leader.core.voters) < 2:
             return False
         keys = [one.key for one in leader.core.voters]
-        gone = [key for key in keys if simulation.nodes[key.node_id].key != key]
+        gone = [key for key in keys if cluster.nodes[key.node_id].key != key]
         wanted = gone or keys
-        simulation.remove_voter(wanted[voter % len(wanted)])
+        cluster.remove_voter(wanted[voter % len(wanted)])
         return True
 
     def upgrade_kraft_version(self) -> bool:
         """Go from static to dynamic voters."""
-        leader = self._simulation.leader()
+        leader = self._cluster.leader()
         if leader is None or leader.core.kraft_version > 0:
             return False
         done: list[bool] = []

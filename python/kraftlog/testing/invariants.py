@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from kraftlog.raft.effects import (
     AppendControlRecords,
@@ -34,10 +33,8 @@ from kraftlog.raft.roles.resigned import Resigned
 from kraftlog.raft.roles.role import Role
 from kraftlog.raft.voter_set import VoterSet
 from kraftlog.testing.log_invariants import InvariantViolationError, LogInvariants
+from kraftlog.testing.node import SimulatedNode
 from kraftlog.types import Epoch, NodeId, ReplicaKey
-
-if TYPE_CHECKING:
-    from kraftlog.testing.node import SimulatedNode
 
 __all__ = ["RULES", "InvariantViolationError", "Invariants"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from kraftlog.raft.control_records import LeaderChange, VotersChange
 from kraftlog.raft.effects import AppendControlRecords
@@ -13,10 +13,8 @@ from kraftlog.raft.roles.leader import Leader
 from kraftlog.raft.roles.role import Role
 from kraftlog.raft.voter_set import VoterSet
 from kraftlog.testing.disk import SimulatedDisk, StoredSnapshot
+from kraftlog.testing.node import SimulatedNode
 from kraftlog.types import Epoch, Offset, ReplicaKey, SnapshotId, Uuid
-
-if TYPE_CHECKING:
-    from kraftlog.testing.node import SimulatedNode
 
 __all__ = ["InvariantViolationError", "LogInvariants"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.raft.core import RaftConfig, RaftCore
@@ -38,18 +38,13 @@ from kraftlog.raft.messages import (
 from kraftlog.raft.voter_set import VoterSet
 from kraftlog.testing.disk import DiskFailedError, SimulatedDisk, StoredSnapshot
 from kraftlog.testing.machine import ReplicatedMachine
+from kraftlog.testing.observer import Host, Source
 from kraftlog.types import NodeId, Offset, ReplicaKey, SnapshotId
 
-if TYPE_CHECKING:
-    from kraftlog.testing.simulation import Simulation
-
-__all__ = ["FLUSH_DELAY_US", "SimulatedNode", "Source"]
+__all__ = ["FLUSH_DELAY_US", "SimulatedNode"]
 
 FLUSH_DELAY_US = (300, 3_000)
 RECORD_BYTES = 20
-
-Source = tuple[int, int, NodeId, int, int]
-"""Who asked: node, its run, the id it knows the destination by, its correlation id, and the serial of the delivery."""
 
 
 class SimulatedNode:
@@ -76,6 +71,7 @@ class SimulatedNode:
         "_download",
         "_flush_wanted",
         "_held",
+        "_host",
         "_is_flushing",
         "_offset_ms",
         "_scheduler",
@@ -101,20 +97,19 @@ class SimulatedNode:
         "run_count",
         "serial",
         "shown_high_watermark",
-        "simulation",
         "static_voters",
     )
 
     def __init__(
-        self, simulation: Simulation, config: RaftConfig, disk: SimulatedDisk, static_voters: VoterSet
+        self, host: Host[SimulatedNode], config: RaftConfig, disk: SimulatedDisk, static_voters: VoterSet
     ) -> None:
-        self.simulation = simulation
-        self._scheduler = simulation.scheduler
+        self._host = host
+        self._scheduler = host.scheduler
         self.config = config
         self.disk = disk
         self.static_voters = static_voters
         self.node_id = config.local_key.node_id
-        self.machine: ReplicatedMachine = simulation.make_machine()
+        self.machine: ReplicatedMachine = host.make_machine()
         self.is_up = False
         self.is_paused = False
         self.is_kept_down = False
@@ -191,27 +186,27 @@ class SimulatedNode:
     def start(self) -> bool:
         """Begin, or begin again, with what the disk has; return False when that is spoilt."""
         disk = self.disk
-        invariants = self.simulation.invariants
+        observer = self._host.observer
         durable, cut = disk.flushed_end_offset, disk.cut_at_recovery
         try:
             disk.recover()
         except DiskFailedError as error:
-            self.simulation.on_disk_failed(self, error, is_spoilt=True)
+            self._host.on_disk_failed(self, error, is_spoilt=True)
             return False
         if disk.cut_at_recovery > cut:
-            self.simulation.counters["batches_cut_at_recovery"] += disk.cut_at_recovery - cut
-        invariants.on_recovered(self, durable)
+            self._host.counters["batches_cut_at_recovery"] += disk.cut_at_recovery - cut
+        observer.on_recovered(self, durable)
         self.run_count += 1
         self.is_up = True
         self.is_paused = False
         voters, kraft_versions = disk.quorum_history(self.static_voters)
-        self.core = self.simulation.core_type(
+        self.core = self._host.core_type(
             self.config,
             disk.election_state,
             disk,
             voters=voters,
             kraft_versions=kraft_versions,
-            rng=Random(f"{self.simulation.config.seed}/{self.node_id}/{self.run_count}"),
+            rng=Random(f"{self._host.config.seed}/{self.node_id}/{self.run_count}"),
             now_ms=self.now_ms(),
         )
         self._held.clear()
@@ -222,13 +217,13 @@ class SimulatedNode:
         self._download = None
         self._timer_us = None
         self.shown_high_watermark = 0
-        self.machine = self.simulation.make_machine()
+        self.machine = self._host.make_machine()
         latest = disk.latest_snapshot
         self.applied_offset = 0
         if latest is not None:
             self.machine.restore(latest.state)
             self.applied_offset = latest.snapshot_id.end_offset
-        self.simulation.on_started(self)
+        self._host.on_started(self)
         self.tell(self._handle_timeout)
         return True
 
@@ -240,10 +235,10 @@ class SimulatedNode:
         self.is_paused = False
         self._timer_generation += 1
         self.asked.clear()
-        self.simulation.invariants.on_stopped()
-        lost = self.disk.crash(self.simulation.disk_rng)
+        self._host.observer.on_stopped()
+        lost = self.disk.crash(self._host.disk_rng)
         if lost:
-            self.simulation.counters["unflushed_batches_lost"] += lost
+            self._host.counters["unflushed_batches_lost"] += lost
 
     # Input
 
@@ -257,7 +252,7 @@ class SimulatedNode:
         core = self.core
         replica = core._replica
         before = replica.role
-        invariants = self.simulation.invariants
+        observer = self._host.observer
         wanted = False
         try:
             event(*arguments)
@@ -266,19 +261,19 @@ class SimulatedNode:
                 wanted = True
                 carry_out = self._carry_out
                 while effects:
-                    invariants.check_effects(self, before, effects)
+                    observer.check_effects(self, before, effects)
                     for effect in effects:
                         carry_out[type(effect)](effect)
                     effects = core.take_effects() if replica.effects else []
             if self._flush_wanted > self.disk.flushed_end_offset and not self._is_flushing:
                 self._start_flush()
         except DiskFailedError as error:
-            self.simulation.on_disk_failed(self, error)
+            self._host.on_disk_failed(self, error)
             self.crash()
             return wanted
         if replica.role is not before:
-            self.simulation.on_role_changed(self, before)
-        invariants.check(self)
+            self._host.on_role_changed(self, before)
+        observer.check(self)
         self._arm_timer()
         return wanted
 
@@ -305,7 +300,7 @@ class SimulatedNode:
                 found.append(self.core.propose(records, self.now_ms(), size_bytes=RECORD_BYTES * len(records)))
             except KafkaError:
                 return
-            self.simulation.invariants.on_proposed(self, found[0], records)
+            self._host.observer.on_proposed(self, found[0], records)
 
         self.tell(propose)
         return found[0] if found else None
@@ -320,7 +315,7 @@ class SimulatedNode:
             number = self.core.confirm_leadership(self.now_ms())
         except KafkaError:
             return
-        self.simulation.invariants.on_confirmation_wanted(self, number)
+        self._host.observer.on_confirmation_wanted(self, number)
 
     def _handle_timeout(self) -> None:
         self.core.handle_timeout(self.now_ms())
@@ -350,7 +345,7 @@ class SimulatedNode:
             return
         self._timer_us = None
         if not self.tell(self._handle_timeout) and not self.is_paused:
-            self.simulation.invariants.on_idle_poll(self)
+            self._host.observer.on_idle_poll(self)
 
     # Effects
 
@@ -391,14 +386,14 @@ class SimulatedNode:
             self._append(batch)
 
     def _append(self, batch: FetchedBatch) -> None:
-        self.simulation.invariants.on_append(self, batch)
+        self._host.observer.on_append(self, batch)
         self.disk.append(batch)
 
     def _truncate(self, effect: TruncateLog) -> None:
-        self.simulation.invariants.on_truncate(self, effect.end_offset)
-        self.simulation.counters["log_truncated"] += 1
+        self._host.observer.on_truncate(self, effect.end_offset)
+        self._host.counters["log_truncated"] += 1
         self.disk.truncate(effect.end_offset)
-        self.simulation.invariants.on_truncated(self)
+        self._host.observer.on_truncated(self)
 
     def _write_chunk(self, effect: WriteSnapshotChunk) -> None:
         if isinstance(effect.payload, StoredSnapshot):
@@ -407,19 +402,19 @@ class SimulatedNode:
     def _abandon(self, effect: AbandonSnapshot) -> None:
         del effect
         self._download = None
-        self.simulation.counters["snapshot_abandoned"] += 1
+        self._host.counters["snapshot_abandoned"] += 1
 
     def _on_leader_changed(self, effect: LeaderChanged) -> None:
         self.machine.on_leader_changed(effect.leader_id, effect.epoch, is_local=effect.leader_id == self.node_id)
 
     def _on_confirmed(self, effect: LeadershipConfirmed) -> None:
-        self.simulation.invariants.on_confirmed(self, effect)
+        self._host.observer.on_confirmed(self, effect)
 
     def _on_notice(self, effect: Notice) -> None:
         """Nobody reads logs here."""
 
     def _on_fault(self, effect: Fault) -> None:
-        self.simulation.on_fault(self, effect)
+        self._host.on_fault(self, effect)
 
     def _send_when_durable(self, effect: SendRequest | SendResponse) -> None:
         wanted = effect.waits_for.log_end_offset
@@ -429,10 +424,10 @@ class SimulatedNode:
             self._send(effect)
 
     def _send(self, effect: SendRequest | SendResponse) -> None:
-        self.simulation.invariants.check_sent(self, effect)
+        self._host.observer.check_sent(self, effect)
         if isinstance(effect, SendRequest):
             if self.core.is_expected(effect.destination.node_id, effect.correlation_id):
-                self.simulation.send_request(self, effect)
+                self._host.send_request(self, effect)
             return
         response = effect.response
         if isinstance(response, FetchResponse):
@@ -444,13 +439,13 @@ class SimulatedNode:
                 response = replace(response, snapshot_id=None, error_code=ErrorCode.SNAPSHOT_NOT_FOUND)
             else:
                 response = replace(response, chunk_bytes=response.read_bytes, payload=stored)
-        self.simulation.send_response(self, effect.source, response)  # type: ignore[arg-type]
+        self._host.send_response(self, effect.source, response)  # type: ignore[arg-type]
 
     def _start_flush(self) -> None:
         self._is_flushing = True
         low, high = self.flush_delay_us
-        delay_us = low + int(self.simulation.disk_rng.random() * (high - low))
-        self.simulation.scheduler.after(delay_us, self._flushed, self.run_count, self.disk.log_end_offset)
+        delay_us = low + int(self._host.disk_rng.random() * (high - low))
+        self._host.scheduler.after(delay_us, self._flushed, self.run_count, self.disk.log_end_offset)
 
     def _flushed(self, run: int, end_offset: int) -> None:
         if run != self.run_count or not self.is_up:
@@ -480,7 +475,7 @@ class SimulatedNode:
         high_watermark = effect.high_watermark
         if self.applied_offset >= high_watermark:
             return
-        invariants = self.simulation.invariants
+        observer = self._host.observer
         disk = self.disk
         for batch in disk.read(self.applied_offset, 1 << 30):
             if batch.last_offset >= high_watermark:
@@ -488,7 +483,7 @@ class SimulatedNode:
             if batch.payload is not None:
                 self.machine.apply(batch.base_offset, batch.epoch, batch.payload)  # type: ignore[arg-type]
             self.applied_offset = batch.last_offset + 1
-            invariants.on_applied(self, batch)
+            observer.on_applied(self, batch)
 
     def _install(self, effect: InstallSnapshot) -> None:
         snapshot_id = effect.snapshot_id
@@ -497,11 +492,11 @@ class SimulatedNode:
         if snapshot is None or snapshot.snapshot_id != snapshot_id:
             msg = f"{snapshot_id} is not what was downloaded"
             raise AssertionError(msg)
-        self.simulation.invariants.on_install(self, snapshot)
+        self._host.observer.on_install(self, snapshot)
         self.disk.install_snapshot(snapshot)
         self.machine.restore(snapshot.state)
         self.applied_offset = snapshot_id.end_offset
-        self.simulation.counters["snapshot_installed"] += 1
+        self._host.counters["snapshot_installed"] += 1
         self.core.on_snapshot_installed(
             snapshot_id,
             snapshot.size_bytes,
@@ -536,15 +531,15 @@ class SimulatedNode:
             core.voters_before(end_offset) if kraft_version else None,
             size_bytes=100 + end_offset % 1500,
         )
-        self.simulation.invariants.on_snapshot(self, snapshot)
+        self._host.observer.on_snapshot(self, snapshot)
         disk.store_snapshot(snapshot)
-        self.simulation.counters["snapshot_taken"] += 1
+        self._host.counters["snapshot_taken"] += 1
         core.on_snapshot_created(snapshot_id, snapshot.size_bytes)
         if len(disk.stored) > 1:
             first = list(disk.stored)[1]
             disk.drop_before(first)
             core.on_log_start_advanced(first)
-            self.simulation.invariants.on_log_start(self)
+            self._host.observer.on_log_start(self)
 
     # Requests from others
 
@@ -559,7 +554,7 @@ class SimulatedNode:
         self.tell(self._handle_request, (asker, run, node_id, correlation_id, serial), request)
 
     def _handle_request(self, source: Source, request: Request) -> None:
-        self.simulation.invariants.on_request(self, request)
+        self._host.observer.on_request(self, request)
         self.core.handle_request(source, request, self.now_ms())
 
     def receive_response(self, run: int, node_id: NodeId, correlation_id: int, response: Response) -> None:
