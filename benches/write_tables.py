@@ -1,10 +1,10 @@
-"""Puts the tables of a bench run into docs/reference/benchmarks.md, between its marks.
+"""Puts the tables of a bench run into the benchmark pages of docs/reports, between their marks.
 
     sh .ci/dev bench --quick | sh .ci/dev bench      writes bench.json and calls this
     python benches/write_tables.py [bench.json] [--large large.md] [--consensus consensus.json]
 
 Marks are comments: ``<!-- table: NAME -->`` begins a table and ``<!-- end -->`` ends it. Tables are ``decode`` and
-``encode`` (a row for each codec, size and kind of record), ``large`` (what `large_log.py` printed) and ``groups``
+``encode`` (a row per codec, size and kind of record), ``large`` (what `large_log.py` printed) and ``groups``
 (all other groups as they are), and those of ``consensus/tables.py``.
 """
 
@@ -25,7 +25,7 @@ from typing import Any
 import table
 from consensus import tables as consensus
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "benchmarks.md"
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reports"
 ORDER = {
     "decode": ["copied", "views", "limit", "Java", "kafka-protocol", "aiokafka", "kafka-python"],
     "encode": ["columns", "tuples", "aiokafka", "kafka-python"],
@@ -33,7 +33,7 @@ ORDER = {
 
 
 def figure(bench: dict[str, Any]) -> float:
-    """The least nanoseconds a record."""
+    """The least nanoseconds per record."""
     return float(bench["stats"]["min"]) / int(bench["extra_info"]["records"]) * 1e9
 
 
@@ -55,8 +55,8 @@ def matrix(benches: list[dict[str, Any]], name: str) -> str:
         cells += [f"{found[column]:,.1f}" if column in found else "" for column in columns]
         if share:
             limit = found.get("limit")
-            ours = [found.get(column) for column in ("copied", "views")]
-            cells += [f"{100 * limit / value:.0f}" if limit and value else "" for value in ours]
+            shares = [found.get(column) for column in ("copied", "views")]
+            cells += [f"{100 * limit / value:.0f}" if limit and value else "" for value in shares]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("run", type=Path, nargs="?", help="JSON of pytest-benchmark")
     parser.add_argument("--large", type=Path, help="what large_log.py printed")
     parser.add_argument("--consensus", type=Path, help="JSON of consensus/run.py")
-    parser.add_argument("--document", type=Path, default=DOCUMENT)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the pages benchmarks-*.md")
     arguments = parser.parse_args()
     tables: dict[str, str] = {}
     if arguments.run:
@@ -97,13 +97,20 @@ def main() -> None:
         tables |= consensus.tables(json.loads(arguments.consensus.read_text()))
     if arguments.large:
         tables["large"] = arguments.large.read_text().strip()
-    text = arguments.document.read_text()
+    put(tables, sorted(arguments.folder.glob("benchmarks-*.md")))
+
+
+def put(tables: dict[str, str], pages: list[Path]) -> None:
+    """Replaces each table in the page that has its mark."""
+    texts = {page: page.read_text() for page in pages}
     for name, lines in tables.items():
         mark = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        if not mark.search(text):
-            raise SystemExit(f"{arguments.document} has no mark for {name}")
-        text = mark.sub(lambda found, lines=lines: f"{found[1]}\n{lines}\n\n{found[2]}", text)  # type: ignore[misc]
-    arguments.document.write_text(text)
+        page = next((page for page, text in texts.items() if mark.search(text)), None)
+        if page is None:
+            raise SystemExit(f"no page has a mark for {name}")
+        texts[page] = mark.sub(lambda found, lines=lines: f"{found[1]}\n{lines}\n\n{found[2]}", texts[page])  # type: ignore[misc]
+    for page, text in texts.items():
+        page.write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-# Measurements, and their tables in docs/reference/benchmarks.md.
+# Measurements, and their tables in docs/reports.
 # shellcheck shell=sh disable=SC2154 # .ci/dev sets venv and py
 
 #: bench      pytest-benchmark groups; `python benches/node_bench.py` compares whole nodes
@@ -54,10 +54,10 @@ bench_spark_large() {
     "$py" benches/spark/large.py "$@"
 }
 
-#: tables     put what `bench` measured into docs/reference/benchmarks.md
+#: tables     put what `bench` measured into docs/reports
 tables() { "$py" benches/write_tables.py target/bench.json "$@"; }
 
-#: consensus-tables  put what bench-consensus measured into docs/reference/benchmarks.md
+#: consensus-tables  put what bench-consensus measured into docs/reports
 consensus_tables() { "$py" benches/write_tables.py --consensus target/consensus.json "$@"; }
 
 #: spark-tables  put what bench-spark, bench-spark-broker and bench-spark-large measured there too

@@ -1,4 +1,4 @@
-"""The tables of a run of ``benches/consensus/run.py``: every row, also those that lose."""
+"""The tables of a run of ``benches/consensus/run.py``: every row is kept, also those that lose."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 Row = dict[str, Any]
 
-# commits/s that TestRaftServer with 2 GB of heap was found to hold on a quiet machine of this kind: (replicas, bytes).
+# commits/s that TestRaftServer with 2 GB of heap holds on a quiet machine of this kind: (replicas, bytes).
 ANCHORS = {(1, 256): 400_000, (3, 256): 200_000, (1, 1024): 200_000, (3, 1024): 100_000, (1, 16_384): 16_000}
 HELD = 0.95
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
     """Markdown by the name of the mark."""
-    ours = [row for row in rows if row["peer"] == "kraftlog"]
+    kraftlog = [row for row in rows if row["peer"] == "kraftlog"]
     return {
         "consensus-machine": machine(rows),
-        "consensus": commits(ours),
-        "consensus-goals": goals(ours, rows),
+        "consensus": commits(kraftlog),
+        "consensus-beside": beside(kraftlog, rows),
         "consensus-peers": peers(rows),
     }
 
@@ -30,7 +30,7 @@ def machine(rows: list[Row]) -> str:
     loads = [row["load"] for row in rows if "load" in row]
     return (
         f"{disk['when']}, {disk['machine']}: fdatasync of 4 KiB takes {disk['fdatasync_p50_ms']:.2f} ms in the median. "
-        f"Load average {min(loads):.1f} to {max(loads):.1f}, the replicas' own included."
+        f"Load average {min(loads):.1f} to {max(loads):.1f} with the replicas."
     )
 
 
@@ -48,29 +48,29 @@ def markdown(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def latency(row: Row) -> str:
     """p50 / p99 in ms."""
-    return f"{row['p50']:.1f} / {row['p99']:.1f}" if "p50" in row else "none done in time"
+    return f"{row['p50']:.1f} / {row['p99']:.1f}" if "p50" in row else "none in time"
 
 
 def rate_text(row: Row) -> str:
-    """The median run's commits a second, and those of the slowest and the fastest."""
+    """The median run's commits per second, and those of the slowest and the fastest."""
     least, most = min(row["runs_per_s"]), max(row["runs_per_s"])
     spread = f" ({least:,} to {most:,})" if least < most else ""
     return f"{row['per_s']:,.0f}{spread}"
 
 
 def load_text(row: Row) -> str:
-    """What was asked for."""
-    return f"{row['rate']:,} a second, evenly" if "rate" in row else f"{row['depth']:,}"
+    """The requested load."""
+    return f"{row['rate']:,} per second, evenly" if "rate" in row else f"{row['depth']:,}"
 
 
-def commits(ours: list[Row]) -> str:
+def commits(rows: list[Row]) -> str:
     """A row for each load, the numbers of replicas side by side; the median run, the slowest and the fastest."""
     found: dict[tuple[Any, ...], dict[int, Row]] = defaultdict(dict)
-    for row in ours:
+    for row in rows:
         key = (not row["flush"], load_text(row), row["size"], row.get("per_call", 1))
         found[key][row["nodes"]] = row
-    counts = sorted({row["nodes"] for row in ours})
-    head = ["under way", "command", "commands a call", "flush"]
+    counts = sorted({row["nodes"] for row in rows})
+    head = ["in flight", "command", "commands per call", "flush"]
     for count in counts:
         head += [f"{count} replica{'s' if count > 1 else ''}: commits/s", "p50 / p99 ms"]
     lines = []
@@ -83,32 +83,25 @@ def commits(ours: list[Row]) -> str:
     return markdown(head, lines)
 
 
-def goals(ours: list[Row], rows: list[Row]) -> str:
-    """What was set before anything was measured, and what came out."""
-
-    def one(**wanted: Any) -> Row:
-        return next(row for row in ours if all(row.get(key) == value for key, value in wanted.items()))
-
-    disk_ms = next(row for row in rows if row["peer"] == "disk")["fdatasync_p50_ms"]
-    single = one(nodes=3, flush=True, depth=1, size=16)
-    thousand = one(nodes=3, flush=True, depth=1000, size=16)
-    even = one(nodes=3, flush=True, rate=5000)
-    lines = [
-        ["one at a time, 3 replicas", f"one fdatasync ({disk_ms:.2f} ms) and less than 1 ms", f"{latency(single)} ms"],
-        ["1,000 under way, 16 B, 3 replicas", "100,000/s with fsync", f"{thousand['per_s']:,.0f}/s"],
-        ["5,000 a second, 3 replicas", "p99 below 10 ms", f"{latency(even)} ms"],
-    ]
+def beside(rows_of_kraftlog: list[Row], rows: list[Row]) -> str:
+    """The highest rate that TestRaftServer held, and what kraftlog committed of commands of the same size."""
+    lines = []
     for (nodes, size), anchor in ANCHORS.items():
-        found = [row for row in ours if (row["nodes"], row["size"], row["flush"]) == (nodes, size, True)]
+        wanted = (nodes, size, True)
+        found = [row for row in rows_of_kraftlog if (row["nodes"], row["size"], row["flush"]) == wanted]
         if not found:
             continue  # a run of fewer replicas
         row = max(found, key=lambda row: float(row["per_s"]))
         now = [kafka["per_s"] for kafka in rows if is_held(kafka) and (kafka["nodes"], kafka["size"]) == (nodes, size)]
-        beside = f"; in this run {max(now):,.0f}/s" if now else "; in this run none of the rates asked held"
-        goal = f"above TestRaftServer: {anchor:,}/s on a quiet machine{beside}"
-        reached = f"{row['per_s']:,.0f}/s ({row['mb_s']:,.0f} MB/s)"
-        lines.append([f"{size_text(size)}, {nodes} replica{'s' if nodes > 1 else ''}", goal, reached])
-    return markdown(["load", "goal", "reached (p50 / p99)"], lines)
+        lines.append(
+            [
+                f"{size_text(size)}, {nodes} replica{'s' if nodes > 1 else ''}",
+                f"{anchor:,}/s",
+                f"{max(now):,.0f}/s" if now else "none of the requested rates",
+                f"{row['per_s']:,.0f}/s ({row['mb_s']:,.0f} MB/s)",
+            ]
+        )
+    return markdown(["load", "TestRaftServer, quiet machine", "TestRaftServer, this run", "kraftlog, this run"], lines)
 
 
 def is_held(row: Row) -> bool:
@@ -121,11 +114,11 @@ def peers(rows: list[Row]) -> str:
     lines = []
     for row in rows:
         if row["peer"] == "pysyncobj":
-            load = f"{row['depth']:,} under way, {size_text(row['size'])}"
+            load = f"{row['depth']:,} in flight, {size_text(row['size'])}"
             lines.append(["pysyncobj, in memory", str(row["nodes"]), load, f"{row['per_s']:,.0f}", latency(row)])
         elif row["peer"] == "TestRaftServer":
-            load = f"{row['rate']:,}/s of {size_text(row['size'])} asked"
+            load = f"{row['rate']:,}/s of {size_text(row['size'])} requested"
             verdict = "held" if is_held(row) else "did not hold"
             said = row["said"] or "none printed"
             lines.append(["TestRaftServer", str(row["nodes"]), load, f"{row['per_s']:,.0f}, {verdict}", said])
-    return markdown(["peer", "replicas", "load", "commits/s", "p50 / p99 ms, or what it says"], lines)
+    return markdown(["peer", "replicas", "load", "commits/s", "p50 / p99 ms, or its output"], lines)

@@ -6,7 +6,7 @@
 Sections: ``spark`` (scans, group-by, counts, the channel alone, Parquet), ``local`` (engines in one process), ``sail``,
 and ``java`` (Kafka's FileRecords and DumpLogSegments). CPU seconds are those of the driver, the JVM, the Python workers
 and the broker together; on a machine that others use too they are steadier than wall time. `write_tables.py` puts the
-JSON that this writes into docs/reference/benchmarks.md.
+JSON that this writes into docs/reports/benchmarks-spark.md.
 """
 
 from __future__ import annotations

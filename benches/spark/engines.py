@@ -122,7 +122,7 @@ LOCAL: dict[str, Callable[[str, str], Any]] = {
     "decode, all columns, 1 thread": decode_all,
     "batch headers": batch_headers,
     "pyarrow, 2 threads": pyarrow_loop,
-    "DuckDB, a stream a split": duckdb_relation,
+    "DuckDB, one stream per split": duckdb_relation,
     "DuckDB, one stream": duckdb_one_stream,
     "Polars": polars_frame,
     "DataFusion": datafusion_table,
