@@ -76,7 +76,7 @@ def test_heartbeat_that_no_controller_begins_in_time_is_refused_and_counted(path
             assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT
             assert not patient.done()
             quorum._controller = controller
-            quorum._schedule_turn()
+            quorum._operations.schedule_turn()
             await patient
             assert quorum._metrics._controller._heartbeats_timed_out == 1
             assert quorum._metrics._controller._operations_timed_out == 1
