@@ -301,19 +301,28 @@ class MetadataQuorum:
             self._metrics.on_heartbeat_timed_out()
 
     def _turn(self) -> None:
-        """Run every operation that has been submitted, unless a new leader does not know all yet."""
-        has_to_wait = self._is_open and self._raft.is_leader and self._controller is None
-        if not has_to_wait or self._is_stopping or self.failure is not None:
-            self._run_all()
+        """Run what has been submitted by now, each operation as an event of its own.
 
-    def _run_all(self) -> None:
-        while (entry := self._operations.take()) is not None:
+        An operation stays in the queue until it is run: the driver delays events while it writes the election state,
+        and drops them when the replica ends.
+        """
+        for _ in range(len(self._operations)):
             if self._is_open and self.failure is None:
-                started_ns = time.monotonic_ns()
-                self._driver.tell(partial(self._run, entry))
-                self._metrics.on_operation(entry.submitted_ns, started_ns)
+                self._driver.tell(self._run_next)
             else:
-                self._run(entry)
+                self._run_next()
+
+    def _run_next(self) -> None:
+        """Run the first operation, unless a new leader does not know all yet."""
+        can_run = self._is_open and not self._is_stopping and self.failure is None
+        if can_run and self._raft.is_leader and self._controller is None:
+            return
+        entry = self._operations.take()
+        if entry is not None:
+            started_ns = time.monotonic_ns()
+            self._run(entry)
+            if can_run:
+                self._metrics.on_operation(entry.submitted_ns, started_ns)
 
     def _run(self, entry: SubmittedOperation) -> None:
         if entry.future.cancelled():

@@ -66,6 +66,10 @@ class OperationQueue:
         self._entries: deque[SubmittedOperation] = deque()
         self._is_turn_scheduled = False
 
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._entries)
+
     def submit(
         self, operation: Operation[T], *, timeout_s: float | None = None, refuse: Refuse | None = None
     ) -> asyncio.Future[T]:

@@ -2,6 +2,9 @@
 
 The core is told something, then ``turn`` does what it wants, in order: appends at once, flushes on a thread, sends what
 waits for a flush when that is done. One flush covers everything appended before it began.
+
+The election state (epoch, leader, vote) is written and fsynced on the same thread. Until it is durable the effects
+behind it wait, and so does everything the core is to be told: the loop goes on serving clients meanwhile.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ import logging
 import random
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, LogError, OffsetOutOfRangeError
@@ -102,7 +107,7 @@ class RaftDriver:
         voters: Voter sets, from the checkpoint and the log.
         kraft_versions: Levels of kraft.version, likewise.
         machine: What is replicated.
-        executor: One thread, for flushes.
+        executor: One thread, for flushes and the election state.
         metrics: Told what the replica is and does, and closed by ``stop``; made here when None.
         tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
 
@@ -131,6 +136,9 @@ class RaftDriver:
         self._store = ElectionStore(log.directory)
         self._persisted = self._store.read() or ElectionState()
         self._flushed_end_offset = Offset(log.log_end_offset)
+        self._effects: deque[Effect] = deque()
+        self._inputs: deque[Callable[[], object]] = deque()
+        self._election_write: asyncio.Future[None] | None = None
         self._flush_wanted = 0
         self._flush_task: asyncio.Future[int] | None = None
         self._truncations = 0
@@ -140,6 +148,7 @@ class RaftDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
         self._is_open = True
+        self._is_starting = False
         self._is_turning = False
         self.last_append_s = 0.0
         self.core = RaftCore(
@@ -173,11 +182,6 @@ class RaftDriver:
         return time.monotonic_ns() // 1_000_000
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing is being flushed."""
-        return self._flush_task is None
-
-    @property
     def can_be_succeeded(self) -> bool:
         """Whether so many voters, this one among them, are within reach that they could elect another leader."""
         voters = self.core.voters.ids
@@ -187,16 +191,24 @@ class RaftDriver:
     # Input
 
     def start(self) -> None:
-        """Take up the stored role; a sole voter leads when this returns."""
-        self.tell(lambda: self.core.handle_timeout(self.now_ms()))
+        """Take up the stored role; a sole voter leads when this returns, its election state written on the loop."""
+        self._is_starting = True
+        try:
+            self.tell(lambda: self.core.handle_timeout(self.now_ms()))
+        finally:
+            self._is_starting = False
 
     def tell(self, event: Callable[[], object]) -> None:
         """Let the core handle something, then do what it wants.
 
-        Failures of the disk end this replica. So does whatever stops it half-way through its effects: the rest of
-        them would be missing. What the core itself refuses is the caller's.
+        While the election state is being written the event waits until that is done; if the replica ends before, the
+        event never happens. Failures of the disk end this replica. So does whatever stops it half-way through its
+        effects: the rest of them would be missing. What the core itself refuses is the caller's.
         """
         if not self._is_open:
+            return
+        if self._election_write is not None:
+            self._inputs.append(event)
             return
         start_ns = time.monotonic_ns()
         try:
@@ -231,8 +243,16 @@ class RaftDriver:
         source = _Source(self.loop.create_future(), version, listener_name)
         self._unanswered.add(source)
         source.future.add_done_callback(lambda _: self._unanswered.discard(source))
-        self.tell(lambda: self.core.handle_request(source, core_request, self.now_ms()))
+        self.tell(lambda: self._handle_request(source, core_request))
         return source.future
+
+    def _handle_request(self, source: _Source, request: raft.Request) -> None:
+        try:
+            self.core.handle_request(source, request, self.now_ms())
+        except Exception as error:
+            if isinstance(error, OSError | KraftlogError):
+                raise
+            source.future.set_exception(error)  # whoever asked is told, also when that is no longer the caller
 
     def _refuse_unanswered(self) -> None:
         for source in self._unanswered:
@@ -247,13 +267,16 @@ class RaftDriver:
         self.tell(lambda: self.core.handle_no_response(node_id, correlation_id, self.now_ms(), error_code=error_code))
 
     async def stop(self) -> None:
-        """Send nothing more and wait for the flush that is under way."""
+        """Send nothing more and wait for what is being written."""
         self._is_open = False
         if self._timer is not None:
             self._timer.cancel()
         self._peers.close()
-        if self._flush_task is not None:
-            await asyncio.wait([self._flush_task])
+        writing = [one for one in (self._flush_task, self._election_write) if one is not None]
+        if writing:
+            await asyncio.wait(writing)
+        self._inputs.clear()
+        self._effects.clear()
         self._held.clear()
         self._refuse_unanswered()
         self.metrics.close()
@@ -261,6 +284,8 @@ class RaftDriver:
     def fail(self, error: BaseException) -> None:
         """Nothing is sent or promised any more."""
         self._is_open = False
+        self._inputs.clear()
+        self._effects.clear()
         self._peers.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -272,6 +297,8 @@ class RaftDriver:
     def turn(self) -> None:
         """Carry out effects until the core wants nothing more, then begin a flush and arm the timer.
 
+        A write of the election state interrupts this; its end goes on with the rest.
+
         Raises:
             OSError, LogError: The log or the store failed.
         """
@@ -279,16 +306,18 @@ class RaftDriver:
             return  # told by the state machine from within: the loop below gets to it
         self._is_turning = True
         try:
-            while effects := self.core.take_effects():
-                for index, effect in enumerate(effects):
-                    following = effects[index + 1] if index + 1 < len(effects) else None
-                    self._carry_out(effect, following)
+            while self._election_write is None:
+                if not self._effects:
+                    self._effects.extend(self.core.take_effects())
+                if not self._effects:
+                    break
+                self._carry_out(self._effects.popleft())
         finally:
             self._is_turning = False
         self._start_flush()
         self._arm_timer()
 
-    def _carry_out(self, effect: Effect, following: Effect | None) -> None:
+    def _carry_out(self, effect: Effect) -> None:
         match effect:
             case SendRequest() | SendResponse():
                 self._check_persisted(effect.waits_for.election_state)
@@ -302,11 +331,8 @@ class RaftDriver:
             case FlushLog():
                 self._flush_wanted = max(self._flush_wanted, effect.log_end_offset)
             case PersistElectionState():
-                if isinstance(following, PersistElectionState):
-                    return  # nothing was promised in between
-                voters = self.core.voters.ids
-                self._store.write(effect.state, kraft_version=effect.kraft_version, voters=voters)
-                self._persisted = effect.state
+                if not self._effects or not isinstance(self._effects[0], PersistElectionState):
+                    self._persist(effect)  # of several in a row the last one: nothing is promised in between
             case HighWatermarkAdvanced():
                 self._start_flush()  # the disk works while what is committed is applied
                 self.metrics.on_committed(effect.high_watermark)
@@ -430,6 +456,36 @@ class RaftDriver:
         """Tell the metrics what the replica is after it has worked since ``start_ns``."""
         end_ns = time.monotonic_ns()
         self.metrics.on_turn(raft_state(self.core, end_ns // 1_000_000), start_ns, end_ns)
+
+    # Election state
+
+    def _persist(self, effect: PersistElectionState) -> None:
+        """Write the state on the thread, but before anybody is served on the loop."""
+        write = partial(
+            self._store.write, effect.state, kraft_version=effect.kraft_version, voters=self.core.voters.ids
+        )
+        if self._is_starting:
+            write()
+            self._persisted = effect.state
+            return
+        self._election_write = self.loop.run_in_executor(self._executor, write)
+        self._election_write.add_done_callback(lambda task: self._election_state_written(task, effect.state))
+
+    def _election_state_written(self, task: asyncio.Future[None], state: ElectionState) -> None:
+        self._election_write = None
+        error = task.exception()
+        if error is not None:
+            if self._is_open:
+                self.fail(error)
+            return
+        self._persisted = state
+        self.tell(lambda: None)  # the rest of the effects
+        while self._inputs and self._election_write is None:
+            try:
+                self.tell(self._inputs.popleft())
+            except Exception as refused:  # noqa: BLE001 - the caller is gone; the others' events still count
+                context = {"message": "the raft core refused a delayed event", "exception": refused}
+                self.loop.call_exception_handler(context)
 
     # Flushing
 

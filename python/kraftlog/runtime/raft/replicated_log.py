@@ -159,6 +159,7 @@ class ReplicatedLog(Generic[P]):
         self._epoch_start_offset = Offset(0)
         self._moved = asyncio.Event()
         self._rounds: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._unbegun_rounds: set[asyncio.Future[None]] = set()
         self.log = MetadataLog(directory, log_config, now_ms=wall_ms(), clean_shutdown=clean_shutdown)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self.snapshots = Checkpoints(
@@ -307,11 +308,15 @@ class ReplicatedLog(Generic[P]):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
         def begin() -> None:
+            self._unbegun_rounds.discard(future)
+            if future.done():
+                return
             try:
                 self._rounds.append((self.raft.confirm_leadership(self.driver.now_ms()), future))
             except KafkaError as error:  # it has just seen that it no longer leads
                 future.set_exception(error)
 
+        self._unbegun_rounds.add(future)
         self.driver.tell(begin)
         await future
 
@@ -323,8 +328,10 @@ class ReplicatedLog(Generic[P]):
                 future.set_result(None)
 
     def _fail_rounds(self) -> None:
-        rounds, self._rounds = self._rounds, deque()
-        for _, future in rounds:
+        futures = [future for _, future in self._rounds] + list(self._unbegun_rounds)
+        self._rounds.clear()
+        self._unbegun_rounds.clear()
+        for future in futures:
             if not future.done():
                 future.set_exception(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "Leadership ended"))
                 future.exception()
@@ -432,10 +439,16 @@ class ReplicatedLog(Generic[P]):
 
     def _on_snapshot_written(self, snapshot_id: SnapshotId, size_bytes: int) -> None:
         self.on_checkpoint(size_bytes)
-        if not self.is_open or snapshot_id.end_offset < self.log.log_start_offset:
-            return  # another one was loaded from the leader meanwhile
-        self.raft.on_snapshot_created(snapshot_id, size_bytes)
+        self.driver.tell(lambda: self._tell_snapshot(snapshot_id, size_bytes))
+
+    def _tell_snapshot(self, snapshot_id: SnapshotId, size_bytes: int) -> None:
+        # A lower one is void: another was loaded from the leader meanwhile.
+        if self.is_open and snapshot_id.end_offset >= self.log.log_start_offset:
+            self.raft.on_snapshot_created(snapshot_id, size_bytes)
 
     def _on_cleaned(self, oldest: SnapshotId) -> None:
+        self.driver.tell(lambda: self._tell_log_start(oldest))
+
+    def _tell_log_start(self, oldest: SnapshotId) -> None:
         if self.is_open and self.log.log_start_offset == oldest.end_offset > self.raft.log.start_offset:
             self.raft.on_log_start_advanced(oldest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -146,6 +147,20 @@ def test_stored_epoch_below_that_of_the_log_is_left_out_with_a_warning(tmp_path,
     asyncio.run(run())
 
 
+def vote_request(*, epoch):
+    partition = VoteRequest.PartitionData(
+        partition_index=0,
+        replica_epoch=epoch,
+        replica_id=2,
+        replica_directory_id=Uuid(bytes([2] * 16)),
+        voter_directory_id=Uuid(bytes([1] * 16)),
+        last_offset_epoch=0,
+        last_offset=0,
+    )
+    topic = VoteRequest.TopicData(topic_name="__cluster_metadata", partitions=[partition])
+    return VoteRequest(cluster_id="c", voter_id=1, topics=[topic])
+
+
 @pytest.mark.spec("VOTE-27")
 def test_vote_that_cannot_be_stored_is_not_given(tmp_path):
     async def run():
@@ -155,27 +170,7 @@ def test_vote_that_cannot_be_stored_is_not_given(tmp_path):
         log = replicated(directory, machine)
         before = ElectionStore(directory).read()
         (directory / "quorum-state.tmp").mkdir()  # in the way of what is written next
-        request = VoteRequest(
-            cluster_id="c",
-            voter_id=1,
-            topics=[
-                VoteRequest.TopicData(
-                    topic_name="__cluster_metadata",
-                    partitions=[
-                        VoteRequest.PartitionData(
-                            partition_index=0,
-                            replica_epoch=5,
-                            replica_id=2,
-                            replica_directory_id=Uuid(bytes([2] * 16)),
-                            voter_directory_id=Uuid(bytes([1] * 16)),
-                            last_offset_epoch=0,
-                            last_offset=0,
-                        )
-                    ],
-                )
-            ],
-        )
-        answer = log.driver.handle_request(request, version=2, listener_name="CONTROLLER")
+        answer = log.driver.handle_request(vote_request(epoch=5), version=2, listener_name="CONTROLLER")
         with pytest.raises(KafkaError) as refused:
             await answer
         assert refused.value.code == ErrorCode.BROKER_NOT_AVAILABLE
@@ -185,6 +180,66 @@ def test_vote_that_cannot_be_stored_is_not_given(tmp_path):
         assert isinstance(machine.failures[0], OSError)
         (directory / "quorum-state.tmp").rmdir()
         assert ElectionStore(directory).read() == before
+        await log.stop()
+
+    asyncio.run(run())
+
+
+def test_vote_is_stored_beside_the_loop_and_answered_after_it(tmp_path, monkeypatch):
+    """While the disk takes its time the loop turns, and whatever came later is answered later."""
+    order, answers, may_write = [], [], threading.Event()
+    write = ElectionStore.write
+
+    def slow_write(store, state, **options):
+        assert threading.current_thread() is not threading.main_thread()
+        assert may_write.wait(5)
+        write(store, state, **options)
+        order.append((state.epoch, [one.done() for one in answers]))
+
+    async def run():
+        directory = tmp_path / "log"
+        bootstrap(directory, 1, 2, 3)
+        log = replicated(directory, Recorder())
+        monkeypatch.setattr(ElectionStore, "write", slow_write)
+        for epoch in (5, 6):
+            request = vote_request(epoch=epoch)
+            answers.append(log.driver.handle_request(request, version=2, listener_name="CONTROLLER"))
+        for _ in range(10):
+            await asyncio.sleep(0)  # the loop turns
+        assert order == []
+        may_write.set()
+        granted = [(await one).topics[0].partitions[0] for one in answers]
+        assert [(one.leader_epoch, one.vote_granted) for one in granted] == [(5, True), (6, True)]
+        # The new epoch may be stored before the vote in it.
+        assert list(dict.fromkeys(map(repr, order))) == [repr((5, [False, False])), repr((6, [True, False]))]
+        assert ElectionStore(directory).read().epoch == 6
+        await log.stop()
+
+    asyncio.run(run())
+
+
+def test_replica_that_fails_while_a_vote_is_stored_answers_nothing_and_forgets_what_waits(tmp_path, monkeypatch):
+    may_write = threading.Event()
+
+    def failing_write(store, state, **options):
+        assert may_write.wait(5)
+        raise OSError("the disk is gone")
+
+    async def run():
+        directory = tmp_path / "log"
+        bootstrap(directory, 1, 2, 3)
+        machine = Recorder()
+        log = replicated(directory, machine)
+        monkeypatch.setattr(ElectionStore, "write", failing_write)
+        told = []
+        answer = log.driver.handle_request(vote_request(epoch=5), version=2, listener_name="CONTROLLER")
+        log.driver.tell(lambda: told.append(1))
+        may_write.set()
+        with pytest.raises(KafkaError) as refused:
+            await asyncio.wait_for(answer, 5)
+        assert refused.value.code == ErrorCode.BROKER_NOT_AVAILABLE
+        assert [str(one) for one in machine.failures] == ["the disk is gone"]
+        assert told == []
         await log.stop()
 
     asyncio.run(run())
