@@ -13,7 +13,7 @@ from kraftlog.raft.leading import Leading
 from kraftlog.raft.log import LogState
 from kraftlog.raft.messages import VoteResponse
 from kraftlog.raft.reconfiguration import Reconfiguration
-from kraftlog.raft.replica import Replica
+from kraftlog.raft.replica_state import ReplicaState
 from kraftlog.raft.roles.follower import Follower
 from kraftlog.raft.roles.leader import Leader
 from kraftlog.raft.roles.resigned import Resigned
@@ -21,7 +21,7 @@ from kraftlog.raft.roles.unattached import Unattached
 from kraftlog.types import Epoch, Offset
 
 
-def _start_as_anything_but_resigned(self, stored, now_ms, deadline_ms, _was=Replica._role_to_start_in):
+def _start_as_anything_but_resigned(self, stored, now_ms, deadline_ms, _was=ReplicaState._role_to_start_in):
     role = _was(self, stored, now_ms, deadline_ms)
     return Unattached(role.epoch, deadline_ms=deadline_ms) if isinstance(role, Resigned) else role
 
@@ -52,7 +52,7 @@ def _count_itself_for_ever(self, voters, _was=Leader.set_voters):
     return _was(self, voters if voters.get(self.leader_id) else voters.with_added(own))
 
 
-def _follow_without_a_vote(self, epoch, leader_id, leader_endpoints, now_ms, _was=Replica.become_follower):
+def _follow_without_a_vote(self, epoch, leader_id, leader_endpoints, now_ms, _was=ReplicaState.become_follower):
     _was(self, epoch, leader_id, leader_endpoints, now_ms)
     self.role._voted_key = None
     self.persist()
@@ -111,7 +111,7 @@ def _ask_the_first_for_ever(self, destinations, now_ms, rng):
     return first if first is not None and self.is_ready(first.node_id, now_ms) else None
 
 
-def _append_one_by_one(self, records, _was=Replica.append):
+def _append_one_by_one(self, records, _was=ReplicaState.append):
     for record in records:
         _was(self, [record])
 
@@ -125,7 +125,7 @@ def _grant_nothing(self, candidate, *, is_log_up_to_date, pre_vote):
     return False
 
 
-def _wait_for_the_commit_of_voters(self, offset, record, _was=Replica.apply_control):
+def _wait_for_the_commit_of_voters(self, offset, record, _was=ReplicaState.apply_control):
     if not (isinstance(record, VotersChange) and isinstance(self.role, Follower)):
         _was(self, offset, record)
 
@@ -140,17 +140,17 @@ def _count_by_the_old_voters(self, voters, _was=Leader.set_voters):
 
 # The bug, the name that is replaced, by what, and the scenario that notices.
 MUTANTS = [
-    ("KAFKA-10527", Replica, "_role_to_start_in", _start_as_anything_but_resigned, "starting_states"),
+    ("KAFKA-10527", ReplicaState, "_role_to_start_in", _start_as_anything_but_resigned, "starting_states"),
     ("KAFKA-10661", Resigned, "can_grant_vote", _grant_to_the_up_to_date, "starting_states"),
     ("KAFKA-12460", Following, "_truncate", _truncate_below_the_high_watermark, "follower_truncates"),
     ("KAFKA-12619", Leader, "__init__", _begin_the_epoch_one_earlier, "election_by_majority"),
-    ("KAFKA-12440", Replica, "is_other_cluster", _accept_any_cluster, "leader_answers_fetches"),
+    ("KAFKA-12440", ReplicaState, "is_other_cluster", _accept_any_cluster, "leader_answers_fetches"),
     ("KAFKA-15489", RaftConfig, "check_quorum_ms", 1 << 40, "leader_resigns_without_majority"),
     ("KAFKA-16144", Leader, "keep_alone", _do_nothing, "single_voter_gets_a_second"),
     ("KAFKA-16530", Leader, "set_voters", _count_itself_for_ever, "remove_leader_steps_down"),
     ("KAFKA-16927", Elections, "learn_leader", _keep_endpoints, "begin_quorum_epoch"),
-    ("KAFKA-17067", Replica, "is_voter", True, "observer_replicates"),
-    ("KAFKA-17641", Replica, "become_follower", _follow_without_a_vote, "pre_vote_lost_and_found"),
+    ("KAFKA-17067", ReplicaState, "is_voter", True, "observer_replicates"),
+    ("KAFKA-17641", ReplicaState, "become_follower", _follow_without_a_vote, "pre_vote_lost_and_found"),
     ("KAFKA-18379", Elections, "poll_resigned", _resign_within_the_epoch, "leader_resigns_without_majority"),
     ("KAFKA-18723", Following, "_append", _append_any_epoch, "follower_replicates"),
     ("two leaders in an epoch", Elections, "is_consistent", _follow_whoever_is_named, "begin_quorum_epoch"),
@@ -165,13 +165,13 @@ MUTANTS = [
     ("KAFKA-10826", Leading, "linger_end_ms", None, "proposals"),
     ("KAFKA-15100", Leading, "_read", _let_the_diverging_wait, "leader_answers_fetches"),
     ("KAFKA-15078", LogState, "check_fetch", _send_the_log_from_its_start, "leader_sends_to_the_snapshot"),
-    ("KAFKA-17333", Replica, "leader_id", property(_lead_on_after_resigning), "leader_resigns_without_majority"),
+    ("KAFKA-17333", ReplicaState, "leader_id", property(_lead_on_after_resigning), "leader_resigns_without_majority"),
     ("KAFKA-19354", Connections, "choose", _ask_the_first_for_ever, "follower_finds_a_new_leader"),
-    ("KAFKA-12376", Replica, "append", _append_one_by_one, "proposals"),
+    ("KAFKA-12376", ReplicaState, "append", _append_one_by_one, "proposals"),
     ("KAFKA-10706", LogState, "truncate_to", _keep_epochs_that_are_cut_off, "follower_truncates"),
     ("etcd 8501", Elections, "handle_pre_vote_unsupported", _do_nothing, "pre_vote_not_supported"),
     ("etcd 8334", Follower, "can_grant_vote", _grant_nothing, "votes_where_a_leader_is_known"),
     ("etcd 12359", Leader, "set_voters", _count_by_the_old_voters, "remove_voter"),
     ("openraft 1796", Elections, "learn_from", _learn_nothing_from_votes, "pre_vote_lost_and_found"),
-    ("camunda 57386", Replica, "apply_control", _wait_for_the_commit_of_voters, "follower_truncates"),
+    ("camunda 57386", ReplicaState, "apply_control", _wait_for_the_commit_of_voters, "follower_truncates"),
 ]

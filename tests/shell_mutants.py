@@ -14,7 +14,7 @@ from kraftlog.partition.effects import AssignEpochStart
 from kraftlog.partition.replica import Assignment, PartitionReplica
 from kraftlog.raft.effects import SendRequest
 from kraftlog.raft.following import Following
-from kraftlog.raft.replica import Replica
+from kraftlog.raft.replica_state import ReplicaState
 from kraftlog.storage import snapshot_file
 from kraftlog.storage.atomic_file import flush_directory
 from kraftlog.storage.election_store import ElectionStore
@@ -170,6 +170,6 @@ SHELL_MUTANTS = [
         _believe_any_metadata,
         old_metadata_changes_nothing,
     ),
-    ("KAFKA-10533", Replica, "send", _send_without_waiting, seed_is_well(1, "INV-13", "INV-03", **QUIET)),
+    ("KAFKA-10533", ReplicaState, "send", _send_without_waiting, seed_is_well(1, "INV-13", "INV-03", **QUIET)),
     ("KAFKA-17751", Following, "next_deadline_ms", _poll_at_once, seed_is_well(2, "INV-32", **QUIET)),
 ]

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from kraftlog.raft.reconfiguration import Reconfiguration
-from kraftlog.raft.replica import Replica
+from kraftlog.raft.replica_state import ReplicaState
 from kraftlog.raft.roles.follower import Follower
 from kraftlog.raft.roles.leader import Leader
 from kraftlog.raft.roles.unattached import Unattached
@@ -107,7 +107,7 @@ def _grant_pre_votes_for_ever(self, candidate, *, is_log_up_to_date, pre_vote):
     return pre_vote and is_log_up_to_date
 
 
-def _follow_without_a_vote(self, epoch, leader_id, leader_endpoints, now_ms, _was=Replica.become_follower):
+def _follow_without_a_vote(self, epoch, leader_id, leader_endpoints, now_ms, _was=ReplicaState.become_follower):
     _was(self, epoch, leader_id, leader_endpoints, now_ms)
     self.role._voted_key = None
     self.persist()
@@ -118,7 +118,7 @@ MUTANTS = {
     "pre-votes beside a leader that is heard": (Follower, "can_grant_vote", _grant_pre_votes_for_ever),
     "voter changes at any time": (Reconfiguration, "_check_no_change_under_way", _change_at_any_time),
     "an epoch that begins before its first record": (Leader, "__init__", _begin_the_epoch_one_earlier),
-    "votes forgotten when a leader is found": (Replica, "become_follower", _follow_without_a_vote),
+    "votes forgotten when a leader is found": (ReplicaState, "become_follower", _follow_without_a_vote),
 }
 
 

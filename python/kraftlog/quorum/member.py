@@ -14,7 +14,7 @@ from kraftlog.metrics.listener import MetricsListener
 from kraftlog.metrics.raft import RaftMetrics
 from kraftlog.node.config import METRICS_LISTENER, ConfigError, NodeConfig
 from kraftlog.quorum.proposals import Group
-from kraftlog.quorum.replica import Replica
+from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.quorum.routing import Routes
 from kraftlog.quorum.serving import QuorumServer
 from kraftlog.quorum.settings import LISTENER_NAME, format_when_needed, node_config, split_address
@@ -114,7 +114,7 @@ class AsyncQuorum:
 
     def _start(self, config: NodeConfig) -> None:
         options = self._options
-        self._replica = replica = Replica(options.machine, max_pending_bytes=options.max_pending_bytes)
+        self._replica = replica = QuorumReplica(options.machine, max_pending_bytes=options.max_pending_bytes)
         self._server = server = QuorumServer(config, self._loop, cluster_id=options.cluster_id, replica=replica)
         directory_id = ensure_directory_id(options.data_dir)
         replica.log = self._log = ReplicatedLog(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kraftlog.storage.snapshot_file import Snapshot
     from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
 
-__all__ = ["BATCH_OVERHEAD_BYTES", "Replica"]
+__all__ = ["BATCH_OVERHEAD_BYTES", "QuorumReplica"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 BATCH_OVERHEAD_BYTES = 64
 
 
-class Replica:
+class QuorumReplica:
     """The ``Machine`` on a replicated log that hands commands to a ``StateMachine``; all on one loop.
 
     Proposals of one turn of the loop become one batch. Those that would take what is proposed and not applied above

@@ -18,7 +18,7 @@ from kraftlog.errors import (
 )
 from kraftlog.quorum.leader_link import LeaderLink
 from kraftlog.quorum.proposals import Applied, Group, Proposal
-from kraftlog.quorum.replica import Replica
+from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.raft.voter_set import Endpoint, find_endpoint
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo
 from kraftlog.runtime.raft.peer_connections import TlsOf
@@ -84,7 +84,7 @@ class Routes:
     """
 
     def __init__(
-        self, replica: Replica, *, node_id: int, request_timeout_s: float, default_timeout_s: float, tls: TlsOf
+        self, replica: QuorumReplica, *, node_id: int, request_timeout_s: float, default_timeout_s: float, tls: TlsOf
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._replica = replica

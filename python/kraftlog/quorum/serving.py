@@ -32,7 +32,7 @@ from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
     from kraftlog.node.config import NodeConfig
-    from kraftlog.quorum.replica import Replica
+    from kraftlog.quorum.replica import QuorumReplica
     from kraftlog.transport.context import RequestContext
     from kraftlog.transport.listener import EndPoint
     from kraftlog.wire.struct import Message
@@ -59,7 +59,7 @@ class QuorumServer:
     """
 
     def __init__(
-        self, config: NodeConfig, loop: asyncio.AbstractEventLoop, *, cluster_id: str, replica: Replica
+        self, config: NodeConfig, loop: asyncio.AbstractEventLoop, *, cluster_id: str, replica: QuorumReplica
     ) -> None:
         self.config = config
         self.cluster_id = cluster_id

@@ -2,12 +2,12 @@
 
 Tell it what happened by one of the ``handle_`` methods or ``propose``, then call ``take_effects`` and carry them out in
 order; tell ``on_flushed`` when the log is durable. ``next_timeout_ms`` may change after any of these calls. Calling
-``handle_timeout`` early or twice does nothing. :mod:`kraftlog.raft.replica` has the picture of the roles.
+``handle_timeout`` early or twice does nothing. :mod:`kraftlog.raft.replica_state` has the picture of the roles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import assert_never
 
@@ -42,13 +42,13 @@ from kraftlog.raft.messages import (
     VoteResponse,
 )
 from kraftlog.raft.reconfiguration import Reconfiguration
-from kraftlog.raft.replica import Replica
+from kraftlog.raft.replica_state import ReplicaState
 from kraftlog.raft.roles.candidate import Candidate
 from kraftlog.raft.roles.follower import Follower
 from kraftlog.raft.roles.leader import Leader
 from kraftlog.raft.roles.prospective import Prospective
 from kraftlog.raft.roles.resigned import Resigned
-from kraftlog.raft.roles.role import Role
+from kraftlog.raft.roles.role import Role, RoleWatcher
 from kraftlog.raft.roles.unattached import Unattached
 from kraftlog.raft.voter_set import Endpoint, LogHistory, Voter, VoterSet, find_endpoint
 from kraftlog.types import ElectionState, Epoch, NodeId, Offset, SnapshotId
@@ -87,7 +87,7 @@ class RaftCore:
             ValueError: The local directory id is the zero uuid (ELEC-13).
         """
         self.config = config
-        replica = Replica(config, LogState(log), voters=voters, kraft_versions=kraft_versions, rng=rng)
+        replica = ReplicaState(config, LogState(log), voters=voters, kraft_versions=kraft_versions, rng=rng)
         self._replica = replica
         self._elections = Elections(replica)
         self._leading = Leading(replica)
@@ -212,9 +212,23 @@ class RaftCore:
         role = self._replica.role
         return role.observer_progress(now_ms) if isinstance(role, Leader) else ()
 
-    def watch_roles(self, watcher: Callable[[Role], None]) -> None:
-        """Call ``watcher`` with each role that is entered, also those left again within one call; it may only look."""
-        self._replica.on_role = watcher
+    def watch_roles(self, watcher: RoleWatcher) -> None:
+        """Call ``watcher`` with the role before and after each change, also those that last for a part of one call.
+
+        The watcher is called before any effect of the change is added to ``pending_effects``. It must not change
+        anything.
+        """
+        self._replica.role_watchers.append(watcher)
+
+    @property
+    def pending_effects(self) -> Sequence[Effect]:
+        """The effects since the last ``take_effects``; to be read only."""
+        return self._replica.effects
+
+    @property
+    def unanswered_count(self) -> int:
+        """How many requests are under way, those whose time is over included."""
+        return self._replica.connections.unanswered_count
 
     def is_expected(self, node_id: NodeId, correlation_id: int) -> bool:
         """Whether an answer to this request would still be looked at; a request held back need not be sent if not."""

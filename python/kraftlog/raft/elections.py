@@ -17,7 +17,7 @@ from kraftlog.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from kraftlog.raft.replica import Replica
+from kraftlog.raft.replica_state import ReplicaState
 from kraftlog.raft.roles.candidate import Candidate
 from kraftlog.raft.roles.follower import Follower
 from kraftlog.raft.roles.leader import Leader
@@ -44,7 +44,7 @@ _Answer: TypeAlias = type[VoteResponse] | type[BeginQuorumEpochResponse] | type[
 class Elections:
     """The part of the core that decides about leadership."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: ReplicaState) -> None:
         self._replica = replica
 
     # Requests of others

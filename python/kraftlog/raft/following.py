@@ -23,7 +23,7 @@ from kraftlog.raft.messages import (
     UpdateVoterRequest,
     UpdateVoterResponse,
 )
-from kraftlog.raft.replica import Replica
+from kraftlog.raft.replica_state import ReplicaState
 from kraftlog.raft.roles.follower import Download, Follower
 from kraftlog.raft.roles.unattached import Unattached
 from kraftlog.raft.voter_set import VoterSet
@@ -38,7 +38,7 @@ _REMOVE_ENDED = frozenset({0, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.VOTER_NOT_F
 class Following:
     """The part of the core that acts while somebody else leads, or nobody is known to."""
 
-    def __init__(self, replica: Replica, elections: Elections) -> None:
+    def __init__(self, replica: ReplicaState, elections: Elections) -> None:
         self._replica = replica
         self._elections = elections
         self._last_fetch: FetchRequest | None = None

@@ -15,7 +15,7 @@ from kraftlog.raft.messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
 )
-from kraftlog.raft.replica import Replica
+from kraftlog.raft.replica_state import ReplicaState
 from kraftlog.raft.roles.leader import DeferredFetch, Leader
 from kraftlog.types import Epoch, EpochEndOffset, NodeId, Offset, SnapshotId
 
@@ -29,7 +29,7 @@ class Leading:
         open_records: Proposed and not yet given out as a batch.
     """
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: ReplicaState) -> None:
         self._replica = replica
         self.open_records: list[object] = []
         self._open_bytes = 0

@@ -16,7 +16,7 @@ from kraftlog.raft.messages import (
     UpdateVoterRequest,
     UpdateVoterResponse,
 )
-from kraftlog.raft.replica import Replica
+from kraftlog.raft.replica_state import ReplicaState
 from kraftlog.raft.roles.leader import Leader, VoterChange
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet, find_endpoint, has_distinct_listeners
 from kraftlog.types import Epoch, NodeId, Offset, Uuid
@@ -42,7 +42,7 @@ def _endpoints_text(endpoints: tuple[Endpoint, ...]) -> str:
 class Reconfiguration:
     """The part of the core that changes the voter set and kraft.version."""
 
-    def __init__(self, replica: Replica, leading: Leading) -> None:
+    def __init__(self, replica: ReplicaState, leading: Leading) -> None:
         self._replica = replica
         self._leading = leading
 

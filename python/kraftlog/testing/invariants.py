@@ -121,19 +121,19 @@ class Invariants(LogInvariants):
     def check(self, node: SimulatedNode) -> None:
         """Look at a node that has handled an event, all its effects carried out."""
         self._handled = None
-        replica = node.core._replica
-        role, disk, log = replica.role, node.disk, replica.log
+        core, disk = node.core, node.disk
+        role, log = core.role, core.log
         known = self._roles.get(disk.serial)
         if known is not role:
             self._check_role(node, known, role)
-        high_watermark = replica.high_watermark
+        high_watermark = core.high_watermark
         if high_watermark is not None and high_watermark != node.shown_high_watermark:
             if high_watermark < node.shown_high_watermark:
                 self.fail("INV-05", node, f"high watermark fell from {node.shown_high_watermark} to {high_watermark}")
             node.shown_high_watermark = high_watermark
         if node.shown_high_watermark > log.end_offset:
             self.fail("INV-05", node, f"high watermark {high_watermark} above log end {log.end_offset}")
-        voters = replica.voters.latest
+        voters = core.voters
         if (
             voters is not node.checked_voters
             or log.end_offset != disk.log_end_offset
@@ -289,7 +289,7 @@ class Invariants(LogInvariants):
             return
         elif kind is not FetchSnapshotRequest:
             return
-        if core._replica.connections.unanswered_count == 1:
+        if core.unanswered_count == 1:
             return
         under_way = core.requests_under_way(node.now_ms())
         count = sum(type(one) is FetchRequest or type(one) is FetchSnapshotRequest for one in under_way)

@@ -250,8 +250,7 @@ class SimulatedNode:
             self._waiting.append((event, arguments))
             return False
         core = self.core
-        replica = core._replica
-        before = replica.role
+        before = core.role
         observer = self._host.observer
         wanted = False
         try:
@@ -264,14 +263,14 @@ class SimulatedNode:
                     observer.check_effects(self, before, effects)
                     for effect in effects:
                         carry_out[type(effect)](effect)
-                    effects = core.take_effects() if replica.effects else []
+                    effects = core.take_effects() if core.pending_effects else []
             if self._flush_wanted > self.disk.flushed_end_offset and not self._is_flushing:
                 self._start_flush()
         except DiskFailedError as error:
             self._host.on_disk_failed(self, error)
             self.crash()
             return wanted
-        if replica.role is not before:
+        if core.role is not before:
             self._host.on_role_changed(self, before)
         observer.check(self)
         self._arm_timer()

@@ -164,17 +164,15 @@ class _TracedCore(RaftCore):
         self._is_peer_old = False
         self._is_loading = False
         self._unwritten: list[int] = []
-        self._enter_unseen = self._replica._enter
-        self._replica._enter = self._enter  # type: ignore[method-assign]
+        self.watch_roles(self._on_role)
         name = self.trace.name(self._key)
         if name in self.trace.boot:
             self.trace.add(self._key, "Restart", self.log.end_offset, observed=self._observed())
         else:
             self.trace.boot[name] = self.trace.names(self.voters)
 
-    def _enter(self, role: Role, *, is_durable: bool = True) -> None:
-        self._entered.append((len(self._replica.effects), self.role, role))
-        self._enter_unseen(role, is_durable=is_durable)
+    def _on_role(self, before: Role, after: Role) -> None:
+        self._entered.append((len(self.pending_effects), before, after))
 
     # What goes in and out
 
@@ -256,7 +254,7 @@ class _TracedCore(RaftCore):
         self.trace.add(self._key, action, *arguments)
 
     def _follow_effects(self, request: VoteRequest | None = None) -> None:
-        effects = self._replica.effects
+        effects = self.pending_effects
         self._follow(effects[self._seen_effects :], self._seen_effects, request)
         self._seen_effects = len(effects)
 
@@ -363,10 +361,7 @@ class _TracedCore(RaftCore):
 
 def _log_end_offset(role: Role, key: ReplicaKey) -> Offset:
     """How far a leader knows a replica to be, 0 when it does not; 0 for other roles."""
-    if not isinstance(role, Leader):
-        return Offset(0)
-    known = role._replicas.get(key.node_id) if role._is_voter_key(key) else role._observers.get(key)
-    return Offset(0) if known is None or known.log_end_offset is None else known.log_end_offset
+    return Offset(0) if not isinstance(role, Leader) else role.log_end_offset_of(key) or Offset(0)
 
 
 class _TracedDisk(SimulatedDisk):

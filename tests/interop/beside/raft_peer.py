@@ -14,7 +14,7 @@ from interop.harness import Java, Server
 from kraftlog._kraftlog import read_batches
 from kraftlog.node.config import NodeConfig
 from kraftlog.quorum.member import AsyncQuorum, Options
-from kraftlog.quorum.replica import Replica
+from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.quorum.routing import Routes
 from kraftlog.quorum.serving import QuorumServer
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
@@ -78,7 +78,7 @@ class _Member(AsyncQuorum):
 
     def _start(self, _: NodeConfig) -> None:
         config, options = self._config, self._options
-        self._replica = replica = Replica(options.machine, max_pending_bytes=options.max_pending_bytes)
+        self._replica = replica = QuorumReplica(options.machine, max_pending_bytes=options.max_pending_bytes)
         self._server = server = QuorumServer(config, self._loop, cluster_id=CLUSTER_ID, replica=replica)
         replica.log = self._log = ReplicatedLog(
             replica,

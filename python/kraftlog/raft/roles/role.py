@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from kraftlog.types import ElectionState, Epoch, NodeId, ReplicaKey
 
-__all__ = ["Role"]
+__all__ = ["Role", "RoleWatcher"]
 
 
 class Role:
@@ -51,3 +54,7 @@ def same_voter(voted: ReplicaKey, candidate: ReplicaKey) -> bool:
     if voted.node_id != candidate.node_id:
         return False
     return voted.directory_id == bytes(16) or voted.directory_id == candidate.directory_id
+
+
+RoleWatcher: TypeAlias = Callable[[Role, Role], None]
+"""Is called with the role before and the role after a change."""

@@ -163,7 +163,7 @@ class RaftDriver:
         if self.core.epoch > self._persisted.epoch:
             stored = self._persisted
             logger.warning("the log has records of epoch %d: %s is left out", self.core.epoch, stored)
-        self.core.watch_roles(lambda role: self.metrics.on_role(role.name))
+        self.core.watch_roles(lambda _before, role: self.metrics.on_role(role.name))
         self._measure(time.monotonic_ns())
         self._peers = Peers(
             self.loop,

@@ -48,17 +48,17 @@ from kraftlog.raft.roles.follower import Follower
 from kraftlog.raft.roles.leader import Leader, VoterChange
 from kraftlog.raft.roles.prospective import Prospective
 from kraftlog.raft.roles.resigned import Resigned
-from kraftlog.raft.roles.role import Role
+from kraftlog.raft.roles.role import Role, RoleWatcher
 from kraftlog.raft.roles.unattached import Unattached
 from kraftlog.raft.voter_set import BOOTSTRAP_OFFSET, Endpoint, LogHistory, Voter, VoterSet
 from kraftlog.types import ElectionState, Epoch, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 
-__all__ = ["Replica"]
+__all__ = ["ReplicaState"]
 
 _NOTHING = Durability()
 
 
-class Replica:
+class ReplicaState:
     """What one replica is, shared by the parts of the core that decide what it does.
 
     Attributes:
@@ -71,7 +71,7 @@ class Replica:
         is_shutting_down: No election is begun any more.
         is_halted: A fatal fault was met; nothing is done any more.
         on_leader_high_watermark: Called when the leader's high watermark moved by a change of the voter set.
-        on_role: Called with each role that is entered after the start; for metrics, nothing is decided by it.
+        role_watchers: Called with the role before and the role after each change; they decide nothing.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Replica:
         self._refusals = Refusals(self.role, ())
         self._announced: tuple[Epoch, NodeId | None] = (Epoch(0), None)
         self.on_leader_high_watermark: Callable[[], None] = lambda: None
-        self.on_role: Callable[[Role], None] = lambda _: None
+        self.role_watchers: list[RoleWatcher] = []
 
     # What it is
 
@@ -537,7 +537,8 @@ class Replica:
         """Change the role; where it has to be durable, it is before anything that is said from now on."""
         old = self.role
         self.role = role
-        self.on_role(role)
+        for watch in self.role_watchers:
+            watch(old, role)
         self.has_run = True
         self.connections.reset()
         if is_durable:
