@@ -39,9 +39,16 @@ type_() {
     "$py" -m mypy.stubtest kraftlog._kraftlog --mypy-config-file pyproject.toml --allowlist .ci/stubtest-allowlist.txt
 }
 
-#: docs       links and examples
-docs() { # every link between files of this tree leads somewhere, and every example in a docstring is true
+#: site       the documentation site alone, strict, into target/docs/site
+site() {
     have
+    say "site in target/docs/site"
+    "$py" .ci/site/build.py
+}
+
+#: docs       links, the strict site in target/docs/site, and the examples of docstrings
+docs() { # every link between files of this tree leads somewhere, and every example in a docstring is true
+    site
     "$py" -m pytest tests/unit/test_docs.py "$@"
     "$py" -m pytest --doctest-modules python/kraftlog "$@"
 }
