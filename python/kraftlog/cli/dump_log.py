@@ -47,7 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         kafka.add_argument(f"--{name}-decoder", action="store_true", help=f"decode records of {topic}")
     for name in ("key", "value"):
-        kafka.add_argument(f"--{name}-decoder-class", nargs="?", const=_STRING_DECODER, help=argparse.SUPPRESS)
+        kafka.add_argument(
+            f"--{name}-decoder-class",
+            nargs="?",
+            const=_STRING_DECODER,
+            metavar="CLASS",
+            help="as --print-data-log; only Kafka's StringDecoder is supported",
+        )
     kafka.add_argument("--version", action="store_true", help="print the version and end")
     select = parser.add_argument_group("which records")
     select.add_argument("--topics", type=_names, metavar="A,B", help="of directories: only these topics")

@@ -139,9 +139,11 @@ def _arguments() -> argparse.ArgumentParser:
         help="The same, as KIP-853 spells it: id-directory@hostname:port.",
     )
     mapping = commands.add_parser("version-mapping", help="Features that go with a metadata version.")
-    mapping.add_argument("--release-version", "-r", default=LATEST_PRODUCTION.name)
+    mapping.add_argument("--release-version", "-r", default=LATEST_PRODUCTION.name, help="The release to look up.")
     dependencies = commands.add_parser("feature-dependencies", help="What a feature version depends on.")
-    dependencies.add_argument("--feature", "-f", action="append", required=True)
+    dependencies.add_argument(
+        "--feature", "-f", action="append", required=True, help="A feature and its level, as feature=level."
+    )
     commands.add_parser("random-uuid", help="Print a random UUID.")
     return parser
 
