@@ -24,6 +24,7 @@ from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "python" / "kraftlog"
+PAGES_FOLDER = ROOT / "docs" / "reference"
 sys.path.insert(0, str(ROOT / "python"))
 
 from kraftlog import config_table  # noqa: E402
@@ -348,17 +349,24 @@ for a tool of Kafka).
 PAGES = {"configuration.md": configuration_page, "cli.md": cli_page}
 
 
+def outdated() -> list[str]:
+    """The pages whose committed text is not what the code gives now."""
+    return [
+        name
+        for name, page in PAGES.items()
+        if not (PAGES_FOLDER / name).exists() or (PAGES_FOLDER / name).read_text(encoding="utf-8") != page()
+    ]
+
+
 def main() -> int:
-    status = 0
-    for name, page in PAGES.items():
-        target = ROOT / "docs" / "reference" / name
-        text = page()
-        if "--check" not in sys.argv[1:]:
-            target.write_text(text, encoding="utf-8")
-        elif not target.exists() or target.read_text(encoding="utf-8") != text:
+    if "--check" in sys.argv[1:]:
+        names = outdated()
+        for name in names:
             print(f"docs/reference/{name} is out of date: run python .ci/generate_reference.py", file=sys.stderr)
-            status = 1
-    return status
+        return bool(names)
+    for name, page in PAGES.items():
+        (PAGES_FOLDER / name).write_text(page(), encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
