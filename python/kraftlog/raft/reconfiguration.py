@@ -50,36 +50,48 @@ class Reconfiguration:
 
     def handle_add_voter(self, source: object, request: AddVoterRequest, now_ms: int) -> None:
         """Begin to make a replica a voter: ask it what it can run (RCFG-13 to RCFG-33)."""
-        replica = self._replica
-        key = request.voter_key
-        endpoint = find_endpoint(request.endpoints, replica.config.listener_name)
-        refusal = self._check_cluster_and_leader(request.cluster_id)
-        if refusal is None and (key.node_id < 0 or key.directory_id == Uuid.ZERO):
-            refusal = ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter"
-        if refusal is None and endpoint is None:
-            refusal = (
-                ErrorCode.INVALID_REQUEST,
-                f"Add voter request didn't include the endpoint ({_endpoints_text(request.endpoints)}) for the default"
-                f" listener ListenerName({replica.config.listener_name})",
-            )
-        if refusal is None and not has_distinct_listeners(request.endpoints):
-            refusal = ErrorCode.INVALID_REQUEST, "Add voter request has two endpoints of one listener"
-        refusal = refusal or self._check_no_change_under_way(wish="adding")
-        if refusal is None and replica.voters.latest.get(key.node_id) is not None:
-            refusal = (
-                ErrorCode.DUPLICATE_VOTER,
-                f"The voter id for {key} is already part of the set of voters {_keys_text(replica.voters.latest)}.",
-            )
-        if refusal is None and not replica.connections.is_ready(key.node_id, now_ms):
-            refusal = ErrorCode.REQUEST_TIMED_OUT, f"New voter {key} is not ready to receive requests"
-        role = replica.role
-        if refusal is not None or endpoint is None or not isinstance(role, Leader):
-            code, message = refusal or (ErrorCode.NOT_LEADER_OR_FOLLOWER, "Not the leader")
+        replica, role = self._replica, self._replica.role
+        refusal = self._refusal_of_add(request, now_ms)
+        if refusal is not None:
+            code, message = refusal
             replica.respond(source, AddVoterResponse(top_level_error_code=code, error_message=message))
             return
+        endpoint = find_endpoint(request.endpoints, replica.config.listener_name)
+        assert isinstance(role, Leader)
+        assert endpoint is not None
         change = VoterChange(source, now_ms + replica.config.request_timeout_ms, addition=request)
         role.voter_change = change
-        change.correlation_id = replica.send(Destination(key.node_id, endpoint), ApiVersionsRequest(), now_ms)
+        destination = Destination(request.voter_key.node_id, endpoint)
+        change.correlation_id = replica.send(destination, ApiVersionsRequest(), now_ms)
+
+    def _refusal_of_add(self, request: AddVoterRequest, now_ms: int) -> _Refusal | None:
+        """Why a replica may not become a voter now, in Kafka's order (``AddVoterHandler.handleAddVoterRequest``)."""
+        replica = self._replica
+        key, listener_name, voters = request.voter_key, replica.config.listener_name, replica.voters.latest
+        refusal = self._check_cluster_and_leader(request.cluster_id)
+        if refusal is not None:
+            return refusal
+        if key.node_id < 0 or key.directory_id == Uuid.ZERO:
+            return ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter"
+        if find_endpoint(request.endpoints, listener_name) is None:
+            return (
+                ErrorCode.INVALID_REQUEST,
+                f"Add voter request didn't include the endpoint ({_endpoints_text(request.endpoints)}) for the default"
+                f" listener ListenerName({listener_name})",
+            )
+        if not has_distinct_listeners(request.endpoints):
+            return ErrorCode.INVALID_REQUEST, "Add voter request has two endpoints of one listener"
+        refusal = self._check_no_change_under_way(wish="adding")
+        if refusal is not None:
+            return refusal
+        if voters.get(key.node_id) is not None:
+            return (
+                ErrorCode.DUPLICATE_VOTER,
+                f"The voter id for {key} is already part of the set of voters {_keys_text(voters)}.",
+            )
+        if not replica.connections.is_ready(key.node_id, now_ms):
+            return ErrorCode.REQUEST_TIMED_OUT, f"New voter {key} is not ready to receive requests"
+        return None
 
     def handle_api_versions_response(self, node_id: NodeId, response: ApiVersionsResponse, now_ms: int) -> bool:
         """The replica that is to become a voter told what it runs: add it, if that and its log are good enough."""
@@ -148,26 +160,36 @@ class Reconfiguration:
 
     def handle_remove_voter(self, source: object, request: RemoveVoterRequest, now_ms: int) -> None:
         """Make a voter an observer; the new set is in force at once, the answer comes with the commit."""
-        replica = self._replica
-        key = request.voter_key
-        refusal = self._check_cluster_and_leader(request.cluster_id)
-        if refusal is None and (key.node_id < 0 or key.directory_id == Uuid.ZERO):
-            refusal = ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter"
-        refusal = refusal or self._check_no_change_under_way(wish="removing")
-        voters = replica.voters.latest.with_removed(key)
-        if refusal is None and voters is None:
-            refusal = (
-                ErrorCode.VOTER_NOT_FOUND,
-                f"Cannot remove voter {key} from the set of voters {_keys_text(replica.voters.latest)}",
-            )
-        role = replica.role
-        if refusal is not None or voters is None or not isinstance(role, Leader):
-            code, message = refusal or (ErrorCode.NOT_LEADER_OR_FOLLOWER, "Not the leader")
+        replica, role = self._replica, self._replica.role
+        refusal = self._refusal_of_remove(request)
+        if refusal is not None:
+            code, message = refusal
             replica.respond(source, RemoveVoterResponse(top_level_error_code=code, error_message=message))
             return
+        voters = replica.voters.latest.with_removed(request.voter_key)
+        assert isinstance(role, Leader)
+        assert voters is not None
         change = VoterChange(source, now_ms + replica.config.request_timeout_ms)
         role.voter_change = change
         change.last_offset = self._append([VotersChange(voters=voters)])
+
+    def _refusal_of_remove(self, request: RemoveVoterRequest) -> _Refusal | None:
+        """Why a voter may not be removed now, in Kafka's order (``RemoveVoterHandler.handleRemoveVoterRequest``)."""
+        key, voters = request.voter_key, self._replica.voters.latest
+        refusal = self._check_cluster_and_leader(request.cluster_id)
+        if refusal is not None:
+            return refusal
+        if key.node_id < 0 or key.directory_id == Uuid.ZERO:
+            return ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter"
+        refusal = self._check_no_change_under_way(wish="removing")
+        if refusal is not None:
+            return refusal
+        if voters.with_removed(key) is None:
+            return (
+                ErrorCode.VOTER_NOT_FOUND,
+                f"Cannot remove voter {key} from the set of voters {_keys_text(voters)}",
+            )
+        return None
 
     # UpdateRaftVoter
 

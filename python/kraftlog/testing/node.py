@@ -398,8 +398,7 @@ class SimulatedNode:
         if isinstance(effect.payload, StoredSnapshot):
             self._download = effect.payload
 
-    def _abandon(self, effect: AbandonSnapshot) -> None:
-        del effect
+    def _abandon(self, _effect: AbandonSnapshot) -> None:
         self._download = None
         self._host.counters["snapshot_abandoned"] += 1
 
@@ -409,7 +408,7 @@ class SimulatedNode:
     def _on_confirmed(self, effect: LeadershipConfirmed) -> None:
         self._host.observer.on_confirmed(self, effect)
 
-    def _on_notice(self, effect: Notice) -> None:
+    def _on_notice(self, _effect: Notice) -> None:
         """Nobody reads logs here."""
 
     def _on_fault(self, effect: Fault) -> None:

@@ -361,7 +361,7 @@ class _TracedCore(RaftCore):
 
 def _log_end_offset(role: Role, key: ReplicaKey) -> Offset:
     """How far a leader knows a replica to be, 0 when it does not; 0 for other roles."""
-    return Offset(0) if not isinstance(role, Leader) else role.log_end_offset_of(key) or Offset(0)
+    return Offset(0) if not isinstance(role, Leader) else role.fetched_end_offset(key) or Offset(0)
 
 
 class _TracedDisk(SimulatedDisk):

@@ -337,11 +337,6 @@ class Leader(Role):
 
     # What it tells
 
-    def log_end_offset_of(self, key: ReplicaKey) -> Offset | None:
-        """How far a voter or an observer is, as it said last; None when it did not fetch in this epoch."""
-        replica = self._replicas.get(key.node_id) if self._is_voter_key(key) else self._observers.get(key)
-        return None if replica is None else replica.log_end_offset
-
     def preferred_candidates(self) -> tuple[ReplicaKey, ...]:
         """The other voters, those with the longest logs first (CQ-12)."""
         others = [voter.key for voter in self.voters if voter.key.node_id != self._local_key.node_id]
