@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog._kraftlog import encode_values
 from kraftlog.errors import ErrorCode, KafkaError, OutcomeUnknownError
-from kraftlog.runtime.raft.request_codec import METADATA_TOPIC
 from kraftlog.transport.rpc_client import RpcConnection
-from kraftlog.types import Uuid
+from kraftlog.types import METADATA_LOG, Uuid
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
 from kraftlog.wire.messages.produce import ProduceRequest
 
@@ -129,7 +128,7 @@ class LeaderLink:
             KafkaError: NOT_LEADER_OR_FOLLOWER, BROKER_NOT_AVAILABLE and the like: ask again.
         """
         partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=LATEST_TIMESTAMP)
-        topic = ListOffsetsRequest.ListOffsetsTopic(name=METADATA_TOPIC, partitions=(partition,))
+        topic = ListOffsetsRequest.ListOffsetsTopic(name=METADATA_LOG.name, partitions=(partition,))
         response = await self.request(endpoint, ListOffsetsRequest(replica_id=-1, topics=(topic,)))
         answer = response.topics[0].partitions[0]
         if answer.error_code:

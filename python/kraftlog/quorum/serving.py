@@ -22,9 +22,8 @@ from kraftlog.errors import (
 from kraftlog.features import KRAFT_VERSION, supported_ranges
 from kraftlog.quorum.proposals import Applied, commands_of
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, describe
-from kraftlog.runtime.raft.request_codec import METADATA_TOPIC
 from kraftlog.transport.acceptor import Acceptor, ConnectionLimits, Connections
-from kraftlog.types import Uuid
+from kraftlog.types import METADATA_LOG, Uuid
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -264,7 +263,7 @@ class QuorumServer:
         asked = [
             (topic.name, one.partition_index, one.timestamp) for topic in request.topics for one in topic.partitions
         ]
-        if asked != [(METADATA_TOPIC, 0, _LATEST_TIMESTAMP)]:
+        if asked != [(METADATA_LOG.name, 0, _LATEST_TIMESTAMP)]:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         return self._later(self._latest_offset())
 
@@ -278,5 +277,5 @@ class QuorumServer:
         partition = ListOffsetsResponse.ListOffsetsPartitionResponse(
             partition_index=0, error_code=error_code, offset=offset, leader_epoch=raft.epoch
         )
-        topic = ListOffsetsResponse.ListOffsetsTopicResponse(name=METADATA_TOPIC, partitions=(partition,))
+        topic = ListOffsetsResponse.ListOffsetsTopicResponse(name=METADATA_LOG.name, partitions=(partition,))
         return ListOffsetsResponse(topics=(topic,))

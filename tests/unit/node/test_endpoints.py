@@ -12,10 +12,15 @@ from kraftlog.raft import messages as raft
 from kraftlog.raft.connections import Destination, bootstrap_destinations
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet, has_distinct_listeners
 from kraftlog.runtime.metadata.quorum_config import static_voters
+from kraftlog.runtime.raft.codec.table import (
+    lowest_version,
+    to_core_request,
+    to_core_response,
+    to_wire_request,
+    to_wire_response,
+)
 from kraftlog.runtime.raft.control_records import from_voters_record, to_voters_record
-from kraftlog.runtime.raft.peer_codec import lowest_version, to_core_response, to_wire_request
 from kraftlog.runtime.raft.peer_connections import Peers
-from kraftlog.runtime.raft.request_codec import to_core_request, to_wire_response
 from kraftlog.types import METADATA_LOG, Epoch, NodeId, Offset, ReplicaKey, Uuid
 from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

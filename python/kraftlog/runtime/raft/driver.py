@@ -46,10 +46,10 @@ from kraftlog.raft.effects import (
     WriteSnapshotChunk,
 )
 from kraftlog.raft.voter_set import LogHistory, VoterSet
+from kraftlog.runtime.raft.codec.table import to_core_request, to_wire_response
 from kraftlog.runtime.raft.control_records import from_voters_record, to_control_message
 from kraftlog.runtime.raft.peer_connections import Peers, TlsOf
 from kraftlog.runtime.raft.raft_gauges import raft_state
-from kraftlog.runtime.raft.request_codec import to_core_request, to_wire_response
 from kraftlog.storage.election_store import ElectionStore
 from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.types import ElectionState, Epoch, NodeId, Offset, SnapshotId

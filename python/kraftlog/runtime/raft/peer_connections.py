@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.raft import messages as raft
 from kraftlog.raft.connections import Destination
-from kraftlog.runtime.raft.peer_codec import lowest_version, to_core_response, to_wire_request
+from kraftlog.runtime.raft.codec.table import api_key_of, lowest_version, to_core_response, to_wire_request
 from kraftlog.transport.rpc_client import RpcConnection
 
 if TYPE_CHECKING:
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Peers", "TlsOf"]
 
 logger = logging.getLogger(__name__)
-
-API_KEYS: dict[type[Any], int] = {
-    raft.FetchRequest: 1,
-    raft.ApiVersionsRequest: 18,
-    raft.VoteRequest: 52,
-    raft.BeginQuorumEpochRequest: 53,
-    raft.EndQuorumEpochRequest: 54,
-    raft.FetchSnapshotRequest: 59,
-    raft.AddVoterRequest: 80,
-    raft.RemoveVoterRequest: 81,
-    raft.UpdateVoterRequest: 82,
-}
 
 OnResponse = Callable[["NodeId", int, raft.Response], None]
 OnFailure = Callable[["NodeId", int, int], None]
@@ -158,7 +146,7 @@ class _Peer:
         if connection is None:
             self._waiting.append((correlation_id, request))
             return
-        version = connection.common_version(API_KEYS[type(request)], lowest=lowest_version(request))
+        version = connection.common_version(api_key_of(request), lowest=lowest_version(request))
         if version is None:
             self._peers.loop.call_soon(self._fail, correlation_id, ErrorCode.UNSUPPORTED_VERSION)
             return

@@ -16,8 +16,8 @@ from kraftlog.errors import CorruptRecordError, ErrorCode
 from kraftlog.raft import messages as raft
 from kraftlog.raft.connections import Destination
 from kraftlog.raft.voter_set import Endpoint
-from kraftlog.runtime.raft.peer_codec import to_core_response
-from kraftlog.runtime.raft.peer_connections import API_KEYS, Peers
+from kraftlog.runtime.raft.codec.table import CODECS, to_core_response
+from kraftlog.runtime.raft.peer_connections import Peers
 from kraftlog.types import METADATA_LOG, Epoch, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.messages.api_versions import ApiVersionsResponse
@@ -151,7 +151,7 @@ async def closed_port():
 
 @pytest.mark.spec("CONN-21")
 def test_every_request_to_a_peer_that_is_not_there_fails_with_its_correlation_id():
-    assert {type(one) for one in REQUESTS} == set(API_KEYS)
+    assert {type(one) for one in REQUESTS} == {codec.core_request for codec in CODECS}
 
     async def test():
         asker, port = Asker(), await closed_port()

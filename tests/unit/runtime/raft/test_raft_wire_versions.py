@@ -14,9 +14,14 @@ from kraftlog.raft import messages as raft
 from kraftlog.raft.connections import Destination
 from kraftlog.raft.voter_set import Endpoint
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo
-from kraftlog.runtime.raft.peer_codec import lowest_version, to_core_response, to_wire_request
+from kraftlog.runtime.raft.codec.table import (
+    lowest_version,
+    to_core_request,
+    to_core_response,
+    to_wire_request,
+    to_wire_response,
+)
 from kraftlog.runtime.raft.peer_connections import Peers
-from kraftlog.runtime.raft.request_codec import to_core_request, to_wire_response
 from kraftlog.types import METADATA_LOG, Epoch, EpochEndOffset, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 from kraftlog.wire.frame import decode_request, encode_request, encode_response
 from kraftlog.wire.messages.api_versions import ApiVersionsResponse

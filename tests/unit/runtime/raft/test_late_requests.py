@@ -90,7 +90,7 @@ def test_segments_that_go_before_the_answer_leave_it_without_records(path, monke
 
 @pytest.mark.parametrize("max_bytes", [-1, 0, 7, HUGE])
 def test_pieces_of_a_snapshot_are_bounded(path, max_bytes, monkeypatch):
-    monkeypatch.setattr("kraftlog.runtime.raft.request_codec._SNAPSHOT_CHUNK_MAX_BYTES", 100)
+    monkeypatch.setattr("kraftlog.runtime.raft.codec.fetch_snapshot._CHUNK_MAX_BYTES", 100)
 
     async def run():
         quorum = await started(path, **{"metadata.log.max.record.bytes.between.snapshots": "1"})
