@@ -20,6 +20,7 @@ __all__ = [
     "TOPIC_OPERATIONS",
     "BrokerAddress",
     "PartitionView",
+    "broker_address",
     "reachable_brokers",
     "some_broker_id",
     "view_partition",

@@ -15,7 +15,6 @@ Whole = TypeVar("Whole")
 
 
 def transform(
-    loop: asyncio.AbstractEventLoop,
     source: asyncio.Future[Part],
     on_result: Callable[[Part], Whole],
     on_error: Callable[[KafkaError], Whole] | None = None,
@@ -23,12 +22,11 @@ def transform(
     """A future of ``on_result(source's result)``.
 
     Args:
-        loop: Where the source ends.
         source: Something awaited.
         on_result: Makes the answer of it.
         on_error: Makes the answer of a KafkaError; without it the answer ends with that error, as with every other.
     """
-    target: asyncio.Future[Whole] = loop.create_future()
+    target: asyncio.Future[Whole] = asyncio.get_running_loop().create_future()
 
     def on_done(done: asyncio.Future[Part]) -> None:
         if target.done():
@@ -49,7 +47,6 @@ def transform(
 
 
 def gather(
-    loop: asyncio.AbstractEventLoop,
     parts: Sequence[Part | asyncio.Future[Part]],
     on_error: Callable[[KafkaError, int], Part],
     combine: Callable[[list[Part]], Whole],
@@ -57,12 +54,11 @@ def gather(
     """Combine parts, in their order, once all are there.
 
     Args:
-        loop: Where the parts arrive.
         parts: What is known already, or futures of it.
         on_error: What stands for the part with that index when its future ends with a KafkaError.
         combine: Makes the whole.
     """
-    whole: asyncio.Future[Whole] = loop.create_future()
+    whole: asyncio.Future[Whole] = asyncio.get_running_loop().create_future()
     missing = sum(1 for part in parts if isinstance(part, asyncio.Future))
 
     def finish() -> None:

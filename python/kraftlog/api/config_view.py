@@ -6,7 +6,7 @@ broker key as its synonym, and ``log.retention.hours`` does not show up behind `
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,6 @@ from kraftlog.wire.messages.describe_configs import DescribeConfigsResponse
 
 if TYPE_CHECKING:
     from kraftlog.controller.image import MetadataImage
-    from kraftlog.node.config import NodeConfig
 
 __all__ = ["ConfigSource", "ConfigView"]
 
@@ -62,18 +61,19 @@ class ConfigView:
     """The settings of one node at one moment.
 
     Args:
-        config: What server.properties says.
+        node_id: Of this node.
+        properties: What server.properties says.
         image: What has been altered since.
     """
 
-    def __init__(self, config: NodeConfig, image: MetadataImage) -> None:
+    def __init__(self, node_id: int, properties: Mapping[str, str], image: MetadataImage) -> None:
         self._image = image
-        self._node_id = config.node_id
+        self._node_id = node_id
         # Either key may be given for the other, and Kafka shows both.
-        node_id = str(config.node_id)
-        self._static = {"broker.id": node_id, "node.id": node_id, **config.properties}
+        text = str(node_id)
+        self._static = {"broker.id": text, "node.id": text, **properties}
         configs = image.configs
-        self._dynamic = configs.get(ConfigResourceType.BROKER, str(config.node_id))
+        self._dynamic = configs.get(ConfigResourceType.BROKER, text)
         self._dynamic_default = configs.get(ConfigResourceType.BROKER, "")
 
     def topic(self, name: str) -> list[Entry]:

@@ -4,94 +4,75 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.api.forwarding import FORWARDED_KEYS, forward
-from kraftlog.api.handlers import HANDLERS
-from kraftlog.errors import KafkaError, ProtocolError
-from kraftlog.transport.context import RequestContext
+from kraftlog.api.context import RequestContext
+from kraftlog.api.handler_table import APIS, FORWARDED_KEYS, Handler, LazyHandler
+from kraftlog.errors import ErrorCode, KafkaError, ProtocolError
+from kraftlog.transport.exchange import CloseConnection, PeerContext, PendingResponse
 from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.registry import API_BY_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kraftlog.api.handlers import Handler
-    from kraftlog.node.node import Node
-    from kraftlog.transport.connection import Connection
     from kraftlog.transport.frame_reader import Frame
     from kraftlog.transport.socket import Output
 
-__all__ = ["CloseConnection", "Dispatcher", "PendingResponse"]
+__all__ = ["Dispatcher", "Forward"]
 
 logger = logging.getLogger(__name__)
 
+FETCH_KEY = 1
 API_VERSIONS_KEY = 18
 PRODUCE_KEY = 0
-UNSUPPORTED_VERSION = 35
 
-
-class CloseConnection:
-    """The answer to what the protocol has no answer for."""
-
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-
-class PendingResponse:
-    """A request whose response is still to come, in the connection's order of responses."""
-
-    __slots__ = ("api_key", "api_version", "correlation_id", "frame_bytes", "future", "outputs")
-
-    def __init__(self, future: asyncio.Future[Any], context: RequestContext) -> None:
-        self.future = future
-        self.api_key = context.api_key
-        self.api_version = context.api_version
-        self.correlation_id = context.correlation_id
-        self.frame_bytes = 0
-        self.outputs: list[Output] | None = None
-
-    @classmethod
-    def ready(cls, outputs: list[Output]) -> PendingResponse:
-        """A response that is known but has to wait for its turn."""
-        pending = cls.__new__(cls)
-        pending.api_key = -1
-        pending.frame_bytes = 0
-        pending.outputs = outputs
-        return pending
+Forward = Callable[[RequestContext, "Frame"], "asyncio.Future[Any] | None"]
+"""Sends a request to the active controller; None when this node is the active controller and handles it itself."""
 
 
 class Dispatcher:
-    """Finds the handler of a frame for one kind of listener.
+    """The ``Exchange`` of one kind of listener: finds the handler of a frame and encodes its response.
 
     Args:
-        node: Handed to every handler.
-        listener: "broker" or "controller": which APIs the listener serves.
-        handlers: These by API key, instead of those of the listener.
+        services: Has an attribute for each service that the handlers name; one more, ``exchange``, is this dispatcher.
+        listener: "broker" or "controller": which APIs are served.
+        forward: Where requests go that only the active controller handles; None handles them here.
+        keys: Serve these APIs of the table instead of those of the listener.
+        handlers: Serve these APIs with these handlers instead of the table's.
+
+    Attributes:
+        advertised: API key to its lowest and highest version, as ApiVersions answers.
     """
 
-    def __init__(self, node: Node, listener: str, *, handlers: Mapping[int, Handler] | None = None) -> None:
-        self._node = node
-        self.listener = listener
+    def __init__(
+        self,
+        services: object,
+        listener: str,
+        *,
+        forward: Forward | None = None,
+        keys: Iterable[int] | None = None,
+        handlers: Mapping[int, Handler] | None = None,
+    ) -> None:
+        self._services = services
+        self._forward = forward
+        if keys is None:
+            keys = [key for key in APIS if listener in API_BY_KEY[key].listeners]
+        chosen: dict[int, Handler] = {key: LazyHandler(APIS[key], listener, self._service) for key in keys}
+        chosen.update(handlers or {})
         self._handlers: dict[int, tuple[int, int, Handler]] = {}
         self.advertised: dict[int, tuple[int, int]] = {}
-        if handlers is None:
-            handlers = {key: one for key, one in HANDLERS.items() if listener in API_BY_KEY[key].listeners}
-        for key in sorted(handlers):
+        for key in sorted(chosen):
             api = API_BY_KEY[key]
-            self._handlers[key] = (api.min_version, api.max_version, handlers[key])
+            self._handlers[key] = (api.min_version, api.max_version, chosen[key])
             # Kafka accepts Produce from version 3 on but says 0, for librdkafka before 2.3 (KAFKA-18659).
             self.advertised[key] = (0 if key == PRODUCE_KEY else api.min_version, api.max_version)
 
-    def dispatch(self, connection: Connection, frame: Frame) -> list[Output] | PendingResponse | CloseConnection | None:
-        """Handle one frame.
+    def _service(self, name: str) -> object:
+        return self if name == "exchange" else getattr(self._services, name)
 
-        Returns:
-            The response's buffers, a pending response, None when there is to be no response, or that and why the
-            connection has to be closed.
-        """
+    def handle(self, peer: PeerContext, frame: Frame) -> list[Output] | PendingResponse | CloseConnection | None:
+        """Handle one frame, as ``Exchange.handle`` says."""
         if len(frame) < 8:
             return CloseConnection(f"a request of {len(frame)} bytes is too short for a header")
         api_key = int.from_bytes(frame[:2], "big", signed=True)
@@ -109,67 +90,30 @@ class Dispatcher:
             header, request = decode_request(frame)
         except ProtocolError as error:
             return CloseConnection(f"{API_BY_KEY[api_key].name} version {api_version} does not decode: {error}")
-        context = RequestContext(
-            api_key,
-            api_version,
-            header.correlation_id,
-            header.client_id,
-            connection.listener_name,
-            connection.principal,
-            connection.client_host,
-            connection,
-            connection.is_controller_listener,
-        )
+        context = RequestContext(api_key, api_version, header.correlation_id, header.client_id, peer)
         try:
-            if api_key in FORWARDED_KEYS and self.listener == "broker" and not self._node.metadata.is_leader:
-                return PendingResponse(forward(self._node, context, frame), context)
-            response = handler(self._node, context, request)
+            response: Any = None
+            if self._forward is not None and api_key in FORWARDED_KEYS:
+                response = self._forward(context, frame)
+            if response is None:
+                response = handler(context, request)
         except KafkaError as error:
-            return self._error_response(api_key, api_version, header.correlation_id, error)
-        except Exception:
-            # A defect of ours in one request: the peer must not wait for an answer, the others go on.
-            logger.exception("%s version %d from %s failed", API_BY_KEY[api_key].name, api_version, connection.peer)
-            return CloseConnection(f"internal error while handling {API_BY_KEY[api_key].name}")
+            return _error_response(context, error)
+        except Exception as error:  # noqa: BLE001  a defect ends the request it is in, see _defect
+            return _defect(context, error)
         if response is None or type(response) is CloseConnection:
             return response
         if isinstance(response, asyncio.Future):
-            return PendingResponse(response, context)
-        return self._encode(connection, api_key, api_version, header.correlation_id, response)
-
-    def finish(self, connection: Connection, pending: PendingResponse) -> list[Output] | CloseConnection:
-        """Encode the response a pending request ended with."""
-        future = pending.future
-        name = API_BY_KEY[pending.api_key].name
-        if future.cancelled():
-            return CloseConnection(f"{name} was abandoned: the node is stopping")
-        error = future.exception()
-        if isinstance(error, KafkaError):
-            return self._error_response(pending.api_key, pending.api_version, pending.correlation_id, error)
-        if error is not None:
-            logger.error("%s from %s failed", name, connection.peer, exc_info=error)
-            return CloseConnection(f"internal error while handling {name}")
-        response = future.result()
-        if type(response) is CloseConnection or type(response) is list:
-            return response  # a list is what the active controller wants sent
-        return self._encode(connection, pending.api_key, pending.api_version, pending.correlation_id, response)
-
-    def _encode(
-        self, connection: Connection, api_key: int, api_version: int, correlation_id: int, response: Any
-    ) -> list[Output] | CloseConnection:
-        try:
-            return encode_response(api_key, api_version, correlation_id, response)
-        except Exception:
-            # Our handler made a message that the version cannot carry; only this connection is lost for it.
-            logger.exception("the %s response for %s does not encode", API_BY_KEY[api_key].name, connection.peer)
-            return CloseConnection(f"internal error while answering {API_BY_KEY[api_key].name}")
+            return PendingResponse(response, partial(_finish, context), is_long_poll=api_key == FETCH_KEY)
+        return _encode(context, response)
 
     def _refuse_api_versions(self, correlation_id: int) -> list[Output]:
-        """KIP-511: a version we do not have is answered in the v0 form, with our range of ApiVersions only."""
+        """KIP-511: an unknown version is answered in the v0 form, with the range of ApiVersions only."""
         from kraftlog.wire.messages.api_versions import ApiVersionsResponse
 
         min_version, max_version = self.advertised[API_VERSIONS_KEY]
         response = ApiVersionsResponse(
-            error_code=UNSUPPORTED_VERSION,
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
             api_keys=[
                 ApiVersionsResponse.ApiVersion(
                     api_key=API_VERSIONS_KEY, min_version=min_version, max_version=max_version
@@ -178,15 +122,50 @@ class Dispatcher:
         )
         return encode_response(API_VERSIONS_KEY, 0, correlation_id, response)
 
-    def _error_response(
-        self, api_key: int, api_version: int, correlation_id: int, error: KafkaError
-    ) -> list[Output] | CloseConnection:
-        """The response with nothing but the error, for APIs that have a place for it."""
-        response_class = API_BY_KEY[api_key].response
-        fields = response_class.__dataclass_fields__
-        if "error_code" not in fields:
-            return CloseConnection(f"{API_BY_KEY[api_key].name} ended with error {error.code}: {error.message}")
-        values: dict[str, Any] = {"error_code": error.code}
-        if "error_message" in fields:
-            values["error_message"] = error.message
-        return encode_response(api_key, api_version, correlation_id, response_class(**values))
+
+def _finish(context: RequestContext, future: asyncio.Future[Any]) -> list[Output] | CloseConnection:
+    """Encode the response that a future ended with."""
+    name = API_BY_KEY[context.api_key].name
+    if future.cancelled():
+        return CloseConnection(f"{name} was abandoned: the node is stopping")
+    error = future.exception()
+    if isinstance(error, KafkaError):
+        return _error_response(context, error)
+    if error is not None:
+        return _defect(context, error)
+    response = future.result()
+    if type(response) is CloseConnection or type(response) is list:
+        return response  # a list is what the active controller wants sent
+    return [] if response is None else _encode(context, response)
+
+
+def _encode(context: RequestContext, response: Any) -> list[Output] | CloseConnection:
+    try:
+        return encode_response(context.api_key, context.api_version, context.correlation_id, response)
+    except Exception:
+        # The handler made a message that the version cannot carry: only this connection ends.
+        name = API_BY_KEY[context.api_key].name
+        logger.exception("the %s response for %s does not encode", name, context.peer.peer)
+        return CloseConnection(f"internal error while answering {name}")
+
+
+def _defect(context: RequestContext, error: BaseException) -> list[Output] | CloseConnection:
+    """End one request that a defect of this package ended, as Kafka's ``RequestHandlerHelper.handleError`` does.
+
+    The log has the traceback. The core's own broken invariants do not come here: they end the node.
+    """
+    name = API_BY_KEY[context.api_key].name
+    logger.error("%s version %d from %s failed", name, context.api_version, context.peer.peer, exc_info=error)
+    return _error_response(context, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+
+def _error_response(context: RequestContext, error: KafkaError) -> list[Output] | CloseConnection:
+    """The response with nothing but the error, for APIs that have a place for it."""
+    api = API_BY_KEY[context.api_key]
+    fields = api.response.__dataclass_fields__
+    if "error_code" not in fields:
+        return CloseConnection(f"{api.name} ended with error {error.code}: {error.message}")
+    values: dict[str, Any] = {"error_code": error.code}
+    if "error_message" in fields:
+        values["error_message"] = error.message
+    return encode_response(context.api_key, context.api_version, context.correlation_id, api.response(**values))

@@ -7,47 +7,74 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.embedded import DefaultPrincipalData
 from kraftlog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import RaftService, TaskService
     from kraftlog.transport.frame_reader import Frame
+    from kraftlog.wire.struct import Message
 
-__all__ = ["FORWARDED_KEYS", "forward"]
-
-# What brokers of Kafka forward (ApiKeys.forwardable) among what this node serves.
-FORWARDED_KEYS = frozenset({19, 20, 33, 37, 43, 44, 46, 55, 57, 64, 80, 81})
+__all__ = ["ControllerClient", "Forwarder"]
 
 
-def forward(node: Node, context: RequestContext, frame: Frame) -> asyncio.Future[list[bytes]]:
-    """Ask the active controller; the future has the buffers of the answer, ready to be sent.
+class ControllerClient(Protocol):
+    """Asks the active controller, wherever it is."""
 
-    It fails with KafkaError: REQUEST_TIMED_OUT when no controller answered within request.timeout.ms, or what the
-    controller says of the envelope itself.
+    async def request(self, message: Message, *, timeout_s: float | None = None) -> Any:
+        """Ask until an active controller answers.
+
+        Raises:
+            TimeoutError: No active controller answered in ``timeout_s`` seconds.
+            KafkaError: The controller refuses with an error that the answer has no place for.
+        """
+        ...
+
+
+class Forwarder:
+    """Sends requests on for the clients of a broker.
+
+    Args:
+        raft: Knows whether this node is the active controller.
+        client: The way to the active controller.
+        tasks: Run the exchange with it.
+        request_timeout_ms: request.timeout.ms, how long a client waits.
     """
-    return node.loop.create_task(_forward(node, context, bytes(frame)))
 
+    def __init__(
+        self, raft: RaftService, client: ControllerClient, tasks: TaskService, *, request_timeout_ms: int
+    ) -> None:
+        self._raft = raft
+        self._client = client
+        self._tasks = tasks
+        self._timeout_s = request_timeout_ms / 1000
 
-async def _forward(node: Node, context: RequestContext, frame: bytes) -> list[bytes]:
-    kind, _, name = context.principal.partition(":")
-    principal = DefaultPrincipalData(type=kind, name=name, token_authenticated=False)
-    family = socket.AF_INET6 if ":" in context.client_host else socket.AF_INET
-    request = EnvelopeRequest(
-        request_data=frame,
-        request_principal=b"\0\0" + principal.encode(0),
-        client_host_address=socket.inet_pton(family, context.client_host),
-    )
-    try:
-        response: EnvelopeResponse = await node.controllers.request(
-            request, timeout_s=node.config.get_int("request.timeout.ms") / 1000
+    def __call__(self, context: RequestContext, frame: Frame) -> asyncio.Future[list[bytes]] | None:
+        """Ask the active controller; None when that is this node.
+
+        The future has the buffers of the answer, ready to be sent. It fails with KafkaError: REQUEST_TIMED_OUT when no
+        controller answered within request.timeout.ms, or what the controller says of the envelope itself.
+        """
+        return None if self._raft.is_leader else self._tasks.spawn(self._forward(context, bytes(frame)))
+
+    async def _forward(self, context: RequestContext, frame: bytes) -> list[bytes]:
+        principal = DefaultPrincipalData(
+            type=context.principal.type, name=context.principal.name, token_authenticated=False
         )
-    except TimeoutError:
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no active controller answered in time") from None
-    if response.error_code or response.response_data is None:
-        raise KafkaError(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR)
-    return [len(response.response_data).to_bytes(4, "big"), response.response_data]
+        family = socket.AF_INET6 if ":" in context.client_host else socket.AF_INET
+        request = EnvelopeRequest(
+            request_data=frame,
+            request_principal=b"\0\0" + principal.encode(0),
+            client_host_address=socket.inet_pton(family, context.client_host),
+        )
+        try:
+            response: EnvelopeResponse = await self._client.request(request, timeout_s=self._timeout_s)
+        except TimeoutError:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no active controller answered in time") from None
+        if response.error_code or response.response_data is None:
+            raise KafkaError(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR)
+        return [len(response.response_data).to_bytes(4, "big"), response.response_data]

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.dispatcher import Dispatcher
+from kraftlog.api.forwarding import Forwarder
+from kraftlog.api.services import BrokerServices, ControllerServices
 from kraftlog.errors import KraftlogError, LogError, NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
@@ -18,16 +20,19 @@ from kraftlog.node.config import METRICS_LISTENER, ConfigError
 from kraftlog.node.controller_registration import ControllerRegistration
 from kraftlog.node.producer_ids import ProducerIds
 from kraftlog.node.registration import BrokerRegistration
+from kraftlog.node.settings import api_settings, connection_limits, topic_creation_settings
 from kraftlog.runtime.coordinator.shard_registry import Groups
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
+from kraftlog.runtime.metadata.topic_creation import TopicCreation
 from kraftlog.runtime.replica.compactor import CleanerSettings, LogCleaner
 from kraftlog.runtime.replica.fetch_session import FetchSessionCache
 from kraftlog.runtime.replica.registry import Partitions
 from kraftlog.runtime.replica.retention import Housekeeping
+from kraftlog.runtime.tasks import NodeTasks
 from kraftlog.storage.log_dir import STAGING_DIRECTORY, LogDir
 from kraftlog.storage.meta_properties import META_PROPERTIES_NAME, read_meta_properties
-from kraftlog.transport.acceptor import Acceptor, ConnectionLimits, Connections
+from kraftlog.transport.acceptor import Acceptor, Connections
 from kraftlog.transport.listener import EndPoint
 from kraftlog.types import Uuid
 
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kraftlog.node.config import NodeConfig
+    from kraftlog.transport.exchange import Exchange
 
 __all__ = ["Node", "StartError"]
 
@@ -73,6 +79,7 @@ class Node:
     controllers: ControllerChannel
     partitions: Partitions
     producer_ids: ProducerIds
+    topic_creation: TopicCreation
     groups: Groups
     log_cleaner: LogCleaner
     fetch_sessions: FetchSessionCache
@@ -82,7 +89,7 @@ class Node:
         self.log_dirs: list[LogDir] = []
         self.metrics = Metrics()
         self.metrics_listener = MetricsListener(lambda: to_prometheus_text(self.metrics.snapshot()))
-        self.fetch_max_bytes = config.get_int("fetch.max.bytes")
+        self.tasks = NodeTasks()
         self.cluster_id = ""
         self._acceptors: list[Acceptor] = []
         self._connections: Connections | None = None
@@ -147,7 +154,7 @@ class Node:
             FETCH_SESSION_EVICTION_MS,
             random.Random(),
         )
-        self._connections = Connections(self.loop, ConnectionLimits(self.config))
+        self._connections = Connections(self.loop, connection_limits(self.config))
         self._bind()
         if self.config.metrics_listener is not None:
             await self._listen_for_metrics(*self.config.metrics_listener)
@@ -162,11 +169,12 @@ class Node:
                 await self._controller_registration.register()
             else:
                 # The others have to reach this node before any of them can lead.
-                self._accept(is_controller_listener=True)
+                self._accept_controllers()
                 self._controller_registration.begin()
         if self.config.is_broker:
             await self._start_broker()
-        self._accept()
+            self._accept_clients()
+        self._accept_controllers()
 
     async def _listen_for_metrics(self, host: str, port: int) -> None:
         try:
@@ -176,14 +184,46 @@ class Node:
             raise ConfigError(msg) from error
         logger.info("metrics are served at %s", self.metrics_listener.url)
 
-    def _accept(self, *, is_controller_listener: bool | None = None) -> None:
-        """Serve the listeners of one kind, or all; harmless for those that are served already."""
+    def _accept_controllers(self) -> None:
+        """Serve the controller listeners; harmless when they are served already."""
+        services = ControllerServices(
+            cluster=self.metadata,
+            raft=self.metadata,
+            controller=self.metadata,
+            settings=api_settings(self.config),
+            tasks=self.tasks,
+        )
+        self._accept(Dispatcher(services, "controller"), is_controller_listener=True)
+
+    def _accept_clients(self) -> None:
+        """Serve the broker listeners."""
+        services = BrokerServices(
+            cluster=self.metadata,
+            raft=self.metadata,
+            controller=self.metadata,
+            settings=api_settings(self.config),
+            tasks=self.tasks,
+            replicas=self.partitions,
+            log_dirs=self.log_dirs,
+            sessions=self.fetch_sessions,
+            groups=self.groups,
+            producer_ids=self.producer_ids,
+            topic_creation=self.topic_creation,
+            compactor=self.log_cleaner,
+        )
+        forward = Forwarder(
+            self.metadata, self.controllers, self.tasks, request_timeout_ms=self.config.get_int("request.timeout.ms")
+        )
+        self._accept(Dispatcher(services, "broker", forward=forward), is_controller_listener=False)
+
+    def _accept(self, exchange: Exchange, *, is_controller_listener: bool) -> None:
         for acceptor in self._acceptors:
-            if is_controller_listener in {None, acceptor.is_controller_listener}:
-                acceptor.start()
+            if acceptor.is_controller_listener == is_controller_listener:
+                acceptor.start(exchange)
 
     async def _start_broker(self) -> None:
         self.producer_ids = ProducerIds(self)
+        self.topic_creation = TopicCreation(topic_creation_settings(self.config), self.controllers, self.metadata)
         self.groups = Groups(self)
         self._registration = BrokerRegistration(self)
         await self._registration.register()
@@ -253,21 +293,16 @@ class Node:
     def _bind(self) -> None:
         if self._connections is None:
             raise NodeClosedError("the node was stopped")
-        dispatchers: dict[str, Dispatcher] = {}
-        for end_point in self.config.listeners:
-            is_controller = end_point.listener_name in self.config.controller_listener_names
-            kind = "controller" if is_controller else "broker"
-            dispatcher = dispatchers.get(kind) or dispatchers.setdefault(kind, Dispatcher(self, kind))
-            self._acceptors.append(
-                Acceptor(
-                    self.loop,
-                    end_point,
-                    dispatcher,
-                    self._connections,
-                    is_controller_listener=is_controller,
-                    tls=self.config.server_tls(end_point.listener_name),
-                )
+        self._acceptors = [
+            Acceptor(
+                self.loop,
+                end_point,
+                self._connections,
+                is_controller_listener=end_point.listener_name in self.config.controller_listener_names,
+                tls=self.config.server_tls(end_point.listener_name),
             )
+            for end_point in self.config.listeners
+        ]
 
     async def stop(self) -> None:
         """Stop gracefully: no new connections, controlled shutdown, everything flushed, clean-shutdown file written."""

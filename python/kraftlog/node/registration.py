@@ -6,8 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from kraftlog.api.handlers.api_versions import SUPPORTED_FEATURES
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
+from kraftlog.features import supported_ranges
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -65,7 +65,7 @@ class BrokerRegistration:
             ],
             features=[
                 BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
-                for name, (low, high) in SUPPORTED_FEATURES.items()
+                for name, (low, high) in supported_ranges().items()
             ],
             rack=node.config.get_optional_str("broker.rack"),
             log_dirs=sorted(log_dir.directory_id for log_dir in node.log_dirs if log_dir.path in node.config.log_dirs),

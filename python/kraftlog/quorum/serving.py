@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from kraftlog._kraftlog import read_batches
 from kraftlog.api.dispatcher import Dispatcher
-from kraftlog.api.handlers import HANDLERS, Handler
+from kraftlog.api.handler_table import Handler
 from kraftlog.errors import (
     DeadlineError,
     ErrorCode,
@@ -20,9 +21,10 @@ from kraftlog.errors import (
     NotLeaderError,
 )
 from kraftlog.features import KRAFT_VERSION, supported_ranges
+from kraftlog.node.settings import connection_limits
 from kraftlog.quorum.proposals import Applied, commands_of
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, describe
-from kraftlog.transport.acceptor import Acceptor, ConnectionLimits, Connections
+from kraftlog.transport.acceptor import Acceptor, Connections
 from kraftlog.types import METADATA_LOG, Uuid
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -30,9 +32,10 @@ from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsR
 from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import RaftService
     from kraftlog.node.config import NodeConfig
     from kraftlog.quorum.replica import QuorumReplica
-    from kraftlog.transport.context import RequestContext
     from kraftlog.transport.listener import EndPoint
     from kraftlog.wire.struct import Message
 
@@ -44,8 +47,15 @@ _LATEST_TIMESTAMP = -1
 _ACKS = (1, -1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Services:
+    """What the handlers of the raft APIs name."""
+
+    raft: RaftService
+
+
 class QuorumServer:
-    """The listener of one replica; what handlers of a node take for the node and for its metadata quorum.
+    """The listener of one replica; its raft APIs are served by the handlers of a node.
 
     Args:
         config: Settings.
@@ -66,17 +76,18 @@ class QuorumServer:
         self._loop = loop
         self._tasks: set[asyncio.Task[Any]] = set()
         self._read_offset: Callable[[], Awaitable[int]] | None = None
-        self._connections = Connections(loop, ConnectionLimits(config))
-        handlers: dict[int, Handler] = {key: HANDLERS[key] for key in _RAFT_KEYS}
-        handlers[_PRODUCE] = self._produce
-        handlers[_LIST_OFFSETS] = self._list_offsets
-        handlers[_API_VERSIONS] = self._api_versions
-        handlers[_DESCRIBE_CLUSTER] = self._describe_cluster
+        self._connections = Connections(loop, connection_limits(config))
+        handlers: dict[int, Handler] = {
+            _PRODUCE: self._produce,
+            _LIST_OFFSETS: self._list_offsets,
+            _API_VERSIONS: self._api_versions,
+            _DESCRIBE_CLUSTER: self._describe_cluster,
+        }
+        self._dispatcher = Dispatcher(_Services(self), "controller", keys=_RAFT_KEYS, handlers=handlers)
         try:
             self._acceptor = Acceptor(
                 loop,
                 config.listeners[0],
-                Dispatcher(cast("Any", self), "controller", handlers=handlers),
                 self._connections,
                 is_controller_listener=True,
                 tls=config.server_tls(config.listeners[0].listener_name),
@@ -107,7 +118,7 @@ class QuorumServer:
             read_offset: Gives the offset that has to be applied before a linearizable read.
         """
         self._read_offset = read_offset
-        self._acceptor.start()
+        self._acceptor.start(self._dispatcher)
 
     def close(self) -> None:
         """Stop listening and close all connections."""
@@ -116,12 +127,7 @@ class QuorumServer:
         self._acceptor.close()
         self._connections.close_all()
 
-    # What the handlers of a node ask of its metadata quorum
-
-    @property
-    def metadata(self) -> QuorumServer:
-        """Itself."""
-        return self
+    # RaftService, for the handlers of the raft APIs
 
     @property
     def is_leader(self) -> bool:
@@ -144,7 +150,7 @@ class QuorumServer:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
         return log.driver.handle_request(request, version=version, listener_name=listener_name)
 
-    # Handlers of our own
+    # Handlers of this server
 
     def _later(self, coroutine: Coroutine[Any, Any, Message]) -> asyncio.Task[Message]:
         task = self._loop.create_task(coroutine)
@@ -152,14 +158,14 @@ class QuorumServer:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _api_versions(self, _: object, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    def _api_versions(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
         del request
         low, high = supported_ranges()[KRAFT_VERSION]
         level = self.replica.log.raft.kraft_version
         return ApiVersionsResponse(
             api_keys=[
                 ApiVersionsResponse.ApiVersion(api_key=key, min_version=lowest, max_version=highest)
-                for key, (lowest, highest) in context.connection.dispatcher.advertised.items()
+                for key, (lowest, highest) in self._dispatcher.advertised.items()
             ],
             supported_features=[
                 ApiVersionsResponse.SupportedFeatureKey(name=KRAFT_VERSION, min_version=low, max_version=high)
@@ -176,9 +182,7 @@ class QuorumServer:
             else [],
         )
 
-    def _describe_cluster(
-        self, _: object, context: RequestContext, request: DescribeClusterRequest
-    ) -> DescribeClusterResponse:
+    def _describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
         """The voters, as Kafka's tools ask before they describe or change them."""
         del request
         quorum = self.describe_quorum()
@@ -194,9 +198,7 @@ class QuorumServer:
             ],
         )
 
-    def _produce(
-        self, _: object, context: RequestContext, request: ProduceRequest
-    ) -> ProduceResponse | asyncio.Task[Message]:
+    def _produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | asyncio.Task[Message]:
         """Proposals of users of another replica."""
         del context
         found = [(topic, partition) for topic in request.topic_data for partition in topic.partition_data]
@@ -257,7 +259,7 @@ class QuorumServer:
             ),
         )
 
-    def _list_offsets(self, _: object, context: RequestContext, request: ListOffsetsRequest) -> asyncio.Task[Message]:
+    def _list_offsets(self, context: RequestContext, request: ListOffsetsRequest) -> asyncio.Task[Message]:
         """The offset that users of another replica have to wait for before they read."""
         del context
         asked = [

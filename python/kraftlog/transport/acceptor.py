@@ -7,17 +7,19 @@ import errno
 import logging
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.connection import Connection
+from kraftlog.transport.exchange import PeerContext
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
 from kraftlog.transport.listener import ConfigError, EndPoint
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from kraftlog.api.dispatcher import Dispatcher
-    from kraftlog.node.config import NodeConfig
+    from kraftlog.transport.exchange import Exchange
 
 __all__ = ["Acceptor", "ConnectionLimits", "Connections"]
 
@@ -28,22 +30,25 @@ _OUT_OF_FILES_PAUSE_S = 1.0
 _DRAIN_S = 2.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Kafka's bounds on connections."""
+    """Kafka's bounds on connections, under the names of its keys.
 
-    def __init__(self, config: NodeConfig) -> None:
-        self.max_connections = config.get_int("max.connections")
-        self.max_connections_per_ip = config.get_int("max.connections.per.ip")
-        self.max_idle_ms = config.get_int("connections.max.idle.ms")
-        self.max_frame_bytes = config.get_int("socket.request.max.bytes")
-        # Kafka's defaults of 100 KiB would hold the kernel's own tuning back; only what is set explicitly counts.
-        self.send_buffer_bytes = self._explicit(config, "socket.send.buffer.bytes")
-        self.receive_buffer_bytes = self._explicit(config, "socket.receive.buffer.bytes")
-        self.listen_backlog = config.get_int("socket.listen.backlog.size")
+    Attributes:
+        max_connections, max_connections_per_ip: Connections open at once, of the node and of one address.
+        max_idle_ms: connections.max.idle.ms; 0 or less closes none.
+        max_frame_bytes: socket.request.max.bytes.
+        send_buffer_bytes, receive_buffer_bytes: Sizes for the kernel; -1 leaves them to its own tuning.
+        listen_backlog: socket.listen.backlog.size.
+    """
 
-    @staticmethod
-    def _explicit(config: NodeConfig, key: str) -> int:
-        return config.get_int(key) if key in config.properties else -1
+    max_connections: int
+    max_connections_per_ip: int
+    max_idle_ms: int
+    max_frame_bytes: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    listen_backlog: int
 
 
 class Connections:
@@ -75,7 +80,7 @@ class Connections:
     def add(self, connection: Connection) -> None:
         """Count a new connection."""
         self._open.add(connection)
-        host = connection.client_host
+        host = connection.context.client_host
         self._count_by_host[host] = self._count_by_host.get(host, 0) + 1
 
     def remove(self, connection: Connection) -> None:
@@ -83,11 +88,11 @@ class Connections:
         if connection not in self._open:
             return
         self._open.remove(connection)
-        count = self._count_by_host[connection.client_host] - 1
+        count = self._count_by_host[connection.context.client_host] - 1
         if count:
-            self._count_by_host[connection.client_host] = count
+            self._count_by_host[connection.context.client_host] = count
         else:
-            del self._count_by_host[connection.client_host]
+            del self._count_by_host[connection.context.client_host]
 
     def stop_reading(self) -> None:
         """Take no more requests of clients; other replicas of the metadata log are still answered."""
@@ -105,7 +110,7 @@ class Connections:
             connection.close(None)
 
     def _of_clients(self) -> list[Connection]:
-        return [connection for connection in self if not connection.is_controller_listener]
+        return [connection for connection in self if not connection.context.is_controller_listener]
 
     def close_all(self) -> None:
         """Close every connection now."""
@@ -136,9 +141,8 @@ class Acceptor:
     Args:
         loop: The node's loop.
         end_point: Where to listen; port 0 takes a free one.
-        dispatcher: For the connections of this listener.
         connections: Of the whole node.
-        is_controller_listener: Told to the handlers.
+        is_controller_listener: Part of the context of its connections.
         tls: For a listener with SSL.
 
     Raises:
@@ -149,7 +153,6 @@ class Acceptor:
         self,
         loop: asyncio.AbstractEventLoop,
         end_point: EndPoint,
-        dispatcher: Dispatcher,
         connections: Connections,
         *,
         is_controller_listener: bool,
@@ -157,7 +160,7 @@ class Acceptor:
     ) -> None:
         self._loop = loop
         self._tls = tls
-        self._dispatcher = dispatcher
+        self._exchange: Exchange | None = None
         self._connections = connections
         self.is_controller_listener = is_controller_listener
         self._is_accepting = False
@@ -178,8 +181,17 @@ class Acceptor:
             raise ConfigError(msg) from error
         self.end_point = EndPoint(end_point.listener_name, end_point.host, self._sock.getsockname()[1])
 
-    def start(self) -> None:
-        """Take connections from here on; earlier ones wait in the kernel's queue. Harmless when called again."""
+    def start(self, exchange: Exchange) -> None:
+        """Take connections from here on; earlier ones wait in the kernel's queue. Harmless when called again.
+
+        Args:
+            exchange: Answers what these connections ask.
+        """
+        if self._exchange is None:
+            self._exchange = exchange
+            self._accept()
+
+    def _accept(self) -> None:
         if not self._is_accepting:
             self._is_accepting = True
             self._loop.add_reader(self._sock.fileno(), self._on_readable)
@@ -208,6 +220,9 @@ class Acceptor:
 
     def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
         host, port = address[0], address[1]
+        if self._exchange is None:
+            sock.close()
+            return
         refusal = self._connections.refusal(host)
         if refusal is not None:
             logger.warning(
@@ -225,11 +240,14 @@ class Acceptor:
             self._loop,
             sock,
             FrameReader(self._connections.scratch, limits.max_frame_bytes),
-            self._dispatcher,
-            listener_name=self.end_point.listener_name,
-            is_controller_listener=self.is_controller_listener,
-            peer=f"{host}:{port}",
-            client_host=host,
+            self._exchange,
+            PeerContext(
+                listener_name=self.end_point.listener_name,
+                is_controller_listener=self.is_controller_listener,
+                principal=ANONYMOUS,
+                client_host=host,
+                peer=f"{host}:{port}",
+            ),
             on_lost=self._connections.remove,
             tls=self._tls,
         )
@@ -240,4 +258,4 @@ class Acceptor:
         logger.error("listener %s cannot accept: %s", self.end_point.listener_name, error.strerror)
         self._loop.remove_reader(self._sock.fileno())
         self._is_accepting = False
-        self._pause_timer = self._loop.call_later(_OUT_OF_FILES_PAUSE_S, self.start)
+        self._pause_timer = self._loop.call_later(_OUT_OF_FILES_PAUSE_S, self._accept)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.api.dispatcher import CloseConnection, PendingResponse
+from kraftlog.security.principal import USER_TYPE, Principal
+from kraftlog.transport.exchange import CloseConnection, Exchange, PeerContext, PendingResponse
 from kraftlog.transport.socket import Transport
 from kraftlog.transport.tls_settings import distinguished_name
 from kraftlog.transport.tls_socket import TlsTransport
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from socket import socket
     from ssl import SSLContext
 
-    from kraftlog.api.dispatcher import Dispatcher
     from kraftlog.transport.frame_reader import Frame, FrameReader
     from kraftlog.transport.socket import Output
 
@@ -29,9 +30,6 @@ logger = logging.getLogger(__name__)
 MAX_IN_FLIGHT = 64
 # And the bytes of their frames, which a batch that waits to be appended holds.
 MAX_IN_FLIGHT_BYTES = 32 * 1024 * 1024
-# Waits nobody but the connection is interested in; others, such as a commit, go on when the client is gone.
-LONG_POLL_KEYS = frozenset({1})
-ANONYMOUS = "User:ANONYMOUS"
 
 
 class Connection:
@@ -41,7 +39,7 @@ class Connection:
     hold back the handling of those behind it, but their responses queue up behind its own.
 
     Attributes:
-        client_software_name: As ApiVersions v3+ brought it, "unknown" before.
+        context: Who the peer is; replaced by a new one when TLS has authenticated it.
         last_active: Loop time of the last frame or response; drives connections.max.idle.ms.
     """
 
@@ -52,17 +50,10 @@ class Connection:
         "_pending",
         "_pending_bytes",
         "_writing_paused",
-        "client_host",
-        "client_software_name",
-        "client_software_version",
-        "dispatcher",
-        "fetch_session_id",
-        "is_controller_listener",
+        "context",
+        "exchange",
         "last_active",
-        "listener_name",
         "loop",
-        "peer",
-        "principal",
         "transport",
     )
 
@@ -71,24 +62,15 @@ class Connection:
         loop: asyncio.AbstractEventLoop,
         sock: socket,
         reader: FrameReader,
-        dispatcher: Dispatcher,
+        exchange: Exchange,
+        context: PeerContext,
         *,
-        listener_name: str,
-        is_controller_listener: bool,
-        peer: str,
-        client_host: str,
         on_lost: Callable[[Connection], None],
         tls: SSLContext | None = None,
     ) -> None:
         self.loop = loop
-        self.dispatcher = dispatcher
-        self.listener_name = listener_name
-        self.is_controller_listener = is_controller_listener
-        self.peer = peer
-        self.client_host = client_host
-        self.principal = ANONYMOUS
-        self.client_software_name = "unknown"
-        self.client_software_version = "unknown"
+        self.exchange = exchange
+        self.context = context
         self.last_active = loop.time()
         self._on_lost = on_lost
         self._pending: deque[PendingResponse] = deque()
@@ -119,10 +101,11 @@ class Connection:
     @property
     def is_owed(self) -> bool:
         """Whether a response is being made or sent that is not a long poll."""
-        return self.transport.unsent_bytes > 0 or any(one.api_key not in LONG_POLL_KEYS for one in self._pending)
+        return self.transport.unsent_bytes > 0 or any(not pending.is_long_poll for pending in self._pending)
 
     @property
-    def _is_full(self) -> bool:
+    def is_full(self) -> bool:
+        """Whether no further request is handled before a response has become known."""
         return len(self._pending) >= MAX_IN_FLIGHT or self._pending_bytes >= MAX_IN_FLIGHT_BYTES
 
     def stop_reading(self) -> None:
@@ -134,7 +117,7 @@ class Connection:
     def handshake_done(self, subject: Any) -> None:
         """TLS knows the peer, or ``subject`` is None where it showed no certificate."""
         if subject:
-            self.principal = f"User:{distinguished_name(subject)}"
+            self.context = replace(self.context, principal=Principal(USER_TYPE, distinguished_name(subject)))
 
     def frames_received(self, frames: list[Frame]) -> None:
         """Handle the frames of one wake-up and answer what can be answered with one write."""
@@ -145,7 +128,7 @@ class Connection:
             return
         outputs: list[Output] = []
         for index, frame in enumerate(frames):
-            if self._is_full:
+            if self.is_full:
                 self._backlog.extend(frames[index:])
                 self.transport.pause_reading()
                 break
@@ -156,7 +139,7 @@ class Connection:
 
     def _handle(self, frame: Frame, outputs: list[Output]) -> bool:
         """Handle one frame; False when the connection was closed and later frames must not count."""
-        answer = self.dispatcher.dispatch(self, frame)
+        answer = self.exchange.handle(self.context, frame)
         if isinstance(answer, list):
             if self._pending:
                 self._pending.append(PendingResponse.ready(answer))
@@ -178,7 +161,7 @@ class Connection:
 
     def _completed(self, pending: PendingResponse) -> None:
         """A response became known; runs from the loop, never inside a handler."""
-        outputs = self.dispatcher.finish(self, pending)
+        outputs = pending.finish(pending.future)
         if self.transport.is_closed:
             return
         if isinstance(outputs, CloseConnection):
@@ -195,7 +178,7 @@ class Connection:
             self._drain_backlog()
 
     def _drain_backlog(self) -> None:
-        while self._backlog and not self._writing_paused and not self._is_full:
+        while self._backlog and not self._writing_paused and not self.is_full:
             outputs: list[Output] = []
             if not self._handle(self._backlog.popleft(), outputs):
                 return
@@ -222,9 +205,11 @@ class Connection:
     def connection_lost(self, reason: str | None) -> None:
         """The socket is gone: nothing of this connection may hold memory or be waited for."""
         if reason is not None:
-            logger.warning("closing connection from %s on listener %s: %s", self.peer, self.listener_name, reason)
+            logger.warning(
+                "closing connection from %s on listener %s: %s", self.context.peer, self.context.listener_name, reason
+            )
         for pending in self._pending:
-            if pending.api_key in LONG_POLL_KEYS:
+            if pending.is_long_poll:
                 pending.future.cancel()
         self._pending.clear()
         self._backlog.clear()

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from kraftlog.api import dispatcher as dispatch
 from kraftlog.api.dispatcher import Dispatcher
+from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.connection import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Connection
+from kraftlog.transport.exchange import PeerContext
 from kraftlog.transport.frame_reader import FrameReader
 from kraftlog.wire.frame import decode_response, encode_request
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest
@@ -47,13 +48,12 @@ class Peer:
         return data
 
 
-def run(scenario, *, handlers=None, monkeypatch=None, listener="broker", max_frame_bytes=1000):
+def run(scenario, *, handlers=None, listener="broker", max_frame_bytes=1000):
     async def main():
         loop = asyncio.get_running_loop()
-        node = SimpleNamespace(
-            metadata=SimpleNamespace(kraft_version=1, image=SimpleNamespace(offset=9, features=FEATURES))
+        services = SimpleNamespace(
+            cluster=SimpleNamespace(kraft_version=1, image=SimpleNamespace(offset=9, features=FEATURES))
         )
-        node.loop = loop
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
@@ -62,11 +62,14 @@ def run(scenario, *, handlers=None, monkeypatch=None, listener="broker", max_fra
             loop,
             ours,
             FrameReader(memoryview(bytearray(65536)), max_frame_bytes),
-            Dispatcher(node, listener),
-            listener_name="PLAINTEXT",
-            is_controller_listener=listener == "controller",
-            peer="test:1",
-            client_host="test",
+            Dispatcher(services, listener, handlers=handlers),
+            PeerContext(
+                listener_name="PLAINTEXT",
+                is_controller_listener=listener == "controller",
+                principal=ANONYMOUS,
+                client_host="test",
+                peer="test:1",
+            ),
             on_lost=lost.append,
         )
         try:
@@ -75,8 +78,6 @@ def run(scenario, *, handlers=None, monkeypatch=None, listener="broker", max_fra
             connection.close(None)
             theirs.close()
 
-    if handlers is not None:
-        monkeypatch.setattr(dispatch, "HANDLERS", handlers)
     asyncio.run(main())
 
 
@@ -163,12 +164,12 @@ def list_offsets_request(correlation_id, timeout_ms=0):
     return encode_request(2, 10, correlation_id, "c", ListOffsetsRequest(timeout_ms=timeout_ms))
 
 
-def test_responses_keep_the_order_of_requests(monkeypatch):
+def test_responses_keep_the_order_of_requests():
     futures = {}
 
-    def handle(node, context, request):
+    def handle(context, request):
         if request.timeout_ms:
-            futures[context.correlation_id] = node.loop.create_future()
+            futures[context.correlation_id] = asyncio.get_running_loop().create_future()
             return futures[context.correlation_id]
         return ListOffsetsResponse(throttle_time_ms=context.correlation_id)
 
@@ -185,14 +186,14 @@ def test_responses_keep_the_order_of_requests(monkeypatch):
         assert [correlation_id for correlation_id, _ in received] == [1, 2, 3, 4]
         assert [response.throttle_time_ms for _, response in received] == [1, 2, 3, 4]
 
-    run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch)
+    run(scenario, handlers={2: handle})
 
 
-def test_pending_requests_are_bounded_and_reading_goes_on_after(monkeypatch):
+def test_pending_requests_are_bounded_and_reading_goes_on_after():
     futures = []
 
-    def handle(node, context, request):
-        futures.append(node.loop.create_future())
+    def handle(context, request):
+        futures.append(asyncio.get_running_loop().create_future())
         return futures[-1]
 
     async def scenario(peer):
@@ -208,14 +209,14 @@ def test_pending_requests_are_bounded_and_reading_goes_on_after(monkeypatch):
             correlation_id, _ = decode_response(2, 10, await peer.receive())
             assert correlation_id == index
 
-    run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch)
+    run(scenario, handlers={2: handle})
 
 
-def test_bytes_of_pending_requests_are_bounded(monkeypatch):
+def test_bytes_of_pending_requests_are_bounded():
     futures = []
 
-    def handle(node, context, request):
-        futures.append(node.loop.create_future())
+    def handle(context, request):
+        futures.append(asyncio.get_running_loop().create_future())
         return futures[-1]
 
     def large_request(correlation_id):
@@ -238,13 +239,13 @@ def test_bytes_of_pending_requests_are_bounded(monkeypatch):
             assert decode_response(2, 10, await peer.receive())[0] == index
         await sending
 
-    run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch, max_frame_bytes=1 << 20)
+    run(scenario, handlers={2: handle}, max_frame_bytes=1 << 20)
 
 
-def test_peer_that_does_not_read_stops_being_served(monkeypatch):
+def test_peer_that_does_not_read_stops_being_served():
     handled = []
 
-    def handle(node, context, request):
+    def handle(context, request):
         handled.append(context.correlation_id)
         name = "x" * 30000
         topics = [ListOffsetsResponse.ListOffsetsTopicResponse(name=name) for _ in range(30)]
@@ -262,27 +263,27 @@ def test_peer_that_does_not_read_stops_being_served(monkeypatch):
         for correlation_id in range(100):
             assert decode_response(2, 10, await peer.receive())[0] == correlation_id
 
-    run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch)
+    run(scenario, handlers={2: handle})
 
 
-def test_handler_defect_closes_only_its_connection(monkeypatch, caplog):
-    def handle(node, context, request):
+def test_handler_defect_closes_only_its_connection(caplog):
+    def handle(context, request):
         raise ZeroDivisionError
 
     async def scenario(peer):
         await peer.send(list_offsets_request(1))
         assert await peer.at_end()
 
-    run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch)
+    run(scenario, handlers={2: handle})
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_no_response_for_none(monkeypatch):
-    def handle(node, context, request):
+def test_no_response_for_none():
+    def handle(context, request):
         return None if context.correlation_id == 1 else ListOffsetsResponse()
 
     async def scenario(peer):
         await peer.send(list_offsets_request(1), list_offsets_request(2))
         assert decode_response(2, 10, await peer.receive())[0] == 2
 
-    run(scenario, handlers={2: handle, 18: handle}, monkeypatch=monkeypatch)
+    run(scenario, handlers={2: handle})

@@ -42,14 +42,14 @@ def test_active_controller_fences_a_broker_that_is_silent(path, caplog):
             for broker_id in (2, 3):
                 request = Cluster.registration(broker_id)
                 await quorum.submit(lambda core, now_ms, request=request: core.register_broker(request, now_ms))
-                await broker_heartbeat.handle(quorum._node, None, heartbeat_of(quorum, broker_id))
+                await broker_heartbeat.handle(None, heartbeat_of(quorum, broker_id), controller=quorum)
             brokers = quorum.image.cluster.brokers
             assert not brokers[2].fenced
             assert not brokers[3].fenced
             with caplog.at_level(logging.WARNING):
                 async with asyncio.timeout(TIMEOUT_S):
                     while not brokers[2].fenced:
-                        await broker_heartbeat.handle(quorum._node, None, heartbeat_of(quorum, 3))
+                        await broker_heartbeat.handle(None, heartbeat_of(quorum, 3), controller=quorum)
                         await asyncio.sleep(0)
             assert not brokers[3].fenced
             assert "broker 2 has sent no heartbeat for its session timeout and is fenced" in caplog.text
@@ -66,10 +66,10 @@ def test_heartbeat_that_no_controller_begins_in_time_is_refused_and_counted(path
         try:
             request = Cluster.registration(2)
             await quorum.submit_request(request)
-            answer = await broker_heartbeat.handle(quorum._node, None, heartbeat_of(quorum, 2))
+            answer = await broker_heartbeat.handle(None, heartbeat_of(quorum, 2), controller=quorum)
             assert answer.error_code == 0
             controller, quorum._controller = quorum._controller, None  # as while a new leader reads what there is
-            late = broker_heartbeat.handle(quorum._node, None, heartbeat_of(quorum, 2))
+            late = broker_heartbeat.handle(None, heartbeat_of(quorum, 2), controller=quorum)
             patient = quorum.submit(lambda core, _: core.no_op())
             with pytest.raises(KafkaError) as caught:
                 await late

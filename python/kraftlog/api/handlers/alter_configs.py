@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ControllerService
 
 __all__ = ["handle"]
 
 
-def handle(node: Node, context: RequestContext, request: AlterConfigsRequest) -> asyncio.Future[AlterConfigsResponse]:
+def handle(
+    context: RequestContext, request: AlterConfigsRequest, *, controller: ControllerService
+) -> asyncio.Future[AlterConfigsResponse]:
     """Replace settings; answered when that is committed and in force on this node."""
-    return node.metadata.submit(lambda controller, _now_ms: controller.alter_configs(request))
+    return controller.submit_request(request)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import RaftService
     from kraftlog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
     from kraftlog.wire.struct import Message
 
 __all__ = ["handle"]
 
 
-def handle(node: Node, context: RequestContext, request: BeginQuorumEpochRequest) -> asyncio.Future[Message]:
+def handle(context: RequestContext, request: BeginQuorumEpochRequest, *, raft: RaftService) -> asyncio.Future[Message]:
     """Give it to this node's replica."""
-    return node.metadata.handle_request(request, version=context.api_version, listener_name=context.listener_name)
+    return raft.handle_request(request, version=context.api_version, listener_name=context.listener_name)

@@ -15,15 +15,12 @@ from kraftlog.wire.messages.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
 
 __all__ = ["handle"]
 
 
-def handle(
-    node: Node, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse:
+def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
     """Refuse the member as Kafka does with the consumer protocol switched off."""
     return ConsumerGroupHeartbeatResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,

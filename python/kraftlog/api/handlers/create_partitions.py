@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ControllerService
 
 __all__ = ["handle"]
 
 
 def handle(
-    node: Node, context: RequestContext, request: CreatePartitionsRequest
+    context: RequestContext, request: CreatePartitionsRequest, *, controller: ControllerService
 ) -> asyncio.Future[CreatePartitionsResponse]:
     """Give topics more partitions; answered when they are committed and this broker has them."""
-    return node.metadata.submit(lambda controller, _now_ms: controller.create_partitions(request))
+    return controller.submit_request(request)

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ControllerService
 
 __all__ = ["handle"]
 
 
-def handle(node: Node, context: RequestContext, request: CreateTopicsRequest) -> asyncio.Future[CreateTopicsResponse]:
+def handle(
+    context: RequestContext, request: CreateTopicsRequest, *, controller: ControllerService
+) -> asyncio.Future[CreateTopicsResponse]:
     """Create topics; answered when they are committed and this broker has them."""
-    return node.metadata.submit(lambda controller, _now_ms: controller.create_topics(request))
+    return controller.submit_request(request)

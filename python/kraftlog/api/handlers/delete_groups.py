@@ -10,28 +10,29 @@ from kraftlog.errors import KafkaError
 from kraftlog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import GroupService
 
 __all__ = ["handle"]
 
 _Result = DeleteGroupsResponse.DeletableGroupResult
 
 
-def handle(node: Node, context: RequestContext, request: DeleteGroupsRequest) -> asyncio.Future[DeleteGroupsResponse]:
+def handle(
+    context: RequestContext, request: DeleteGroupsRequest, *, groups: GroupService
+) -> asyncio.Future[DeleteGroupsResponse]:
     """Delete groups that have no members, with their offsets."""
     names = list(dict.fromkeys(request.groups_names))
     return gather(
-        node.loop,
-        [_delete(node, name) for name in names],
+        [_delete(groups, name) for name in names],
         lambda error, index: _Result(group_id=names[index], error_code=error.code),
         lambda results: DeleteGroupsResponse(results=results),
     )
 
 
-def _delete(node: Node, group_id: str) -> asyncio.Future[_Result] | _Result:
+def _delete(groups: GroupService, group_id: str) -> asyncio.Future[_Result] | _Result:
     try:
-        runner = node.groups.runner(group_id)
+        runner = groups.runner(group_id)
     except KafkaError as error:
         return _Result(group_id=group_id, error_code=error.code)
     return runner.ask(lambda shard, future, _now_ms: shard.delete_group(future, group_id))

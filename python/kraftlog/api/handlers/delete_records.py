@@ -12,8 +12,8 @@ from kraftlog.runtime.replica.registry import is_internal_topic
 from kraftlog.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ReplicaService
 
 __all__ = ["handle"]
 
@@ -23,29 +23,30 @@ PartitionResult = DeleteRecordsResponse.DeleteRecordsPartitionResult
 _TO_HIGH_WATERMARK = -1
 
 
-def handle(node: Node, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def handle(
+    context: RequestContext, request: DeleteRecordsRequest, *, replicas: ReplicaService
+) -> DeleteRecordsResponse:
     """Delete below the given offset, partition by partition."""
     return DeleteRecordsResponse(
         topics=[
             TopicResult(
                 name=topic.name,
-                partitions=[_delete(node, topic.name, one.partition_index, one.offset) for one in topic.partitions],
+                partitions=[_delete(replicas, topic.name, one.partition_index, one.offset) for one in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def _delete(node: Node, topic: str, index: int, offset: int) -> PartitionResult:
+def _delete(replicas: ReplicaService, topic: str, index: int, offset: int) -> PartitionResult:
     def failed(error_code: int) -> PartitionResult:
         return PartitionResult(partition_index=index, low_watermark=-1, error_code=error_code)
 
     if is_internal_topic(topic):
         return failed(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    partition = node.partitions.get_by_name(topic, index)
+    partition = replicas.get_by_name(topic, index)
     if partition is None:
-        known = node.metadata.image.topics.by_name(topic)
-        return failed(node.partitions.missing_error(known, index))
+        return failed(replicas.missing_error(topic, index))
     if not partition.is_leader:
         return failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if "delete" not in partition.config.cleanup_policy:

@@ -14,8 +14,9 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ControllerService
+    from kraftlog.api.settings import ApiSettings
 
 __all__ = ["handle"]
 
@@ -24,13 +25,13 @@ TOPIC_STATES_VERSION = 6
 
 
 def handle(
-    node: Node, context: RequestContext, request: DeleteTopicsRequest
+    context: RequestContext, request: DeleteTopicsRequest, *, controller: ControllerService, settings: ApiSettings
 ) -> DeleteTopicsResponse | asyncio.Future[DeleteTopicsResponse]:
     """Delete topics; answered when that is committed."""
     if context.api_version < TOPIC_STATES_VERSION:
         topics = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names]
         request = DeleteTopicsRequest(topics=topics, timeout_ms=request.timeout_ms)
-    if not node.config.get_bool("delete.topic.enable"):
+    if not settings.delete_topic_enable:
         disabled = context.api_version >= DELETION_DISABLED_VERSION
         return DeleteTopicsResponse(
             responses=[
@@ -43,4 +44,4 @@ def handle(
                 for topic in request.topics
             ]
         )
-    return node.metadata.submit(lambda controller, _now_ms: controller.delete_topics(request))
+    return controller.submit_request(request)

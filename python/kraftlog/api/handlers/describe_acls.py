@@ -8,13 +8,12 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
 
 __all__ = ["handle"]
 
 
-def handle(node: Node, context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """Answer as Kafka does without authorizer.class.name."""
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"

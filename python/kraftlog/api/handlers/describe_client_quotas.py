@@ -9,9 +9,9 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 
 if TYPE_CHECKING:
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService
     from kraftlog.controller.security_image import QuotaEntity
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 
@@ -20,7 +20,9 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 _Component = DescribeClientQuotasRequest.ComponentData
 
 
-def handle(node: Node, context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+def handle(
+    context: RequestContext, request: DescribeClientQuotasRequest, *, cluster: ClusterService
+) -> DescribeClientQuotasResponse:
     """List quotas of entities that have every component asked for, and no other when the filter is strict."""
     try:
         _check(request.components)
@@ -34,7 +36,7 @@ def handle(node: Node, context: RequestContext, request: DescribeClientQuotasReq
                 ],
                 values=[DescribeClientQuotasResponse.ValueData(key=key, value=value) for key, value in values.items()],
             )
-            for entity, values in node.metadata.image.security.client_quotas.items()
+            for entity, values in cluster.image.security.client_quotas.items()
             if _matches(entity, request.components, strict=request.strict)
         ],
     )

@@ -13,8 +13,8 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService, ControllerService, RaftService
 
 __all__ = ["handle"]
 
@@ -23,7 +23,14 @@ NAMES = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
 UNKNOWN_OPERATIONS = -(2**31)
 
 
-def handle(node: Node, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(
+    context: RequestContext,
+    request: DescribeClusterRequest,
+    *,
+    cluster: ClusterService,
+    raft: RaftService,
+    controller: ControllerService,
+) -> DescribeClusterResponse:
     """Say who the brokers, or the controllers, are."""
     here = CONTROLLERS if context.is_controller_listener else BROKERS
     if request.endpoint_type not in NAMES:
@@ -44,17 +51,17 @@ def handle(node: Node, context: RequestContext, request: DescribeClusterRequest)
     if here == CONTROLLERS:
         return DescribeClusterResponse(
             endpoint_type=here,
-            cluster_id=node.metadata.cluster_id,
-            controller_id=node.metadata.describe_quorum().leader_id,
-            brokers=_controllers(node, context.listener_name),
+            cluster_id=cluster.cluster_id,
+            controller_id=raft.describe_quorum().leader_id,
+            brokers=_controllers(cluster, controller, context.listener_name),
             cluster_authorized_operations=operations,
         )
-    image = node.metadata.image
+    image = cluster.image
     found = reachable_brokers(image, context.listener_name, include_fenced=request.include_fenced_brokers)
     return DescribeClusterResponse(
         endpoint_type=here,
-        cluster_id=node.metadata.cluster_id,
-        controller_id=some_broker_id(image, node.config.node_id),
+        cluster_id=cluster.cluster_id,
+        controller_id=some_broker_id(image, cluster.node_id),
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=one.broker_id, host=one.host, port=one.port, rack=one.rack, is_fenced=one.is_fenced
@@ -65,11 +72,13 @@ def handle(node: Node, context: RequestContext, request: DescribeClusterRequest)
     )
 
 
-def _controllers(node: Node, listener_name: str) -> list[DescribeClusterResponse.DescribeClusterBroker]:
+def _controllers(
+    cluster: ClusterService, controller: ControllerService, listener_name: str
+) -> list[DescribeClusterResponse.DescribeClusterBroker]:
     """Controllers that registered an endpoint on the listener the question came in on."""
     return [
         DescribeClusterResponse.DescribeClusterBroker(broker_id=node_id, host=end_point.host, port=end_point.port)
-        for node_id, controller in sorted(node.metadata.image.cluster.controllers.items())
+        for node_id, controller in sorted(cluster.image.cluster.controllers.items())
         for end_point in controller.end_points
         if end_point.name == listener_name
     ]

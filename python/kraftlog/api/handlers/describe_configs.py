@@ -19,8 +19,9 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService
+    from kraftlog.api.settings import ApiSettings
 
 __all__ = ["handle"]
 
@@ -29,15 +30,19 @@ _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Resource = DescribeConfigsRequest.DescribeConfigsResource
 
 
-def handle(node: Node, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(
+    context: RequestContext, request: DescribeConfigsRequest, *, cluster: ClusterService, settings: ApiSettings
+) -> DescribeConfigsResponse:
     """Show settings of topics, brokers, broker loggers and groups."""
-    view = ConfigView(node.config, node.metadata.image)
-    return DescribeConfigsResponse(results=[_describe(node, view, request, one) for one in request.resources])
+    view = ConfigView(cluster.node_id, settings.properties, cluster.image)
+    return DescribeConfigsResponse(results=[_describe(cluster, view, request, one) for one in request.resources])
 
 
-def _describe(node: Node, view: ConfigView, request: DescribeConfigsRequest, resource: _Resource) -> _Result:
+def _describe(
+    cluster: ClusterService, view: ConfigView, request: DescribeConfigsRequest, resource: _Resource
+) -> _Result:
     try:
-        entries = _entries(node, view, resource)
+        entries = _entries(cluster, view, resource)
     except KafkaError as error:
         return _Result(
             error_code=error.code,
@@ -57,25 +62,25 @@ def _describe(node: Node, view: ConfigView, request: DescribeConfigsRequest, res
     )
 
 
-def _entries(node: Node, view: ConfigView, resource: _Resource) -> list[_Entry]:
+def _entries(cluster: ClusterService, view: ConfigView, resource: _Resource) -> list[_Entry]:
     name = resource.resource_name
     match resource.resource_type:
         case ConfigResourceType.TOPIC:
             reason = topic_name_problem(name)
             if reason is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-            if node.metadata.image.topics.by_name(name) is None:
+            if cluster.image.topics.by_name(name) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return view.topic(name)
         case ConfigResourceType.BROKER if not name:
             return view.cluster_default()
         case ConfigResourceType.BROKER:
-            _check_broker_id(node, name, or_empty=True)
+            _check_broker_id(cluster, name, or_empty=True)
             return view.broker()
         case ConfigResourceType.BROKER_LOGGER:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-            _check_broker_id(node, name, or_empty=False)
+            _check_broker_id(cluster, name, or_empty=False)
             return [_logger_entry(logger, level) for logger, level in logger_levels().items()]
         case ConfigResourceType.GROUP:
             if not name:
@@ -89,8 +94,8 @@ def _entries(node: Node, view: ConfigView, resource: _Resource) -> list[_Entry]:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {other}")
 
 
-def _check_broker_id(node: Node, name: str, *, or_empty: bool) -> None:
-    expected = node.config.node_id
+def _check_broker_id(cluster: ClusterService, name: str, *, or_empty: bool) -> None:
+    expected = cluster.node_id
     try:
         broker_id = int(name)
     except ValueError:

@@ -15,25 +15,25 @@ from kraftlog.errors import KafkaError
 from kraftlog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import GroupService
 
 __all__ = ["handle"]
 
 
-def handle(node: Node, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def handle(context: RequestContext, request: DescribeGroupsRequest, *, groups: GroupService) -> DescribeGroupsResponse:
     """Describe groups: state, members, their subscriptions and assignments."""
-    groups = [_describe(node, context, group_id) for group_id in request.groups]
+    described = [_describe(groups, context, group_id) for group_id in request.groups]
     if request.include_authorized_operations:
-        groups = [
-            group if group.error_code else replace(group, authorized_operations=GROUP_OPERATIONS) for group in groups
+        described = [
+            group if group.error_code else replace(group, authorized_operations=GROUP_OPERATIONS) for group in described
         ]
-    return DescribeGroupsResponse(groups=groups)
+    return DescribeGroupsResponse(groups=described)
 
 
-def _describe(node: Node, context: RequestContext, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+def _describe(groups: GroupService, context: RequestContext, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
     try:
-        runner = node.groups.runner(group_id)
+        runner = groups.runner(group_id)
     except KafkaError as error:
         return DescribeGroupsResponse.DescribedGroup(
             group_id=group_id, error_code=error.code, error_message=error.message

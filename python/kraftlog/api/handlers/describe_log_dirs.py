@@ -6,15 +6,16 @@ v2: flexible. v3: a top-level error. v4: total and usable bytes (KIP-827). v5: c
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ReplicaService
     from kraftlog.storage.log_dir import LogDir
-    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 
@@ -23,19 +24,21 @@ Topic = DescribeLogDirsResponse.DescribeLogDirsTopic
 PartitionInfo = DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
-def handle(node: Node, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(
+    context: RequestContext, request: DescribeLogDirsRequest, *, replicas: ReplicaService, log_dirs: Iterable[LogDir]
+) -> DescribeLogDirsResponse:
     """Describe every data directory; no topics asked for (null) means all of them."""
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    return DescribeLogDirsResponse(results=[_describe(node, log_dir, wanted) for log_dir in node.log_dirs])
+    return DescribeLogDirsResponse(results=[_describe(replicas, log_dir, wanted) for log_dir in log_dirs])
 
 
-def _describe(node: Node, log_dir: LogDir, wanted: set[tuple[str, int]] | None) -> Result:
+def _describe(replicas: ReplicaService, log_dir: LogDir, wanted: set[tuple[str, int]] | None) -> Result:
     if not log_dir.is_online:
         return Result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(log_dir.path.absolute()))
     topics: dict[str, list[PartitionInfo]] = {}
-    for partition in node.partitions:
+    for partition in replicas:
         if partition.log_dir is not log_dir or (
             wanted is not None and (partition.topic, partition.index) not in wanted
         ):

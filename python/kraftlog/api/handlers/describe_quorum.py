@@ -12,9 +12,9 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import RaftService
     from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo
-    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 
@@ -28,14 +28,14 @@ _NOT_LEADER = (
 )
 
 
-def handle(node: Node, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle(context: RequestContext, request: DescribeQuorumRequest, *, raft: RaftService) -> DescribeQuorumResponse:
     """Report leader, high watermark and replicas of the metadata partition."""
     version = context.api_version
     if not _asks_for_metadata_partition(request):
         return _failed(request, version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
-    if not node.metadata.is_leader:
+    if not raft.is_leader:
         return _failed(request, version, ErrorCode.NOT_LEADER_OR_FOLLOWER, _NOT_LEADER)
-    quorum = node.metadata.describe_quorum()
+    quorum = raft.describe_quorum()
     partition = DescribeQuorumResponse.PartitionData(
         leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,

@@ -17,9 +17,10 @@ from kraftlog.wire.messages.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService
+    from kraftlog.api.settings import ApiSettings
     from kraftlog.controller.topic_image import TopicImage
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 
@@ -29,25 +30,25 @@ _Cursor = DescribeTopicPartitionsResponse.Cursor
 
 
 def handle(
-    node: Node, context: RequestContext, request: DescribeTopicPartitionsRequest
+    context: RequestContext, request: DescribeTopicPartitionsRequest, *, cluster: ClusterService, settings: ApiSettings
 ) -> DescribeTopicPartitionsResponse:
     """Describe topics in order of their names, from the cursor on, until the limit of partitions is reached."""
-    names = _names(node, request)
+    names = _names(cluster, request)
     cursor = request.cursor
-    configured = node.config.get_int("max.request.partition.size.limit")
+    configured = settings.max_request_partition_size_limit
     remaining = max(min(configured, request.response_partition_limit), 1)
     topics: list[_Topic] = []
     for name in names:
         if not remaining:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=_Cursor(topic_name=name))
-        topic = node.metadata.image.topics.by_name(name)
+        topic = cluster.image.topics.by_name(name)
         if topic is None:
             topics.append(_unknown(name))
             continue
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         indexes = [index for index in sorted(topic.partitions) if index >= start]
         taken = indexes[:remaining]
-        topics.append(_describe(node, context, topic, taken))
+        topics.append(_describe(cluster, context, topic, taken))
         remaining -= len(taken)
         if len(taken) < len(indexes):
             next_cursor = _Cursor(topic_name=name, partition_index=indexes[len(taken)])
@@ -55,10 +56,10 @@ def handle(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _names(node: Node, request: DescribeTopicPartitionsRequest) -> list[str]:
+def _names(cluster: ClusterService, request: DescribeTopicPartitionsRequest) -> list[str]:
     cursor = request.cursor
     asked = {topic.name for topic in request.topics}
-    names = asked or {topic.name for topic in node.metadata.image.topics.all()}
+    names = asked or {topic.name for topic in cluster.image.topics.all()}
     if cursor is None:
         return sorted(names)
     names = {name for name in names if name >= cursor.topic_name}
@@ -81,11 +82,11 @@ def _unknown(name: str) -> _Topic:
     )
 
 
-def _describe(node: Node, context: RequestContext, topic: TopicImage, indexes: list[int]) -> _Topic:
+def _describe(cluster: ClusterService, context: RequestContext, topic: TopicImage, indexes: list[int]) -> _Topic:
     partitions = []
     for index in indexes:
         partition = topic.partitions[index]
-        view = view_partition(node.metadata.image, partition, context.listener_name)
+        view = view_partition(cluster.image, partition, context.listener_name)
         partitions.append(
             _Partition(
                 error_code=view.error_code,

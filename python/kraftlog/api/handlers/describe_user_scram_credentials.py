@@ -12,8 +12,8 @@ from kraftlog.wire.messages.describe_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService
 
 __all__ = ["handle"]
 
@@ -22,11 +22,11 @@ _Info = DescribeUserScramCredentialsResponse.CredentialInfo
 
 
 def handle(
-    node: Node, context: RequestContext, request: DescribeUserScramCredentialsRequest
+    context: RequestContext, request: DescribeUserScramCredentialsRequest, *, cluster: ClusterService
 ) -> DescribeUserScramCredentialsResponse:
     """Tell mechanism and iterations of users' credentials, never the credentials."""
     infos: dict[str, list[_Info]] = {}
-    for (mechanism, user), record in sorted(node.metadata.image.security.scram.items()):
+    for (mechanism, user), record in sorted(cluster.image.security.scram.items()):
         infos.setdefault(user, []).append(_Info(mechanism=mechanism, iterations=record.iterations))
     counts = Counter(user.name for user in request.users or ()) or Counter(infos)
     results = []

@@ -13,10 +13,10 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 
 if TYPE_CHECKING:
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService
     from kraftlog.controller.image import MetadataImage
     from kraftlog.controller.topic_image import PartitionImage
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 
@@ -27,9 +27,9 @@ _NOT_NEEDED = "Leader election not needed for topic partition."
 _Outcome = tuple[int, str | None]
 
 
-def handle(node: Node, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+def handle(context: RequestContext, request: ElectLeadersRequest, *, cluster: ClusterService) -> ElectLeadersResponse:
     """Say for each partition why its leader stays; asked about all, only those where something is wrong."""
-    image = node.metadata.image
+    image = cluster.image
     if request.election_type not in {PREFERRED, UNCLEAN}:
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     if request.topic_partitions is None:

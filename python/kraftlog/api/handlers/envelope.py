@@ -1,51 +1,86 @@
 """Envelope (key 58), version 0: a request that a broker forwards for its client (KIP-590).
 
-The active controller handles what is inside as if the client had asked it, and sends the answer as it would go to the
-client. Everybody is allowed everything so far: the principal is not looked at.
+The active controller handles the embedded request for the client's principal and address, and sends the answer as the
+client would get it. Errors of the envelope itself are those of Kafka's ``EnvelopeUtils``: UNSUPPORTED_VERSION where the
+embedded request cannot be parsed, PRINCIPAL_DESERIALIZATION_FAILURE for the principal, INVALID_REQUEST for the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING
 
-from kraftlog.api.dispatcher import PendingResponse
-from kraftlog.api.forwarding import FORWARDED_KEYS
-from kraftlog.errors import ErrorCode
+from kraftlog.api.handler_table import FORWARDED_KEYS
+from kraftlog.errors import ErrorCode, KafkaError, ProtocolError
+from kraftlog.security.principal import Principal
+from kraftlog.transport.exchange import PeerContext, PendingResponse
+from kraftlog.wire.messages.embedded import DefaultPrincipalData
 from kraftlog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import RaftService, TaskService
+    from kraftlog.transport.exchange import Exchange
     from kraftlog.transport.socket import Output
 
 __all__ = ["handle"]
 
+_PRINCIPAL_VERSION = 0
+
 
 def handle(
-    node: Node, context: RequestContext, request: EnvelopeRequest
+    context: RequestContext, request: EnvelopeRequest, *, raft: RaftService, tasks: TaskService, exchange: Exchange
 ) -> EnvelopeResponse | asyncio.Future[EnvelopeResponse]:
-    """Handle what is inside."""
-    if not node.metadata.is_leader:
+    """Handle the embedded request."""
+    if not raft.is_leader:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     frame = bytes(request.request_data)
+    if len(frame) < 8:
+        return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if int.from_bytes(frame[:2], "big", signed=True) not in FORWARDED_KEYS:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    connection = context.connection
-    answer = connection.dispatcher.dispatch(connection, frame)
+    answer = exchange.handle(_client(context, request), frame)
     if isinstance(answer, list):
         return _enclose(answer)
-    if not isinstance(answer, PendingResponse):
-        # A version that is not served, or bytes that do not decode: the connection belongs to the broker, and stays.
-        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return node.loop.create_task(_finish(context, answer))
+    if isinstance(answer, PendingResponse):
+        return tasks.spawn(_finish(answer))
+    # A version that is not served, or bytes that do not decode: the connection belongs to the broker, and stays.
+    return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 
 
-async def _finish(context: RequestContext, pending: PendingResponse) -> EnvelopeResponse:
+def _client(context: RequestContext, request: EnvelopeRequest) -> PeerContext:
+    """The client that the broker speaks for.
+
+    Raises:
+        KafkaError: The principal or the address cannot be read.
+    """
+    data = bytes(request.request_principal or b"")
+    try:
+        if int.from_bytes(data[:2], "big", signed=True) != _PRINCIPAL_VERSION or len(data) < 2:
+            raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+        principal = DefaultPrincipalData.decode(data[2:], _PRINCIPAL_VERSION)
+    except ProtocolError as error:
+        raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from error
+    address = bytes(request.client_host_address)
+    try:
+        host = socket.inet_ntop(socket.AF_INET6 if len(address) == 16 else socket.AF_INET, address)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{len(address)} bytes are no client address") from None
+    return PeerContext(
+        listener_name=context.listener_name,
+        is_controller_listener=context.is_controller_listener,
+        principal=Principal(principal.type, principal.name),
+        client_host=host,
+        peer=f"{host} through {context.peer.peer}",
+    )
+
+
+async def _finish(pending: PendingResponse) -> EnvelopeResponse:
     await asyncio.wait([pending.future])
-    outputs = context.connection.dispatcher.finish(context.connection, pending)
+    outputs = pending.finish(pending.future)
     return _enclose(outputs) if isinstance(outputs, list) else EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
 
 
 def _enclose(outputs: list[Output]) -> EnvelopeResponse:
-    return EnvelopeResponse(response_data=b"".join(bytes(one) for one in outputs)[4:])
+    return EnvelopeResponse(response_data=b"".join(bytes(output) for output in outputs)[4:])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.api.leader_hint import broker_end_point, leader_hint
+from kraftlog.api.leader_hint import leader_addresses, leader_hint
 from kraftlog.errors import ErrorCode
 from kraftlog.runtime.replica.fetch_reader import (
     FetchLimits,
@@ -28,53 +28,73 @@ from kraftlog.types import Uuid
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService, RaftService, ReplicaService
+    from kraftlog.api.settings import ApiSettings
+    from kraftlog.runtime.replica.fetch_session import FetchSessionCache
+    from kraftlog.wire.struct import Message
 
-__all__ = ["handle"]
+__all__ = ["handle", "handle_on_controller"]
 
 ERROR_CODE_FROM = 7  # version of Fetch
 
 PartitionData = FetchResponse.PartitionData
 
 
-def handle(node: Node, context: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[Any]:
-    """Answer from the logs, at once or when there is enough; on a controller listener from the metadata log."""
+def handle(
+    context: RequestContext,
+    request: FetchRequest,
+    *,
+    cluster: ClusterService,
+    settings: ApiSettings,
+    replicas: ReplicaService,
+    sessions: FetchSessionCache,
+) -> FetchResponse | asyncio.Future[Any]:
+    """Answer from the logs, at once or when there is enough."""
     version = context.api_version
-    if context.is_controller_listener:
-        if version < ERROR_CODE_FROM:
-            return FetchResponse()  # as Kafka: no topic, and no place for the error
-        return node.metadata.handle_request(request, version=version, listener_name=context.listener_name)
     uses_topic_ids = version >= 13
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
-    opened = _open_session(node, request, uses_topic_ids=uses_topic_ids, is_follower=replica_id >= 0)
+    opened = _open_session(replicas, sessions, request, uses_topic_ids=uses_topic_ids, is_follower=replica_id >= 0)
     if isinstance(opened, int):
         return FetchResponse(error_code=opened)
     session, wanted, is_incremental = opened
     limits = FetchLimits(
         isolation_level=request.isolation_level,
-        max_bytes=min(request.max_bytes, node.fetch_max_bytes),
+        max_bytes=min(request.max_bytes, settings.fetch_max_bytes),
         max_wait_ms=request.max_wait_ms,
-        min_bytes=min(request.min_bytes, node.fetch_max_bytes),
+        min_bytes=min(request.min_bytes, settings.fetch_max_bytes),
         uses_topic_ids=uses_topic_ids,
     )
 
     def finish(reads: list[PartitionRead]) -> FetchResponse:
-        return _response(node, context, session, reads, is_incremental=is_incremental)
+        return _response(cluster, context, session, reads, is_incremental=is_incremental)
 
     if replica_id >= 0:
-        return finish([_refuse_follower(node, one, replica_id, uses_topic_ids=uses_topic_ids) for one in wanted])
-    reads = read_all(node, wanted, limits)
+        return finish([_refuse_follower(replicas, one, replica_id, uses_topic_ids=uses_topic_ids) for one in wanted])
+    reads = read_all(replicas, wanted, limits)
     if limits.max_wait_ms <= 0 or not reads or is_enough(reads, limits):
         return finish(reads)
-    return FetchWait(node, wanted, limits, reads, finish).future
+    return FetchWait(replicas, wanted, limits, reads, finish).future
+
+
+def handle_on_controller(
+    context: RequestContext, request: FetchRequest, *, raft: RaftService
+) -> FetchResponse | asyncio.Future[Message]:
+    """Answer from the metadata log."""
+    if context.api_version < ERROR_CODE_FROM:
+        return FetchResponse()  # as Kafka: no topic, and no place for the error
+    return raft.handle_request(request, version=context.api_version, listener_name=context.listener_name)
 
 
 def _open_session(
-    node: Node, request: FetchRequest, *, uses_topic_ids: bool, is_follower: bool
+    replicas: ReplicaService,
+    sessions: FetchSessionCache,
+    request: FetchRequest,
+    *,
+    uses_topic_ids: bool,
+    is_follower: bool,
 ) -> tuple[FetchSession | None, list[SessionPartition], bool] | int:
     """The session (if any), the partitions to read, and whether only changes are to be answered; or an error code."""
-    sessions = node.fetch_sessions
     asked = [
         SessionPartition(
             topic.topic,
@@ -95,9 +115,11 @@ def _open_session(
             sessions.remove(request.session_id)
         if epoch == FINAL_EPOCH:
             return None, asked, False
-        session = sessions.create(asked, is_privileged=is_follower, uses_topic_ids=uses_topic_ids, now_ms=node.now_ms())
+        session = sessions.create(
+            asked, is_privileged=is_follower, uses_topic_ids=uses_topic_ids, now_ms=replicas.now_ms()
+        )
         return session, asked, False
-    found = sessions.find(request.session_id, epoch, uses_topic_ids=uses_topic_ids, now_ms=node.now_ms())
+    found = sessions.find(request.session_id, epoch, uses_topic_ids=uses_topic_ids, now_ms=replicas.now_ms())
     if isinstance(found, int):
         return found
     forgotten = [
@@ -110,16 +132,18 @@ def _open_session(
     return found, list(found), True
 
 
-def _refuse_follower(node: Node, wanted: SessionPartition, replica_id: int, *, uses_topic_ids: bool) -> PartitionRead:
+def _refuse_follower(
+    replicas: ReplicaService, wanted: SessionPartition, replica_id: int, *, uses_topic_ids: bool
+) -> PartitionRead:
     """A broker that is not among the replicas may not replicate from here."""
     read = PartitionRead(wanted)
     partition = (
-        node.partitions.get(wanted.topic_id, wanted.index)
+        replicas.get(wanted.topic_id, wanted.index)
         if uses_topic_ids
-        else node.partitions.get_by_name(wanted.topic, wanted.index)
+        else replicas.get_by_name(wanted.topic, wanted.index)
     )
     if partition is None:
-        read.error_code = missing_partition_error(node, wanted, uses_topic_ids=uses_topic_ids)
+        read.error_code = missing_partition_error(replicas, wanted, uses_topic_ids=uses_topic_ids)
         return read
     read.partition = partition
     replica = partition.replica
@@ -130,7 +154,7 @@ def _refuse_follower(node: Node, wanted: SessionPartition, replica_id: int, *, u
 
 
 def _response(
-    node: Node,
+    cluster: ClusterService,
     context: RequestContext,
     session: FetchSession | None,
     reads: list[PartitionRead],
@@ -154,8 +178,13 @@ def _response(
                     topic=wanted.topic, topic_id=wanted.topic_id, partitions=partitions
                 )
             )
-        partitions.append(_partition_data(node, context, read, leaders))
-    end_points = _node_end_points(node, context, leaders) if leaders and context.api_version >= 16 else ()
+        partitions.append(_partition_data(cluster, context, read, leaders))
+    end_points: list[FetchResponse.NodeEndpoint] = []
+    if leaders and context.api_version >= 16:
+        end_points = [
+            FetchResponse.NodeEndpoint(node_id=one.broker_id, host=one.host, port=one.port, rack=one.rack)
+            for one in leader_addresses(cluster.image, leaders, context.listener_name)
+        ]
     return FetchResponse(
         session_id=session.session_id if session is not None else 0, responses=responses, node_endpoints=end_points
     )
@@ -179,13 +208,13 @@ def _must_answer(session: FetchSession, read: PartitionRead) -> bool:
     return news
 
 
-def _partition_data(node: Node, context: RequestContext, read: PartitionRead, leaders: set[int]) -> Any:
+def _partition_data(cluster: ClusterService, context: RequestContext, read: PartitionRead, leaders: set[int]) -> Any:
     fields: dict[str, Any] = {}
     if read.diverging_epoch is not None:
         epoch, end_offset = read.diverging_epoch
         fields["diverging_epoch"] = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
     if read.error_code and read.partition is not None and context.api_version >= 12:
-        hint = leader_hint(node, read.partition.topic_id, read.partition.index, read.error_code)
+        hint = leader_hint(cluster.image, read.partition.topic_id, read.partition.index, read.error_code)
         if hint is not None:
             leaders.add(hint.leader_id)
             fields["current_leader"] = FetchResponse.LeaderIdAndEpoch(
@@ -207,13 +236,3 @@ def _partition_data(node: Node, context: RequestContext, read: PartitionRead, le
         records=read.records if read.records is not None else b"",
         **fields,
     )
-
-
-def _node_end_points(node: Node, context: RequestContext, leaders: set[int]) -> list[Any]:
-    end_points: list[Any] = []
-    for leader_id in sorted(leaders):
-        found = broker_end_point(node, leader_id, context.listener_name)
-        if found is not None:
-            host, port, rack = found
-            end_points.append(FetchResponse.NodeEndpoint(node_id=leader_id, host=host, port=port, rack=rack))
-    return end_points

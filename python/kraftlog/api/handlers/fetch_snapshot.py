@@ -13,19 +13,19 @@ from kraftlog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSna
 if TYPE_CHECKING:
     import asyncio
 
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import RaftService
     from kraftlog.wire.struct import Message
 
 __all__ = ["handle"]
 
 
 def handle(
-    node: Node, context: RequestContext, request: FetchSnapshotRequest
+    context: RequestContext, request: FetchSnapshotRequest, *, raft: RaftService
 ) -> FetchSnapshotResponse | asyncio.Future[Message]:
     """Give it to this node's replica; another partition than the metadata's is unknown."""
     try:
-        return node.metadata.handle_request(request, version=context.api_version, listener_name=context.listener_name)
+        return raft.handle_request(request, version=context.api_version, listener_name=context.listener_name)
     except KafkaError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kraftlog.api.cluster_view import reachable_brokers, view_partition
-from kraftlog.api.topic_creation import CONSUMER_OFFSETS
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.partitioner import coordinator_partition
+from kraftlog.runtime.metadata.topic_creation import CONSUMER_OFFSETS
 from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService, GroupService, TaskService
 
 __all__ = ["handle"]
 
@@ -33,23 +33,30 @@ _Coordinator = FindCoordinatorResponse.Coordinator
 
 
 def handle(
-    node: Node, context: RequestContext, request: FindCoordinatorRequest
+    context: RequestContext,
+    request: FindCoordinatorRequest,
+    *,
+    cluster: ClusterService,
+    tasks: TaskService,
+    groups: GroupService,
 ) -> FindCoordinatorResponse | asyncio.Future[FindCoordinatorResponse]:
     """Name the broker that coordinates each key."""
     keys = request.coordinator_keys if context.api_version >= BATCHED_VERSION else [request.key]
     if request.key_type != GROUP:
         return _response(context, [_refused(key, request.key_type, context.api_version) for key in keys])
-    if node.groups.partition_count():
-        return _response(context, [_find(node, context, key) for key in keys])
-    return node.groups.spawn(_create_and_find(node, context, keys))
+    if groups.partition_count():
+        return _response(context, [_find(cluster, context, key) for key in keys])
+    return tasks.spawn(_create_and_find(cluster, groups, context, keys))
 
 
-async def _create_and_find(node: Node, context: RequestContext, keys: Sequence[str]) -> FindCoordinatorResponse:
+async def _create_and_find(
+    cluster: ClusterService, groups: GroupService, context: RequestContext, keys: Sequence[str]
+) -> FindCoordinatorResponse:
     try:
-        await node.groups.ensure_topic()
+        await groups.ensure_topic()
     except KafkaError as error:
         return _response(context, [_failed(key, error.code, error.message) for key in keys])
-    return _response(context, [_find(node, context, key) for key in keys])
+    return _response(context, [_find(cluster, context, key) for key in keys])
 
 
 def _response(context: RequestContext, found: Sequence[_Coordinator]) -> FindCoordinatorResponse:
@@ -80,8 +87,8 @@ def _refused(key: str, key_type: int, api_version: int) -> _Coordinator:
     return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")
 
 
-def _find(node: Node, context: RequestContext, key: str) -> _Coordinator:
-    image = node.metadata.image
+def _find(cluster: ClusterService, context: RequestContext, key: str) -> _Coordinator:
+    image = cluster.image
     topic = image.topics.by_name(CONSUMER_OFFSETS)
     if topic is not None and topic.partitions:
         partition = topic.partitions[coordinator_partition(key, len(topic.partitions))]

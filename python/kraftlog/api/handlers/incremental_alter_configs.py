@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,10 @@ from kraftlog.wire.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService, CompactorService, ControllerService
 
-__all__ = ["handle"]
+__all__ = ["handle", "handle_on_controller"]
 
 SET, DELETE = 0, 1
 
@@ -32,10 +33,43 @@ _Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 _Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
 
+_Answer = IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]
+
+
 def handle(
-    node: Node, context: RequestContext, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]:
+    context: RequestContext,
+    request: IncrementalAlterConfigsRequest,
+    *,
+    cluster: ClusterService,
+    controller: ControllerService,
+    compactor: CompactorService,
+) -> _Answer:
     """Change settings; answered when the changes are committed and in force on this node."""
+
+    def check(resource: _Resource) -> None:
+        _check_broker(cluster, resource.resource_name)
+        _check_cleaner_threads(compactor, resource)
+
+    return _alter(cluster, controller, request, check)
+
+
+def handle_on_controller(
+    context: RequestContext,
+    request: IncrementalAlterConfigsRequest,
+    *,
+    cluster: ClusterService,
+    controller: ControllerService,
+) -> _Answer:
+    """Change settings; the broker that a setting is for has checked it."""
+    return _alter(cluster, controller, request, lambda _resource: None)
+
+
+def _alter(
+    cluster: ClusterService,
+    controller: ControllerService,
+    request: IncrementalAlterConfigsRequest,
+    check_broker_resource: Callable[[_Resource], None],
+) -> _Answer:
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     results: list[_Result] = []
     forwarded: list[_Resource] = []
@@ -44,12 +78,11 @@ def handle(
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
-                _alter_loggers(node, resource, validate_only=request.validate_only)
+                _alter_loggers(cluster, resource, validate_only=request.validate_only)
                 results.append(_result(resource, ErrorCode.NONE, None))
                 continue
-            if resource.resource_type == ConfigResourceType.BROKER and not context.is_controller_listener:
-                _check_broker(node, resource.resource_name)
-                _check_cleaner_threads(node, resource)
+            if resource.resource_type == ConfigResourceType.BROKER:
+                check_broker_resource(resource)
             forwarded.append(resource)
         except KafkaError as error:
             results.append(_result(resource, error.code, error.message))
@@ -57,8 +90,7 @@ def handle(
         return IncrementalAlterConfigsResponse(responses=results)
     wanted = replace(request, resources=forwarded)
     return transform(
-        node.loop,
-        node.metadata.submit(lambda controller, _now_ms: controller.incremental_alter_configs(wanted)),
+        controller.submit_request(wanted),
         lambda response: replace(response, responses=[*results, *response.responses]),
     )
 
@@ -72,28 +104,28 @@ def _result(resource: _Resource, error_code: int, message: str | None) -> _Resul
     )
 
 
-def _check_broker(node: Node, name: str) -> None:
+def _check_broker(cluster: ClusterService, name: str) -> None:
     """A broker takes changes for all brokers and for itself; clients send those for others to the others."""
-    if name.removeprefix("-").isdecimal() and int(name) != node.config.node_id:
-        msg = f"Unexpected broker id, expected {node.config.node_id}, but received {name}"
+    if name.removeprefix("-").isdecimal() and int(name) != cluster.node_id:
+        msg = f"Unexpected broker id, expected {cluster.node_id}, but received {name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
 
 
-def _check_cleaner_threads(node: Node, resource: _Resource) -> None:
+def _check_cleaner_threads(compactor: CompactorService, resource: _Resource) -> None:
     """As ``LogCleaner.validateReconfiguration``; a value that is no integer is refused with all others like it."""
     for config in resource.configs:
         if config.name == "log.cleaner.threads" and config.config_operation == SET and (config.value or "").isdecimal():
-            problem = thread_count_problem(node.log_cleaner.settings.threads, int(config.value or ""))
+            problem = thread_count_problem(compactor.thread_count, int(config.value or ""))
             if problem:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
 
 
-def _alter_loggers(node: Node, resource: _Resource, *, validate_only: bool) -> None:
+def _alter_loggers(cluster: ClusterService, resource: _Resource, *, validate_only: bool) -> None:
     name = resource.resource_name
     if not name.removeprefix("-").isdecimal():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-    if int(name) != node.config.node_id:
-        msg = f"Unexpected node id. Expected {node.config.node_id}, but received {name}"
+    if int(name) != cluster.node_id:
+        msg = f"Unexpected node id. Expected {cluster.node_id}, but received {name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
     known = logger_levels()
     for config in resource.configs:

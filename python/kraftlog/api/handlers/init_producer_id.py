@@ -16,14 +16,14 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ProducerIdService, TaskService
 
 __all__ = ["handle"]
 
 
 def handle(
-    node: Node, context: RequestContext, request: InitProducerIdRequest
+    context: RequestContext, request: InitProducerIdRequest, *, tasks: TaskService, producer_ids: ProducerIdService
 ) -> InitProducerIdResponse | asyncio.Future[InitProducerIdResponse]:
     """Give a producer an id that nobody else has, with epoch 0."""
     if request.transactional_id is not None:
@@ -33,14 +33,14 @@ def handle(
         return InitProducerIdResponse(error_code=error_code, producer_id=-1, producer_epoch=-1)
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
-    producer_id = node.producer_ids.take()
+    producer_id = producer_ids.take()
     if producer_id is not None:
         return _granted(producer_id)
-    return node.groups.spawn(_wait(node))
+    return tasks.spawn(_wait(producer_ids))
 
 
-async def _wait(node: Node) -> InitProducerIdResponse:
-    return _granted(await node.producer_ids.take_soon())
+async def _wait(producer_ids: ProducerIdService) -> InitProducerIdResponse:
+    return _granted(await producer_ids.take_soon())
 
 
 def _granted(producer_id: int) -> InitProducerIdResponse:

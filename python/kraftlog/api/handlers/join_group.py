@@ -20,8 +20,8 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import GroupService
 
 __all__ = ["handle"]
 
@@ -29,7 +29,7 @@ NULLABLE_PROTOCOL_VERSION = 7
 
 
 def handle(
-    node: Node, context: RequestContext, request: JoinGroupRequest
+    context: RequestContext, request: JoinGroupRequest, *, groups: GroupService
 ) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:
     """Join a group; answered when its members are known."""
     if not request.group_id:
@@ -37,13 +37,12 @@ def handle(
     if context.api_version == 0:
         request = replace(request, rebalance_timeout_ms=request.session_timeout_ms)
     try:
-        runner = node.groups.runner(request.group_id)
+        runner = groups.runner(request.group_id)
     except KafkaError as error:
         return _failed(context, request, error.code)
     client = ClientInfo(context.client_id or "", f"/{context.client_host}", context.api_version)
     asked = runner.ask(lambda shard, future, now_ms: shard.join_group(future, request, client, now_ms))
     return transform(
-        node.loop,
         asked,
         lambda response: _for_version(context, response),
         lambda error: _failed(context, request, error.code),

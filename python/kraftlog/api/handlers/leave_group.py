@@ -12,17 +12,15 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import GroupService
 
 __all__ = ["handle"]
 
 
-def handle(node: Node, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def handle(context: RequestContext, request: LeaveGroupRequest, *, groups: GroupService) -> LeaveGroupResponse:
     """Let members go, so that the others need not wait for a session to end."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    runner = node.groups.runner(request.group_id)
-    response = runner.shard.leave_group(request, context.api_version, node.now_ms())
-    runner.touch()
-    return response
+    runner = groups.runner(request.group_id)
+    return runner.call(lambda shard, now_ms: shard.leave_group(request, context.api_version, now_ms))

@@ -12,15 +12,17 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService
 
 __all__ = ["handle"]
 
 ALL_KINDS_VERSION = 1
 
 
-def handle(node: Node, context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+def handle(
+    context: RequestContext, request: ListConfigResourcesRequest, *, cluster: ClusterService
+) -> ListConfigResourcesResponse:
     """List what settings can be asked about."""
     kinds: set[int] = {ConfigResourceType.CLIENT_METRICS}
     if context.api_version >= ALL_KINDS_VERSION:
@@ -31,13 +33,13 @@ def handle(node: Node, context: RequestContext, request: ListConfigResourcesRequ
         config_resources=[
             ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
             for kind in sorted(kinds)
-            for name in _names(node, kind)
+            for name in _names(cluster, kind)
         ]
     )
 
 
-def _names(node: Node, kind: int) -> list[str]:
-    image = node.metadata.image
+def _names(cluster: ClusterService, kind: int) -> list[str]:
+    image = cluster.image
     if kind == ConfigResourceType.TOPIC:
         return sorted(topic.name for topic in image.topics.all())
     if kind in {ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER}:

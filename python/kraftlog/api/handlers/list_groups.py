@@ -12,26 +12,26 @@ from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import GroupService
 
 __all__ = ["handle"]
 
 
-def handle(node: Node, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def handle(context: RequestContext, request: ListGroupsRequest, *, groups: GroupService) -> ListGroupsResponse:
     """List the groups this broker coordinates; filters do not look at case."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    groups = []
+    found = []
     error_code: int = ErrorCode.NONE
-    for runner in node.groups.runners():
+    for runner in groups.runners():
         if not runner.is_loaded:
             error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             continue
-        groups += [
+        found += [
             group
             for group in runner.shard.list_groups()
             if (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
         ]
-    groups.sort(key=lambda group: group.group_id)
-    return ListGroupsResponse(error_code=error_code, groups=groups)
+    found.sort(key=lambda group: group.group_id)
+    return ListGroupsResponse(error_code=error_code, groups=found)

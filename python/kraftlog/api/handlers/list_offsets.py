@@ -17,9 +17,9 @@ from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, LogError
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ReplicaService
     from kraftlog.runtime.replica.partition import Partition
-    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 
@@ -46,7 +46,7 @@ CONSUMER = -1
 READ_COMMITTED = 1
 
 
-def handle(node: Node, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(context: RequestContext, request: ListOffsetsRequest, *, replicas: ReplicaService) -> ListOffsetsResponse:
     """Look every partition up."""
     counts = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     topics: list[TopicResponse] = []
@@ -59,7 +59,7 @@ def handle(node: Node, context: RequestContext, request: ListOffsetsRequest) -> 
                 partitions.append(_failed(index, ErrorCode.INVALID_REQUEST))
                 continue
             try:
-                found = _look_up(node, context.api_version, request, topic.name, one)
+                found = _look_up(replicas, context.api_version, request, topic.name, one)
             except KafkaError as error:
                 partitions.append(_failed(index, error.code))
                 continue
@@ -77,7 +77,7 @@ def _failed(index: int, error_code: int) -> PartitionResponse:
 
 
 def _look_up(
-    node: Node,
+    replicas: ReplicaService,
     version: int,
     request: ListOffsetsRequest,
     topic: str,
@@ -86,10 +86,9 @@ def _look_up(
     """(timestamp, offset, leader epoch), each -1 when there is none."""
     if wanted.timestamp < 0 and version < _SINCE_VERSION.get(wanted.timestamp, version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    partition = node.partitions.get_by_name(topic, wanted.partition_index)
+    partition = replicas.get_by_name(topic, wanted.partition_index)
     if partition is None:
-        known = node.metadata.image.topics.by_name(topic)
-        raise KafkaError(node.partitions.missing_error(known, wanted.partition_index))
+        raise KafkaError(replicas.missing_error(topic, wanted.partition_index))
     # The debugging replica id -2 may ask any replica; everyone else asks the leader.
     error_code = partition.replica.check_leader_epoch(
         wanted.current_leader_epoch, needs_leader=request.replica_id != -2

@@ -10,8 +10,8 @@ from kraftlog.wire.messages.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService
 
 __all__ = ["handle"]
 
@@ -20,12 +20,12 @@ _Partition = ListPartitionReassignmentsResponse.OngoingPartitionReassignment
 
 
 def handle(
-    node: Node, context: RequestContext, request: ListPartitionReassignmentsRequest
+    context: RequestContext, request: ListPartitionReassignmentsRequest, *, cluster: ClusterService
 ) -> ListPartitionReassignmentsResponse:
     """List partitions that replicas are being added to or removed from."""
     asked = None if request.topics is None else {one.name: frozenset(one.partition_indexes) for one in request.topics}
     topics = []
-    for topic in node.metadata.image.topics.all():
+    for topic in cluster.image.topics.all():
         if asked is not None and topic.name not in asked:
             continue
         partitions = [

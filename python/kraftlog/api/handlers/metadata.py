@@ -28,16 +28,17 @@ from kraftlog.api.cluster_view import (
     some_broker_id,
     view_partition,
 )
-from kraftlog.api.topic_creation import CONSUMER_OFFSETS, create_topics_automatically
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode
+from kraftlog.runtime.metadata.topic_creation import CONSUMER_OFFSETS
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService, TaskService, TopicCreationService
+    from kraftlog.api.settings import ApiSettings
     from kraftlog.controller.topic_image import TopicImage
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 
@@ -57,13 +58,19 @@ _LASTING_ERRORS = frozenset(
 
 
 def handle(
-    node: Node, context: RequestContext, request: MetadataRequest
+    context: RequestContext,
+    request: MetadataRequest,
+    *,
+    cluster: ClusterService,
+    settings: ApiSettings,
+    tasks: TaskService,
+    topic_creation: TopicCreationService,
 ) -> MetadataResponse | asyncio.Future[MetadataResponse]:
     """Tell a client which brokers there are and who leads the partitions it asks about."""
     asked = request.topics
     if asked is None or (not asked and context.api_version == 0):
-        everything = sorted(node.metadata.image.topics.all(), key=lambda topic: topic.name)
-        return _response(node, context, request, [_known(node, context, request, topic) for topic in everything])
+        everything = sorted(cluster.image.topics.all(), key=lambda topic: topic.name)
+        return _response(cluster, context, request, [_known(cluster, context, request, topic) for topic in everything])
     if context.api_version < TOPIC_ID_REQUEST_VERSION and any(
         topic.name is None or topic.topic_id != Uuid.ZERO for topic in asked
     ):
@@ -77,41 +84,45 @@ def handle(
         )
     topic_ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != Uuid.ZERO)
     if topic_ids:
-        return _response(node, context, request, [_by_id(node, context, request, topic_id) for topic_id in topic_ids])
+        return _response(
+            cluster, context, request, [_by_id(cluster, context, request, topic_id) for topic_id in topic_ids]
+        )
     names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
-    missing = [name for name in names if _may_be_created(node, name)]
-    if not missing or not request.allow_auto_topic_creation or not node.config.get_bool("auto.create.topics.enable"):
-        return _response(node, context, request, [_by_name(node, context, request, name, {}) for name in names])
+    missing = [name for name in names if _may_be_created(cluster, name)]
+    if not missing or not request.allow_auto_topic_creation or not settings.auto_create_topics_enable:
+        return _response(cluster, context, request, [_by_name(cluster, context, request, name, {}) for name in names])
 
     async def create_and_answer() -> MetadataResponse:
-        errors = await create_topics_automatically(node, missing)
-        return _response(node, context, request, [_by_name(node, context, request, name, errors) for name in names])
+        errors = await topic_creation.create(missing)
+        return _response(
+            cluster, context, request, [_by_name(cluster, context, request, name, errors) for name in names]
+        )
 
-    return node.groups.spawn(create_and_answer())
+    return tasks.spawn(create_and_answer())
 
 
-def _may_be_created(node: Node, name: str) -> bool:
+def _may_be_created(cluster: ClusterService, name: str) -> bool:
     """Whether asking for it brings it about: the coordinators' topics have settings of their own, made elsewhere."""
-    if node.metadata.image.topics.by_name(name) is not None or topic_name_problem(name) is not None:
+    if cluster.image.topics.by_name(name) is not None or topic_name_problem(name) is not None:
         return False
     return name not in INTERNAL_TOPICS or name == CONSUMER_OFFSETS
 
 
 def _response(
-    node: Node,
+    cluster: ClusterService,
     context: RequestContext,
     request: MetadataRequest,
     topics: Sequence[MetadataResponse.MetadataResponseTopic],
 ) -> MetadataResponse:
-    image = node.metadata.image
+    image = cluster.image
     brokers = [
         MetadataResponse.MetadataResponseBroker(node_id=one.broker_id, host=one.host, port=one.port, rack=one.rack)
         for one in reachable_brokers(image, context.listener_name)
     ]
     return MetadataResponse(
         brokers=brokers,
-        cluster_id=node.metadata.cluster_id,
-        controller_id=some_broker_id(image, node.config.node_id),
+        cluster_id=cluster.cluster_id,
+        controller_id=some_broker_id(image, cluster.node_id),
         topics=topics,
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
@@ -120,20 +131,20 @@ def _response(
 
 
 def _by_id(
-    node: Node, context: RequestContext, request: MetadataRequest, topic_id: Uuid
+    cluster: ClusterService, context: RequestContext, request: MetadataRequest, topic_id: Uuid
 ) -> MetadataResponse.MetadataResponseTopic:
-    topic = node.metadata.image.topics.by_id(topic_id)
+    topic = cluster.image.topics.by_id(topic_id)
     if topic is not None:
-        return _known(node, context, request, topic)
+        return _known(cluster, context, request, topic)
     return MetadataResponse.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
 
 def _by_name(
-    node: Node, context: RequestContext, request: MetadataRequest, name: str, errors: Mapping[str, int]
+    cluster: ClusterService, context: RequestContext, request: MetadataRequest, name: str, errors: Mapping[str, int]
 ) -> MetadataResponse.MetadataResponseTopic:
-    topic = node.metadata.image.topics.by_name(name)
+    topic = cluster.image.topics.by_name(name)
     if topic is not None:
-        return _known(node, context, request, topic)
+        return _known(cluster, context, request, topic)
     error_code: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic_name_problem(name):
         error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -152,9 +163,9 @@ def _topic_operations(request: MetadataRequest) -> int:
 
 
 def _known(
-    node: Node, context: RequestContext, request: MetadataRequest, topic: TopicImage
+    cluster: ClusterService, context: RequestContext, request: MetadataRequest, topic: TopicImage
 ) -> MetadataResponse.MetadataResponseTopic:
-    image = node.metadata.image
+    image = cluster.image
     partitions = []
     for index, partition in sorted(topic.partitions.items()):
         view = view_partition(image, partition, context.listener_name)

@@ -20,9 +20,9 @@ from kraftlog.types import Uuid
 from kraftlog.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService, GroupService
     from kraftlog.controller.topic_image import TopicImage
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 
@@ -35,25 +35,24 @@ _Key = tuple[str, Uuid, int]
 
 
 def handle(
-    node: Node, context: RequestContext, request: OffsetCommitRequest
+    context: RequestContext, request: OffsetCommitRequest, *, cluster: ClusterService, groups: GroupService
 ) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
     """Store a group's positions; answered once they are committed."""
     errors: dict[_Key, int] = {}
-    topics = [kept for topic in request.topics if (kept := _resolve(node, context, topic, errors)) is not None]
+    topics = [kept for topic in request.topics if (kept := _resolve(cluster, context, topic, errors)) is not None]
     if not topics:
         return _merge(request, OffsetCommitResponse(), errors)
     resolved = replace(request, topics=topics)
     known_by_id = context.api_version >= GROUP_ID_NOT_FOUND_VERSION
     unknown_group = ErrorCode.GROUP_ID_NOT_FOUND if known_by_id else ErrorCode.ILLEGAL_GENERATION
     try:
-        runner = node.groups.runner(request.group_id)
+        runner = groups.runner(request.group_id)
     except KafkaError as error:
         return _all_failed(request, errors, error.code)
     asked = runner.ask(
         lambda shard, future, now_ms: shard.commit_offsets(future, resolved, now_ms, unknown_group_code=unknown_group)
     )
     return transform(
-        node.loop,
         asked,
         lambda answer: _merge(request, answer, errors),
         lambda error: _all_failed(request, errors, error.code),
@@ -64,9 +63,9 @@ def _key(topic: _Topic, index: int) -> _Key:
     return topic.name, topic.topic_id, index
 
 
-def _resolve(node: Node, context: RequestContext, topic: _Topic, errors: dict[_Key, int]) -> _Topic | None:
+def _resolve(cluster: ClusterService, context: RequestContext, topic: _Topic, errors: dict[_Key, int]) -> _Topic | None:
     """The topic with name and id and those of its partitions that exist; None when nothing is left of it."""
-    topics = node.metadata.image.topics
+    topics = cluster.image.topics
     by_id = context.api_version >= TOPIC_ID_VERSION
     image: TopicImage | None = topics.by_id(topic.topic_id) if by_id else topics.by_name(topic.name)
     kept = []

@@ -11,8 +11,8 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService, GroupService
 
 __all__ = ["handle"]
 
@@ -20,14 +20,16 @@ _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 _Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
-def handle(node: Node, context: RequestContext, request: OffsetDeleteRequest) -> asyncio.Future[OffsetDeleteResponse]:
+def handle(
+    context: RequestContext, request: OffsetDeleteRequest, *, cluster: ClusterService, groups: GroupService
+) -> asyncio.Future[OffsetDeleteResponse]:
     """Forget positions of partitions that the group does not consume now."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     unknown: dict[str, list[int]] = {}
     topics = []
     for topic in request.topics:
-        image = node.metadata.image.topics.by_name(topic.name)
+        image = cluster.image.topics.by_name(topic.name)
         known = [] if image is None else [one for one in topic.partitions if one.partition_index in image.partitions]
         missing = [one.partition_index for one in topic.partitions if one not in known]
         if missing:
@@ -35,9 +37,9 @@ def handle(node: Node, context: RequestContext, request: OffsetDeleteRequest) ->
         if known:
             topics.append(replace(topic, partitions=known))
     resolved = replace(request, topics=topics)
-    runner = node.groups.runner(request.group_id)
+    runner = groups.runner(request.group_id)
     asked = runner.ask(lambda shard, future, _now_ms: shard.delete_offsets(future, resolved))
-    return transform(node.loop, asked, lambda response: _with_unknown(response, unknown))
+    return transform(asked, lambda response: _with_unknown(response, unknown))
 
 
 def _with_unknown(response: OffsetDeleteResponse, unknown: dict[str, list[int]]) -> OffsetDeleteResponse:

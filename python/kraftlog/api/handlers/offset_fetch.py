@@ -18,9 +18,9 @@ from kraftlog.types import Uuid
 from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 if TYPE_CHECKING:
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService, GroupService
     from kraftlog.coordinator.offsets import CommittedOffset
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 
@@ -35,31 +35,40 @@ _Topic = OffsetFetchResponse.OffsetFetchResponseTopics
 _Partition = OffsetFetchResponse.OffsetFetchResponsePartitions
 
 
-def handle(node: Node, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def handle(
+    context: RequestContext, request: OffsetFetchRequest, *, cluster: ClusterService, groups: GroupService
+) -> OffsetFetchResponse:
     """Tell a group's positions; a partition without one has offset -1."""
     if context.api_version >= GROUPS_VERSION:
-        return OffsetFetchResponse(groups=[_fetch(node, context, group) for group in request.groups])
+        return OffsetFetchResponse(groups=[_fetch(cluster, groups, context, group) for group in request.groups])
     topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics] | None = None
     if request.topics is not None:
         topics = [
             OffsetFetchRequest.OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
         ]
-    group = _fetch(node, context, OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics))
+    group = _fetch(
+        cluster, groups, context, OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    )
     return _ungrouped(context, group, topics or ())
 
 
-def _fetch(node: Node, context: RequestContext, asked: OffsetFetchRequest.OffsetFetchRequestGroup) -> _Group:
+def _fetch(
+    cluster: ClusterService,
+    groups: GroupService,
+    context: RequestContext,
+    asked: OffsetFetchRequest.OffsetFetchRequestGroup,
+) -> _Group:
     try:
-        offsets = node.groups.runner(asked.group_id).shard.committed(asked.group_id)
+        offsets = groups.runner(asked.group_id).shard.committed(asked.group_id)
     except KafkaError as error:
         return _Group(group_id=asked.group_id, error_code=error.code)
     if asked.topics is None:
-        return _Group(group_id=asked.group_id, topics=_all(node, context, offsets))
-    return _Group(group_id=asked.group_id, topics=[_one(node, context, topic, offsets) for topic in asked.topics])
+        return _Group(group_id=asked.group_id, topics=_all(cluster, context, offsets))
+    return _Group(group_id=asked.group_id, topics=[_one(cluster, context, topic, offsets) for topic in asked.topics])
 
 
-def _all(node: Node, context: RequestContext, offsets: _Offsets) -> list[_Topic]:
+def _all(cluster: ClusterService, context: RequestContext, offsets: _Offsets) -> list[_Topic]:
     by_topic: dict[str, list[int]] = {}
     for name, index in sorted(offsets):
         by_topic.setdefault(name, []).append(index)
@@ -67,7 +76,7 @@ def _all(node: Node, context: RequestContext, offsets: _Offsets) -> list[_Topic]
     for name, indexes in by_topic.items():
         topic_id = Uuid.ZERO
         if context.api_version >= TOPIC_ID_VERSION:
-            image = node.metadata.image.topics.by_name(name)
+            image = cluster.image.topics.by_name(name)
             if image is None:
                 continue
             topic_id = image.topic_id
@@ -76,11 +85,14 @@ def _all(node: Node, context: RequestContext, offsets: _Offsets) -> list[_Topic]
 
 
 def _one(
-    node: Node, context: RequestContext, asked: OffsetFetchRequest.OffsetFetchRequestTopics, offsets: _Offsets
+    cluster: ClusterService,
+    context: RequestContext,
+    asked: OffsetFetchRequest.OffsetFetchRequestTopics,
+    offsets: _Offsets,
 ) -> _Topic:
     if context.api_version < TOPIC_ID_VERSION:
         return _topic(asked.name, Uuid.ZERO, asked.partition_indexes, offsets)
-    image = node.metadata.image.topics.by_id(asked.topic_id)
+    image = cluster.image.topics.by_id(asked.topic_id)
     if image is not None:
         return _topic(image.name, asked.topic_id, asked.partition_indexes, offsets)
     return _Topic(

@@ -11,8 +11,8 @@ from kraftlog.errors import ErrorCode, LogError
 from kraftlog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ReplicaService
 
 __all__ = ["handle"]
 
@@ -20,22 +20,27 @@ EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
 
-def handle(node: Node, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(
+    context: RequestContext, request: OffsetForLeaderEpochRequest, *, replicas: ReplicaService
+) -> OffsetForLeaderEpochResponse:
     """Look every partition's epoch up."""
     return OffsetForLeaderEpochResponse(
         topics=[
-            TopicResult(topic=topic.topic, partitions=[_look_up(node, topic.topic, one) for one in topic.partitions])
+            TopicResult(
+                topic=topic.topic, partitions=[_look_up(replicas, topic.topic, one) for one in topic.partitions]
+            )
             for topic in request.topics
         ]
     )
 
 
-def _look_up(node: Node, topic: str, wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> EpochEndOffset:
+def _look_up(
+    replicas: ReplicaService, topic: str, wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+) -> EpochEndOffset:
     index = wanted.partition
-    partition = node.partitions.get_by_name(topic, index)
+    partition = replicas.get_by_name(topic, index)
     if partition is None:
-        known = node.metadata.image.topics.by_name(topic)
-        return EpochEndOffset(partition=index, error_code=node.partitions.missing_error(known, index))
+        return EpochEndOffset(partition=index, error_code=replicas.missing_error(topic, index))
     error_code = partition.replica.check_leader_epoch(wanted.current_leader_epoch)
     if error_code:
         return EpochEndOffset(partition=index, error_code=error_code)

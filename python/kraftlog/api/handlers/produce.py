@@ -16,10 +16,10 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.api.dispatcher import CloseConnection
-from kraftlog.api.leader_hint import broker_end_point, leader_hint
+from kraftlog.api.leader_hint import leader_addresses, leader_hint
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, KraftlogError
 from kraftlog.runtime.replica.registry import is_internal_topic
+from kraftlog.transport.exchange import CloseConnection
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kraftlog._kraftlog import AppendInfo
-    from kraftlog.node.node import Node
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService, ReplicaService
     from kraftlog.runtime.replica.partition import Partition
-    from kraftlog.transport.context import RequestContext
 
 __all__ = ["handle"]
 
@@ -46,7 +46,7 @@ _ADMIN_CLIENT_ID = "__admin_client"
 
 
 def handle(
-    node: Node, context: RequestContext, request: ProduceRequest
+    context: RequestContext, request: ProduceRequest, *, cluster: ClusterService, replicas: ReplicaService
 ) -> ProduceResponse | asyncio.Future[Any] | CloseConnection | None:
     """Append every partition's batch, in the order of the request."""
     acks = request.acks
@@ -60,12 +60,12 @@ def handle(
             if refused is not None:
                 result.error_code, result.error_message = refused
             else:
-                _append(node, context, result, data.records, acks)
+                _append(cluster, replicas, context, result, data.records, acks)
     if acks == 0:
-        return _close_on_error(context, results)
+        return _close_on_error(results)
     if any(result.is_appending or (acks == -1 and result.is_uncommitted) for result in results):
-        return _ProduceWait(node, context, request, results).future
-    return _response(node, context, version, results)
+        return _ProduceWait(cluster, context, request, results).future
+    return _response(cluster, context, version, results)
 
 
 class _Result:
@@ -148,13 +148,15 @@ def _refuse_whole_request(request: ProduceRequest) -> tuple[int, str | None] | N
     return None
 
 
-def _append(node: Node, context: RequestContext, result: _Result, records: Any, acks: int) -> None:
+def _append(
+    cluster: ClusterService, replicas: ReplicaService, context: RequestContext, result: _Result, records: Any, acks: int
+) -> None:
     if context.api_version >= 13:
-        partition = node.partitions.get(result.topic_id, result.index)
+        partition = replicas.get(result.topic_id, result.index)
     else:
-        partition = node.partitions.get_by_name(result.topic, result.index)
+        partition = replicas.get_by_name(result.topic, result.index)
     if partition is None:
-        result.error_code = _missing_partition_error(node, context.api_version, result)
+        result.error_code = _missing_partition_error(cluster, replicas, context.api_version, result)
         return
     result.topic_id = partition.topic_id
     refusal = _refuse_batch(context, partition, records)
@@ -173,12 +175,14 @@ def _append(node: Node, context: RequestContext, result: _Result, records: Any, 
         result.appended(info)
 
 
-def _missing_partition_error(node: Node, version: int, result: _Result) -> int:
-    topics = node.metadata.image.topics
+def _missing_partition_error(cluster: ClusterService, replicas: ReplicaService, version: int, result: _Result) -> int:
+    topics = cluster.image.topics
     topic = topics.by_id(result.topic_id) if version >= 13 else topics.by_name(result.topic)
     if topic is not None:
         result.topic_id = topic.topic_id
-    return node.partitions.missing_error(topic, result.index, is_by_id=version >= 13)
+    if version >= 13:
+        return replicas.missing_error_by_id(result.topic_id, result.index)
+    return replicas.missing_error(result.topic, result.index)
 
 
 def _refuse_batch(context: RequestContext, partition: Partition, records: Any) -> tuple[int, str | None] | None:
@@ -217,39 +221,51 @@ def _refuse_batch(context: RequestContext, partition: Partition, records: Any) -
     return None
 
 
-def _close_on_error(context: RequestContext, results: list[_Result]) -> CloseConnection | None:
-    """acks=0 has no other way to tell."""
+def _close_on_error(results: list[_Result]) -> CloseConnection | asyncio.Future[CloseConnection | None] | None:
+    """acks=0 has no other way to report an error; a batch that is appended on a thread is waited for."""
+    appending = [result for result in results if result.is_appending]
+    if not appending or any(result.error_code for result in results):
+        return _reason_to_close(results)
+    future: asyncio.Future[CloseConnection | None] = asyncio.get_running_loop().create_future()
+    remaining = len(appending)
 
-    def reason(failed: list[_Result]) -> str:
-        first = failed[0]
-        name = ErrorCode.name_of(first.error_code)
-        text = f"{first.topic or first.topic_id}-{first.index}: {name} {first.error_message or ''}".rstrip()
-        return f"Produce with acks=0 failed for {len(failed)} partition(s); {text}"
+    def appended(result: _Result) -> None:
+        nonlocal remaining
+        remaining -= 1
+        if (result.error_code or not remaining) and not future.done():
+            future.set_result(_reason_to_close(results))
 
-    def close_later(result: _Result) -> None:
-        if result.error_code:
-            context.connection.close(reason([result]))
+    for result in appending:
+        result.on_appended = appended
+    return future
 
-    for result in results:
-        if result.is_appending:
-            result.on_appended = close_later
+
+def _reason_to_close(results: list[_Result]) -> CloseConnection | None:
     failed = [result for result in results if result.error_code]
-    return CloseConnection(reason(failed)) if failed else None
+    if not failed:
+        return None
+    first = failed[0]
+    name = ErrorCode.name_of(first.error_code)
+    text = f"{first.topic or first.topic_id}-{first.index}: {name} {first.error_message or ''}".rstrip()
+    return CloseConnection(f"Produce with acks=0 failed for {len(failed)} partition(s); {text}")
 
 
 class _ProduceWait:
     """Waits until every batch is appended and, with acks=all, committed; at most for the client's timeout."""
 
-    __slots__ = ("_acks", "_context", "_node", "_remaining", "_results", "_timer", "future")
+    __slots__ = ("_acks", "_cluster", "_context", "_remaining", "_results", "_timer", "future")
 
-    def __init__(self, node: Node, context: RequestContext, request: ProduceRequest, results: list[_Result]) -> None:
-        self._node = node
+    def __init__(
+        self, cluster: ClusterService, context: RequestContext, request: ProduceRequest, results: list[_Result]
+    ) -> None:
+        self._cluster = cluster
         self._context = context
         self._acks = request.acks
         self._results = results
         self._remaining = 0
-        self.future: asyncio.Future[Any] = node.loop.create_future()
-        self._timer = node.loop.call_later(max(request.timeout_ms, 0) / 1000, self._time_out)
+        loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self._timer = loop.call_later(max(request.timeout_ms, 0) / 1000, self._time_out)
         for result in results:
             if result.is_appending:
                 self._remaining += 1
@@ -288,10 +304,12 @@ class _ProduceWait:
 
     def _finish(self) -> None:
         self._timer.cancel()
-        self.future.set_result(_response(self._node, self._context, self._context.api_version, self._results))
+        self.future.set_result(_response(self._cluster, self._context, self._context.api_version, self._results))
 
 
-def _response(node: Node, context: RequestContext, version: int, results: list[_Result]) -> ProduceResponse:
+def _response(
+    cluster: ClusterService, context: RequestContext, version: int, results: list[_Result]
+) -> ProduceResponse:
     responses: list[ProduceResponse.TopicProduceResponse] = []
     by_topic: dict[str | Uuid, list[Any]] = {}
     leaders: set[int] = set()
@@ -305,7 +323,7 @@ def _response(node: Node, context: RequestContext, version: int, results: list[_
                 )
             )
         if result.error_code:
-            partitions.append(_failed_partition(node, result, version, leaders))
+            partitions.append(_failed_partition(cluster, result, version, leaders))
         else:
             partitions.append(
                 PartitionResponse(
@@ -316,12 +334,16 @@ def _response(node: Node, context: RequestContext, version: int, results: list[_
                 )
             )
     if leaders:
-        return ProduceResponse(responses=responses, node_endpoints=_node_end_points(node, context, leaders))
+        end_points = [
+            ProduceResponse.NodeEndpoint(node_id=one.broker_id, host=one.host, port=one.port, rack=one.rack)
+            for one in leader_addresses(cluster.image, leaders, context.listener_name)
+        ]
+        return ProduceResponse(responses=responses, node_endpoints=end_points)
     return ProduceResponse(responses=responses)
 
 
-def _failed_partition(node: Node, result: _Result, version: int, leaders: set[int]) -> Any:
-    hint = leader_hint(node, result.topic_id, result.index, result.error_code) if version >= 10 else None
+def _failed_partition(cluster: ClusterService, result: _Result, version: int, leaders: set[int]) -> Any:
+    hint = leader_hint(cluster.image, result.topic_id, result.index, result.error_code) if version >= 10 else None
     fields: dict[str, Any] = {}
     if hint is not None:
         leaders.add(hint.leader_id)
@@ -340,13 +362,3 @@ def _failed_partition(node: Node, result: _Result, version: int, leaders: set[in
         error_message=result.error_message,
         **fields,
     )
-
-
-def _node_end_points(node: Node, context: RequestContext, leaders: set[int]) -> list[Any]:
-    end_points: list[Any] = []
-    for leader_id in sorted(leaders):
-        found = broker_end_point(node, leader_id, context.listener_name)
-        if found is not None:
-            host, port, rack = found
-            end_points.append(ProduceResponse.NodeEndpoint(node_id=leader_id, host=host, port=port, rack=rack))
-    return end_points

@@ -13,8 +13,8 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import GroupService
 
 __all__ = ["handle"]
 
@@ -22,12 +22,12 @@ PROTOCOL_VERSION = 5
 
 
 def handle(
-    node: Node, context: RequestContext, request: SyncGroupRequest
+    context: RequestContext, request: SyncGroupRequest, *, groups: GroupService
 ) -> SyncGroupResponse | asyncio.Future[SyncGroupResponse]:
     """Hand a member its assignment once the leader has brought it."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     if context.api_version >= PROTOCOL_VERSION and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    runner = node.groups.runner(request.group_id)
+    runner = groups.runner(request.group_id)
     return runner.ask(lambda shard, future, now_ms: shard.sync_group(future, request, now_ms))

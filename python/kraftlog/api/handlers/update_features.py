@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from kraftlog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.transport.context import RequestContext
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ControllerService
 
 __all__ = ["handle"]
 
 
 def handle(
-    node: Node, context: RequestContext, request: UpdateFeaturesRequest
+    context: RequestContext, request: UpdateFeaturesRequest, *, controller: ControllerService
 ) -> asyncio.Future[UpdateFeaturesResponse]:
     """Change finalized feature levels, all or none; answered when the change is committed."""
-    return node.metadata.submit_request(request)
+    return controller.submit_request(request)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from kraftlog.api.topic_creation import CONSUMER_OFFSETS, create_topics_automatically
 from kraftlog.coordinator.effects import AppendRecords, GroupConfig, Respond
 from kraftlog.coordinator.shard import GroupShard
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.partitioner import coordinator_partition
 from kraftlog.runtime.coordinator.record_codec import encode_group_records, read_group_records
+from kraftlog.runtime.metadata.topic_creation import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from kraftlog.controller.delta import MetadataDelta
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Groups", "ShardRunner"]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 BATCH_BYTES_MAX = 512 * 1024
 MINUTE_MS = 60_000
@@ -85,9 +87,11 @@ class ShardRunner:
         self._schedule()
         return future
 
-    def touch(self) -> None:
-        """Look for effects after a call that answered by itself."""
+    def call(self, function: Callable[[GroupShard, int], T]) -> T:
+        """Ask the shard for something that it answers at once; its effects follow."""
+        answer = function(self.shard, self._node.now_ms())
         self._schedule()
+        return answer
 
     def close(self) -> None:
         """Stop; whoever waits is sent to look for the coordinator again."""
@@ -205,7 +209,6 @@ class Groups:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._runners: dict[int, ShardRunner] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._creation: asyncio.Task[Any] | None = None
         config = node.config
         self.config = GroupConfig(
@@ -228,9 +231,7 @@ class Groups:
         for runner in self._runners.values():
             runner.close()
         self._runners.clear()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._node.tasks.cancel_all()
 
     # -- finding a shard ----------------------------------------------------------------------------------------
 
@@ -244,7 +245,7 @@ class Groups:
         if self.partition_count():
             return
         if self._creation is None or self._creation.done():
-            self._creation = self.spawn(create_topics_automatically(self._node, [CONSUMER_OFFSETS]))
+            self._creation = self._node.tasks.spawn(self._node.topic_creation.create([CONSUMER_OFFSETS]))
         errors = await asyncio.shield(self._creation)
         if errors:
             text = f"{CONSUMER_OFFSETS} cannot be created: {ErrorCode.name_of(errors[CONSUMER_OFFSETS])}"
@@ -272,13 +273,6 @@ class Groups:
         """Every shard of this node, loaded or not."""
         return list(self._runners.values())
 
-    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something that ends with the node at the latest."""
-        task = self._node.loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     # -- following the metadata ---------------------------------------------------------------------------------
 
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -292,8 +286,7 @@ class Groups:
         if names:
             for runner in self._runners.values():
                 if runner.is_loaded:
-                    runner.shard.forget_topics(names)
-                    runner.touch()
+                    runner.call(lambda shard, _now_ms: shard.forget_topics(names))
 
     def _follow(self, image: MetadataImage) -> None:
         """Load shards of partitions led now, drop those of partitions no longer led."""
@@ -312,7 +305,7 @@ class Groups:
             if index not in self._runners:
                 runner = ShardRunner(self._node, partition, self.config)
                 self._runners[index] = runner
-                self.spawn(self._load(index, runner))
+                self._node.tasks.spawn(self._load(index, runner))
 
     async def _load(self, index: int, runner: ShardRunner) -> None:
         try:

@@ -155,6 +155,11 @@ class LogCleaner:
         self._last_run_ms = now_ms()
 
     @property
+    def thread_count(self) -> int:
+        """log.cleaner.threads in force."""
+        return self._settings.threads
+
+    @property
     def settings(self) -> CleanerSettings:
         """The settings in force."""
         return self._settings

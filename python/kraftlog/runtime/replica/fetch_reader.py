@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog.errors import CorruptRecordError, ErrorCode, LogError, OffsetOutOfRangeError
+from kraftlog.types import Uuid
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
     from kraftlog.runtime.replica.fetch_session import SessionPartition
     from kraftlog.runtime.replica.partition import Partition
 
-__all__ = ["READ_COMMITTED", "FetchLimits", "FetchWait", "PartitionRead", "read_all"]
+__all__ = ["READ_COMMITTED", "FetchLimits", "FetchWait", "PartitionRead", "PartitionSource", "read_all"]
 
 READ_COMMITTED = 1
+
+
+class PartitionSource(Protocol):
+    """Finds the partitions of this node."""
+
+    def get(self, topic_id: Uuid, index: int) -> Partition | None:
+        """The partition with this topic id, if it is on this node."""
+        ...
+
+    def get_by_name(self, topic: str, index: int) -> Partition | None:
+        """The partition with this topic name, if it is on this node."""
+        ...
+
+    def missing_error(self, topic: str, index: int) -> int:
+        """The error code for a client when ``get_by_name`` found nothing."""
+        ...
+
+    def missing_error_by_id(self, topic_id: Uuid, index: int) -> int:
+        """The error code for a client when ``get`` found nothing."""
+        ...
 
 
 class FetchLimits:
@@ -68,7 +88,7 @@ class PartitionRead:
         self.aborted_transactions: list[tuple[int, int]] | None = None
 
 
-def read_all(node: Node, wanted: Iterable[SessionPartition], limits: FetchLimits) -> list[PartitionRead]:
+def read_all(replicas: PartitionSource, wanted: Iterable[SessionPartition], limits: FetchLimits) -> list[PartitionRead]:
     """Read every partition in order until the byte limit is used up.
 
     The first batch found is returned even when it alone is larger than the limits, so that a client never gets stuck.
@@ -77,7 +97,7 @@ def read_all(node: Node, wanted: Iterable[SessionPartition], limits: FetchLimits
     remaining_bytes = limits.max_bytes
     is_first = True
     for one in wanted:
-        read = _read_partition(node, one, limits, remaining_bytes, is_first=is_first)
+        read = _read_partition(replicas, one, limits, remaining_bytes, is_first=is_first)
         reads.append(read)
         if read.size_bytes:
             is_first = False
@@ -86,15 +106,15 @@ def read_all(node: Node, wanted: Iterable[SessionPartition], limits: FetchLimits
 
 
 def _read_partition(
-    node: Node, wanted: SessionPartition, limits: FetchLimits, remaining_bytes: int, *, is_first: bool
+    replicas: PartitionSource, wanted: SessionPartition, limits: FetchLimits, remaining_bytes: int, *, is_first: bool
 ) -> PartitionRead:
     read = PartitionRead(wanted)
     if limits.uses_topic_ids:
-        partition = node.partitions.get(wanted.topic_id, wanted.index)
+        partition = replicas.get(wanted.topic_id, wanted.index)
     else:
-        partition = node.partitions.get_by_name(wanted.topic, wanted.index)
+        partition = replicas.get_by_name(wanted.topic, wanted.index)
     if partition is None:
-        read.error_code = missing_partition_error(node, wanted, uses_topic_ids=limits.uses_topic_ids)
+        read.error_code = missing_partition_error(replicas, wanted, uses_topic_ids=limits.uses_topic_ids)
         return read
     read.partition = partition
     replica = partition.replica
@@ -162,42 +182,53 @@ def _diverges(read: PartitionRead, partition: Partition, log_start_offset: int) 
     return False
 
 
-def missing_partition_error(node: Node, wanted: SessionPartition, *, uses_topic_ids: bool) -> int:
+def missing_partition_error(replicas: PartitionSource, wanted: SessionPartition, *, uses_topic_ids: bool) -> int:
     """Why a partition is not here."""
-    topics = node.metadata.image.topics
-    topic = topics.by_id(wanted.topic_id) if uses_topic_ids else topics.by_name(wanted.topic)
-    return node.partitions.missing_error(topic, wanted.index, is_by_id=uses_topic_ids)
+    if uses_topic_ids:
+        return replicas.missing_error_by_id(wanted.topic_id, wanted.index)
+    return replicas.missing_error(wanted.topic, wanted.index)
 
 
 class FetchWait:
     """A long poll: ends when enough can be read, when a partition changes hands, or when the time is over.
 
     Args:
-        node: Whose partitions are read.
+        replicas: Where the partitions are found.
         wanted: The partitions of the fetch, in order.
         limits: Of the request.
         reads: What the first attempt gave.
         finish: Makes the response of the final reads.
     """
 
-    __slots__ = ("_finish_response", "_is_scheduled", "_limits", "_node", "_partitions", "_timer", "_wanted", "future")
+    __slots__ = (
+        "_finish_response",
+        "_is_scheduled",
+        "_limits",
+        "_loop",
+        "_partitions",
+        "_replicas",
+        "_timer",
+        "_wanted",
+        "future",
+    )
 
     def __init__(
         self,
-        node: Node,
+        replicas: PartitionSource,
         wanted: list[SessionPartition],
         limits: FetchLimits,
         reads: list[PartitionRead],
         finish: Callable[[list[PartitionRead]], Any],
     ) -> None:
-        self._node = node
+        self._replicas = replicas
+        self._loop = asyncio.get_running_loop()
         self._wanted = wanted
         self._limits = limits
         self._finish_response = finish
         self._is_scheduled = False
         self._partitions = [read.partition for read in reads if read.partition is not None]
-        self.future: asyncio.Future[Any] = node.loop.create_future()
-        self._timer = node.loop.call_later(limits.max_wait_ms / 1000, self._finish, None)
+        self.future: asyncio.Future[Any] = self._loop.create_future()
+        self._timer = self._loop.call_later(limits.max_wait_ms / 1000, self._finish, None)
         # Also when it is cancelled: the client is gone, or the node stops.
         self.future.add_done_callback(self._forget)
         for partition in self._partitions:
@@ -207,13 +238,13 @@ class FetchWait:
         """Look again, once per turn of the loop however many partitions moved."""
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._node.loop.call_soon(self._look_again)
+            self._loop.call_soon(self._look_again)
 
     def _look_again(self) -> None:
         self._is_scheduled = False
         if self.future.done():
             return
-        reads = read_all(self._node, self._wanted, self._limits)
+        reads = read_all(self._replicas, self._wanted, self._limits)
         if is_enough(reads, self._limits):
             self._finish(reads)
 
@@ -221,7 +252,7 @@ class FetchWait:
         if self.future.done():
             return
         if reads is None:
-            reads = read_all(self._node, self._wanted, self._limits)
+            reads = read_all(self._replicas, self._wanted, self._limits)
         try:
             self.future.set_result(self._finish_response(reads))
         except Exception as error:  # noqa: BLE001  the connection it belongs to ends with it

@@ -294,10 +294,21 @@ class Partitions:
         self.recovery = LogRecovery(jobs, self._node.config.get_int("num.recovery.threads.per.data.dir"))
         self._opened.update(self.recovery.run())
 
-    def missing_error(self, topic: TopicImage | None, index: int, *, is_by_id: bool = False) -> int:
-        """Why ``get`` found nothing: the error for the client (LEPO-07)."""
-        if topic is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since 1970."""
+        return self._node.now_ms()
+
+    def missing_error(self, topic: str, index: int) -> int:
+        """Why ``get_by_name`` found nothing: the error for the client (LEPO-07)."""
+        found = self._node.metadata.image.topics.by_name(topic)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else self._missing_error(found, index)
+
+    def missing_error_by_id(self, topic_id: Uuid, index: int) -> int:
+        """Why ``get`` found nothing: the error for the client."""
+        found = self._node.metadata.image.topics.by_id(topic_id)
+        return ErrorCode.UNKNOWN_TOPIC_ID if found is None else self._missing_error(found, index)
+
+    def _missing_error(self, topic: TopicImage, index: int) -> int:
         if index not in topic.partitions:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if (topic.topic_id, index) in self._offline:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -14,11 +15,14 @@ from typing import Any
 import pytest
 
 from kraftlog._kraftlog import read_batches
-from kraftlog.api.handlers import HANDLERS
+from kraftlog.api.context import RequestContext
+from kraftlog.api.handler_table import APIS, LazyHandler
 from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.image import MetadataImage
 from kraftlog.node.config import NodeConfig
-from kraftlog.transport.context import RequestContext
+from kraftlog.node.settings import api_settings
+from kraftlog.security.principal import ANONYMOUS
+from kraftlog.transport.exchange import PeerContext
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord
 from kraftlog.wire.records import decode_metadata_record
@@ -41,6 +45,7 @@ class Metadata:
 
     image: MetadataImage
     loop: asyncio.AbstractEventLoop
+    node_id: int = 1
     cluster_id: str = "6ukEYB2qBMCQ4OIrSkFKQA"
     is_leader: bool = True
     quorum: Any = None
@@ -52,13 +57,14 @@ class Metadata:
     def add_listener(self, listener: Callable[[MetadataImage, MetadataDelta], None]) -> None:
         self.listeners.append(listener)
 
-    def submit(self, operation: Callable[[Any, int], Any]) -> asyncio.Future[Any]:
+    def submit_request(self, request: Any, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
         from kraftlog.controller.core import ControllerConfig, ControllerCore
+        from kraftlog.controller.operations import operation_of
 
         config = ControllerConfig(cluster_id=self.cluster_id, static_broker_configs=self.static)
         core = ControllerCore(config, self.image.copy(), rng=Random(1))
         future: asyncio.Future[Any] = self.loop.create_future()
-        result = operation(core, 0)
+        result = operation_of(request).run(core, request, 0)
         delta = MetadataDelta()
         for record, _ in result.records:
             self.image.replay(record, delta)
@@ -70,8 +76,18 @@ class Metadata:
     static: Mapping[str, str] = field(default_factory=dict)
 
 
+@contextmanager
+def running(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Let handlers make futures of a loop that does not run at the moment."""
+    asyncio._set_running_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(None)
+
+
 class HandlerNode:
-    """Has the attributes of ``Node`` that handlers use."""
+    """Gives handlers the services that a node without sockets and logs has."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, properties: Mapping[str, str]) -> None:
         self.loop = loop
@@ -79,7 +95,17 @@ class HandlerNode:
         image = MetadataImage()
         self.metadata = Metadata(image, loop, static=self.config.properties)
         self.clock_ms = 1_700_000_000_000
-        self.groups: Any = SimpleNamespace(spawn=loop.create_task)
+        tasks = SimpleNamespace(spawn=loop.create_task)
+        self.services: dict[str, object] = {
+            "cluster": self.metadata,
+            "raft": self.metadata,
+            "controller": self.metadata,
+            "settings": api_settings(self.config),
+            "tasks": tasks,
+            "compactor": SimpleNamespace(thread_count=1),
+        }
+        for name in ("replicas", "log_dirs", "sessions", "groups", "producer_ids", "topic_creation"):
+            self.services[name] = None  # asked of a node with sockets only
 
     def now_ms(self) -> int:
         return self.clock_ms
@@ -112,13 +138,18 @@ class HandlerNode:
             api_version=version,
             correlation_id=1,
             client_id=client_id,
-            listener_name=listener,
-            principal="User:ANONYMOUS",
-            client_host="127.0.0.1",
-            connection=None,  # type: ignore[arg-type]
-            is_controller_listener=listener == "CONTROLLER",
+            peer=PeerContext(
+                listener_name=listener,
+                is_controller_listener=listener == "CONTROLLER",
+                principal=ANONYMOUS,
+                client_host="127.0.0.1",
+                peer="127.0.0.1:1",
+            ),
         )
-        answer = HANDLERS[request.API_KEY](self, context, request)
+        kind = "controller" if context.is_controller_listener else "broker"
+        handle = LazyHandler(APIS[request.API_KEY], kind, self.services.__getitem__)
+        with running(self.loop):
+            answer = handle(context, request)
         return self.loop.run_until_complete(answer) if asyncio.isfuture(answer) else answer
 
 

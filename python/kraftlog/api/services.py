@@ -1,0 +1,209 @@
+"""What handlers may ask of the node, as small Protocols; a handler names the ones it needs as keyword arguments.
+
+``handle(context, request, *, cluster, groups)`` gets the services ``cluster`` and ``groups``, found by name among the
+fields of ``ControllerServices`` or ``BrokerServices``, depending on the listener. No handler sees the whole node, and
+a test or another server, such as the one of ``kraftlog.Quorum``, gives a handler just what it names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from kraftlog.controller import MetadataImage
+from kraftlog.runtime.metadata.quorum_info import QuorumInfo
+from kraftlog.runtime.replica.fetch_reader import PartitionSource
+from kraftlog.wire.struct import Message
+
+if TYPE_CHECKING:
+    from kraftlog.api.settings import ApiSettings
+    from kraftlog.runtime.coordinator.shard_registry import ShardRunner
+    from kraftlog.runtime.replica.fetch_session import FetchSessionCache
+    from kraftlog.runtime.replica.partition import Partition
+    from kraftlog.storage.log_dir import LogDir
+
+__all__ = [
+    "BrokerServices",
+    "ClusterService",
+    "CompactorService",
+    "ControllerService",
+    "ControllerServices",
+    "GroupService",
+    "ProducerIdService",
+    "RaftService",
+    "ReplicaService",
+    "TaskService",
+    "TopicCreationService",
+]
+
+T = TypeVar("T")
+
+
+class ClusterService(Protocol):
+    """The cluster as this node knows it: what is committed, and who this node is."""
+
+    @property
+    def node_id(self) -> int:
+        """This node."""
+        ...
+
+    @property
+    def cluster_id(self) -> str:
+        """As in meta.properties."""
+        ...
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed metadata."""
+        ...
+
+    @property
+    def kraft_version(self) -> int:
+        """The finalized level of kraft.version."""
+        ...
+
+
+class RaftService(Protocol):
+    """This node's replica of a replicated log."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads."""
+        ...
+
+    def handle_request(self, request: Message, *, version: int, listener_name: str) -> asyncio.Future[Message]:
+        """Answer another replica, or whoever changes the voters.
+
+        Raises:
+            KafkaError: The request is not about this log, or the replica has stopped.
+        """
+        ...
+
+    def describe_quorum(self) -> QuorumInfo:
+        """The quorum as this replica sees it."""
+        ...
+
+
+class ControllerService(Protocol):
+    """The controller in this process; its operations fail with NOT_CONTROLLER unless it is the active one."""
+
+    def submit_request(self, request: Message, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
+        """Run the operation that ``request`` asks for; the future ends with the response once that is committed.
+
+        Args:
+            request: One that ``kraftlog.controller.operations`` has.
+            timeout_s: How long the operation may wait before it begins; None as long as it takes.
+
+        Raises:
+            TypeError: The controller does not serve such requests.
+        """
+        ...
+
+
+class ReplicaService(PartitionSource, Protocol):
+    """The replicas of topic partitions on this node."""
+
+    def __iter__(self) -> Iterator[Partition]: ...
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since 1970."""
+        ...
+
+
+class GroupService(Protocol):
+    """The group coordinator."""
+
+    def runner(self, group_id: str) -> ShardRunner:
+        """The loaded shard that coordinates a group.
+
+        Raises:
+            KafkaError: The coordinator is elsewhere, still loads, or does not exist yet.
+        """
+        ...
+
+    def runners(self) -> Sequence[ShardRunner]:
+        """Every shard of this node, loaded or not."""
+        ...
+
+    def partition_count(self) -> int:
+        """Partitions of ``__consumer_offsets``; 0 while it does not exist."""
+        ...
+
+    async def ensure_topic(self) -> None:
+        """Create ``__consumer_offsets`` unless it exists.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE; it cannot be created.
+        """
+        ...
+
+
+class ProducerIdService(Protocol):
+    """Producer ids that nobody else has."""
+
+    def take(self) -> int | None:
+        """An id, or None when ``take_soon`` has to be awaited."""
+        ...
+
+    async def take_soon(self) -> int:
+        """An id, from a new block if need be.
+
+        Raises:
+            KafkaError: The controller refuses a block.
+        """
+        ...
+
+
+class TopicCreationService(Protocol):
+    """Creation of topics that a client uses without having created them."""
+
+    async def create(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Create topics with the broker's defaults.
+
+        Returns:
+            The error code of each topic that could not be created.
+        """
+        ...
+
+
+class TaskService(Protocol):
+    """Tasks that end with the node at the latest."""
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run ``coroutine`` on the node's loop."""
+        ...
+
+
+class CompactorService(Protocol):
+    """The compactor of this node's logs."""
+
+    @property
+    def thread_count(self) -> int:
+        """log.cleaner.threads in force."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerServices:
+    """Services behind a controller listener."""
+
+    cluster: ClusterService
+    raft: RaftService
+    controller: ControllerService
+    settings: ApiSettings
+    tasks: TaskService
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerServices(ControllerServices):
+    """Services behind a broker listener."""
+
+    replicas: ReplicaService
+    log_dirs: Iterable[LogDir]
+    sessions: FetchSessionCache
+    groups: GroupService
+    producer_ids: ProducerIdService
+    topic_creation: TopicCreationService
+    compactor: CompactorService

@@ -1,0 +1,23 @@
+"""What handlers take from the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["ApiSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSettings:
+    """Settings of one node, under the names of Kafka's keys with underscores.
+
+    Attributes:
+        properties: Every key of server.properties with its text, for DescribeConfigs.
+    """
+
+    properties: Mapping[str, str]
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    fetch_max_bytes: int
+    max_request_partition_size_limit: int

@@ -1,0 +1,96 @@
+"""The seam between a connection and whoever answers its frames.
+
+A connection hands each frame to its ``Exchange`` together with the ``PeerContext`` that says who sent it, and gets
+buffers and file slices, a response that is still to come, or the reason to close. Neither side knows the other's class:
+the dispatcher serves sockets, TLS and a simulated network alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kraftlog.security.principal import Principal
+
+if TYPE_CHECKING:
+    from kraftlog.transport.frame_reader import Frame
+    from kraftlog.transport.socket import Output
+
+__all__ = ["CloseConnection", "Exchange", "PeerContext", "PendingResponse"]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerContext:
+    """Who is at the other end, and on which listener.
+
+    Attributes:
+        principal: The authenticated identity; ANONYMOUS on a listener without authentication.
+        client_host: The peer's address without its port.
+        peer: For log lines: host and port.
+    """
+
+    listener_name: str
+    is_controller_listener: bool
+    principal: Principal
+    client_host: str
+    peer: str
+
+
+class CloseConnection:
+    """The answer to a frame that the protocol has no answer for."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+class PendingResponse:
+    """A request whose response is still to come, in the connection's order of responses.
+
+    Attributes:
+        future: Ends with the response, or fails with what the request ended with.
+        finish: Turns the finished future into buffers, or into the reason to close.
+        is_long_poll: Nobody but this connection waits for it: it is cancelled when the connection is lost.
+        frame_bytes: Size of the request's frame, which it keeps in memory.
+        outputs: The encoded response once it is known; an empty list when the protocol wants none.
+    """
+
+    __slots__ = ("finish", "frame_bytes", "future", "is_long_poll", "outputs")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        finish: Callable[[asyncio.Future[Any]], list[Output] | CloseConnection],
+        *,
+        is_long_poll: bool = False,
+    ) -> None:
+        self.future = future
+        self.finish = finish
+        self.is_long_poll = is_long_poll
+        self.frame_bytes = 0
+        self.outputs: list[Output] | None = None
+
+    @classmethod
+    def ready(cls, outputs: list[Output]) -> PendingResponse:
+        """A response that is known but has to wait for its turn."""
+        pending = cls.__new__(cls)
+        pending.is_long_poll = False
+        pending.frame_bytes = 0
+        pending.outputs = outputs
+        return pending
+
+
+class Exchange(Protocol):
+    """Answers frames."""
+
+    def handle(self, peer: PeerContext, frame: Frame) -> list[Output] | PendingResponse | CloseConnection | None:
+        """Handle one frame, which starts behind its length prefix.
+
+        Returns:
+            The response's buffers and file slices, a pending response, None when the protocol wants no response, or
+            the reason to close the connection.
+        """
+        ...
