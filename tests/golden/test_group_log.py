@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kraftlog._kraftlog import read_batches
-from kraftlog.coordinator.effects import GroupConfig
-from kraftlog.coordinator.shard import GroupShard
+from kraftlog.coordinator.group.config import GroupConfig
+from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.runtime.coordinator.record_codec import GroupRecordReader, decode_group_record, encode_group_records
 from kraftlog.wire.messages.group_coordinator_records import OffsetCommitKey
 

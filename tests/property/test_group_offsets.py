@@ -8,8 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kraftlog.coordinator.effects import AppendRecords, GroupConfig, GroupRecord, Respond
-from kraftlog.coordinator.shard import GroupShard
+from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Respond
+from kraftlog.coordinator.group.config import GroupConfig
+from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.errors import ErrorCode
 from kraftlog.runtime.coordinator.record_codec import decode_group_record, encode_group_records
 from kraftlog.wire.messages.group_coordinator_records import GroupMetadataKey
@@ -103,7 +104,7 @@ class Offsets(RuleBasedStateMachine):
         self.waiting.clear()
         self.shard = self.new_shard()
 
-    def apply(self, record: GroupRecord) -> None:
+    def apply(self, record: CoordinatorRecord) -> None:
         if isinstance(record.key, GroupMetadataKey):
             return
         offsets = self.model[record.key.group]

@@ -55,8 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime.raft": VOCABULARY | FACTS | {"raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
     "runtime.metadata": CORES | {"runtime.raft", "storage", "metrics", "transport", "wire", "_kraftlog", "node"},
     "runtime.replica": CORES | {"storage", "wire", "_kraftlog", "node"},
-    "runtime.coordinator": CORES
-    | {"runtime.metadata.topic_creation", "runtime.replica.partition", "wire", "_kraftlog", "node"},
+    "runtime.coordinator": CORES | {"runtime.metadata.topic_creation", "wire", "_kraftlog"},
     "api": CORES | {"security", "transport", "runtime", "storage", "wire", "_kraftlog"},
     "node": CORES | {"security", "transport", "runtime", "api", "storage", "metrics", "wire", "_kraftlog"},
     "client": VOCABULARY | {"wire"},

@@ -19,7 +19,8 @@ from kraftlog.wire.struct import Message
 
 if TYPE_CHECKING:
     from kraftlog.api.settings import ApiSettings
-    from kraftlog.runtime.coordinator.shard_registry import ShardRunner
+    from kraftlog.coordinator.group.group_shard import GroupShard
+    from kraftlog.runtime.coordinator.shard_runner import ShardRunner
     from kraftlog.runtime.replica.fetch_session import FetchSessionCache
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.storage.log_dir import LogDir
@@ -115,7 +116,7 @@ class ReplicaService(PartitionSource, Protocol):
 class GroupService(Protocol):
     """The group coordinator."""
 
-    def runner(self, group_id: str) -> ShardRunner:
+    def runner(self, key: str) -> ShardRunner[GroupShard]:
         """The loaded shard that coordinates a group.
 
         Raises:
@@ -123,7 +124,7 @@ class GroupService(Protocol):
         """
         ...
 
-    def runners(self) -> Sequence[ShardRunner]:
+    def runners(self) -> Sequence[ShardRunner[GroupShard]]:
         """Every shard of this node, loaded or not."""
         ...
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kraftlog.coordinator.effects import GroupRecord
+from kraftlog.coordinator.effects import CoordinatorRecord
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.group_coordinator_records import OffsetCommitKey, OffsetCommitValue
 
@@ -31,7 +31,7 @@ class CommittedOffset:
     expire_timestamp_ms: int = -1
     topic_id: Uuid = Uuid.ZERO
 
-    def to_record(self, group_id: str, topic: str, partition: int) -> GroupRecord:
+    def to_record(self, group_id: str, topic: str, partition: int) -> CoordinatorRecord:
         """The record that keeps this; version 1 is the only one with an expiry of its own."""
         value = OffsetCommitValue(
             offset=self.offset,
@@ -42,7 +42,7 @@ class CommittedOffset:
             topic_id=self.topic_id,
         )
         version = _VALUE_VERSION if self.expire_timestamp_ms < 0 else _VALUE_VERSION_WITH_EXPIRY
-        return GroupRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), value, version)
+        return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), value, version)
 
     @classmethod
     def from_value(cls, value: OffsetCommitValue) -> CommittedOffset:
@@ -72,7 +72,7 @@ class OffsetStore:
         """All offsets of a group; empty when it has none."""
         return self._groups.get(group_id, _EMPTY)
 
-    def apply(self, record: GroupRecord) -> None:
+    def apply(self, record: CoordinatorRecord) -> None:
         """Take in a committed OffsetCommit record or tombstone."""
         key = record.key
         if record.value is not None:
@@ -85,10 +85,12 @@ class OffsetStore:
             if not remaining:
                 del self._groups[key.group]
 
-    def tombstones(self, group_id: str, keep: frozenset[tuple[str, int]] = frozenset()) -> tuple[GroupRecord, ...]:
+    def tombstones(
+        self, group_id: str, keep: frozenset[tuple[str, int]] = frozenset()
+    ) -> tuple[CoordinatorRecord, ...]:
         """Records that forget all offsets of a group but those in ``keep``."""
         return tuple(
-            GroupRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+            CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
             for topic, partition in self.of(group_id)
             if (topic, partition) not in keep
         )

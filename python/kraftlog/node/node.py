@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.api.forwarding import Forwarder
 from kraftlog.api.services import BrokerServices, ControllerServices
+from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.errors import KraftlogError, LogError, NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
@@ -20,8 +21,14 @@ from kraftlog.node.config import METRICS_LISTENER, ConfigError
 from kraftlog.node.controller_registration import ControllerRegistration
 from kraftlog.node.producer_ids import ProducerIds
 from kraftlog.node.registration import BrokerRegistration
-from kraftlog.node.settings import api_settings, connection_limits, topic_creation_settings
-from kraftlog.runtime.coordinator.shard_registry import Groups
+from kraftlog.node.settings import (
+    api_settings,
+    connection_limits,
+    group_coordinator_settings,
+    topic_creation_settings,
+)
+from kraftlog.runtime.coordinator.group_coordinator import group_coordinator
+from kraftlog.runtime.coordinator.shard_registry import ShardRegistry
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.runtime.metadata.topic_creation import TopicCreation
@@ -80,7 +87,7 @@ class Node:
     partitions: Partitions
     producer_ids: ProducerIds
     topic_creation: TopicCreation
-    groups: Groups
+    groups: ShardRegistry[GroupShard]
     log_cleaner: LogCleaner
     fetch_sessions: FetchSessionCache
 
@@ -224,7 +231,14 @@ class Node:
     async def _start_broker(self) -> None:
         self.producer_ids = ProducerIds(self)
         self.topic_creation = TopicCreation(topic_creation_settings(self.config), self.controllers, self.metadata)
-        self.groups = Groups(self)
+        self.groups = group_coordinator(
+            group_coordinator_settings(self.config),
+            now_ms=self.now_ms,
+            metadata=self.metadata,
+            partitions=self.partitions,
+            topics=self.topic_creation,
+            tasks=self.tasks,
+        )
         self._registration = BrokerRegistration(self)
         await self._registration.register()
         # Whoever acts on the image has to know at least this registration.
@@ -235,7 +249,7 @@ class Node:
             # A checkpoint may promise more than a crash left: it must not, once a log grows beyond that again.
             self._housekeeping.write_checkpoints()
         self.metadata.add_listener(self.partitions.apply)
-        await self.groups.start()
+        self.groups.start()
         await self._registration.unfence()
         self._housekeeping.start()
         self.log_cleaner.start()
@@ -323,7 +337,8 @@ class Node:
                     self._registration.stop()
             if self._connections is not None:
                 self._connections.stop_reading()
-            await self.groups.stop()
+            self.groups.stop()
+            await self.tasks.cancel_all()
             if self._connections is not None:
                 await self._connections.drain()
             await self.loop.run_in_executor(None, self.log_cleaner.stop)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kraftlog.api.settings import ApiSettings
+from kraftlog.coordinator.group.config import GroupConfig
 from kraftlog.node.config import NodeConfig
+from kraftlog.runtime.coordinator.group_coordinator import GroupCoordinatorSettings
+from kraftlog.runtime.coordinator.shard_runner import Compression
 from kraftlog.runtime.metadata.topic_creation import TopicCreationSettings
 from kraftlog.transport.acceptor import ConnectionLimits
 
-__all__ = ["api_settings", "connection_limits", "topic_creation_settings"]
+__all__ = ["api_settings", "connection_limits", "group_coordinator_settings", "topic_creation_settings"]
+
+# By the ids that offsets.topic.compression.codec and record batches have.
+_CODECS: Final[tuple[Compression, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
+_MINUTE_MS: Final = 60_000
 
 
 def api_settings(config: NodeConfig) -> ApiSettings:
@@ -36,6 +45,22 @@ def connection_limits(config: NodeConfig) -> ConnectionLimits:
         send_buffer_bytes=explicit("socket.send.buffer.bytes"),
         receive_buffer_bytes=explicit("socket.receive.buffer.bytes"),
         listen_backlog=config.get_int("socket.listen.backlog.size"),
+    )
+
+
+def group_coordinator_settings(config: NodeConfig) -> GroupCoordinatorSettings:
+    """Settings of the group coordinator."""
+    return GroupCoordinatorSettings(
+        compression=_CODECS[config.get_int("offsets.topic.compression.codec")],
+        groups=GroupConfig(
+            group_min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),
+            group_max_session_timeout_ms=config.get_int("group.max.session.timeout.ms"),
+            group_max_size=config.get_int("group.max.size"),
+            group_initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
+            offset_metadata_max_bytes=config.get_int("offset.metadata.max.bytes"),
+            offsets_retention_ms=config.get_int("offsets.retention.minutes") * _MINUTE_MS,
+            offsets_retention_check_interval_ms=config.get_int("offsets.retention.check.interval.ms"),
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraftlog.api.combined_answer import transform
-from kraftlog.coordinator.effects import ClientInfo
+from kraftlog.coordinator.group.config import ClientInfo
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

@@ -12,8 +12,8 @@ import struct
 from collections import Counter
 from enum import Enum
 
-from kraftlog.coordinator.effects import GroupRecord
-from kraftlog.coordinator.member import Member
+from kraftlog.coordinator.effects import CoordinatorRecord
+from kraftlog.coordinator.group.member import Member
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.group_coordinator_records import GroupMetadataKey, GroupMetadataValue
 
@@ -117,6 +117,15 @@ class ClassicGroup:
             self.leader_id = next(iter(self.members), None)
         return member
 
+    def replace_static(self, old_id: str, new_id: str) -> None:
+        """Give a static member another id, with its place and, if it leads, the lead."""
+        member = self.members.pop(old_id)
+        member.member_id = new_id
+        self.members[new_id] = member
+        self.static_members[member.group_instance_id or ""] = new_id
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+
     def membership_error(self, member_id: str, instance_id: str | None) -> int:
         """Whether this member may act: 0, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if instance_id is not None:
@@ -164,7 +173,7 @@ class ClassicGroup:
             result |= topics
         return frozenset(result)
 
-    def metadata_record(self, assignments: dict[str, bytes] | None = None) -> GroupRecord:
+    def metadata_record(self, assignments: dict[str, bytes] | None = None) -> CoordinatorRecord:
         """The group as ``__consumer_offsets`` keeps it; ``assignments`` in place of the members' own."""
         protocol = self.protocol_name or ""
         value = GroupMetadataValue(
@@ -187,11 +196,11 @@ class ClassicGroup:
                 for m in self.members.values()
             ),
         )
-        return GroupRecord(GroupMetadataKey(group=self.group_id), value, _GROUP_METADATA_VALUE_VERSION)
+        return CoordinatorRecord(GroupMetadataKey(group=self.group_id), value, _GROUP_METADATA_VALUE_VERSION)
 
-    def tombstone(self) -> GroupRecord:
+    def tombstone(self) -> CoordinatorRecord:
         """The record that makes the group forgotten."""
-        return GroupRecord(GroupMetadataKey(group=self.group_id), None)
+        return CoordinatorRecord(GroupMetadataKey(group=self.group_id), None)
 
     def load(self, value: GroupMetadataValue, *, now_ms: int) -> None:
         """Become what a replayed record says."""

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kraftlog.coordinator.effects import AppendRecords, ClientInfo, GroupConfig, GroupRecord, Respond
-from kraftlog.coordinator.shard import GroupShard
+from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Respond
+from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
+from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest
@@ -30,7 +31,7 @@ class Harness:
         self.shard.finish_loading(0)
         self.now_ms = 0
         self.answers: dict[str, Any] = {}
-        self.log: list[GroupRecord] = []
+        self.log: list[CoordinatorRecord] = []
         self.append_error = 0
         self.held: list[AppendRecords] | None = None
 
@@ -229,6 +230,80 @@ def test_static_member_restart_keeps_assignment_without_rebalance() -> None:
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id=first.member_id, group_instance_id="i1")
     assert h.shard.heartbeat(request, 0).error_code == ErrorCode.FENCED_INSTANCE_ID
     assert h.sync("s2", again.member_id, 1).assignment == b"A"
+
+
+OWNED = b"\x00\x03\x00\x00\x00\x01\x00\x06orders\x00\x00\x00\x04gen1\x00\x00\x00\x00"
+
+
+def with_metadata(*pairs: tuple[str, bytes]) -> dict[str, Any]:
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol
+    return {"protocols": tuple(protocol(name=name, metadata=metadata) for name, metadata in pairs)}
+
+
+def two_static_members(h: Harness) -> tuple[str, str]:
+    """The leader's and the follower's id in a stable group of generation 1, assignments A and B."""
+    fields = with_metadata(("sticky", SUBSCRIPTION), ("range", SUBSCRIPTION))
+    h.join("a", group_instance_id="i1", **fields)
+    h.join("b", group_instance_id="i2", **fields)
+    h.join("a2", h.answers["a"].member_id, group_instance_id="i1", **fields)
+    leader, follower = h.answers["a2"], h.answers["b"]
+    h.sync("s2", follower.member_id, leader.generation_id)
+    h.sync("s1", leader.member_id, leader.generation_id, {leader.member_id: b"A", follower.member_id: b"B"})
+    return leader.member_id, follower.member_id
+
+
+@pytest.mark.spec("CGRP-54")
+def test_static_member_rejoin_with_other_metadata_keeps_the_generation() -> None:
+    # A cooperative-sticky member brings the partitions that it owns, so its metadata differs at every join.
+    h = Harness()
+    _, follower = two_static_members(h)
+    generation = h.answers["b"].generation_id
+    again = h.join("b2", group_instance_id="i2", **with_metadata(("sticky", OWNED), ("range", SUBSCRIPTION)))
+    assert (again.error_code, again.generation_id) == (0, generation)
+    assert again.member_id != follower
+    assert h.sync("s3", again.member_id, generation).assignment == b"B"
+    described = h.shard.describe_group("g", 5)
+    assert described.group_state == "Stable"
+    assert {member.member_id: bytes(member.member_metadata) for member in described.members}[again.member_id] == OWNED
+    stored = {member.member_id: bytes(member.subscription) for member in h.log[-1].value.members}
+    assert stored[again.member_id] == OWNED
+
+
+@pytest.mark.spec("CGRP-56")
+def test_static_member_rejoin_that_changes_the_protocol_rebalances() -> None:
+    h = Harness()
+    leader, _ = two_static_members(h)
+    generation = h.answers["b"].generation_id
+    assert h.join("b2", group_instance_id="i2", **with_metadata(("range", SUBSCRIPTION))) is None
+    assert h.heartbeat(leader, generation) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.spec("CGRP-55")
+@pytest.mark.parametrize("version", [5, 8, 9])
+def test_static_leader_rejoin_is_told_its_role_from_version_9_on(version: int) -> None:
+    h = Harness()
+    old_id, _ = two_static_members(h)
+    fields = with_metadata(("sticky", OWNED), ("range", SUBSCRIPTION))
+    again = h.join("a3", version=version, group_instance_id="i1", **fields)
+    assert again.error_code == 0
+    if version >= 9:
+        assert (again.leader, again.skip_assignment, len(again.members)) == (again.member_id, True, 2)
+    else:
+        assert (again.leader, again.skip_assignment, again.members) == (old_id, False, ())
+
+
+@pytest.mark.spec("CGRP-59")
+def test_static_member_rejoin_that_cannot_be_stored_is_undone() -> None:
+    h = Harness()
+    _, follower = two_static_members(h)
+    generation = h.answers["b"].generation_id
+    h.append_error = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    again = h.join("b2", group_instance_id="i2", **with_metadata(("sticky", OWNED), ("range", SUBSCRIPTION)))
+    assert (again.error_code, again.member_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+    h.append_error = 0
+    assert h.heartbeat(follower, generation) == 0
+    described = {member.member_id: bytes(member.member_metadata) for member in h.shard.describe_group("g", 5).members}
+    assert described[follower] == SUBSCRIPTION
 
 
 def test_commit_is_visible_only_once_appended() -> None:

@@ -14,7 +14,7 @@ class Member:
     """One consumer as the coordinator sees it.
 
     ``join_token`` and ``sync_token`` hold the request that waits for an answer, None when none does;
-    ``deadline_ms`` is when the session ends unless the member is heard or waits for us.
+    ``deadline_ms`` is when the session ends unless the member is heard or waits for an answer.
     """
 
     member_id: str
@@ -40,8 +40,17 @@ class Member:
 
     @property
     def is_awaited_by_client(self) -> bool:
-        """Whether the member waits for our answer, so that its silence says nothing."""
+        """Whether the member waits for an answer, so that its silence says nothing."""
         return self.join_token is not None or self.sync_token is not None
+
+    def restore(self, before: Member) -> None:
+        """Take back what the last join changed."""
+        self.protocols = before.protocols
+        self.rebalance_timeout_ms = before.rebalance_timeout_ms
+        self.session_timeout_ms = before.session_timeout_ms
+        self.client_id = before.client_id
+        self.client_host = before.client_host
+        self.join_version = before.join_version
 
     def metadata_for(self, protocol: str) -> bytes:
         """The subscription bytes the member gave for ``protocol``, empty when it gave none."""

@@ -10,11 +10,12 @@ KIP-394 (member id required), KIP-814 (skip assignment).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from dataclasses import replace
 
-from kraftlog.coordinator.classic_group import ClassicGroup, GroupState
-from kraftlog.coordinator.effects import AppendRecords, ClientInfo, Effect, GroupConfig, GroupRecord, Respond
-from kraftlog.coordinator.member import Member
+from kraftlog.coordinator.group.classic_group import ClassicGroup, GroupState
+from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
+from kraftlog.coordinator.group.member import Member
+from kraftlog.coordinator.write_log import WriteLog
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kraftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -25,42 +26,23 @@ __all__ = ["Membership"]
 
 _NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 _NO_GENERATION = -1
+_SKIP_ASSIGNMENT_VERSION = 9  # of JoinGroup (KIP-814)
 
 
 class Membership:
-    """The rules of classic groups over the groups of one shard."""
+    """The rules of classic groups over the groups of one shard.
 
-    def __init__(self, config: GroupConfig, rng: random.Random) -> None:
+    Args:
+        config: Limits and times.
+        rng: Source of member ids.
+        writes: The shard's queue of answers and appends.
+    """
+
+    def __init__(self, config: GroupConfig, rng: random.Random, writes: WriteLog) -> None:
         self._config = config
         self._rng = rng
-        self._effects: list[Effect] = []
-        self._on_appended: dict[int, Callable[[int], None]] = {}
-        self._next_append_id = 0
+        self._writes = writes
         self.groups: dict[str, ClassicGroup] = {}
-
-    # -- effects ------------------------------------------------------------------------------------------------
-
-    def take_effects(self) -> list[Effect]:
-        """Drain what has to be done, in order."""
-        effects = self._effects
-        self._effects = []
-        return effects
-
-    def on_appended(self, append_id: int, error_code: int) -> None:
-        """Hear that the records of ``append_id`` are committed (0) or why not."""
-        self._on_appended.pop(append_id)(error_code)
-
-    def respond(self, token: object, response: object) -> None:
-        """Answer the request of ``token``."""
-        self._effects.append(Respond(token, response))
-
-    def append(self, records: tuple[GroupRecord, ...], then: Callable[[int], None]) -> int:
-        """Have ``records`` appended and call ``then`` with 0 or the error; gives the append's id."""
-        append_id = self._next_append_id
-        self._next_append_id += 1
-        self._on_appended[append_id] = then
-        self._effects.append(AppendRecords(append_id, records))
-        return append_id
 
     # -- join ---------------------------------------------------------------------------------------------------
 
@@ -68,7 +50,7 @@ class Membership:
         """Take a JoinGroup request; the answer follows as an effect, at the latest when the rebalance ends."""
 
         def refuse(code: int, member_id: str = request.member_id) -> None:
-            self.respond(token, _join_error(code, member_id))
+            self._writes.respond(token, _join_error(code, member_id))
 
         config = self._config
         if not request.group_id:
@@ -115,7 +97,7 @@ class Membership:
         new_id = self._new_member_id(client.client_id)
         if client.api_version >= 4:
             group.pending_members[new_id] = now_ms + request.session_timeout_ms
-            return self.respond(token, _join_error(ErrorCode.MEMBER_ID_REQUIRED, new_id))
+            return self._writes.respond(token, _join_error(ErrorCode.MEMBER_ID_REQUIRED, new_id))
         return self._add_and_rebalance(group, new_id, token, request, client, now_ms)
 
     def _join_known(
@@ -124,11 +106,11 @@ class Membership:
         member_id = request.member_id
         if member_id in group.pending_members:
             if request.group_instance_id is not None:
-                return self.respond(token, _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+                return self._writes.respond(token, _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
             return self._add_and_rebalance(group, member_id, token, request, client, now_ms)
         code = group.membership_error(member_id, request.group_instance_id)
         if code:
-            return self.respond(token, _join_error(code, member_id))
+            return self._writes.respond(token, _join_error(code, member_id))
         member = group.members[member_id]
         protocols = _protocols(request)
         unchanged = member.protocols == protocols
@@ -136,14 +118,14 @@ class Membership:
             self._update_member(group, member, token, request, client, now_ms)
             return self._maybe_complete_join(group, now_ms)
         if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
-            return self.respond(token, self._join_result(group, member))
+            return self._writes.respond(token, self._join_result(group, member))
         if group.state is GroupState.STABLE and unchanged and group.leader_id != member_id:
-            return self.respond(token, self._join_result(group, member))
+            return self._writes.respond(token, self._join_result(group, member))
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self._update_member(group, member, token, request, client, now_ms)
             self._prepare_rebalance(group, now_ms)
             return self._maybe_complete_join(group, now_ms)
-        return self.respond(token, _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+        return self._writes.respond(token, _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
 
     def _add_and_rebalance(
         self,
@@ -185,7 +167,7 @@ class Membership:
     ) -> None:
         if member.join_token is not None:
             # A client that asks again has given up on its first request; it must not hang for ever.
-            self.respond(member.join_token, _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+            self._writes.respond(member.join_token, _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         member.protocols = _protocols(request)
         member.rebalance_timeout_ms = _rebalance_timeout(request)
         member.session_timeout_ms = request.session_timeout_ms
@@ -207,49 +189,54 @@ class Membership:
         client: ClientInfo,
         now_ms: int,
     ) -> None:
-        was_leader = group.leader_id == old_id
-        member = group.members.pop(old_id)
+        old_leader_id = group.leader_id
+        member = group.members[old_id]
+        before = replace(member, join_token=None, sync_token=None)
         for waiting, fenced in (
             (member.join_token, _join_error(ErrorCode.FENCED_INSTANCE_ID, old_id)),
             (member.sync_token, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID)),
         ):
             if waiting is not None:
-                self.respond(waiting, fenced)
-        unchanged = member.protocols == _protocols(request)
-        member.member_id = new_id
-        member.join_token = None
-        member.sync_token = None
-        group.members[new_id] = member
-        group.static_members[member.group_instance_id or ""] = new_id
-        if was_leader:
-            group.leader_id = new_id
+                self._writes.respond(waiting, fenced)
+        member.join_token = member.sync_token = None
+        group.replace_static(old_id, new_id)
         self._update_member(group, member, token, request, client, now_ms)
-        if group.state is GroupState.STABLE and unchanged:
-            self._confirm_static(group, member, was_leader=was_leader)
+        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            self._confirm_static(group, member, before, old_leader_id)
             return
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self._prepare_rebalance(group, now_ms)
         self._maybe_complete_join(group, now_ms)
 
-    def _confirm_static(self, group: ClassicGroup, member: Member, *, was_leader: bool) -> None:
-        """A restarted static member keeps its assignment: no rebalance, but its new id has to be durable."""
+    def _confirm_static(self, group: ClassicGroup, member: Member, before: Member, old_leader_id: str | None) -> None:
+        """A restarted static member keeps its assignment unless the group's protocol changes: no rebalance.
+
+        Its new id and metadata have to be durable first; if they cannot be stored, the member is what it was
+        ``before`` (``GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin``).
+        """
 
         def then(error_code: int) -> None:
             token = member.join_token
             member.join_token = None
-            if token is None:
-                return None
             if error_code:
-                return self.respond(token, _join_error(error_code, member.member_id))
-            skips = was_leader and member.join_version >= 9
-            leader = group.leader_id or ""
-            if was_leader and not skips:
-                # Before KIP-814 a leader told of its own lead would compute and send an assignment nobody asked for.
-                leader = ""
-            response = self._join_result(group, member, leader=leader, skip_assignment=skips)
-            return self.respond(token, response)
+                if group.members.get(member.member_id) is member:
+                    group.replace_static(member.member_id, before.member_id)
+                    member.restore(before)
+                if token is not None:
+                    self._writes.respond(token, _join_error(error_code, ""))
+                return
+            if token is None:
+                return
+            if member.join_version >= _SKIP_ASSIGNMENT_VERSION:
+                is_leader = group.leader_id == member.member_id
+                response = self._join_result(group, member, skip_assignment=is_leader)
+            else:
+                # Before KIP-814 a leader that knew of its role would compute an assignment and send it: it gets the id
+                # of the leader before it came back.
+                response = self._join_result(group, member, leader=old_leader_id or "")
+            self._writes.respond(token, response)
 
-        self.append((group.metadata_record(),), then)
+        self._writes.append((group.metadata_record(),), then)
 
     def _prepare_rebalance(self, group: ClassicGroup, now_ms: int) -> None:
         if group.state is GroupState.PREPARING_REBALANCE:
@@ -292,7 +279,7 @@ class Membership:
             group.protocol_name = None
             group.leader_id = None
             group.transition_to(GroupState.EMPTY, now_ms=now_ms)
-            self.append((group.metadata_record({}),), lambda _code: None)
+            self._writes.append((group.metadata_record({}),), lambda _code: None)
             return
         group.protocol_name = group.select_protocol()
         group.transition_to(GroupState.COMPLETING_REBALANCE, now_ms=now_ms)
@@ -304,7 +291,7 @@ class Membership:
             member.pending_syncs = True
             member.deadline_ms = now_ms + member.session_timeout_ms
             if token is not None:
-                self.respond(token, self._join_result(group, member))
+                self._writes.respond(token, self._join_result(group, member))
 
     def _join_result(
         self, group: ClassicGroup, member: Member, *, leader: str | None = None, skip_assignment: bool = False
@@ -333,7 +320,7 @@ class Membership:
         """Take a SyncGroup request; followers wait for the leader's assignment."""
 
         def refuse(code: int) -> None:
-            self.respond(token, SyncGroupResponse(error_code=code))
+            self._writes.respond(token, SyncGroupResponse(error_code=code))
 
         group = self.groups.get(request.group_id)
         if group is None:
@@ -354,11 +341,11 @@ class Membership:
         if group.state is GroupState.STABLE:
             member.pending_syncs = False
             member.deadline_ms = now_ms + member.session_timeout_ms
-            return self.respond(token, _sync_result(group, member))
+            return self._writes.respond(token, _sync_result(group, member))
         if group.state is not GroupState.COMPLETING_REBALANCE:
             return refuse(ErrorCode.UNKNOWN_MEMBER_ID)
         if member.sync_token is not None:
-            self.respond(member.sync_token, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+            self._writes.respond(member.sync_token, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_token = token
         member.pending_syncs = False
         if request.member_id == group.leader_id and group.sync_append_id is None:
@@ -384,9 +371,9 @@ class Membership:
                 member.sync_token = None
                 member.deadline_ms = now_ms + member.session_timeout_ms
                 if waiting is not None:
-                    self.respond(waiting, _sync_result(group, member))
+                    self._writes.respond(waiting, _sync_result(group, member))
 
-        group.sync_append_id = self.append((group.metadata_record(assignments),), then)
+        group.sync_append_id = self._writes.append((group.metadata_record(assignments),), then)
 
     def _answer_syncs(self, group: ClassicGroup, error_code: int) -> None:
         for member in group.members.values():
@@ -394,7 +381,7 @@ class Membership:
             member.sync_token = None
             member.assignment = b""
             if token is not None:
-                self.respond(token, SyncGroupResponse(error_code=error_code))
+                self._writes.respond(token, SyncGroupResponse(error_code=error_code))
 
     # -- heartbeat and leave ------------------------------------------------------------------------------------
 
@@ -460,9 +447,9 @@ class Membership:
         if member is None:
             return
         if member.join_token is not None:
-            self.respond(member.join_token, _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            self._writes.respond(member.join_token, _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         if member.sync_token is not None:
-            self.respond(member.sync_token, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+            self._writes.respond(member.sync_token, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
 
     def _after_leave(self, group: ClassicGroup, now_ms: int, *, has_lost_members: bool) -> None:
         if has_lost_members and group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):

@@ -1,0 +1,1 @@
+"""Groups of consumers: the classic protocol, and the offsets that groups commit."""

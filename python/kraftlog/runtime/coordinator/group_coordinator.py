@@ -1,0 +1,56 @@
+"""The group coordinator of a node: group shards over ``__consumer_offsets``."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kraftlog.coordinator.group.config import GroupConfig
+from kraftlog.coordinator.group.group_shard import GroupShard
+from kraftlog.runtime.coordinator.record_codec import GroupRecordCodec
+from kraftlog.runtime.coordinator.shard_registry import (
+    CommittedMetadata,
+    PartitionLookup,
+    ShardRegistry,
+    TaskGroup,
+    TopicCreator,
+)
+from kraftlog.runtime.coordinator.shard_runner import Compression, ShardShell
+from kraftlog.runtime.metadata.topic_creation import CONSUMER_OFFSETS
+
+__all__ = ["GroupCoordinatorSettings", "group_coordinator"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCoordinatorSettings:
+    """Settings of the group coordinator.
+
+    Attributes:
+        compression: offsets.topic.compression.codec.
+        groups: Limits and times of groups.
+    """
+
+    compression: Compression = "none"
+    groups: GroupConfig = field(default_factory=GroupConfig)
+
+
+def group_coordinator(
+    settings: GroupCoordinatorSettings,
+    *,
+    now_ms: Callable[[], int],
+    metadata: CommittedMetadata,
+    partitions: PartitionLookup,
+    topics: TopicCreator,
+    tasks: TaskGroup,
+) -> ShardRegistry[GroupShard]:
+    """Make the group coordinator; ``start`` begins its work."""
+    return ShardRegistry(
+        CONSUMER_OFFSETS,
+        lambda: GroupShard(settings.groups, rng=random.Random()),
+        ShardShell(codec=GroupRecordCodec(), compression=settings.compression, now_ms=now_ms),
+        metadata=metadata,
+        partitions=partitions,
+        topics=topics,
+        tasks=tasks,
+    )

@@ -1,0 +1,250 @@
+"""Drives one shard of a coordinator: load, append, answer on commit, timers, unload.
+
+Whatever the shard appends in one turn of the loop becomes as few batches as fit; a request is answered once its records
+are committed. The shard decides, the runner carries out: it knows neither groups nor any other kind of coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from kraftlog._kraftlog import Log, encode_batch
+from kraftlog.coordinator.effects import AppendRecords, Respond
+from kraftlog.coordinator.shard import Shard
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
+from kraftlog.runtime.coordinator.record_codec import RecordCodec, read_records
+
+__all__ = ["Compression", "CoordinatorPartition", "ShardRunner", "ShardShell"]
+
+logger = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=Shard)
+T = TypeVar("T")
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+BATCH_BYTES_MAX = 512 * 1024
+_RECORD_OVERHEAD_BYTES = 32
+
+
+class CoordinatorPartition(Protocol):
+    """The partition that holds the records of a shard."""
+
+    @property
+    def log(self) -> Log:
+        """Its log."""
+        ...
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads it."""
+        ...
+
+    @property
+    def leader_epoch(self) -> int:
+        """Its leader epoch."""
+        ...
+
+    def append_coordinator(self, records: bytes) -> asyncio.Future[int]:
+        """Append a batch; the future has its last offset once it is committed, or fails with KafkaError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardShell:
+    """What every shard of a coordinator shares.
+
+    Attributes:
+        codec: Turns the coordinator's records into keys and values and back.
+        compression: Of the batches that are appended.
+        now_ms: Wall clock, milliseconds since 1970.
+    """
+
+    codec: RecordCodec
+    compression: Compression
+    now_ms: Callable[[], int]
+
+
+class ShardRunner(Generic[S]):
+    """One shard on the running loop.
+
+    Args:
+        shard: The state machine, empty.
+        partition: Holds the shard's records; this node leads it.
+        shell: What all shards of the coordinator share.
+
+    Attributes:
+        leader_epoch: In which the shard was loaded; another one ends this runner.
+        is_loaded: Whether requests can be asked.
+    """
+
+    def __init__(self, shard: S, partition: CoordinatorPartition, shell: ShardShell) -> None:
+        self.shard = shard
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.is_loaded = False
+        self._shell = shell
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+        self._is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms: int | None = None
+        self._waiting: set[asyncio.Future[Any]] = set()
+
+    async def load(self) -> None:
+        """Replay the partition; ``is_loaded`` is true afterwards, unless the runner was closed meanwhile.
+
+        Raises:
+            KraftlogError: A record cannot be read or decoded.
+        """
+        loaded_count = 0
+        async for records in read_records(self._loop, self.partition.log, self._shell.codec):
+            if self._is_closed:
+                return
+            now_ms = self._shell.now_ms()
+            for record in records:
+                self.shard.replay(record, now_ms=now_ms)
+            loaded_count += len(records)
+        if self._is_closed:
+            return
+        self.shard.finish_loading(self._shell.now_ms())
+        self.is_loaded = True
+        self._schedule()
+        if loaded_count:
+            logger.info("loaded %d records from %s", loaded_count, self.partition)
+
+    def ask(self, request: Callable[[S, asyncio.Future[Any], int], None]) -> asyncio.Future[Any]:
+        """Ask the shard for something that may have to wait.
+
+        Args:
+            request: Called with the shard, the token of the answer and the wall clock in milliseconds.
+
+        Returns:
+            A future of the response; it fails with KafkaError NOT_COORDINATOR when the shard is unloaded first.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
+        request(self.shard, future, self._shell.now_ms())
+        self._schedule()
+        return future
+
+    def call(self, request: Callable[[S, int], T]) -> T:
+        """Ask the shard for something that it answers at once; its effects follow.
+
+        Args:
+            request: Called with the shard and the wall clock in milliseconds.
+        """
+        answer = request(self.shard, self._shell.now_ms())
+        self._schedule()
+        return answer
+
+    def close(self) -> None:
+        """Unload: whoever waits has to look for the coordinator again."""
+        self._is_closed = True
+        self.is_loaded = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for future in list(self._waiting):
+            if not future.done():
+                future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled and not self._is_closed:
+            self._is_scheduled = True
+            self._loop.call_soon(self._drive)
+
+    def _drive(self) -> None:
+        self._is_scheduled = False
+        if self._is_closed:
+            return
+        appends: list[AppendRecords] = []
+        for effect in self.shard.take_effects():
+            match effect:
+                case Respond():
+                    future: Any = effect.token
+                    if not future.done():
+                        future.set_result(effect.response)
+                case AppendRecords():
+                    appends.append(effect)
+        self._append(appends)
+        self._arm_timer()
+
+    def _append(self, appends: list[AppendRecords]) -> None:
+        """Append in order, in as few batches as fit."""
+        append_ids: list[int] = []
+        records: list[tuple[bytes, bytes | None]] = []
+        size_bytes = 0
+        for append in appends:
+            encoded = self._shell.codec.encode(append.records)
+            encoded_bytes = sum(len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES for key, value in encoded)
+            if records and size_bytes + encoded_bytes > BATCH_BYTES_MAX:
+                self._append_batch(append_ids, records)
+                append_ids, records, size_bytes = [], [], 0
+            append_ids.append(append.append_id)
+            records.extend(encoded)
+            size_bytes += encoded_bytes
+        if records:
+            self._append_batch(append_ids, records)
+
+    def _append_batch(self, append_ids: list[int], records: list[tuple[bytes, bytes | None]]) -> None:
+        now_ms = self._shell.now_ms()
+        batch = encode_batch([(now_ms, key, value, ()) for key, value in records], compression=self._shell.compression)
+
+        def on_done(future: asyncio.Future[int]) -> None:
+            error_code = 0 if future.cancelled() else _append_error(future.exception())
+            if self._is_closed:
+                return
+            for append_id in append_ids:
+                self.shard.on_appended(append_id, error_code)
+            self._schedule()
+
+        self.partition.append_coordinator(batch).add_done_callback(on_done)
+
+    def _arm_timer(self) -> None:
+        at_ms = self.shard.next_timeout_ms()
+        if at_ms == self._timer_at_ms and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at_ms = at_ms
+        if at_ms is not None:
+            delay_s = max(0, at_ms - self._shell.now_ms()) / 1000
+            self._timer = self._loop.call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.shard.handle_timeout(self._shell.now_ms())
+        self._drive()
+
+
+def _append_error(error: BaseException | None) -> int:
+    """The error for a client when the coordinator could not store something, as Kafka maps it.
+
+    Source: ``CoordinatorOperationExceptionHelper`` and ``CoordinatorRuntime`` of Kafka 4.3.1.
+    """
+    if error is None:
+        return ErrorCode.NONE
+    if not isinstance(error, KafkaError):
+        return (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE if isinstance(error, KraftlogError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        )
+    match error.code:
+        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
+            return ErrorCode.NOT_COORDINATOR
+        case (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            | ErrorCode.NOT_ENOUGH_REPLICAS
+            | ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            | ErrorCode.REQUEST_TIMED_OUT
+        ):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE | ErrorCode.INVALID_FETCH_SIZE:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        case code:
+            return code
