@@ -653,6 +653,10 @@ class Log:
         """Id in ``partition.metadata``, 16 bytes."""
 
     @property
+    def recovery_events(self) -> list[RecoveryEvent]:
+        """What opening the log cut, removed or built anew; empty for a sound directory."""
+
+    @property
     def poisoned(self) -> str | None:
         """The first failed write or fsync."""
 
@@ -884,6 +888,34 @@ class SegmentRecovery:
 
     @property
     def producer_count(self) -> int: ...
+
+@final
+class RecoveryEvent:
+    """One thing that was cut, removed or built anew while a log was opened; see :attr:`Log.recovery_events`."""
+
+    @property
+    def kind(self) -> str:
+        """What was done: segment-cut, segment-removed, index-rebuilt, orphan-removed, epochs-rebuilt, ..."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def position(self) -> int:
+        """First byte of the file that is concerned."""
+
+    @property
+    def offset(self) -> int:
+        """First offset that is concerned, -1 when none is known."""
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of records that are gone."""
+
+    @property
+    def reason(self) -> str:
+        """What was found."""
 
 @final
 class RecoveryProgress:

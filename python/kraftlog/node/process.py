@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import resource
 import signal
 from collections.abc import Callable
 
 from kraftlog.node.node import Node
 
-__all__ = ["run_node"]
+__all__ = ["raise_descriptor_limit", "run_node"]
+
+logger = logging.getLogger(__name__)
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files and sockets as it may: the soft limit becomes the hard one."""
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit == hard_limit:
+        logger.debug("the limit of open files is %d", soft_limit)
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    except (OSError, ValueError) as error:
+        logger.warning("the limit of open files stays at %d of %d: %s", soft_limit, hard_limit, error)
+        return
+    logger.info("raised the limit of open files from %d to %d", soft_limit, hard_limit)
 
 
 def run_node(node: Node, started: Callable[[Node], None]) -> int:
     """Start the node, report, serve until a signal or until its metadata log fails, stop.
+
+    Raises the soft limit of open files first.
 
     Args:
         node: Not yet started.
@@ -24,6 +44,7 @@ def run_node(node: Node, started: Callable[[Node], None]) -> int:
     Raises:
         KraftlogError: The node cannot start.
     """
+    raise_descriptor_limit()
 
     async def serve() -> int:
         loop = asyncio.get_running_loop()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
+import resource
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +29,10 @@ logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_WAKE_UP = 64
 _OUT_OF_FILES_PAUSE_S = 1.0
+# Descriptors that connections leave for the files of the logs, as long as the limit is large enough to share.
+_RESERVED_DESCRIPTORS = 256
+_RESERVED_SHARE = 4
+_NO_DESCRIPTOR = 1 << 30
 _DRAIN_S = 2.0
 
 
@@ -135,8 +141,33 @@ class Connections:
         self._arm_idle_timer()
 
 
+def _first_reserved_descriptor() -> int:
+    """The descriptor number from which on no connection is accepted.
+
+    The kernel gives out the lowest free number: a socket with at least this number has at least as many open files and
+    sockets below it.
+    """
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit == resource.RLIM_INFINITY:
+        return _NO_DESCRIPTOR
+    return soft_limit - min(_RESERVED_DESCRIPTORS, soft_limit // _RESERVED_SHARE)
+
+
+def _lowest_free_descriptor() -> int:
+    """The number that the next file gets; a very large one if there is none."""
+    try:
+        number = os.open(os.devnull, os.O_RDONLY)
+    except OSError:
+        return _NO_DESCRIPTOR
+    os.close(number)
+    return number
+
+
 class Acceptor:
     """One listening socket.
+
+    It stops accepting when the process runs out of descriptors but for a reserve, which the files of the logs need, and
+    goes on when connections were closed.
 
     Args:
         loop: The node's loop.
@@ -164,6 +195,7 @@ class Acceptor:
         self._connections = connections
         self.is_controller_listener = is_controller_listener
         self._is_accepting = False
+        self._is_short_of_descriptors = False
         self._pause_timer: asyncio.TimerHandle | None = None
         family = socket.AF_INET6 if ":" in end_point.host else socket.AF_INET
         self._sock = socket.socket(family, socket.SOCK_STREAM)
@@ -206,6 +238,7 @@ class Acceptor:
         self._sock.close()
 
     def _on_readable(self) -> None:
+        first_reserved = _first_reserved_descriptor()
         for _ in range(_ACCEPTS_PER_WAKE_UP):
             try:
                 sock, address = self._sock.accept()
@@ -213,10 +246,14 @@ class Acceptor:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._pause(error)
+                    self._pause(error.strerror or str(error))
                     return
                 raise
+            number = sock.fileno()
             self._accepted(sock, address)
+            if number >= first_reserved:
+                self._pause(f"{first_reserved} file descriptors are in use, the others are kept for files")
+                return
 
     def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
         host, port = address[0], address[1]
@@ -253,9 +290,23 @@ class Acceptor:
         )
         self._connections.add(connection)
 
-    def _pause(self, error: OSError) -> None:
+    def _pause(self, reason: str) -> None:
         """Out of file descriptors or memory: leave the queue alone for a moment instead of spinning on it."""
-        logger.error("listener %s cannot accept: %s", self.end_point.listener_name, error.strerror)
+        if not self._is_short_of_descriptors:
+            self._is_short_of_descriptors = True
+            logger.error(
+                "listener %s accepts no more connections until others are closed: %s",
+                self.end_point.listener_name,
+                reason,
+            )
         self._loop.remove_reader(self._sock.fileno())
         self._is_accepting = False
-        self._pause_timer = self._loop.call_later(_OUT_OF_FILES_PAUSE_S, self._accept)
+        self._pause_timer = self._loop.call_later(_OUT_OF_FILES_PAUSE_S, self._resume)
+
+    def _resume(self) -> None:
+        if _lowest_free_descriptor() >= _first_reserved_descriptor():
+            self._pause_timer = self._loop.call_later(_OUT_OF_FILES_PAUSE_S, self._resume)
+            return
+        self._is_short_of_descriptors = False
+        logger.info("listener %s accepts connections again", self.end_point.listener_name)
+        self._accept()

@@ -86,6 +86,16 @@ impl Error {
         Self::Io { operation, path: path.into(), source }
     }
 
+    /// No descriptor was left to open a file (EMFILE, ENFILE): nothing was written, and no disk has failed.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        const ENFILE: i32 = 23;
+        const EMFILE: i32 = 24;
+        match self {
+            Self::Io { source, .. } => matches!(source.raw_os_error(), Some(EMFILE | ENFILE)),
+            _ => false,
+        }
+    }
+
     /// A refusal with Kafka's error code.
     pub fn rejected(code: i16, reason: impl Into<String>) -> Self {
         Self::Rejected { code, reason: reason.into(), record_errors: Vec::new() }

@@ -24,6 +24,7 @@ pub mod partitioner;
 pub mod producer_state;
 mod raw;
 pub mod record;
+pub mod recovery_event;
 pub mod rows;
 pub mod salvage;
 pub mod scan;

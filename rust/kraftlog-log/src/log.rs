@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use crate::epoch_checkpoint::{EpochCheckpoint, EpochEntry};
 use crate::fs::FileSystem;
 use crate::producer_state::{ProducerEntry, ProducerState};
+use crate::recovery_event::RecoveryEvent;
 use crate::segment::Segment;
 use crate::{partition_metadata, Error, Result};
 
@@ -64,6 +65,7 @@ pub struct Log {
     /// Held while fsync or a truncation runs, so that one covers what the other leaves.
     flushing: Mutex<()>,
     poison: OnceLock<String>,
+    recovery_events: Vec<RecoveryEvent>,
     log_end_offset: AtomicI64,
     log_start_offset: AtomicI64,
 }
@@ -104,6 +106,11 @@ impl Log {
         self.path.display().to_string()
     }
 
+    /// What opening the log cut, removed or built anew; empty for a sound directory.
+    pub fn recovery_events(&self) -> &[RecoveryEvent] {
+        &self.recovery_events
+    }
+
     /// The first failure, when the log takes no more calls.
     pub fn poisoned(&self) -> Option<&str> {
         self.poison.get().map(String::as_str)
@@ -132,6 +139,15 @@ impl Log {
             self.poison.get_or_init(|| error.to_string());
         }
         error
+    }
+
+    /// Like [`Self::poison_with`] for a caller whose work can be tried again when a file could not be opened for want of
+    /// a descriptor.
+    fn poison_unless_refused(&self, error: Error) -> Error {
+        if error.is_out_of_descriptors() {
+            return error;
+        }
+        self.poison_with(error)
     }
 
     fn publish(&self, inner: &Inner) {
@@ -212,7 +228,7 @@ impl Log {
             Some(_) => Err(Error::Invalid(format!("{}: belongs to another topic id", self.path.display()))),
             None => {
                 partition_metadata::write(self.fs.as_ref(), &self.path, topic_id)
-                    .map_err(|error| self.poison_with(error))?;
+                    .map_err(|error| self.poison_unless_refused(error))?;
                 inner.topic_id = Some(topic_id);
                 Ok(())
             }
@@ -250,7 +266,7 @@ impl Log {
         }
         let mut inner = self.lock_inner()?;
         inner.epochs.assign(epoch, start_offset);
-        inner.epochs.flush().map_err(|error| self.poison_with(error))
+        inner.epochs.flush().map_err(|error| self.poison_unless_refused(error))
     }
 
     /// Known producers.
@@ -278,7 +294,7 @@ impl Log {
     pub fn roll(&self, now_ms: i64) -> Result<i64> {
         let mut inner = self.lock_inner()?;
         let base_offset = inner.log_end_offset;
-        self.roll_at(&mut inner, base_offset, now_ms).map_err(|error| self.poison_with(error))?;
+        self.roll_at(&mut inner, base_offset, now_ms).map_err(|error| self.poison_unless_refused(error))?;
         Ok(base_offset)
     }
 
@@ -313,7 +329,7 @@ impl Log {
     /// Write a producer snapshot at the log end offset, unless there is one.
     pub fn take_producer_snapshot(&self) -> Result<()> {
         let mut inner = self.lock_inner()?;
-        inner.producers.take_snapshot().map_err(|error| self.poison_with(error))
+        inner.producers.take_snapshot().map_err(|error| self.poison_unless_refused(error))
     }
 }
 

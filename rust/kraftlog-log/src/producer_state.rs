@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::fs::{self, FileSystem};
+use crate::recovery_event::{RecoveryEvent, RecoveryKind};
 use crate::{Error, Result};
 
 mod snapshot;
@@ -172,6 +173,8 @@ pub struct ProducerState {
     snapshots: BTreeSet<i64>,
     end_offset: i64,
     last_snapshot_offset: i64,
+    /// Snapshots that were unreadable, until [`Self::take_damaged`].
+    damaged: Vec<RecoveryEvent>,
 }
 
 impl ProducerState {
@@ -188,6 +191,7 @@ impl ProducerState {
             snapshots,
             end_offset: 0,
             last_snapshot_offset: 0,
+            damaged: Vec::new(),
         })
     }
 
@@ -333,10 +337,15 @@ impl ProducerState {
             let path = self.snapshot_path(offset);
             let read = fs::read_file(self.fs.as_ref(), &path)?
                 .map_or_else(|| Err(Error::Invalid("gone".to_owned())), |bytes| read_snapshot(&bytes));
-            let Ok(entries) = read else {
+            let entries = match read {
+                Ok(entries) => entries,
                 // A snapshot that a crash tore is no loss: an older one and the log give the same state.
-                self.remove_snapshot(offset)?;
-                continue;
+                Err(error) => {
+                    self.remove_snapshot(offset)?;
+                    let kind = RecoveryKind::ProducersRebuilt;
+                    self.damaged.push(RecoveryEvent::rebuilt(kind, path, error.to_string()));
+                    continue;
+                }
             };
             for entry in entries {
                 if self.is_expired(&entry, now_ms) {
@@ -398,6 +407,11 @@ impl ProducerState {
         let path = self.snapshot_path(*offset);
         let synced = self.fs.open(&path, fs::OpenMode::ReadWrite).and_then(|handle| handle.sync_data());
         synced.map_err(|error| Error::io("fsync", path, error))
+    }
+
+    /// The snapshots that were unreadable since the last call.
+    pub(crate) fn take_damaged(&mut self) -> Vec<RecoveryEvent> {
+        std::mem::take(&mut self.damaged)
     }
 
     /// Offset of the newest snapshot file.

@@ -161,14 +161,14 @@ impl Segment {
 
     /// Files that exist. Index files that are missing are created empty: the caller must then [`Self::recover`].
     ///
-    /// Returns the segment and whether both indexes were there.
+    /// Returns the segment and the suffixes of the index files that were missing.
     pub fn open(
         fs: &Arc<dyn FileSystem>,
         directory: &Path,
         base_offset: i64,
         config: SegmentConfig,
         now_ms: i64,
-    ) -> Result<(Self, bool)> {
+    ) -> Result<(Self, Vec<&'static str>)> {
         let path = |suffix| segment_path(directory, base_offset, suffix);
         let exists = |path: &Path| fs.exists(path).map_err(|error| Error::io("stat", path, error));
         let log_path = path(LOG_SUFFIX);
@@ -203,7 +203,11 @@ impl Segment {
                 created_ms: now_ms,
             }),
         };
-        Ok((segment, has_offset_index && has_time_index))
+        let missing = [(has_offset_index, INDEX_SUFFIX), (has_time_index, TIME_INDEX_SUFFIX)];
+        Ok((
+            segment,
+            missing.into_iter().filter(|(is_there, _)| !is_there).map(|(_, suffix)| suffix).collect(),
+        ))
     }
 
     /// First offset the segment may hold; its name.
@@ -272,6 +276,8 @@ impl Segment {
             relative_offset(self.base_offset, batch.last_offset)?;
         }
         let mut state = self.state();
+        // Files are opened before the write: nothing fails for want of a descriptor after it.
+        state.max_timestamp()?;
         self.log.write_all_at(parts, position)?;
         for batch in batches {
             state.note(self.config.index_interval_bytes, position, batch)?;
@@ -540,6 +546,11 @@ impl SegmentState {
         }
     }
 
+    fn index(&mut self, last_offset: i64, position: u64, largest: TimestampOffset) -> Result<()> {
+        self.offset_index.append(last_offset, position)?;
+        self.time_index.maybe_append(largest)
+    }
+
     /// Keep the indexes for a batch written at `position` (`LogSegment.append`).
     fn note(&mut self, interval_bytes: u64, position: u64, batch: &AppendedBatch) -> Result<()> {
         if position == 0 {
@@ -551,9 +562,12 @@ impl SegmentState {
             self.max_timestamp = Some(largest);
         }
         if self.bytes_since_index_entry > interval_bytes {
-            self.offset_index.append(batch.last_offset, position)?;
-            self.time_index.maybe_append(largest)?;
-            self.bytes_since_index_entry = 0;
+            match self.index(batch.last_offset, position, largest) {
+                Ok(()) => self.bytes_since_index_entry = 0,
+                // The batch is written; the next one gets the entry.
+                Err(error) if error.is_out_of_descriptors() => {}
+                Err(error) => return Err(error),
+            }
         }
         self.bytes_since_index_entry += batch.size_bytes as u64;
         Ok(())

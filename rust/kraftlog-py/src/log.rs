@@ -21,7 +21,7 @@ mod recovery;
 mod slice;
 
 pub(crate) use config::LogConfig;
-use recovery::RecoveryProgress;
+use recovery::{RecoveryEvent, RecoveryProgress};
 pub(crate) use slice::FileSlice;
 
 type Result<T> = std::result::Result<T, PyLogError>;
@@ -232,6 +232,11 @@ impl Log {
     fn topic_id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         let id = py.detach(|| self.log.topic_id())?;
         Some(PyBytes::new(py, &id))
+    }
+
+    #[getter]
+    fn recovery_events(&self) -> Vec<RecoveryEvent> {
+        self.log.recovery_events().iter().map(RecoveryEvent::from).collect()
     }
 
     #[getter]

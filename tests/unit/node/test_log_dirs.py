@@ -185,6 +185,27 @@ def test_recovery_reports_logs_segments_and_bytes(tmp_path, caplog):
     assert "(3/3 completed in" in caplog.text
 
 
+def test_recovery_that_cuts_acknowledged_records_is_told_with_file_and_position(tmp_path, caplog):
+    with kraftlog.Broker(tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        broker.create_topic("t")
+        for _ in range(3):
+            assert produce_error(client, "t", 0) == 0
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / RECOVERY_POINT_CHECKPOINT).unlink()
+    segment = tmp_path / "t-0" / SEGMENT
+    batch_bytes = segment.stat().st_size // 3
+    data = bytearray(segment.read_bytes())
+    data[2 * batch_bytes - 2] ^= 1
+    segment.write_bytes(data)
+    with caplog.at_level(logging.WARNING), kraftlog.Broker(tmp_path):
+        pass
+    assert (
+        f"{segment}, position {batch_bytes}, offset 1: a batch whose checksum differs; the file was cut" in caplog.text
+    )
+    assert f"{tmp_path / 't-0'} ends at offset 1, before its checkpointed high watermark 3" in caplog.text
+    assert f"opening the logs in {tmp_path} found damage: 1 segment-cut; {2 * batch_bytes} bytes" in caplog.text
+
+
 def test_recovery_point_beyond_the_log_is_lowered_before_anything_is_appended(tmp_path):
     with kraftlog.Broker(tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
         broker.create_topic("t")

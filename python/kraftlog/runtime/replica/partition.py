@@ -17,6 +17,7 @@ from kraftlog.partition.effects import (
     HighWatermarkAdvanced,
     LeadershipChanged,
 )
+from kraftlog.runtime.replica.log_dir_failure import is_disk_failure
 from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _ATTRIBUTES_POSITION = 22
 _COMPRESSION_MASK = 7
 _COMPRESSED_ON_THREAD_FROM_BYTES = 64 * 1024
 _ON_THREAD_FROM_BYTES = 4 * 1024 * 1024
+_RETRY_S = 1.0
 
 
 class PartitionWaiter(Protocol):
@@ -327,12 +329,29 @@ class Partition:
         self._carry_out()
 
     def on_flush_failed(self, error: KraftlogError | OSError) -> None:
-        """An fsync failed: the log is poisoned, nothing that waits can be promised any more."""
-        self.storage_failed(error)
+        """An fsync failed: the log is poisoned, nothing that waits can be promised any more.
+
+        If the files could not even be opened, nothing has failed yet: the flush is tried again.
+        """
+        if is_disk_failure(error):
+            self.storage_failed(error)
+        elif not self._is_closed:
+            logger.warning("flushing partition %s is tried again in %g s: %s", self, _RETRY_S, error)
+            self.loop.call_later(_RETRY_S, self._flush_again)
+
+    def _flush_again(self) -> None:
+        if not self._is_closed:
+            self._flusher.request(self)
 
     def storage_failed(self, error: BaseException) -> None:
-        """The log takes no more writes; its whole directory goes offline, as in Kafka."""
+        """The log takes no more writes; its whole directory goes offline, as in Kafka.
+
+        Nothing goes offline if the process merely has no descriptor left: the request alone fails.
+        """
         if self._is_closed:
+            return
+        if not is_disk_failure(error):
+            logger.warning("partition %s: %s", self, error)
             return
         logger.error("partition %s is offline: %s", self, error)
         self.replica.on_log_failed()

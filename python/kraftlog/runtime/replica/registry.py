@@ -16,10 +16,12 @@ from kraftlog.errors import ErrorCode, LogError
 from kraftlog.partition.replica import Assignment, PartitionReplica
 from kraftlog.runtime.replica.compactor import CleanerSettings
 from kraftlog.runtime.replica.flusher import Flusher
+from kraftlog.runtime.replica.log_dir_failure import is_disk_failure
 from kraftlog.runtime.replica.log_opener import LogRecovery, RecoveryJob
 from kraftlog.runtime.replica.partition import Partition
 from kraftlog.runtime.replica.topic_config import TopicConfig, TopicConfigs
 from kraftlog.storage.log_dir import LogDir
+from kraftlog.storage.recovery_report import RecoveryReport
 from kraftlog.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ class Partitions:
         self._flushers = {one: Flusher(node.loop, f"kraftlog-flush-{one.path.name}") for one in self._data_dirs}
         self._opened: dict[TopicPartition, tuple[Log, LogDir]] = {}
         self._offline: set[tuple[Uuid, int]] = set()
+        self._reports = {one: RecoveryReport(one.path) for one in self._data_dirs}
         self.recovery = LogRecovery((), 1)
 
     def __iter__(self) -> Iterator[Partition]:
@@ -92,6 +95,8 @@ class Partitions:
             self._set_lost_offline(image)
         self._recover(image)
         self._apply_topics(image, image.topics.all())
+        for report in self._reports.values():
+            report.finish()
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Follow one committed batch of metadata."""
@@ -134,7 +139,7 @@ class Partitions:
                 except (LogError, OSError) as error:
                     logger.exception("partition %s-%d cannot be opened and is offline", topic.name, index)
                     self._offline.add((topic.topic_id, index))
-                    if isinstance(error, OSError):
+                    if isinstance(error, OSError) and is_disk_failure(error):
                         self.fail_log_dir(self._choose_log_dir(topic.name, index, wanted), error)
                     continue
             elif partition.config is not config:
@@ -229,9 +234,11 @@ class Partitions:
         recovery_threads: int = 1,
         progress: RecoveryProgress | None = None,
     ) -> Log:
+        path = log_dir.path / str(key)
+        was_there = path.is_dir()
         try:
             log = Log.open(
-                log_dir.path / str(key),
+                path,
                 config=config.log_config,
                 recovery_point=log_dir.recovery_points.get(key, 0),
                 log_start_offset=log_dir.log_start_offsets.get(key, 0),
@@ -243,6 +250,15 @@ class Partitions:
         except (LogError, OSError):
             log_dir.unopened.add(key)
             raise
+        self._reports[log_dir].add(log.recovery_events)
+        checkpointed = log_dir.high_watermarks.get(key, 0)
+        if was_there and checkpointed > log.log_end_offset:
+            logger.warning(
+                "%s ends at offset %d, before its checkpointed high watermark %d: committed records are gone",
+                path,
+                log.log_end_offset,
+                checkpointed,
+            )
         # What the checkpoints say holds for the log that was there at start, not for one created later in its place.
         log_dir.recovery_points.pop(key, None)
         log_dir.log_start_offsets.pop(key, None)

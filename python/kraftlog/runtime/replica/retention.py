@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kraftlog.errors import LogError
+from kraftlog.runtime.replica.log_dir_failure import is_disk_failure
 from kraftlog.runtime.replica.registry import remove_directory
 from kraftlog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
@@ -149,6 +150,9 @@ class Housekeeping:
             try:
                 write_offset_checkpoint(path, offsets)
             except OSError as error:
+                if not is_disk_failure(error):
+                    logger.warning("%s is written with the next checkpoint: %s", path, error)
+                    continue
                 log_dirs = [one for one in self._node.log_dirs if one.path == path.parent]
                 for log_dir in log_dirs:
                     self._node.loop.call_soon_threadsafe(self._node.partitions.fail_log_dir, log_dir, error)

@@ -384,7 +384,8 @@ impl Log {
         })
     }
 
-    /// Write to the active segment, after a new one was begun if the old is full. Any I/O error poisons the log.
+    /// Write to the active segment, after a new one was begun if the old is full. Any I/O error poisons the log, but
+    /// for want of a descriptor: then nothing was appended and the same append may be tried again.
     fn write(
         &self,
         inner: &mut Inner,
@@ -433,7 +434,7 @@ impl Log {
             }
             Ok(is_rolled)
         };
-        write(inner).map_err(|error| self.poison_with(error))
+        write(inner).map_err(|error| self.poison_unless_refused(error))
     }
 
     /// The bytes are written: move the end and take over what they say of producers.

@@ -28,7 +28,15 @@ impl Log {
             }
             Self::take_pending(&mut inner)
         };
-        self.sync(&pending).map_err(|error| self.poison_with(error))?;
+        self.sync(&pending).map_err(|error| {
+            if error.is_out_of_descriptors() {
+                // The next flush covers the same.
+                let mut inner = lock(&self.inner);
+                inner.is_directory_dirty |= pending.syncs_directory;
+                inner.is_directory_new |= pending.syncs_parent;
+            }
+            self.poison_unless_refused(error)
+        })?;
         let mut inner = self.lock_inner()?;
         inner.recovery_point = inner.recovery_point.max(pending.end_offset).min(inner.log_end_offset);
         Ok(inner.recovery_point)
@@ -103,7 +111,7 @@ impl Log {
             inner.is_directory_dirty = false;
             inner.segments.values().try_for_each(|segment| segment.release())
         };
-        close(&mut inner).map_err(|error| self.poison_with(error))?;
+        close(&mut inner).map_err(|error| self.poison_unless_refused(error))?;
         inner.is_closed = true;
         Ok(())
     }

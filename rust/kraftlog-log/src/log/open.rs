@@ -9,10 +9,12 @@ use crate::batch::BatchView;
 use crate::epoch_checkpoint::{EpochCheckpoint, EpochEntry};
 use crate::fs::FileSystem;
 use crate::producer_state::ProducerState;
+use crate::recovery_event::{RecoveryEvent, RecoveryKind};
 use crate::segment::{end_marker, note_producer, segment_path, Segment, LOG_SUFFIX};
 use crate::{partition_metadata, Error, Result};
 
 mod recover;
+mod report;
 
 pub use recover::Recovery;
 
@@ -40,6 +42,8 @@ struct Loader<'a> {
     epochs: EpochCheckpoint,
     /// The newest epoch in the checkpoint as it was found.
     known_epoch: Option<EpochEntry>,
+    /// What was cut, removed or built anew so far.
+    events: Vec<RecoveryEvent>,
 }
 
 impl Log {
@@ -82,6 +86,7 @@ impl Log {
             segments: Segments::new(),
             known_epoch: epochs.latest(),
             epochs,
+            events: Vec::new(),
         };
         loader.load_segments()?;
         let recovery_point = match options.clean_shutdown {
@@ -95,13 +100,13 @@ impl Log {
             .segments
             .first_key_value()
             .map_or(options.log_start_offset, |(base_offset, _)| options.log_start_offset.max(*base_offset));
-        let Loader { segments, mut epochs, .. } = loader;
+        let Loader { segments, mut epochs, mut events, .. } = loader;
         epochs.truncate_from_end(log_end_offset);
         epochs.truncate_from_start(options.log_start_offset);
         epochs.flush()?;
         let mut producers = ProducerState::open(Arc::clone(&fs), path, config.producer_id_expiration_ms)?;
         producers.remove_stray_snapshots(&segments.keys().copied().collect::<Vec<_>>())?;
-        rebuild(
+        let missing = rebuild(
             &mut producers,
             &segments,
             log_start_offset,
@@ -109,6 +114,13 @@ impl Log {
             options.clean_shutdown,
             options.now_ms,
         )?;
+        let unreadable = producers.take_damaged();
+        // The recovery of a segment takes the snapshots after it away.
+        if let Some(kind) = missing.filter(|_| events.is_empty() && unreadable.is_empty()) {
+            let path = segment_path(path, log_end_offset, "snapshot");
+            events.push(RecoveryEvent::rebuilt(kind, path, "the file is missing"));
+        }
+        events.extend(unreadable);
         let recovery_point = recovery_point.min(log_end_offset);
         let topic_id = partition_metadata::read(fs.as_ref(), path)?;
         // An idle log holds no descriptors.
@@ -133,6 +145,7 @@ impl Log {
             }),
             flushing: Mutex::new(()),
             poison: OnceLock::new(),
+            recovery_events: events,
             log_end_offset: AtomicI64::new(log_end_offset),
             log_start_offset: AtomicI64::new(log_start_offset),
             fs,
@@ -148,7 +161,7 @@ impl Log {
         now_ms: i64,
     ) -> Result<()> {
         let Inner { producers, segments, log_start_offset, .. } = inner;
-        rebuild(producers, segments, *log_start_offset, end_offset, clean_shutdown, now_ms)
+        rebuild(producers, segments, *log_start_offset, end_offset, clean_shutdown, now_ms).map(|_| ())
     }
 }
 
@@ -162,19 +175,26 @@ impl Loader<'_> {
             let is_index = [".index", ".timeindex", ".txnindex"].iter().any(|suffix| name.ends_with(suffix));
             if is_index && names.binary_search(&format!("{base_offset:020}.{LOG_SUFFIX}")).is_err() {
                 let orphan = self.path.join(name);
-                self.fs.remove(&orphan).map_err(|error| Error::io("remove", orphan, error))?;
+                self.fs.remove(&orphan).map_err(|error| Error::io("remove", orphan.as_path(), error))?;
+                self.events.push(RecoveryEvent::rebuilt(
+                    RecoveryKind::OrphanRemoved,
+                    orphan,
+                    "an index without its segment",
+                ));
             }
             if *name != format!("{base_offset:020}.{LOG_SUFFIX}") {
                 continue;
             }
-            let (segment, has_indexes) = Segment::open(
+            let (segment, missing) = Segment::open(
                 self.fs,
                 self.path,
                 base_offset,
                 self.config.segment_config(self.path, base_offset),
                 self.options.now_ms,
             )?;
-            let is_sane = has_indexes && segment.has_sound_transactions()?;
+            let has_sound_transactions = segment.has_sound_transactions()?;
+            self.note_indexes(base_offset, &missing, has_sound_transactions);
+            let is_sane = missing.is_empty() && has_sound_transactions;
             let segment = Arc::new(segment);
             if is_sane || first_unflushed.is_some_and(|first| base_offset >= first) {
                 self.segments.insert(base_offset, segment);
@@ -201,10 +221,11 @@ impl Loader<'_> {
     }
 
     /// What follows a damaged batch is not the log any more. The last go first, so that a crash leaves no hole.
-    fn remove_after(&mut self, base_offset: i64) -> Result<()> {
+    fn remove_after(&mut self, base_offset: i64, reason: &str) -> Result<()> {
         for (base_offset, segment) in
             self.segments.split_off(&(base_offset.saturating_add(1))).into_iter().rev()
         {
+            self.note_removed(&segment, reason);
             let snapshot = segment_path(self.path, base_offset, "snapshot");
             self.remove_files(segment.mark_deleted()?.into_iter().chain([snapshot]))?;
         }
@@ -232,6 +253,17 @@ impl Loader<'_> {
         let is_complete = last_epoch < 0 || self.known_epoch.is_some_and(|known| known.epoch >= last_epoch);
         if is_complete && !self.epochs.is_unreadable() {
             return Ok(());
+        }
+        if last_epoch >= 0 {
+            let reason = match (self.epochs.is_unreadable(), self.known_epoch) {
+                (true, _) => "the file is missing or damaged".to_owned(),
+                (false, Some(known)) => {
+                    format!("it ends with epoch {}, the log with {last_epoch}", known.epoch)
+                }
+                (false, None) => format!("it has no epoch, the log ends with {last_epoch}"),
+            };
+            let path = self.path.join(crate::epoch_checkpoint::FILE_NAME);
+            self.events.push(RecoveryEvent::rebuilt(RecoveryKind::EpochsRebuilt, path, reason));
         }
         // What recovery noted may not be all: begin behind what the file had.
         match self.known_epoch {
@@ -265,9 +297,15 @@ impl Loader<'_> {
             let end = match trusted {
                 Some(end) if last.has_sound_indexes(end)? => end,
                 _ => {
+                    let noted = self.events.len();
                     // The node stopped cleanly, yet the tail is torn, or an index that is going to be appended to
                     // contradicts it: trust the batches, not the marker.
                     self.recover(&last)?;
+                    if self.events.len() == noted {
+                        let path = segment_path(self.path, last.base_offset(), "index");
+                        let reason = "the indexes contradict the segment";
+                        self.events.push(RecoveryEvent::rebuilt(RecoveryKind::IndexRebuilt, path, reason));
+                    }
                     let last = self.segments.last_key_value().map_or(last, |(_, last)| Arc::clone(last));
                     last.read_next_offset()?
                 }
@@ -276,7 +314,9 @@ impl Loader<'_> {
                 return Ok(end);
             }
             // Segments were lost behind our back: what is left lies before the log start offset.
-            self.remove_after(i64::MIN)?;
+            let reason =
+                format!("it ends at offset {end}, before the log start {}", self.options.log_start_offset);
+            self.remove_after(i64::MIN, &reason)?;
             self.epochs.clear();
         }
         let start = self.options.log_start_offset;
@@ -293,6 +333,7 @@ impl Loader<'_> {
 }
 
 /// Bring `producers` to `end_offset`: the newest snapshot, then the batches after it (`UnifiedLog.rebuildProducerState`).
+/// Returns what the lack of a snapshot at `end_offset` meant, when a clean stop had to leave one.
 fn rebuild(
     producers: &mut ProducerState,
     segments: &Segments,
@@ -300,7 +341,7 @@ fn rebuild(
     end_offset: i64,
     clean_shutdown: bool,
     now_ms: i64,
-) -> Result<()> {
+) -> Result<Option<RecoveryKind>> {
     let mut last_bases: Vec<i64> = segments.keys().rev().take(2).copied().collect();
     last_bases.reverse();
     if producers.latest_snapshot_offset().is_none() && clean_shutdown {
@@ -309,12 +350,15 @@ fn rebuild(
             producers.set_end_offset(offset);
             producers.take_snapshot()?;
         }
-        return Ok(());
+        return Ok((end_offset > log_start_offset).then_some(RecoveryKind::ProducersForgotten));
     }
+    let mut missing = None;
     let was_empty = producers.is_empty() && producers.end_offset() >= end_offset;
     producers.truncate_and_reload(log_start_offset, end_offset, now_ms)?;
     if end_offset > producers.end_offset() && !was_empty {
         let from = producers.end_offset();
+        // A clean stop writes a snapshot there.
+        missing = clean_shutdown.then_some(RecoveryKind::ProducersRebuilt);
         let first = segments.range(..=from).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
         for (base_offset, segment) in segments.range(first..end_offset.max(first)) {
             let start = producers.end_offset().max(*base_offset).max(log_start_offset);
@@ -326,7 +370,8 @@ fn rebuild(
         }
     }
     producers.set_end_offset(end_offset);
-    producers.take_snapshot()
+    producers.take_snapshot()?;
+    Ok(missing)
 }
 
 fn replay(producers: &mut ProducerState, segment: &Segment, start: i64, end_offset: i64) -> Result<()> {

@@ -47,7 +47,7 @@ impl Log {
             }
             Ok(deleted)
         };
-        run().map_err(|error: Error| self.poison_with(error))
+        run().map_err(|error: Error| self.poison_unless_refused(error))
     }
 
     /// Delete segments from the oldest on while `breached` holds. The last one goes only when it has records, after a

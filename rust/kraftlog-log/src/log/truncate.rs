@@ -164,16 +164,16 @@ impl Log {
                 log_end_offset: inner.log_end_offset,
             });
         }
-        self.set_log_start_offset(&mut inner, offset).map_err(|error| self.poison_with(error))
+        self.set_log_start_offset(&mut inner, offset).map_err(|error| self.poison_unless_refused(error))
     }
 
     pub(super) fn set_log_start_offset(&self, inner: &mut Inner, offset: i64) -> Result<bool> {
         if offset <= inner.log_start_offset {
             return Ok(false);
         }
-        inner.log_start_offset = offset;
         inner.epochs.truncate_from_start(offset);
         inner.epochs.flush()?;
+        inner.log_start_offset = offset;
         inner.producers.on_log_start_offset(offset);
         self.publish(inner);
         Ok(true)

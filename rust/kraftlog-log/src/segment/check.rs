@@ -91,6 +91,8 @@ pub(crate) enum Checked {
         is_dense: bool,
         /// A batch before `end_position` that no log should go on behind: its position, base offset, and why.
         unfit: Option<(u64, i64, &'static str)>,
+        /// Why the batches end at `end_position`, when that is not the end of the file.
+        damage: &'static str,
     },
     /// An offset is too large for the segment's indexes: it is to be split.
     Overflow,
@@ -119,10 +121,19 @@ impl Segment {
         let mut last_epoch = -1;
         let mut is_dense = true;
         let mut unfit = None;
+        let mut damage = "an incomplete batch";
         loop {
             let batch = match reader.next_batch() {
                 Ok(Some(batch)) if batch.validate_crc().is_ok() => batch,
-                Ok(_) | Err(Error::Corrupt { .. }) => break,
+                Ok(Some(_)) => {
+                    damage = "a batch whose checksum differs";
+                    break;
+                }
+                Ok(None) => break,
+                Err(Error::Corrupt { .. }) => {
+                    damage = "bytes that are not a batch";
+                    break;
+                }
                 Err(error) => return Err(error),
             };
             let fail = |error: Error| self.corrupt(valid, batch.base_offset(), error);
@@ -168,7 +179,7 @@ impl Segment {
         }
         state.bytes_since_index_entry = 0;
         progress.advance(size - reported);
-        Ok(Checked::Valid { end_position: valid, next_offset, is_dense, unfit })
+        Ok(Checked::Valid { end_position: valid, next_offset, is_dense, unfit, damage })
     }
 
     /// Take over what a batch of this segment says of producers and epochs. Tells the transaction it aborts.

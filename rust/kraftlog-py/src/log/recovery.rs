@@ -2,7 +2,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kraftlog_log::segment;
+use kraftlog_log::{recovery_event, segment};
 use pyo3::prelude::*;
 
 use crate::errors::PyLogError;
@@ -10,6 +10,7 @@ use crate::errors::PyLogError;
 pub(super) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<SegmentRecovery>()?;
     m.add_class::<RecoveryProgress>()?;
+    m.add_class::<RecoveryEvent>()?;
     m.add_function(wrap_pyfunction!(recover_segment, m)?)
 }
 
@@ -53,6 +54,30 @@ impl RecoveryProgress {
             self.bytes_done(),
             self.bytes_total()
         )
+    }
+}
+
+/// One thing that was cut, removed or built anew while a log was opened.
+#[pyclass(frozen, get_all, module = "kraftlog._kraftlog")]
+pub(crate) struct RecoveryEvent {
+    kind: &'static str,
+    path: PathBuf,
+    position: u64,
+    offset: i64,
+    lost_bytes: u64,
+    reason: String,
+}
+
+impl From<&recovery_event::RecoveryEvent> for RecoveryEvent {
+    fn from(event: &recovery_event::RecoveryEvent) -> Self {
+        Self {
+            kind: event.kind.name(),
+            path: event.path.clone(),
+            position: event.position,
+            offset: event.offset,
+            lost_bytes: event.lost_bytes,
+            reason: event.reason.clone(),
+        }
     }
 }
 

@@ -114,7 +114,9 @@ impl Loader<'_> {
         // missing behind it, would have transactions open that are over.
         let first_base = self.segments.first_key_value().map_or(i64::MIN, |(base_offset, _)| *base_offset);
         let (start, now_ms) = (self.options.log_start_offset.max(first_base), self.options.now_ms);
-        rebuild(&mut producers, &before, start, first.base_offset(), false, now_ms)?;
+        let found = rebuild(&mut producers, &before, start, first.base_offset(), false, now_ms);
+        self.events.extend(producers.take_damaged());
+        found?;
         let threads = self.recovery.threads.min(segments.len());
         if threads > 1 {
             self.recover_on_threads(segments, threads, &mut producers)
@@ -211,7 +213,7 @@ impl Loader<'_> {
         aborted: &[AbortedTransaction],
         producers: &mut ProducerState,
     ) -> Result<Option<Outcome>> {
-        let Checked::Valid { end_position, next_offset, is_dense, unfit } = checked else {
+        let Checked::Valid { end_position, next_offset, is_dense, unfit, damage } = checked else {
             return Ok(Some(Outcome::Overflow(Arc::clone(segment))));
         };
         // What is appended behind such a batch would be cut, or not be found, at the next unclean start.
@@ -223,10 +225,18 @@ impl Loader<'_> {
         let is_over = self.misses_records(segment, next_offset, cut, is_dense);
         if is_over {
             // Before the damage is cut: without it nothing would tell that what follows a hole is not the log.
-            self.remove_after(segment.base_offset())?;
+            let name = segment.path().display();
+            let reason = match cut {
+                0 => format!("the records from offset {next_offset} of {name} on are missing before it"),
+                _ => format!("{name} before it is damaged at position {end_position}"),
+            };
+            self.remove_after(segment.base_offset(), &reason)?;
             self.fs
                 .sync_dir(self.path)
                 .map_err(|error| Error::io("fsync directory", self.path.to_owned(), error))?;
+        }
+        if cut > 0 {
+            self.note_cut(segment, end_position, next_offset, damage)?;
         }
         segment.finish_recovery(end_position, aborted)?;
         producers.set_end_offset(next_offset);
