@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 from kraftlog.features import supported_ranges
 from kraftlog.metrics import Metrics
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.controller_registration import ControllerRegistration
+from kraftlog.node.quorum_settings import channel_settings, metadata_settings
+from kraftlog.node.settings import node_identity
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.storage.dynamic_voter import DynamicVoter
 from kraftlog.storage.format import Formatter
-from kraftlog.storage.meta_properties import random_uuid
+from kraftlog.storage.meta_properties import ensure_directory_id, random_uuid
 from kraftlog.types import NodeId
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -41,28 +42,37 @@ def format_directory(path, *, is_static=False):
     ).run()
 
 
-def node_over(path, *, node_id=1, cluster_id=CLUSTER_ID, was_clean=False, **properties):
+def quorum_over(path, *, node_id=1, cluster_id=CLUSTER_ID, was_clean=False, **properties):
+    """A quorum that is not started; ``config``, ``metrics`` and ``channel`` are put beside what it has itself."""
     settings = {"node.id": str(node_id), "log.dirs": str(path), **PROPERTIES, **properties}
     settings.setdefault("controller.quorum.bootstrap.servers", "127.0.0.1:9093")
     config = NodeConfig(settings)
-    return SimpleNamespace(
-        config=config,
-        cluster_id=cluster_id,
-        log_dirs=[SimpleNamespace(path=Path(path), was_clean_shutdown=was_clean)],
-        metrics=Metrics(),
-        now_ms=lambda: time.time_ns() // 1_000_000,
-        advertised_end_points=lambda: list(config.advertised_listeners),
-        controllers=SimpleNamespace(leader_changed=lambda: None),
+    metrics = Metrics()
+    quorum = MetadataQuorum(
+        metadata_settings(
+            config,
+            cluster_id=cluster_id,
+            directory_id=ensure_directory_id(Path(path)),
+            was_clean_shutdown=was_clean,
+            end_points=config.advertised_listeners,
+        ),
+        metrics,
+        wall_ms=lambda: time.time_ns() // 1_000_000,
     )
+    quorum.config, quorum.metrics = config, metrics
+    quorum.channel = ControllerChannel(channel_settings(config), quorum.replica, quorum.controller)
+    quorum.replica.add_leader_listener(quorum.channel.leader_changed)
+    return quorum
 
 
 async def started(path, **options):
-    node = node_over(path, **options)
-    quorum = node.metadata = MetadataQuorum(node)
-    node.controllers = ControllerChannel(node)
+    quorum = quorum_over(path, **options)
     await quorum.start()
     if quorum.is_leader:
-        await ControllerRegistration(node).register()
+        identity = node_identity(
+            quorum.config, quorum.cluster_id, quorum.config.advertised_listeners, is_controller_listener=True
+        )
+        await ControllerRegistration(identity, quorum.channel).register()
     return quorum
 
 
@@ -76,7 +86,7 @@ async def register_broker(quorum, *, previous=-1):
             BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
             for name, (low, high) in supported_ranges().items()
         ],
-        log_dirs=[quorum.directory_id],
+        log_dirs=[quorum.replica.raft.config.local_key.directory_id],
         previous_broker_epoch=previous,
     )
     epoch = (await quorum.submit_request(request)).broker_epoch

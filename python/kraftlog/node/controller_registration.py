@@ -12,7 +12,8 @@ from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
+    from kraftlog.node.identity import NodeIdentity
+    from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 
 __all__ = ["ControllerRegistration"]
 
@@ -20,10 +21,16 @@ logger = logging.getLogger(__name__)
 
 
 class ControllerRegistration:
-    """Registers once in each run of the process, as soon as there is an active controller."""
+    """Registers once in each run of the process, as soon as there is an active controller.
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    Args:
+        identity: With the listeners of the controller.
+        channel: The way to the active controller.
+    """
+
+    def __init__(self, identity: NodeIdentity, channel: ControllerChannel) -> None:
+        self._identity = identity
+        self._channel = channel
         self._task: asyncio.Task[None] | None = None
         self.incarnation_id = random_uuid()
 
@@ -33,17 +40,17 @@ class ControllerRegistration:
         Raises:
             KafkaError: The active controller refuses.
         """
-        await self._node.controllers.request(self._request())
+        await self._channel.request(self._request())
 
     def begin(self) -> None:
         """Register as soon as it can be done; a refusal is logged."""
-        self._task = self._node.loop.create_task(self._register_and_log())
+        self._task = asyncio.get_running_loop().create_task(self._register_and_log())
 
     async def _register_and_log(self) -> None:
         try:
             await self.register()
         except KraftlogError as error:
-            logger.error("controller %d cannot be registered: %s", self._node.config.node_id, error)
+            logger.error("controller %d cannot be registered: %s", self._identity.node_id, error)
 
     def stop(self) -> None:
         """Wait no longer."""
@@ -51,21 +58,18 @@ class ControllerRegistration:
             self._task.cancel()
 
     def _request(self) -> ControllerRegistrationRequest:
-        node = self._node
-        names = node.config.controller_listener_names
         return ControllerRegistrationRequest(
-            controller_id=node.config.node_id,
+            controller_id=self._identity.node_id,
             incarnation_id=self.incarnation_id,
             zk_migration_ready=False,
             listeners=tuple(
                 ControllerRegistrationRequest.Listener(
-                    name=one.listener_name,
-                    host=one.host,
-                    port=one.port,
-                    security_protocol=node.config.security_protocol(one.listener_name),
+                    name=listener.name,
+                    host=listener.host,
+                    port=listener.port,
+                    security_protocol=listener.security_protocol,
                 )
-                for one in node.advertised_end_points()
-                if one.listener_name in names
+                for listener in self._identity.listeners
             ),
             features=tuple(
                 ControllerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)

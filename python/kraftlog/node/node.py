@@ -20,11 +20,14 @@ from kraftlog.metrics.listener import MetricsListener
 from kraftlog.node.config import METRICS_LISTENER, ConfigError
 from kraftlog.node.controller_registration import ControllerRegistration
 from kraftlog.node.producer_ids import ProducerIds
+from kraftlog.node.quorum_settings import channel_settings, metadata_settings
 from kraftlog.node.registration import BrokerRegistration
 from kraftlog.node.settings import (
     api_settings,
+    broker_registration_settings,
     connection_limits,
     group_coordinator_settings,
+    node_identity,
     topic_creation_settings,
 )
 from kraftlog.runtime.coordinator.group_coordinator import group_coordinator
@@ -38,7 +41,7 @@ from kraftlog.runtime.replica.registry import Partitions
 from kraftlog.runtime.replica.retention import Housekeeping
 from kraftlog.runtime.tasks import NodeTasks
 from kraftlog.storage.log_dir import STAGING_DIRECTORY, LogDir
-from kraftlog.storage.meta_properties import META_PROPERTIES_NAME, read_meta_properties
+from kraftlog.storage.meta_properties import META_PROPERTIES_NAME, ensure_directory_id, read_meta_properties
 from kraftlog.transport.acceptor import Acceptor, Connections
 from kraftlog.transport.listener import EndPoint
 from kraftlog.types import Uuid
@@ -167,12 +170,14 @@ class Node:
             await self._listen_for_metrics(*self.config.metrics_listener)
         self.log_cleaner = LogCleaner(CleanerSettings.of(self.config, {}), self.now_ms)
         self.partitions = Partitions(self)
-        self.metadata = MetadataQuorum(self)
-        self.controllers = ControllerChannel(self)
+        self._make_quorum()
         await self.metadata.start()
         if self.config.is_controller:
-            self._controller_registration = ControllerRegistration(self)
-            if self.metadata.is_sole_voter:
+            identity = node_identity(
+                self.config, self.cluster_id, self.advertised_end_points(), is_controller_listener=True
+            )
+            self._controller_registration = ControllerRegistration(identity, self.controllers)
+            if self.metadata.replica.is_sole_voter:
                 await self._controller_registration.register()
             else:
                 # The others have to reach this node before any of them can lead.
@@ -182,6 +187,23 @@ class Node:
             await self._start_broker()
             self._accept_clients()
         self._accept_controllers()
+
+    def _make_quorum(self) -> None:
+        config = self.config
+        log_dir = next(log_dir for log_dir in self.log_dirs if log_dir.path == config.metadata_log_dir)
+        log_dir.directory_id = ensure_directory_id(config.metadata_log_dir)
+        settings = metadata_settings(
+            config,
+            cluster_id=self.cluster_id,
+            directory_id=log_dir.directory_id,
+            was_clean_shutdown=log_dir.was_clean_shutdown,
+            end_points=self.advertised_end_points(),
+        )
+        self.metadata = MetadataQuorum(settings, self.metrics, wall_ms=self.now_ms, tls=config.client_tls)
+        self.controllers = ControllerChannel(
+            channel_settings(config), self.metadata.replica, self.metadata.controller, tls=config.client_tls
+        )
+        self.metadata.replica.add_leader_listener(self.controllers.leader_changed)
 
     async def _listen_for_metrics(self, host: str, port: int) -> None:
         try:
@@ -195,8 +217,8 @@ class Node:
         """Serve the controller listeners; harmless when they are served already."""
         services = ControllerServices(
             cluster=self.metadata,
-            raft=self.metadata,
-            controller=self.metadata,
+            raft=self.metadata.replica,
+            controller=self.metadata.controller,
             settings=api_settings(self.config),
             tasks=self.tasks,
         )
@@ -206,8 +228,8 @@ class Node:
         """Serve the broker listeners."""
         services = BrokerServices(
             cluster=self.metadata,
-            raft=self.metadata,
-            controller=self.metadata,
+            raft=self.metadata.replica,
+            controller=self.metadata.controller,
             settings=api_settings(self.config),
             tasks=self.tasks,
             replicas=self.partitions,
@@ -219,7 +241,10 @@ class Node:
             compactor=self.log_cleaner,
         )
         forward = Forwarder(
-            self.metadata, self.controllers, self.tasks, request_timeout_ms=self.config.get_int("request.timeout.ms")
+            self.metadata.replica,
+            self.controllers,
+            self.tasks,
+            request_timeout_ms=self.config.get_int("request.timeout.ms"),
         )
         self._accept(Dispatcher(services, "broker", forward=forward), is_controller_listener=False)
 
@@ -229,7 +254,8 @@ class Node:
                 acceptor.start(exchange)
 
     async def _start_broker(self) -> None:
-        self.producer_ids = ProducerIds(self)
+        config = self.config
+        self.producer_ids = ProducerIds(config.node_id, self.controllers, lambda: self.metadata.image)
         self.topic_creation = TopicCreation(topic_creation_settings(self.config), self.controllers, self.metadata)
         self.groups = group_coordinator(
             group_coordinator_settings(self.config),
@@ -239,7 +265,12 @@ class Node:
             topics=self.topic_creation,
             tasks=self.tasks,
         )
-        self._registration = BrokerRegistration(self)
+        self._registration = BrokerRegistration(
+            broker_registration_settings(config, self.cluster_id, self.advertised_end_points(), self.log_dirs),
+            self.log_dirs,
+            self.controllers,
+            lambda: self.metadata.image.offset,
+        )
         await self._registration.register()
         # Whoever acts on the image has to know at least this registration.
         await self.metadata.wait_for_offset(self._registration.broker_epoch)

@@ -9,7 +9,10 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
+    from collections.abc import Callable
+
+    from kraftlog.controller import MetadataImage
+    from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 
 __all__ = ["ProducerIds"]
 
@@ -18,11 +21,15 @@ class ProducerIds:
     """One block at a time; what is left of it is lost when the node stops, as with Kafka.
 
     Args:
-        node: A registered broker.
+        broker_id: Of this broker, which is registered.
+        channel: The way to the active controller.
+        image: Gives the committed metadata, which has the broker's epoch.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, broker_id: int, channel: ControllerChannel, image: Callable[[], MetadataImage]) -> None:
+        self._broker_id = broker_id
+        self._channel = channel
+        self._image = image
         self._next = 0
         self._end = 0
         self._allocation: asyncio.Future[None] | None = None
@@ -42,17 +49,16 @@ class ProducerIds:
         """
         while (producer_id := self.take()) is None:
             if self._allocation is None or self._allocation.done():
-                self._allocation = self._node.loop.create_task(self._allocate())
+                self._allocation = asyncio.get_running_loop().create_task(self._allocate())
             await asyncio.shield(self._allocation)
         return producer_id
 
     async def _allocate(self) -> None:
-        broker_id = self._node.config.node_id
-        broker = self._node.metadata.image.cluster.brokers.get(broker_id)
+        broker = self._image().cluster.brokers.get(self._broker_id)
         if broker is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
-        request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker.epoch)
-        response = await self._node.controllers.request(request)
+        request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=broker.epoch)
+        response = await self._channel.request(request)
         if response.error_code:
             raise KafkaError(response.error_code)
         self._next = response.producer_id_start

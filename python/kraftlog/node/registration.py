@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
@@ -13,9 +14,14 @@ from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
 
 if TYPE_CHECKING:
-    from kraftlog.node.node import Node
+    from collections.abc import Callable, Sequence
 
-__all__ = ["BrokerRegistration"]
+    from kraftlog.node.identity import NodeIdentity
+    from kraftlog.runtime.metadata.controller_channel import ControllerChannel
+    from kraftlog.storage.log_dir import LogDir
+    from kraftlog.types import Uuid
+
+__all__ = ["BrokerRegistration", "BrokerRegistrationSettings"]
 
 logger = logging.getLogger(__name__)
 
@@ -24,19 +30,54 @@ UNFENCE_RETRY_S = 0.05
 DUPLICATE_RETRY_S = 0.5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistrationSettings:
+    """Who this broker is, and how often it says so.
+
+    Args:
+        identity: With the listeners for clients.
+        rack: broker.rack.
+        directory_ids: Of the directories in log.dirs that can be read.
+        heartbeat_interval_ms: broker.heartbeat.interval.ms.
+        registration_timeout_ms: initial.broker.registration.timeout.ms.
+    """
+
+    identity: NodeIdentity
+    rack: str | None
+    directory_ids: tuple[Uuid, ...]
+    heartbeat_interval_ms: int
+    registration_timeout_ms: int
+
+
 class BrokerRegistration:
     """The broker's half of KIP-631.
+
+    Args:
+        settings: Who this broker is.
+        log_dirs: The data directories; some may go offline later.
+        channel: The way to the active controller.
+        applied_offset: Gives the offset of the last metadata record that this broker has applied.
 
     Attributes:
         broker_epoch: Offset of the registration's record; -1 before.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        settings: BrokerRegistrationSettings,
+        log_dirs: Sequence[LogDir],
+        channel: ControllerChannel,
+        applied_offset: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._broker_id = settings.identity.node_id
+        self._log_dirs = log_dirs
+        self._channel = channel
+        self._applied_offset = applied_offset
         self.broker_epoch = -1
         self.incarnation_id = random_uuid()
         self._timer: asyncio.TimerHandle | None = None
-        self._interval_s = node.config.get_int("broker.heartbeat.interval.ms") / 1000
+        self._interval_s = settings.heartbeat_interval_ms / 1000
         self._is_stopping = False
         self._is_duplicate = False
 
@@ -47,32 +88,30 @@ class BrokerRegistration:
             KafkaError: The controller refuses, or does not accept it within initial.broker.registration.timeout.ms:
                 DUPLICATE_BROKER_REGISTRATION, another process with this id lives.
         """
-        node = self._node
-        controller_listeners = node.config.controller_listener_names
+        settings = self._settings
         request = BrokerRegistrationRequest(
-            broker_id=node.config.node_id,
-            cluster_id=node.cluster_id,
+            broker_id=self._broker_id,
+            cluster_id=settings.identity.cluster_id,
             incarnation_id=self.incarnation_id,
             listeners=[
                 BrokerRegistrationRequest.Listener(
-                    name=one.listener_name,
-                    host=one.host,
-                    port=one.port,
-                    security_protocol=node.config.security_protocol(one.listener_name),
+                    name=listener.name,
+                    host=listener.host,
+                    port=listener.port,
+                    security_protocol=listener.security_protocol,
                 )
-                for one in node.advertised_end_points()
-                if one.listener_name not in controller_listeners
+                for listener in settings.identity.listeners
             ],
             features=[
                 BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
                 for name, (low, high) in supported_ranges().items()
             ],
-            rack=node.config.get_optional_str("broker.rack"),
-            log_dirs=sorted(log_dir.directory_id for log_dir in node.log_dirs if log_dir.path in node.config.log_dirs),
+            rack=settings.rack,
+            log_dirs=sorted(settings.directory_ids),
             previous_broker_epoch=self._previous_broker_epoch(),
         )
         try:
-            async with asyncio.timeout(node.config.get_int("initial.broker.registration.timeout.ms") / 1000):
+            async with asyncio.timeout(settings.registration_timeout_ms / 1000):
                 while True:
                     if await self._try_to_register(request):
                         return
@@ -80,7 +119,7 @@ class BrokerRegistration:
         except TimeoutError:
             raise KafkaError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION if self._is_duplicate else ErrorCode.REQUEST_TIMED_OUT,
-                f"broker {node.config.node_id} was not registered within initial.broker.registration.timeout.ms",
+                f"broker {self._broker_id} was not registered within initial.broker.registration.timeout.ms",
             ) from None
 
     async def _try_to_register(self, request: BrokerRegistrationRequest) -> bool:
@@ -89,16 +128,15 @@ class BrokerRegistration:
         Raises:
             KafkaError: The controller refuses for good.
         """
-        node = self._node
         try:
-            response = await node.controllers.request(request)
+            response = await self._channel.request(request)
             if response.error_code:
-                raise KafkaError(response.error_code, f"broker {node.config.node_id} cannot be registered")
+                raise KafkaError(response.error_code, f"broker {self._broker_id} cannot be registered")
         except KafkaError as error:  # raised by the channel where the controller is in this process
             if error.code != ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 raise
             if not self._is_duplicate:
-                logger.warning("another process is registered as broker %d: waiting for it to go", node.config.node_id)
+                logger.warning("another process is registered as broker %d: waiting for it to go", self._broker_id)
             self._is_duplicate = True
             return False
         self.broker_epoch = response.broker_epoch
@@ -111,7 +149,7 @@ class BrokerRegistration:
             # A controller that has just been elected may not have begun it in time.
             is_late = response.error_code == ErrorCode.REQUEST_TIMED_OUT
             if response.error_code and not is_late:
-                raise KafkaError(response.error_code, f"broker {self._node.config.node_id} cannot be unfenced")
+                raise KafkaError(response.error_code, f"broker {self._broker_id} cannot be unfenced")
             if not response.is_fenced and not is_late:
                 break
             await asyncio.sleep(UNFENCE_RETRY_S)
@@ -135,28 +173,27 @@ class BrokerRegistration:
 
     def _previous_broker_epoch(self) -> int:
         """The epoch of the last run when every directory was left cleanly, else -1 (KIP-966)."""
-        epochs = {one.previous_broker_epoch if one.was_clean_shutdown else -1 for one in self._node.log_dirs}
+        epochs = {one.previous_broker_epoch if one.was_clean_shutdown else -1 for one in self._log_dirs}
         return epochs.pop() if len(epochs) == 1 else -1
 
     async def _heartbeat(self, *, want_shut_down: bool) -> BrokerHeartbeatResponse:
-        node = self._node
         request = BrokerHeartbeatRequest(
-            broker_id=node.config.node_id,
+            broker_id=self._broker_id,
             broker_epoch=self.broker_epoch,
-            current_metadata_offset=node.metadata.image.offset,
+            current_metadata_offset=self._applied_offset(),
             want_fence=False,
             want_shut_down=want_shut_down,
-            offline_log_dirs=[one.directory_id for one in node.log_dirs if not one.is_online],
+            offline_log_dirs=[one.directory_id for one in self._log_dirs if not one.is_online],
         )
-        response: BrokerHeartbeatResponse = await node.controllers.request(request)
+        response: BrokerHeartbeatResponse = await self._channel.request(request)
         return response
 
     def _arm(self) -> None:
         if not self._is_stopping:
-            self._timer = self._node.loop.call_later(self._interval_s, self._beat)
+            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
 
     def _beat(self) -> None:
-        task = self._node.loop.create_task(self._heartbeat(want_shut_down=False))
+        task = asyncio.get_running_loop().create_task(self._heartbeat(want_shut_down=False))
         task.add_done_callback(self._beat_done)
 
     def _beat_done(self, task: asyncio.Task[BrokerHeartbeatResponse]) -> None:
@@ -166,6 +203,6 @@ class BrokerRegistration:
         if error is not None:
             logger.warning("heartbeat failed: %s", error)
         elif task.result().error_code == ErrorCode.STALE_BROKER_EPOCH:
-            logger.error("another process has registered as broker %d", self._node.config.node_id)
+            logger.error("another process has registered as broker %d", self._broker_id)
             return
         self._arm()

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from kraftlog.api.settings import ApiSettings
 from kraftlog.coordinator.group.config import GroupConfig
 from kraftlog.node.config import NodeConfig
+from kraftlog.node.identity import NodeIdentity, RegisteredListener
+from kraftlog.node.registration import BrokerRegistrationSettings
 from kraftlog.runtime.coordinator.group_coordinator import GroupCoordinatorSettings
 from kraftlog.runtime.coordinator.shard_runner import Compression
 from kraftlog.runtime.metadata.topic_creation import TopicCreationSettings
+from kraftlog.storage.log_dir import LogDir
 from kraftlog.transport.acceptor import ConnectionLimits
+from kraftlog.transport.listener import EndPoint
 
-__all__ = ["api_settings", "connection_limits", "group_coordinator_settings", "topic_creation_settings"]
+__all__ = [
+    "api_settings",
+    "broker_registration_settings",
+    "connection_limits",
+    "group_coordinator_settings",
+    "node_identity",
+    "topic_creation_settings",
+]
 
 # By the ids that offsets.topic.compression.codec and record batches have.
 _CODECS: Final[tuple[Compression, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -71,4 +83,45 @@ def topic_creation_settings(config: NodeConfig) -> TopicCreationSettings:
         offsets_topic_replication_factor=config.get_int("offsets.topic.replication.factor"),
         offsets_topic_segment_bytes=config.get_int("offsets.topic.segment.bytes"),
         request_timeout_ms=config.get_int("request.timeout.ms"),
+    )
+
+
+def node_identity(
+    config: NodeConfig, cluster_id: str, end_points: Iterable[EndPoint], *, is_controller_listener: bool
+) -> NodeIdentity:
+    """What the node registers as in one of its roles.
+
+    Args:
+        config: Checked settings.
+        cluster_id: As in meta.properties.
+        end_points: The listeners as others are told, with the ports they are bound to.
+        is_controller_listener: Whether the listeners of the controller count, or those for clients.
+    """
+    names = config.controller_listener_names
+    return NodeIdentity(
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        listeners=tuple(
+            RegisteredListener(
+                end_point.listener_name,
+                end_point.host,
+                end_point.port,
+                config.security_protocol(end_point.listener_name),
+            )
+            for end_point in end_points
+            if (end_point.listener_name in names) == is_controller_listener
+        ),
+    )
+
+
+def broker_registration_settings(
+    config: NodeConfig, cluster_id: str, end_points: Iterable[EndPoint], log_dirs: Iterable[LogDir]
+) -> BrokerRegistrationSettings:
+    """Who the broker is, and how often it says so; the arguments are those of ``node_identity``."""
+    return BrokerRegistrationSettings(
+        identity=node_identity(config, cluster_id, end_points, is_controller_listener=False),
+        rack=config.get_optional_str("broker.rack"),
+        directory_ids=tuple(log_dir.directory_id for log_dir in log_dirs if log_dir.path in config.log_dirs),
+        heartbeat_interval_ms=config.get_int("broker.heartbeat.interval.ms"),
+        registration_timeout_ms=config.get_int("initial.broker.registration.timeout.ms"),
     )

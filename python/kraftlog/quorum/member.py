@@ -13,6 +13,7 @@ from kraftlog.metrics import Metrics, MetricsSnapshot, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
 from kraftlog.metrics.raft import RaftMetrics
 from kraftlog.node.config import METRICS_LISTENER, ConfigError, NodeConfig
+from kraftlog.node.quorum_settings import metadata_log_config, raft_config
 from kraftlog.quorum.proposals import Group
 from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.quorum.routing import Routes
@@ -20,10 +21,10 @@ from kraftlog.quorum.serving import QuorumServer
 from kraftlog.quorum.settings import LISTENER_NAME, format_when_needed, node_config, split_address
 from kraftlog.quorum.state_machine import StateMachine
 from kraftlog.raft.voter_set import Endpoint, VoterSet
-from kraftlog.runtime.metadata.quorum_config import ensure_directory_id, metadata_log_config, raft_config
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo, describe
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog
 from kraftlog.storage.log_dir import LogDir
+from kraftlog.storage.meta_properties import ensure_directory_id
 from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest
@@ -129,7 +130,12 @@ class AsyncQuorum:
             wall_ms=server.now_ms,
             name=f"kraftlog-quorum-{options.node_id}",
         )
-        raft = raft_config(server, directory_id, max_batch_bytes=self._log.log.config.max_batch_bytes)
+        raft = raft_config(
+            config,
+            cluster_id=options.cluster_id,
+            directory_id=directory_id,
+            end_points=server.advertised_end_points(),
+        )
         self._routes = Routes(
             replica,
             node_id=options.node_id,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kraftlog.errors import LogError
@@ -19,6 +19,7 @@ from kraftlog.types import NodeId, Uuid
 __all__ = [
     "META_PROPERTIES_NAME",
     "MetaProperties",
+    "ensure_directory_id",
     "random_uuid",
     "read_meta_properties",
     "write_meta_properties",
@@ -156,3 +157,19 @@ def write_meta_properties(directory: Path, properties: MetaProperties, *, writte
         for key, value in properties.to_properties().items()
     ]
     replace_file(directory / META_PROPERTIES_NAME, ("\n".join(lines) + "\n").encode("latin-1"))
+
+
+def ensure_directory_id(directory: Path) -> Uuid:
+    """The id in meta.properties; one is drawn and stored where an older format left none (KIP-853).
+
+    Raises:
+        LogError: The directory is not formatted.
+    """
+    properties = read_meta_properties(directory)
+    if properties is None:
+        raise LogError(f"{directory} is not formatted")
+    if properties.directory_id is not None:
+        return properties.directory_id
+    directory_id = random_uuid()
+    write_meta_properties(directory, replace(properties, directory_id=directory_id))
+    return directory_id

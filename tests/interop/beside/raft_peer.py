@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from interop.harness import Java, Server
 from kraftlog._kraftlog import read_batches
 from kraftlog.node.config import NodeConfig
+from kraftlog.node.quorum_settings import metadata_log_config, raft_config, static_voters
 from kraftlog.quorum.member import AsyncQuorum, Options
 from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.quorum.routing import Routes
 from kraftlog.quorum.serving import QuorumServer
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
-from kraftlog.runtime.metadata.quorum_config import metadata_log_config, raft_config, static_voters
 from kraftlog.runtime.metadata.quorum_info import describe
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog
 from kraftlog.storage.meta_properties import MetaProperties, random_uuid, write_meta_properties
@@ -92,7 +92,9 @@ class _Member(AsyncQuorum):
             name=f"peer-{options.node_id}",
         )
         directory_id = random_uuid()  # static voters are known by their ids alone
-        raft = raft_config(server, directory_id, max_batch_bytes=self._log.log.config.max_batch_bytes)
+        raft = raft_config(
+            config, cluster_id=CLUSTER_ID, directory_id=directory_id, end_points=server.advertised_end_points()
+        )
         self._routes = Routes(
             replica, node_id=options.node_id, request_timeout_s=2.0, default_timeout_s=10.0, tls=config.client_tls
         )

@@ -8,10 +8,10 @@ import pytest
 
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError
 from kraftlog.node.config import ConfigError, NodeConfig
+from kraftlog.node.quorum_settings import static_voters
 from kraftlog.raft import messages as raft
 from kraftlog.raft.connections import Destination, bootstrap_destinations
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet, has_distinct_listeners
-from kraftlog.runtime.metadata.quorum_config import static_voters
 from kraftlog.runtime.raft.codec.table import (
     lowest_version,
     to_core_request,

@@ -13,8 +13,8 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.node import Node
 from kraftlog.node.registration import BrokerRegistration
+from kraftlog.node.settings import broker_registration_settings
 from kraftlog.node.standalone import format_when_needed, standalone_properties
-from kraftlog.types import Uuid
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationResponse
 from metadata_fixture import Cluster
@@ -68,15 +68,16 @@ def test_heartbeat_that_no_controller_begins_in_time_is_refused_and_counted(path
             await quorum.submit_request(request)
             answer = await broker_heartbeat.handle(None, heartbeat_of(quorum, 2), controller=quorum)
             assert answer.error_code == 0
-            controller, quorum._controller = quorum._controller, None  # as while a new leader reads what there is
+            # As while a new leader reads what there is.
+            core, quorum.controller._core = quorum.controller._core, None
             late = broker_heartbeat.handle(None, heartbeat_of(quorum, 2), controller=quorum)
             patient = quorum.submit(lambda core, _: core.no_op())
             with pytest.raises(KafkaError) as caught:
                 await late
             assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT
             assert not patient.done()
-            quorum._controller = controller
-            quorum._operations.schedule_turn()
+            quorum.controller._core = core
+            quorum.controller.operations.schedule_turn()
             await patient
             assert quorum._metrics._controller._heartbeats_timed_out == 1
             assert quorum._metrics._controller._operations_timed_out == 1
@@ -106,15 +107,9 @@ def registering(tmp_path, answers, **properties):
             raise answer
         return answer
 
-    node = SimpleNamespace(
-        config=config,
-        cluster_id="c",
-        log_dirs=[],
-        controllers=SimpleNamespace(request=request),
-        advertised_end_points=lambda: list(config.advertised_listeners),
-        directory_id=Uuid.ZERO,
-    )
-    return BrokerRegistration(node), asked
+    settings = broker_registration_settings(config, "c", config.advertised_listeners, ())
+    channel = SimpleNamespace(request=request)
+    return BrokerRegistration(settings, (), channel, lambda: 7), asked
 
 
 def test_restarted_broker_waits_for_the_session_of_the_killed_one(tmp_path, monkeypatch, caplog):
@@ -178,10 +173,8 @@ def test_broker_asks_again_where_no_controller_began_its_heartbeat_in_time(tmp_p
     late = BrokerHeartbeatResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, is_fenced=False)
     answers = [late, BrokerHeartbeatResponse(is_fenced=True), BrokerHeartbeatResponse(is_fenced=False)]
     registration, asked = registering(tmp_path, answers)
-    registration._node.metadata = SimpleNamespace(image=SimpleNamespace(offset=7))
 
     async def run():
-        registration._node.loop = asyncio.get_running_loop()
         await registration.unfence()
         registration.stop()
 

@@ -11,8 +11,8 @@ import pytest
 from kraftlog._kraftlog import Log, LogConfig, encode_values
 from kraftlog.errors import CorruptRecordError, KraftlogError, LogError
 from kraftlog.node.config import ConfigError, NodeConfig
+from kraftlog.node.quorum_settings import metadata_log_config
 from kraftlog.raft.log import LogState
-from kraftlog.runtime.metadata.quorum_config import metadata_log_config
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.types import Epoch, Offset, SnapshotId, Uuid
 

@@ -3,39 +3,65 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from kraftlog.controller import ControllerCore, ControllerResult
-from kraftlog.controller.operations import operation_of
 from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.raft.voter_set import find_endpoint
-from kraftlog.runtime.metadata.quorum_config import controller_listener
+from kraftlog.raft.voter_set import Endpoint, find_endpoint
+from kraftlog.runtime.metadata.settings import ChannelSettings
+from kraftlog.runtime.raft.peer_connections import TlsOf
 from kraftlog.transport.rpc_client import RpcConnection
+from kraftlog.wire.struct import Message
 
-if TYPE_CHECKING:
-    from kraftlog.node.node import Node
-    from kraftlog.wire.struct import Message
-
-__all__ = ["ControllerChannel", "operate"]
+__all__ = ["ControllerChannel", "LeaderInfo", "LocalController"]
 
 _RETRY_S = 0.1
 _NOT_NOW = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION})
 
 
-def operate(core: ControllerCore, request: Message, now_ms: int) -> ControllerResult[Any]:
-    """Run what ``request`` asks for; handlers use ``MetadataQuorum.submit_request`` instead."""
-    return operation_of(request).run(core, request, now_ms)
+class LocalController(Protocol):
+    """The controller in this process."""
+
+    def submit_request(self, request: Message, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
+        """Run what ``request`` asks for."""
+        ...
+
+
+class LeaderInfo(Protocol):
+    """What this node knows of the leader."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node is the active controller."""
+        ...
+
+    @property
+    def leader_endpoints(self) -> tuple[Endpoint, ...]:
+        """Where the active controller listens, as far as known."""
+        ...
 
 
 class ControllerChannel:
     """Asks the active controller, whoever it is by now.
 
     Args:
-        node: Whose metadata quorum knows the leader.
+        settings: Timeouts, and the listener to use.
+        replica: Knows the leader.
+        controller: Runs a request while this node leads.
+        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        settings: ChannelSettings,
+        replica: LeaderInfo,
+        controller: LocalController,
+        *,
+        tls: TlsOf = lambda _: None,
+    ) -> None:
+        self._settings = settings
+        self._replica = replica
+        self._controller = controller
+        self._tls = tls
         self._connection: RpcConnection | None = None
         self._address: tuple[str, int] | None = None
         self._lock = asyncio.Lock()
@@ -64,12 +90,11 @@ class ControllerChannel:
                 await asyncio.sleep(_RETRY_S)
 
     async def _request_once(self, message: Message) -> Message:
-        metadata = self._node.metadata
-        if metadata.is_leader:
-            answer: Message = await metadata.submit_request(message)
+        if self._replica.is_leader:
+            answer: Message = await self._controller.submit_request(message)
             return answer
         connection = await self._connect()
-        timeout_s = self._node.config.get_int("controller.socket.timeout.ms") / 1000
+        timeout_s = self._settings.socket_timeout_ms / 1000
         try:
             async with asyncio.timeout(timeout_s):
                 return await connection.request(message)
@@ -79,29 +104,27 @@ class ControllerChannel:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no answer within {timeout_s:g} s") from None
 
     async def _connect(self) -> RpcConnection:
-        node = self._node
-        leader = find_endpoint(node.metadata.leader_endpoints, controller_listener(node.config))
+        leader = find_endpoint(self._replica.leader_endpoints, self._settings.listener_name)
         if leader is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "the active controller is not known")
         async with self._lock:
             connection = self._connection
             if connection is None or connection.is_closed or self._address != (leader.host, leader.port):
                 self.close()
-                timeout_s = node.config.get_int("controller.quorum.request.timeout.ms") / 1000
                 connection = await RpcConnection.open(
-                    node.loop,
+                    asyncio.get_running_loop(),
                     leader.host,
                     leader.port,
-                    client_id=f"node-{node.config.node_id}",
-                    timeout_s=timeout_s,
-                    tls=node.config.client_tls(leader.name),
+                    client_id=f"node-{self._settings.node_id}",
+                    timeout_s=self._settings.connect_timeout_ms / 1000,
+                    tls=self._tls(leader.name),
                 )
                 self._connection, self._address = connection, (leader.host, leader.port)
             return connection
 
     def leader_changed(self) -> None:
         """Wait no longer for a controller that is not the active one any more: what it was asked is asked again."""
-        leader = find_endpoint(self._node.metadata.leader_endpoints, controller_listener(self._node.config))
+        leader = find_endpoint(self._replica.leader_endpoints, self._settings.listener_name)
         if leader is None or self._address != (leader.host, leader.port):
             self.close()
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from kraftlog.controller import MetadataDelta, MetadataImage
 from kraftlog.errors import CorruptRecordError
 from kraftlog.features import KRAFT_VERSION, METADATA_VERSION, supported_ranges
+from kraftlog.metrics import Metrics
 from kraftlog.metrics.controller import ControllerMetrics, ControllerProgress
 from kraftlog.metrics.metadata import BrokerMetadataMetrics, LoaderMetrics, register_node_metrics
 from kraftlog.metrics.raft import RaftMetrics
 from kraftlog.raft.core import RaftCore
 from kraftlog.runtime.metadata.cluster_counts import ClusterCounter
-
-if TYPE_CHECKING:
-    from kraftlog.node.node import Node
+from kraftlog.runtime.metadata.settings import MetadataSettings
 
 __all__ = ["MetadataMetrics"]
 
@@ -24,25 +23,24 @@ class MetadataMetrics:
     """The groups that a node has by its roles, from the start of its metadata quorum to its end.
 
     Args:
-        node: Gives the configuration and the place where the groups are registered.
+        settings: Of the quorum.
+        metrics: Where the groups are registered.
+        wall_ms: Unix clock.
 
     Attributes:
         raft: For the driver, which closes it.
     """
 
-    def __init__(self, node: Node) -> None:
-        config, metrics = node.config, node.metrics
+    def __init__(self, settings: MetadataSettings, metrics: Metrics, *, wall_ms: Callable[[], int]) -> None:
         self._metrics = metrics
-        self._has_static_voters = bool(config.get_list("controller.quorum.voters"))
+        self._has_static_voters = bool(settings.static_voters.ids)
         self.raft = RaftMetrics(
-            metrics,
-            sample_count=config.get_int("metrics.num.samples"),
-            window_ms=config.get_int("metrics.sample.window.ms"),
+            metrics, sample_count=settings.metrics_num_samples, window_ms=settings.metrics_sample_window_ms
         )
         self._loader = LoaderMetrics(metrics)
         self._node_group = register_node_metrics(metrics, supported_ranges())
-        self._broker = BrokerMetadataMetrics(metrics, wall_ms=node.now_ms) if config.is_broker else None
-        self._controller = ControllerMetrics(metrics, wall_ms=node.now_ms) if config.is_controller else None
+        self._broker = BrokerMetadataMetrics(metrics, wall_ms=wall_ms) if settings.is_broker else None
+        self._controller = ControllerMetrics(metrics, wall_ms=wall_ms) if settings.is_controller else None
         self._counter = ClusterCounter(MetadataImage())
         self._kraft_version = -1
 

@@ -29,7 +29,7 @@ STATIC = {"controller.quorum.voters": "1@127.0.0.1:9093"}
 
 
 def values(quorum, group, *names):
-    snapshot = quorum._node.metrics.snapshot()
+    snapshot = quorum.metrics.snapshot()
     return tuple(snapshot[f"{group}.{name}"] for name in names)
 
 
@@ -82,7 +82,7 @@ def test_controller_counts_what_is_committed_and_says_how_far_it_is(tmp_path):
             ) == (1, 3, 3)
         finally:
             await quorum.stop()
-        assert not quorum._node.metrics.snapshot()
+        assert not quorum.metrics.snapshot()
 
     asyncio.run(run())
 
@@ -98,7 +98,7 @@ def test_second_life_in_one_process_counts_from_the_checkpoint_on(tmp_path):
         quorum = await started(tmp_path, **properties)
         await register_broker(quorum)
         await create_topic(quorum, "orders", partitions=3)
-        await quorum._snapshots.finish()
+        await quorum.replica.log.snapshots.finish()
         await asyncio.sleep(0)
         size_bytes, age_ms = values(
             quorum, "SnapshotEmitter", "LatestSnapshotGeneratedBytes", "LatestSnapshotGeneratedAgeMs"

@@ -10,10 +10,9 @@ import pytest
 from batch_rows import GOLDEN, read_rows
 from kraftlog._kraftlog import read_batches
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
-from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from kraftlog.wire.records import decode_control_record, decode_metadata_record
-from quorum_fixture import content, create_topic, format_directory, heartbeat, node_over, register_broker, started
+from quorum_fixture import content, create_topic, format_directory, heartbeat, quorum_over, register_broker, started
 from waiting import until
 
 PARTITION = "__cluster_metadata-0"
@@ -42,7 +41,7 @@ def test_first_start_writes_what_kafka_writes(path):
     async def run():
         quorum = await started(path)
         assert quorum.is_leader
-        assert (quorum.leader_id, quorum.leader_epoch, quorum.high_watermark) == (1, 1, 13)
+        assert (quorum.replica.leader_id, quorum.replica.leader_epoch, quorum.replica.high_watermark) == (1, 1, 13)
         await quorum.stop()
 
     asyncio.run(run())
@@ -71,7 +70,7 @@ def test_answers_come_after_commit_and_after_the_listeners(path):
         response = await create_topic(quorum, "orders", 3)
         assert response.topics[0].error_code == 0
         assert [topic.name for topic in seen[0][1]] == ["orders"]
-        assert quorum.high_watermark == quorum.image.offset + 1 == seen[0][0] + 1
+        assert quorum.replica.high_watermark == quorum.image.offset + 1 == seen[0][0] + 1
         assert len(quorum.image.topics.by_name("orders").partitions) == 3
         await quorum.stop()
 
@@ -83,14 +82,14 @@ def test_one_flush_covers_what_was_submitted_while_the_last_one_ran(path):
         quorum = await started(path)
         await register_broker(quorum)
         flushes = 0
-        flush = quorum._log.flush
+        flush = quorum.replica.log.log.flush
 
         def counted():
             nonlocal flushes
             flushes += 1
             return flush()
 
-        quorum._log.flush = counted
+        quorum.replica.log.log.flush = counted
         await asyncio.gather(*(create_topic(quorum, f"t{index}") for index in range(100)))
         assert len(quorum.image.topics) == 100
         assert flushes <= 3
@@ -237,9 +236,9 @@ def test_checkpoints_are_written_read_and_cleaned_with_the_log_behind_them(path)
         await register_broker(quorum)
         for index in range(60):
             await create_topic(quorum, f"topic-{index}", 4)
-            await quorum._snapshots.finish()
+            await quorum.replica.log.snapshots.finish()
         before, offset = content(quorum.image), quorum.image.offset
-        start = quorum._log.log_start_offset
+        start = quorum.replica.log.log.log_start_offset
         await quorum.stop()
         return before, offset, start
 
@@ -254,7 +253,9 @@ def test_checkpoints_are_written_read_and_cleaned_with_the_log_behind_them(path)
         assert quorum.image.offset > offset
         assert content(quorum.image)[0] == before[0]
         assert content(quorum.image)[2:] == before[2:]
-        assert quorum.describe_quorum().voters[0].directory_id == quorum.directory_id
+        assert (
+            quorum.replica.describe_quorum().voters[0].directory_id == quorum.replica.raft.config.local_key.directory_id
+        )
         await quorum.stop()
 
     asyncio.run(run_again())
@@ -273,7 +274,7 @@ def test_start_on_a_directory_that_kafka_used(tmp_path, moment):
 
     async def run():
         quorum = await started(path, cluster_id=properties.cluster_id)
-        assert quorum.leader_epoch == stored["leaderEpoch"] + 1
+        assert quorum.replica.leader_epoch == stored["leaderEpoch"] + 1
         assert len(quorum.image.topics) > 2
         await register_broker(quorum, previous=max(one.epoch for one in quorum.image.cluster.brokers.values()))
         partitions = [one for topic in quorum.image.topics for one in topic.partitions.values()]
@@ -294,7 +295,7 @@ def test_static_voter_starts_at_kraft_version_0(tmp_path):
             path,
             **{"controller.quorum.voters": "1@127.0.0.1:9093", "controller.quorum.bootstrap.servers": ""},
         )
-        assert quorum.describe_quorum().voters[0].listeners[0].port == 9093
+        assert quorum.replica.describe_quorum().voters[0].listeners[0].port == 9093
         await quorum.stop()
 
     asyncio.run(run())
@@ -320,11 +321,13 @@ def test_one_of_several_voters_does_not_lead_alone_and_leaves_no_trace(tmp_path)
     async def run():
         cluster_id = read_meta_properties(path).cluster_id
         fast = {f"controller.quorum.{name}.timeout.ms": "20" for name in ("election", "fetch", "request")}
-        quorum = MetadataQuorum(node_over(path, node_id=3001, cluster_id=cluster_id, **fast))
+        quorum = quorum_over(path, node_id=3001, cluster_id=cluster_id, **fast)
         await quorum.start()
-        await until(lambda: quorum._driver.core._replica.connections._next_correlation_id >= 8)  # several pre-votes
+        await until(
+            lambda: quorum.replica.log.driver.core._replica.connections._next_correlation_id >= 8
+        )  # several pre-votes
         assert not quorum.is_leader
-        assert len(quorum.describe_quorum().voters) > 1
+        assert len(quorum.replica.describe_quorum().voters) > 1
         with pytest.raises(KafkaError) as caught:
             await quorum.submit(lambda core, _: core.no_op())
         assert caught.value.code == ErrorCode.NOT_CONTROLLER
@@ -344,7 +347,7 @@ def test_missing_directory_id_is_drawn_and_stored(tmp_path):
 
     async def run():
         quorum = await started(path, **{"controller.quorum.voters": "1@127.0.0.1:9093"})
-        assert quorum.directory_id == read_meta_properties(path).directory_id
+        assert quorum.replica.raft.config.local_key.directory_id == read_meta_properties(path).directory_id
         await quorum.stop()
 
     asyncio.run(run())
@@ -360,7 +363,7 @@ def test_failed_flush_answers_nothing_and_ends_all_writing(path):
         def fail():
             raise OSError(5, "Input/output error")
 
-        quorum._log.flush = fail
+        quorum.replica.log.log.flush = fail
         with pytest.raises(NodeClosedError, match="Input/output error"):
             await create_topic(quorum, "a")
         assert quorum.image.topics.by_name("a") is None

@@ -30,7 +30,7 @@ def path(tmp_path):
 def fetch_request(quorum, **fields):
     partition = FetchRequest.FetchPartition(
         partition=0,
-        current_leader_epoch=quorum._raft.epoch,
+        current_leader_epoch=quorum.replica.raft.epoch,
         fetch_offset=fields.pop("fetch_offset", 0),
         last_fetched_epoch=fields.pop("last_fetched_epoch", 0),
         partition_max_bytes=fields.pop("partition_max_bytes", 0),
@@ -41,7 +41,7 @@ def fetch_request(quorum, **fields):
 
 async def fetch(quorum, **fields):
     request = fetch_request(quorum, **fields)
-    response = await quorum._driver.handle_request(request, version=17, listener_name="CONTROLLER")
+    response = await quorum.replica.log.driver.handle_request(request, version=17, listener_name="CONTROLLER")
     return response.responses[0].partitions[0]
 
 
@@ -77,7 +77,7 @@ def test_segments_that_go_before_the_answer_leave_it_without_records(path, monke
         def read(*_, **__):
             raise OffsetOutOfRangeError("the log starts behind 0")
 
-        monkeypatch.setattr(quorum._log, "read", read)
+        monkeypatch.setattr(quorum.replica.log.log, "read", read)
         found = await fetch(quorum, max_bytes=1000)
         assert (found.error_code, bytes(found.records)) == (0, b"")
         monkeypatch.undo()
@@ -95,18 +95,18 @@ def test_pieces_of_a_snapshot_are_bounded(path, max_bytes, monkeypatch):
     async def run():
         quorum = await started(path, **{"metadata.log.max.record.bytes.between.snapshots": "1"})
         await register_broker(quorum)
-        await quorum._snapshots.finish()
+        await quorum.replica.log.snapshots.finish()
         await asyncio.sleep(0)
-        found = [one for one in list_snapshots(quorum._log.directory) if one.end_offset]
+        found = [one for one in list_snapshots(quorum.replica.log.log.directory) if one.end_offset]
         partition = FetchSnapshotRequest.PartitionSnapshot(
             partition=0,
-            current_leader_epoch=quorum._raft.epoch,
+            current_leader_epoch=quorum.replica.raft.epoch,
             snapshot_id=FetchSnapshotRequest.SnapshotId(end_offset=found[-1].end_offset, epoch=found[-1].epoch),
             position=3,
         )
         topic = FetchSnapshotRequest.TopicSnapshot(name="__cluster_metadata", partitions=(partition,))
         request = FetchSnapshotRequest(cluster_id=quorum.cluster_id, max_bytes=max_bytes, topics=(topic,))
-        response = await quorum._driver.handle_request(request, version=1, listener_name="CONTROLLER")
+        response = await quorum.replica.log.driver.handle_request(request, version=1, listener_name="CONTROLLER")
         answer = response.topics[0].partitions[0]
         assert answer.error_code == 0
         assert answer.size > 103
@@ -123,7 +123,7 @@ def test_what_stops_the_effects_half_way_ends_the_replica(path, monkeypatch, cap
         def stumble(_):
             raise ZeroDivisionError("a fault of the program")
 
-        monkeypatch.setattr(quorum._replicated, "on_committed", stumble)
+        monkeypatch.setattr(quorum.replica.log, "on_committed", stumble)
         waiting = quorum.submit(lambda core, _: core.no_op())
         with caplog.at_level(logging.CRITICAL):
             await asyncio.wait([waiting])
@@ -138,7 +138,7 @@ def test_a_request_that_the_core_refuses_is_the_callers(path):
     async def run():
         quorum = await started(path)
         with pytest.raises(ValueError, match="unknown"):
-            quorum._driver.tell(_raise_value_error)
+            quorum.replica.log.driver.tell(_raise_value_error)
         assert quorum.failure is None
         assert quorum.is_leader
         await quorum.stop()
@@ -160,13 +160,13 @@ def test_another_cluster_is_refused_before_another_partition(path):
         for kind, topic in orders.items():
             for cluster_id in ("another", ""):
                 with pytest.raises(KafkaError) as refused:
-                    quorum.handle_request(
+                    quorum.replica.handle_request(
                         kind(cluster_id=cluster_id, topics=[topic]), version=1, listener_name="CONTROLLER"
                     )
                 assert refused.value.code == ErrorCode.INCONSISTENT_CLUSTER_ID, kind
             for cluster_id in (None, quorum.cluster_id):
                 with pytest.raises(KafkaError) as refused:
-                    quorum.handle_request(
+                    quorum.replica.handle_request(
                         kind(cluster_id=cluster_id, topics=[topic]), version=1, listener_name="CONTROLLER"
                     )
                 assert refused.value.code in {ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, kind
@@ -180,23 +180,25 @@ def test_another_cluster_is_refused_before_another_partition(path):
 def test_who_waits_for_an_answer_when_the_replica_ends_is_told(path, is_stopped):
     async def run():
         quorum = await started(path)
-        end_offset = quorum._raft.log_end_offset
-        waiting = quorum._driver.handle_request(
-            fetch_request(quorum, fetch_offset=end_offset, last_fetched_epoch=quorum._raft.epoch, max_wait_ms=60_000),
+        end_offset = quorum.replica.raft.log_end_offset
+        waiting = quorum.replica.log.driver.handle_request(
+            fetch_request(
+                quorum, fetch_offset=end_offset, last_fetched_epoch=quorum.replica.raft.epoch, max_wait_ms=60_000
+            ),
             version=17,
             listener_name="CONTROLLER",
         )
         await asyncio.sleep(0)
         assert not waiting.done()
         if is_stopped:
-            await quorum._driver.stop()
+            await quorum.replica.log.driver.stop()
         else:
-            quorum._driver.fail(OSError("the disk is gone"))
+            quorum.replica.log.driver.fail(OSError("the disk is gone"))
         with pytest.raises(KafkaError) as told:
             await waiting
         assert told.value.code == ErrorCode.BROKER_NOT_AVAILABLE
         with pytest.raises(KafkaError) as told:
-            quorum._driver.handle_request(fetch_request(quorum), version=17, listener_name="CONTROLLER")
+            quorum.replica.log.driver.handle_request(fetch_request(quorum), version=17, listener_name="CONTROLLER")
         assert told.value.code == ErrorCode.BROKER_NOT_AVAILABLE
         await quorum.stop()
 
@@ -207,12 +209,12 @@ def test_who_waits_for_an_answer_when_the_replica_ends_is_told(path, is_stopped)
 def test_notices_are_logged_as_warnings_and_not_repeated_at_once(path, caplog):
     async def run():
         quorum = await started(path)
-        driver = quorum._driver
+        driver = quorum.replica.log.driver
         with caplog.at_level(logging.WARNING):
             for text in ("one", "one", "two"):
-                driver.tell(lambda text=text: quorum._raft._replica.note(text))
+                driver.tell(lambda text=text: quorum.replica.raft._replica.note(text))
             driver._noticed["one"] -= 11
-            driver.tell(lambda: quorum._raft._replica.note("one"))
+            driver.tell(lambda: quorum.replica.raft._replica.note("one"))
         told = [(one.levelname, one.getMessage()) for one in caplog.records if "replica 1" in one.getMessage()]
         assert told == [("WARNING", f"replica 1: {text}") for text in ("one", "two", "one")]
         await quorum.stop()

@@ -38,7 +38,7 @@ from kraftlog.wire.messages.update_features import UpdateFeaturesRequest
 from kraftlog.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 from kraftlog.wire.messages.vote import VoteRequest
 from kraftlog.wire.registry import API_BY_KEY
-from quorum_fixture import create_topic, format_directory, node_over, register_broker, started
+from quorum_fixture import create_topic, format_directory, quorum_over, register_broker, started
 from raft_fixture import key, leader_of
 from raw_client import RawClient
 from waiting import settle
@@ -241,13 +241,12 @@ def test_describe_quorum_is_answered_by_the_leader_only(tmp_path):
     shutil.copytree(GOLDEN / "kraft" / "logs" / "dynamic/10-stopped/node-3001", path)
 
     async def run():
-        quorum = MetadataQuorum(node_over(path, node_id=3001, cluster_id=read_meta_properties(path).cluster_id))
+        quorum = quorum_over(path, node_id=3001, cluster_id=read_meta_properties(path).cluster_id)
         await quorum.start()
         try:
             assert not quorum.is_leader
-            node = SimpleNamespace(metadata=quorum)
             for version in range(3):
-                answer = describe_quorum.handle(node, SimpleNamespace(api_version=version), describe())
+                answer = describe_quorum.handle(SimpleNamespace(api_version=version), describe(), raft=quorum.replica)
                 found = type(answer).decode(answer.encode(version), version)
                 (told,) = found.topics[0].partitions
                 assert (found.error_code, told.error_code) == (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -268,7 +267,7 @@ def test_describe_quorum_tells_where_static_voters_listen(tmp_path):
     async def run():
         quorum = await started(path, **static)
         assert quorum.kraft_version == 0
-        answer = describe_quorum.handle(SimpleNamespace(metadata=quorum), SimpleNamespace(api_version=2), describe())
+        answer = describe_quorum.handle(SimpleNamespace(api_version=2), describe(), raft=quorum.replica)
         listeners = [
             (one.node_id, [(each.name, each.host, each.port) for each in one.listeners]) for one in answer.nodes
         ]
@@ -353,10 +352,10 @@ def test_a_request_that_comes_before_the_replica_is_there_waits_for_it(tmp_path,
 
     async def slow_start(quorum):
         with pytest.raises(KafkaError) as caught:
-            quorum.handle_request(election(VoteRequest), version=2, listener_name="CONTROLLER")
+            quorum.replica.handle_request(election(VoteRequest), version=2, listener_name="CONTROLLER")
         assert caught.value.code == ErrorCode.BROKER_NOT_AVAILABLE
-        host, _, port = address(quorum._node, "CONTROLLER").partition(":")
-        sock = socket.create_connection((host, int(port)), timeout=10)
+        (bound,) = quorum._settings.raft.local_endpoints
+        sock = socket.create_connection(("127.0.0.1", bound.port), timeout=10)
         sock.sendall(b"".join(map(bytes, encode_request(52, 2, 7, "early", election(VoteRequest)))))
         sock.setblocking(False)
         await settle()
@@ -446,7 +445,7 @@ def test_a_node_that_has_stopped_is_not_available(path):
         requests = [metadata_fetch(), AddRaftVoterRequest(voter_id=4), RemoveRaftVoterRequest(voter_id=1)]
         for request in requests:
             with pytest.raises(KafkaError) as caught:
-                quorum.handle_request(request, version=0, listener_name="CONTROLLER")
+                quorum.replica.handle_request(request, version=0, listener_name="CONTROLLER")
             assert caught.value.code == ErrorCode.BROKER_NOT_AVAILABLE
 
     asyncio.run(run())
@@ -456,8 +455,8 @@ def test_a_node_that_has_stopped_is_not_available(path):
 
 
 async def fetched(quorum, offset, max_bytes):
-    request = metadata_fetch(offset, epoch=quorum.leader_epoch, max_bytes=max_bytes)
-    answer = await quorum.handle_request(request, version=17, listener_name="CONTROLLER")
+    request = metadata_fetch(offset, epoch=quorum.replica.leader_epoch, max_bytes=max_bytes)
+    answer = await quorum.replica.handle_request(request, version=17, listener_name="CONTROLLER")
     (partition,) = answer.responses[0].partitions
     assert partition.error_code == 0
     data = bytes(partition.records)
@@ -496,19 +495,19 @@ def test_a_fetch_gets_what_is_not_committed_yet(path):
         quorum = await started(path, **{"metadata.max.idle.interval.ms": "0"})
         await register_broker(quorum)
         may_flush = threading.Event()
-        flush = quorum._log.flush
-        quorum._log.flush = lambda: (may_flush.wait(10), flush())[1]
-        before = quorum.high_watermark
+        flush = quorum.replica.log.log.flush
+        quorum.replica.log.log.flush = lambda: (may_flush.wait(10), flush())[1]
+        before = quorum.replica.high_watermark
         creating = create_topic(quorum, "late")
-        while quorum._log.log_end_offset == before:  # noqa: ASYNC110
+        while quorum.replica.log.log.log_end_offset == before:  # noqa: ASYNC110
             await asyncio.sleep(0)
         batches, _, partition = await fetched(quorum, before, 1 << 20)
-        assert quorum.high_watermark == partition.high_watermark == before
-        assert (batches[0][0], batches[-1][1]) == (before, quorum._log.log_end_offset - 1)
+        assert quorum.replica.high_watermark == partition.high_watermark == before
+        assert (batches[0][0], batches[-1][1]) == (before, quorum.replica.log.log.log_end_offset - 1)
         assert not creating.done()
         may_flush.set()
         await creating
-        assert quorum.high_watermark > before
+        assert quorum.replica.high_watermark > before
         await quorum.stop()
 
     asyncio.run(run())

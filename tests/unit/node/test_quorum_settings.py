@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from kraftlog.config_table import broker_configs
 from kraftlog.node.config import ConfigError, NodeConfig
+from kraftlog.node.quorum_settings import metadata_log_config, raft_config
 from kraftlog.raft.voter_set import Endpoint
-from kraftlog.runtime.metadata.quorum_config import metadata_log_config, raft_config
 from kraftlog.types import Uuid
 
 PROPERTIES = {
@@ -28,10 +26,12 @@ def config(**changes):
 
 
 def raft(node_config):
-    node = SimpleNamespace(
-        config=node_config, cluster_id="c", advertised_end_points=lambda: list(node_config.advertised_listeners)
+    return raft_config(
+        node_config,
+        cluster_id="c",
+        directory_id=Uuid(bytes([1] * 16)),
+        end_points=node_config.advertised_listeners,
     )
-    return raft_config(node, Uuid(bytes([1] * 16)), max_batch_bytes=1)
 
 
 RAFT_KEYS = {

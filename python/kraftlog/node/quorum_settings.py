@@ -1,31 +1,23 @@
-"""What the metadata quorum takes from the configuration and the metadata directory."""
+"""The settings of the metadata quorum, read from the node's configuration."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable
 
-from kraftlog.errors import LogError
 from kraftlog.features import KRAFT_VERSION, supported_ranges
-from kraftlog.raft.core import RaftConfig
+from kraftlog.node.config import NodeConfig
+from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
-from kraftlog.storage.meta_properties import random_uuid, read_meta_properties, write_meta_properties
+from kraftlog.runtime.metadata.settings import ChannelSettings, MetadataSettings
 from kraftlog.storage.metadata_log import MetadataLogConfig
-from kraftlog.transport.listener import ConfigError
+from kraftlog.transport.listener import ConfigError, EndPoint
 from kraftlog.types import NodeId, ReplicaKey, Uuid
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kraftlog.node.config import NodeConfig
-    from kraftlog.transport.listener import EndPoint
-
 __all__ = [
-    "RaftNode",
+    "channel_settings",
     "controller_listener",
-    "ensure_directory_id",
     "metadata_log_config",
+    "metadata_settings",
     "raft_config",
     "static_voters",
 ]
@@ -33,35 +25,68 @@ __all__ = [
 DEFAULT_CONTROLLER_LISTENER = "CONTROLLER"
 
 
-class RaftNode(Protocol):
-    """What is known of a node before its replica starts."""
+def metadata_settings(
+    config: NodeConfig, *, cluster_id: str, directory_id: Uuid, was_clean_shutdown: bool, end_points: Iterable[EndPoint]
+) -> MetadataSettings:
+    """The node's part in the metadata quorum.
 
-    @property
-    def config(self) -> NodeConfig:
-        """Settings."""
+    Args:
+        config: Checked settings.
+        cluster_id: As in meta.properties.
+        directory_id: Of the metadata log directory, as in its meta.properties.
+        was_clean_shutdown: Whether the last run closed that directory.
+        end_points: The listeners as peers are told, with the ports they are bound to.
 
-    @property
-    def cluster_id(self) -> str:
-        """As in meta.properties."""
+    Raises:
+        ConfigError: A setting cannot be read.
+    """
+    return MetadataSettings(
+        raft=raft_config(config, cluster_id=cluster_id, directory_id=directory_id, end_points=end_points),
+        metadata_log_dir=config.metadata_log_dir,
+        was_clean_shutdown=was_clean_shutdown,
+        log=metadata_log_config(config),
+        static_voters=static_voters(config),
+        snapshot_max_bytes=config.get_int("metadata.log.max.record.bytes.between.snapshots"),
+        snapshot_max_interval_ms=config.get_int("metadata.log.max.snapshot.interval.ms"),
+        is_broker=config.is_broker,
+        is_controller=config.is_controller,
+        properties=config.properties,
+        metadata_max_idle_interval_ms=config.get_int("metadata.max.idle.interval.ms"),
+        broker_session_timeout_ms=config.get_int("broker.session.timeout.ms"),
+        broker_heartbeat_interval_ms=config.get_int("broker.heartbeat.interval.ms"),
+        metrics_num_samples=config.get_int("metrics.num.samples"),
+        metrics_sample_window_ms=config.get_int("metrics.sample.window.ms"),
+    )
 
-    def advertised_end_points(self) -> Sequence[EndPoint]:
-        """The listeners as peers are told."""
+
+def channel_settings(config: NodeConfig) -> ChannelSettings:
+    """The way to the active controller."""
+    return ChannelSettings(
+        node_id=config.node_id,
+        listener_name=controller_listener(config),
+        socket_timeout_ms=config.get_int("controller.socket.timeout.ms"),
+        connect_timeout_ms=config.get_int("controller.quorum.request.timeout.ms"),
+    )
 
 
-def raft_config(node: RaftNode, directory_id: Uuid, *, max_batch_bytes: int) -> RaftConfig:
-    """Identity, addresses and timers of this node's replica; a broker alone is an observer for ever."""
-    config = node.config
+def raft_config(
+    config: NodeConfig, *, cluster_id: str, directory_id: Uuid, end_points: Iterable[EndPoint]
+) -> RaftConfig:
+    """Identity, addresses and timers of this node's replica; a broker alone is an observer for ever.
+
+    The arguments are those of ``metadata_settings``.
+    """
     names = config.controller_listener_names
     low, high = supported_ranges()[KRAFT_VERSION]
     return RaftConfig(
-        cluster_id=node.cluster_id,
+        cluster_id=cluster_id,
         local_key=ReplicaKey(NodeId(config.node_id), directory_id),
         can_become_voter=config.is_controller,
         listener_name=controller_listener(config),
         local_endpoints=tuple(
-            Endpoint(one.listener_name, one.host, one.port)
-            for one in node.advertised_end_points()
-            if config.is_controller and one.listener_name in names
+            Endpoint(end_point.listener_name, end_point.host, end_point.port)
+            for end_point in end_points
+            if config.is_controller and end_point.listener_name in names
         ),
         bootstrap_servers=bootstrap_servers(config),
         min_kraft_version=low,
@@ -74,7 +99,7 @@ def raft_config(node: RaftNode, directory_id: Uuid, *, max_batch_bytes: int) -> 
         append_linger_ms=config.get_int("controller.quorum.append.linger.ms"),
         fetch_max_bytes=config.get_int("controller.quorum.fetch.max.bytes"),
         fetch_snapshot_max_bytes=config.get_int("controller.quorum.fetch.snapshot.max.bytes"),
-        max_batch_bytes=max_batch_bytes,
+        max_batch_bytes=config.get_int("internal.metadata.max.batch.size.in.bytes"),
         auto_join=config.is_controller and config.get_bool("controller.quorum.auto.join.enable"),
     )
 
@@ -90,22 +115,6 @@ def metadata_log_config(config: NodeConfig) -> MetadataLogConfig:
         retention_ms=config.get_int("metadata.max.retention.ms"),
         delete_delay_ms=config.get_int("internal.metadata.delete.delay.millis"),
     )
-
-
-def ensure_directory_id(directory: Path) -> Uuid:
-    """The id in meta.properties; one is drawn and stored where an older format left none (BOOT-32).
-
-    Raises:
-        LogError: The directory is not formatted.
-    """
-    properties = read_meta_properties(directory)
-    if properties is None:
-        raise LogError(f"{directory} is not formatted")
-    if properties.directory_id is not None:
-        return properties.directory_id
-    directory_id = random_uuid()
-    write_meta_properties(directory, replace(properties, directory_id=directory_id))
-    return directory_id
 
 
 def static_voters(config: NodeConfig) -> VoterSet:

@@ -1,0 +1,100 @@
+"""The committed metadata of a node: the image, what changed since the listeners were told, and the listeners."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from kraftlog._kraftlog import RecordBatch
+from kraftlog.controller import MetadataDelta, MetadataImage
+from kraftlog.controller.image import VersionedRecord
+from kraftlog.controller.image_difference import image_difference
+from kraftlog.raft.core import RaftCore
+from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
+from kraftlog.runtime.metadata.replay import load_snapshot, replay_batch
+from kraftlog.storage.metadata_log import MetadataLog
+from kraftlog.storage.snapshot_file import Snapshot
+from kraftlog.types import SnapshotId
+from kraftlog.wire.records import encode_metadata_record
+
+__all__ = ["MetadataListener", "MetadataPublisher"]
+
+MetadataListener = Callable[[MetadataImage, MetadataDelta], None]
+
+
+class MetadataPublisher:
+    """Replays what is committed and tells the listeners.
+
+    Args:
+        metrics: Told what was loaded and what changed.
+
+    Attributes:
+        image: What is committed.
+    """
+
+    def __init__(self, metrics: MetadataMetrics) -> None:
+        self.image = MetadataImage()
+        self._metrics = metrics
+        self._listeners: list[MetadataListener] = []
+        self._delta = MetadataDelta()
+        self._apply_start_ns = 0
+
+    def add_listener(self, listener: MetadataListener) -> None:
+        """Call ``listener(image, delta)`` after each commit that changed something, before its futures complete."""
+        self._listeners.append(listener)
+
+    def apply_records(
+        self, records: Sequence[VersionedRecord], *, last_offset: int, epoch: int, timestamp_ms: int
+    ) -> None:
+        """Put records that this node proposed into the image; they end at ``last_offset`` (inclusive)."""
+        self._apply_start_ns = self._apply_start_ns or time.monotonic_ns()
+        for record, _ in records:
+            self.image.replay(record, self._delta)
+        self.image.offset, self.image.epoch = last_offset, epoch
+        self.image.timestamp_ms = max(self.image.timestamp_ms, timestamp_ms)
+
+    def apply_batch(self, log: MetadataLog, batch: RecordBatch) -> None:
+        """Put a batch of the log into the image."""
+        self._apply_start_ns = self._apply_start_ns or time.monotonic_ns()
+        replay_batch(log, batch, self.image, self._delta)
+
+    def publish(self, raft: RaftCore) -> None:
+        """Tell the listeners what changed since the last time.
+
+        Raises:
+            Exception: Whatever a listener raised.
+        """
+        delta, self._delta = self._delta, MetadataDelta()
+        if not delta.is_empty:
+            self._metrics.on_changed(self.image, delta, raft)
+            self._tell_listeners(delta)
+
+    def end_of_batch(self) -> None:
+        """What was committed together is applied and its futures have completed."""
+        if self._apply_start_ns:
+            self._metrics.on_batch(self._apply_start_ns)
+            self._apply_start_ns = 0
+
+    def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        """Replace the image; listeners are told the difference."""
+        old, self.image = self.image, MetadataImage()
+        load_snapshot(self.image, snapshot_id, snapshot)
+        self._metrics.on_snapshot_loaded(self.image)
+        if self._listeners:
+            delta = image_difference(old, self.image)
+            if not delta.is_empty:
+                self._tell_listeners(delta)
+
+    def take_state(self) -> Sequence[bytes] | None:
+        """The records of a checkpoint, unless a transaction of metadata is open."""
+        if self.image.is_in_transaction:
+            return None
+        return [encode_metadata_record(record, version) for record, version in self.image.to_records()]
+
+    def _tell_listeners(self, delta: MetadataDelta) -> None:
+        try:
+            for listener in self._listeners:
+                listener(self.image, delta)
+        except Exception:
+            self._metrics.on_apply_error()
+            raise
