@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transport": VOCABULARY | {"security", "wire", "_kraftlog"},
     "runtime": VOCABULARY,
     "runtime.raft": VOCABULARY | FACTS | {"raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
-    "runtime.metadata": CORES | {"runtime.raft", "storage", "metrics", "transport", "wire", "_kraftlog", "node"},
+    "runtime.metadata": CORES | {"runtime.raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
     "runtime.replica": CORES | {"storage", "wire", "_kraftlog", "node"},
     "runtime.coordinator": CORES | {"runtime.metadata.topic_creation", "wire", "_kraftlog"},
     "api": CORES | {"security", "transport", "runtime", "storage", "wire", "_kraftlog"},

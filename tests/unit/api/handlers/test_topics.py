@@ -174,3 +174,18 @@ def test_embedded_topic_whose_creation_fails_unexpectedly_is_refused_at_once(bro
     with pytest.raises(KafkaError, match="ZeroDivisionError: in an operation") as caught:
         broker.create_topic("unlucky", 3, timeout_s=5)
     assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_topics_whose_creation_fails_unexpectedly_are_refused_one_by_one(client, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("in an operation")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicControl, "create_topics", broken)
+        refused = create(client, {"name": "unlucky-a"}, {"name": "unlucky-b"})
+    assert [(one.name, one.error_code) for one in refused] == [
+        ("unlucky-a", ErrorCode.UNKNOWN_SERVER_ERROR),
+        ("unlucky-b", ErrorCode.UNKNOWN_SERVER_ERROR),
+    ]
+    assert "ZeroDivisionError" in refused[0].error_message
+    make(client, "lucky")  # on the same connection

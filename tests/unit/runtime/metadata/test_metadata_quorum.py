@@ -192,7 +192,7 @@ def test_restart_after_a_crash_keeps_everything_acknowledged(path, tmp_path, tor
         whole = (path / PARTITION / log.name).read_bytes()
         log.write_bytes(whole[: log.stat().st_size + torn_bytes])
         again = await started(crashed, **{"metadata.max.idle.interval.ms": "0"})
-        assert again.leader_epoch == 2
+        assert again.replica.leader_epoch == 2
         topics, _, configs, *rest = content(again.image)
         assert (topics, configs, *rest) == (before[0], before[2], *before[3:])
         await register_broker(again)
@@ -212,7 +212,7 @@ def test_clean_restart_goes_on_in_the_next_epoch(path):
         before = content(quorum.image)
         await quorum.stop()
         again = await started(path, was_clean=True)
-        assert again.leader_epoch == 2
+        assert again.replica.leader_epoch == 2
         assert content(again.image)[0] == before[0]
         await register_broker(again, previous=epoch)
         partition = again.image.topics.by_name("orders").partitions[0]

@@ -347,11 +347,11 @@ def test_describe_quorum_tells_of_observers_what_its_version_has(version):
     quorum = QuorumInfo(
         leader_id=3, leader_epoch=5, high_watermark=25, voters=(replica(OWN, (A, B)),), observers=(replica(OTHER),)
     )
-    node = SimpleNamespace(metadata=SimpleNamespace(is_leader=True, describe_quorum=lambda: quorum))
+    service = SimpleNamespace(is_leader=True, describe_quorum=lambda: quorum)
     partition = DescribeQuorumRequest.PartitionData(partition_index=0)
     topic = DescribeQuorumRequest.TopicData(topic_name="__cluster_metadata", partitions=(partition,))
     request = DescribeQuorumRequest(topics=(topic,))
-    response = describe_quorum.handle(node, SimpleNamespace(api_version=version), request)
+    response = describe_quorum.handle(SimpleNamespace(api_version=version), request, raft=service)
     wire = through_the_wire(response, version)
     told = wire.topics[0].partitions[0]
     assert (told.leader_id, told.leader_epoch, told.high_watermark) == (3, 5, 25)
