@@ -21,7 +21,7 @@ from job_session import add_session_arguments, instant, make_session, print_tabl
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark job uses
 
-from kraftlog.reading import INTERNAL_TOPICS
+from kraftlog.reading import SYSTEM_TOPICS
 
 NO_LEADER = -1
 PARTITIONS_SHOWN = 24  # of the plot
@@ -219,7 +219,7 @@ def chosen(history: History, since_ms: int, topics: Sequence[str] | None) -> lis
 
 def is_chosen(topic: str, topics: Sequence[str] | None) -> bool:
     """A topic that was asked for; when none was, one that is not internal."""
-    return topic not in INTERNAL_TOPICS if topics is None else topic in topics
+    return topic not in SYSTEM_TOPICS if topics is None else topic in topics
 
 
 def report(history: History, events: Sequence[Event], topics: Sequence[str] | None, rows: int = 0) -> None:

@@ -13,6 +13,8 @@ import re
 from dataclasses import dataclass
 from typing import NewType, Self
 
+from kraftlog.vocabulary import CLUSTER_METADATA_TOPIC
+
 __all__ = [
     "METADATA_LOG",
     "ElectionState",
@@ -87,7 +89,7 @@ class LogTopic:
     topic_id: Uuid
 
 
-METADATA_LOG = LogTopic("__cluster_metadata", Uuid.METADATA_TOPIC_ID)
+METADATA_LOG = LogTopic(CLUSTER_METADATA_TOPIC, Uuid.METADATA_TOPIC_ID)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CLUSTER_OPERATIONS",
     "GROUP_OPERATIONS",
-    "INTERNAL_TOPICS",
     "TOPIC_OPERATIONS",
     "BrokerAddress",
     "PartitionView",
@@ -25,8 +24,6 @@ __all__ = [
     "some_broker_id",
     "view_partition",
 ]
-
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 # AclOperation codes.
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9

@@ -23,8 +23,8 @@ from kraftlog.config_table import (
     topic_config_synonyms,
     topic_configs,
 )
-from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.errors import KafkaError
+from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.describe_configs import DescribeConfigsResponse
 
 if TYPE_CHECKING:

@@ -12,6 +12,13 @@ from typing import Any, TypeAlias
 
 from kraftlog.cli.dump_remote import remote_log_metadata_text
 from kraftlog.errors import ProtocolError
+from kraftlog.vocabulary import (
+    CLUSTER_METADATA_TOPIC,
+    CONSUMER_OFFSETS_TOPIC,
+    REMOTE_LOG_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from kraftlog.wire.json import message_to_json
 from kraftlog.wire.messages.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kraftlog.wire.messages.group_coordinator_records import ConsumerGroupMemberMetadataValue, GroupMetadataValue
@@ -39,12 +46,12 @@ _CONTROL_NAMES = {
 # One tagged field: tag 0, one byte, null.
 _NULL_CLASSIC_MEMBER = b"\x01\x00\x01\xff"
 _END_TXN_TYPES = {0: "ABORT", 1: "COMMIT"}
-_INTERNAL_TOPICS = {
-    "__cluster_metadata": "cluster_metadata",
-    "__consumer_offsets": "offsets",
-    "__transaction_state": "transaction_log",
-    "__share_group_state": "share_group_state",
-    "__remote_log_metadata": "remote_log_metadata",
+_DECODER_OF_TOPIC = {
+    CLUSTER_METADATA_TOPIC: "cluster_metadata",
+    CONSUMER_OFFSETS_TOPIC: "offsets",
+    TRANSACTION_STATE_TOPIC: "transaction_log",
+    SHARE_GROUP_STATE_TOPIC: "share_group_state",
+    REMOTE_LOG_METADATA_TOPIC: "remote_log_metadata",
 }
 
 
@@ -60,7 +67,7 @@ def decoder_named(args: argparse.Namespace, topic: str | None) -> Decoder | None
         "remote_log_metadata": args.remote_log_metadata_decoder,
         "share_group_state": args.share_group_state_decoder,
     }
-    name = next((name for name, wanted in asked.items() if wanted), _INTERNAL_TOPICS.get(topic or ""))
+    name = next((name for name, wanted in asked.items() if wanted), _DECODER_OF_TOPIC.get(topic or ""))
     return None if name is None else _DECODERS[name]
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from kraftlog.cli.dump_image import image_document
-from kraftlog.cli.dump_state import COORDINATORS, state_document
+from kraftlog.cli.dump_state import state_document
 from kraftlog.cli.dump_tree import tree_lines
 from kraftlog.cli.progress import Progress
 from kraftlog.errors import LogError
 from kraftlog.reading import partition_of
+from kraftlog.vocabulary import COORDINATORS
 
 __all__ = ["dump_image", "dump_state"]
 

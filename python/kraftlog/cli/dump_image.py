@@ -17,16 +17,15 @@ from kraftlog.cli.dump_batches import log_batches, record_batches
 from kraftlog.cli.dump_decoders import control_json
 from kraftlog.cli.progress import Progress
 from kraftlog.controller.cluster_image import BrokerImage, ControllerImage
-from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.controller.image import MetadataImage
 from kraftlog.controller.topic_image import TopicImage
 from kraftlog.errors import KraftlogError, LogError
+from kraftlog.vocabulary import CLUSTER_METADATA_DIRECTORY, ConfigResourceType
 from kraftlog.wire.json import message_to_json
 from kraftlog.wire.records import decode_metadata_record
 
 __all__ = ["image_document"]
 
-_PARTITION = "__cluster_metadata-0"
 _CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
@@ -97,7 +96,7 @@ def _batches(path: Path, at_offset: int | None, bar: Progress | None) -> Iterato
         return
     if not path.is_dir():
         raise FileNotFoundError(f"{path}")
-    directory = path / _PARTITION if (path / _PARTITION).is_dir() else path
+    directory = path / CLUSTER_METADATA_DIRECTORY if (path / CLUSTER_METADATA_DIRECTORY).is_dir() else path
     snapshots = sorted(
         (int(name[1]), int(name[2]), entry)
         for entry in directory.iterdir()

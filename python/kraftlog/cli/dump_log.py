@@ -19,6 +19,13 @@ from kraftlog.cli.dump_tables import dump_table
 from kraftlog.cli.dump_text import MAX_BYTES, dump_log_json, dump_log_text
 from kraftlog.cli.progress import Progress
 from kraftlog.errors import CorruptRecordError, LogError
+from kraftlog.vocabulary import (
+    CLUSTER_METADATA_TOPIC,
+    CONSUMER_OFFSETS_TOPIC,
+    REMOTE_LOG_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 
 __all__ = ["add_arguments", "run"]
 
@@ -39,11 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kafka.add_argument("--max-message-size", type=int, default=5 << 20, help="largest batch that an index may name")
     kafka.add_argument("--skip-record-metadata", action="store_true", help="print keys and values of records only")
     for name, topic in (
-        ("offsets", "__consumer_offsets"),
-        ("transaction-log", "__transaction_state"),
-        ("cluster-metadata", "__cluster_metadata"),
-        ("remote-log-metadata", "__remote_log_metadata"),
-        ("share-group-state", "__share_group_state"),
+        ("offsets", CONSUMER_OFFSETS_TOPIC),
+        ("transaction-log", TRANSACTION_STATE_TOPIC),
+        ("cluster-metadata", CLUSTER_METADATA_TOPIC),
+        ("remote-log-metadata", REMOTE_LOG_METADATA_TOPIC),
+        ("share-group-state", SHARE_GROUP_STATE_TOPIC),
     ):
         kafka.add_argument(f"--{name}-decoder", action="store_true", help=f"decode records of {topic}")
     for name in ("key", "value"):

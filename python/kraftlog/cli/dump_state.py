@@ -14,22 +14,11 @@ from kraftlog._kraftlog import RecordBatch
 from kraftlog.cli.dump_batches import log_batches, record_batches
 from kraftlog.cli.dump_decoders import control_json, coordinator_decoder
 from kraftlog.cli.progress import Progress
+from kraftlog.vocabulary import TRANSACTION_STATES
 from kraftlog.wire.records import decode_coordinator_key
 
-__all__ = ["COORDINATORS", "state_document"]
+__all__ = ["state_document"]
 
-# Topic to the name of its records' schemas.
-COORDINATORS = {"__consumer_offsets": "group", "__transaction_state": "transaction", "__share_group_state": "share"}
-_TRANSACTION_STATES = (
-    "Empty",
-    "Ongoing",
-    "PrepareCommit",
-    "PrepareAbort",
-    "CompleteCommit",
-    "CompleteAbort",
-    "Dead",
-    "PrepareEpochFence",
-)
 _OFFSETS = "OffsetCommitKey"
 
 # Path of names in the document, and the value there; None removes it.
@@ -88,8 +77,8 @@ class _State:
             case "transaction":
                 if data is not None:
                     status = data.get("transactionStatus", -1)
-                    known = 0 <= status < len(_TRANSACTION_STATES)
-                    data["state"] = _TRANSACTION_STATES[status] if known else f"UNKNOWN({status})"
+                    known = 0 <= status < len(TRANSACTION_STATES)
+                    data["state"] = TRANSACTION_STATES[status] if known else f"UNKNOWN({status})"
                 return ("transactions", *names)
             case _:
                 # An update changes what the snapshot before it says; the two stand side by side.

@@ -17,13 +17,13 @@ from kraftlog.storage.meta_properties import read_meta_properties
 from kraftlog.storage.properties import parse_properties
 from kraftlog.transport.listener import EndPoint, parse_end_points
 from kraftlog.types import Uuid
+from kraftlog.vocabulary import CLUSTER_METADATA_TOPIC
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 
 __all__ = ["main"]
 
-METADATA_TOPIC = "__cluster_metadata"
 TIMEOUT_MS = 30_000
 _NEVER = -1  # a time that the leader does not know
 
@@ -80,7 +80,7 @@ async def _describe_quorum(
     client: AdminClient,
 ) -> tuple[DescribeQuorumResponse, DescribeQuorumResponse.PartitionData]:
     topic = DescribeQuorumRequest.TopicData(
-        topic_name=METADATA_TOPIC, partitions=(DescribeQuorumRequest.PartitionData(partition_index=0),)
+        topic_name=CLUSTER_METADATA_TOPIC, partitions=(DescribeQuorumRequest.PartitionData(partition_index=0),)
     )
     response: DescribeQuorumResponse = await client.request(DescribeQuorumRequest(topics=(topic,)))
     _check(response.error_code, response.error_message)

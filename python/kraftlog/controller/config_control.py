@@ -16,12 +16,12 @@ from kraftlog.config_table import (
     validate_dynamic_broker_configs,
     validate_topic_configs,
 )
-from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.result import ControllerResult
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kraftlog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from kraftlog.controller.delta import MetadataDelta
 from kraftlog.wire.messages.metadata_records import ConfigRecord
 
-__all__ = ["ConfigResourceType", "ConfigsImage"]
-
-
-class ConfigResourceType(IntEnum):
-    """What a setting belongs to, numbered as in the protocol."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
+__all__ = ["ConfigsImage"]
 
 
 @dataclass(slots=True)

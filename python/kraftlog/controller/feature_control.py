@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kraftlog.controller.config_control import MIN_INSYNC_REPLICAS, ConfigControl
-from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.result import ControllerResult
 from kraftlog.errors import ErrorCode, KafkaError
@@ -19,6 +18,7 @@ from kraftlog.features import (
     supported_ranges,
     validate_dependencies,
 )
+from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,

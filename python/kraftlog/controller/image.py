@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kraftlog.controller.cluster_image import ClusterImage
-from kraftlog.controller.config_image import ConfigResourceType, ConfigsImage
+from kraftlog.controller.config_image import ConfigsImage
 from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.security_image import SecurityImage
 from kraftlog.controller.topics_image import TopicsImage
 from kraftlog.errors import CorruptRecordError
 from kraftlog.features import KRAFT_VERSION, METADATA_VERSION, MINIMUM_VERSION, MetadataVersion, metadata_version
+from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,

@@ -25,7 +25,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 @dataclass(slots=True)
 class SecurityImage:
-    """Kept as the records themselves; only a later issue acts on them."""
+    """Stored as the records themselves, and not enforced."""
 
     acls: dict[Uuid, AccessControlEntryRecord] = field(default_factory=dict)
     scram: dict[tuple[int, str], UserScramCredentialRecord] = field(default_factory=dict)

@@ -9,7 +9,6 @@ from typing import Final
 
 from kraftlog.config_table import topic_config_synonyms, topic_configs, validate_topic_configs
 from kraftlog.controller.config_control import ConfigControl
-from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.placement import place_replicas
 from kraftlog.controller.result import ControllerResult
@@ -17,6 +16,7 @@ from kraftlog.controller.topic_image import DIRECTORY_UNASSIGNED, PartitionImage
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import Uuid
+from kraftlog.vocabulary import CLUSTER_METADATA_TOPIC, ConfigResourceType
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -25,7 +25,6 @@ from kraftlog.wire.messages.metadata_records import ConfigRecord, RemoveTopicRec
 __all__ = ["MAX_RECORDS_PER_OPERATION", "TopicControl"]
 
 MAX_RECORDS_PER_OPERATION: Final = 10_000
-CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 
 _RESERVED_UUIDS: Final = 100
 

@@ -25,8 +25,8 @@ from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo, descr
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.storage.meta_properties import ensure_directory_id
-from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME
 from kraftlog.types import Uuid
+from kraftlog.vocabulary import CLUSTER_METADATA_DIRECTORY, CLUSTER_METADATA_TOPIC
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
@@ -120,7 +120,7 @@ class AsyncQuorum:
         directory_id = ensure_directory_id(options.data_dir)
         replica.log = self._log = ReplicatedLog(
             replica,
-            directory=options.data_dir / METADATA_PARTITION_NAME,
+            directory=options.data_dir / CLUSTER_METADATA_DIRECTORY,
             log_config=metadata_log_config(config),
             clean_shutdown=self._log_dir.was_clean_shutdown,
             static_voters=VoterSet(),
@@ -310,7 +310,7 @@ class AsyncQuorum:
             DeadlineError: No leader answered in time.
         """
         partition = DescribeQuorumRequest.PartitionData(partition_index=0)
-        topic = DescribeQuorumRequest.TopicData(topic_name="__cluster_metadata", partitions=(partition,))
+        topic = DescribeQuorumRequest.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,))
         response = await self._routes.ask_leader(
             DescribeQuorumRequest(topics=(topic,)), self._describe_locally, timeout_s, _describe_error
         )

@@ -18,12 +18,12 @@ from kraftlog.storage.meta_properties import (
 )
 from kraftlog.storage.snapshot_file import (
     BOOTSTRAP_SNAPSHOT_ID,
-    METADATA_PARTITION_NAME,
     Snapshot,
     encode_snapshot,
     write_snapshot,
 )
 from kraftlog.types import NodeId, Uuid
+from kraftlog.vocabulary import CLUSTER_METADATA_DIRECTORY
 
 __all__ = ["LISTENER_NAME", "ConfigInput", "format_when_needed", "node_config", "split_address"]
 
@@ -125,7 +125,7 @@ def format_when_needed(data_dir: Path, *, node_id: int, cluster_id: str, voters:
         for one, address in sorted(voters.items())
     ]
     own = next((one for one in initial if one.node_id == node_id), None)
-    partition = data_dir / METADATA_PARTITION_NAME
+    partition = data_dir / CLUSTER_METADATA_DIRECTORY
     partition.mkdir(exist_ok=True)
     if own is not None:
         snapshot = Snapshot(kraft_version=1, voters=voters_record(initial, listener_name=LISTENER_NAME))

@@ -15,7 +15,7 @@ running node has not yet replicated, or may still truncate, is read too, unless 
 from __future__ import annotations
 
 from kraftlog._kraftlog import ArrowBatch, ArrowStream
-from kraftlog.reading.directory import INTERNAL_TOPICS, partition_of
+from kraftlog.reading.directory import partition_of
 from kraftlog.reading.engine_scan import Scan
 from kraftlog.reading.facts import (
     AbortedTransaction,
@@ -38,9 +38,10 @@ from kraftlog.reading.remote_fetch import FetchCounts, RetryPolicy, fetch_counts
 from kraftlog.reading.remote_log import RemoteLog
 from kraftlog.reading.remote_partition import RemotePartition
 from kraftlog.reading.scan_options import ScanOptions, ScanSource
+from kraftlog.vocabulary import SYSTEM_TOPICS
 
 __all__ = [
-    "INTERNAL_TOPICS",
+    "SYSTEM_TOPICS",
     "AbortedTransaction",
     "ArrowBatch",
     "ArrowStream",

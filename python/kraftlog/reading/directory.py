@@ -15,7 +15,6 @@ from kraftlog.types import TopicPartition
 
 __all__ = [
     "CLEANER_OFFSET_CHECKPOINT",
-    "INTERNAL_TOPICS",
     "MARKED_DIRECTORY",
     "StrPath",
     "directory_bytes",
@@ -27,7 +26,6 @@ __all__ = [
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
-INTERNAL_TOPICS = frozenset({"__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state"})
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 MARKED_DIRECTORY = re.compile(

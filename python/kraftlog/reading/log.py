@@ -18,7 +18,6 @@ from kraftlog._kraftlog import (
 from kraftlog.errors import LogError, OffsetOutOfRangeError
 from kraftlog.reading.arrow_scan import ending_at
 from kraftlog.reading.directory import (
-    INTERNAL_TOPICS,
     read_checkpoint,
     read_leader_epochs,
 )
@@ -46,6 +45,7 @@ from kraftlog.reading.scan_options import (
 )
 from kraftlog.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
 from kraftlog.types import TopicPartition, Uuid
+from kraftlog.vocabulary import SYSTEM_TOPICS
 
 __all__ = ["Log", "batches_of", "columns_of", "topic_id_of"]
 
@@ -69,7 +69,7 @@ class Log:
     @property
     def is_internal(self) -> bool:
         """One of Kafka's own topics, ``__cluster_metadata`` among them."""
-        return self.topic in INTERNAL_TOPICS
+        return self.topic in SYSTEM_TOPICS
 
     @property
     def topic_id(self) -> Uuid | None:

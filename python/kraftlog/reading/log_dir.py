@@ -12,7 +12,6 @@ from kraftlog.errors import LogError
 from kraftlog.reading.arrow_scan import ending_at
 from kraftlog.reading.directory import (
     CLEANER_OFFSET_CHECKPOINT,
-    INTERNAL_TOPICS,
     MARKED_DIRECTORY,
     StrPath,
     directory_bytes,
@@ -48,6 +47,7 @@ from kraftlog.storage.meta_properties import (
     read_meta_properties,
 )
 from kraftlog.types import TopicPartition, Uuid
+from kraftlog.vocabulary import SYSTEM_TOPICS
 
 __all__ = ["LogDir", "partition_directories", "scan", "scan_batches"]
 
@@ -106,7 +106,7 @@ class LogDir:
                 topic_id=next((log.topic_id for log in logs if log.topic_id is not None), None),
                 partitions=tuple(log.partition for log in logs),
                 size_bytes=sum(log.size_bytes for log in logs),
-                is_internal=name in INTERNAL_TOPICS,
+                is_internal=name in SYSTEM_TOPICS,
             )
             for name, logs in sorted(by_name.items())
         )
@@ -420,7 +420,7 @@ def _logs_in(directory: Path, topics: Sequence[str] | None) -> Iterator[Log]:
             yield Log(directory, *own_name)
         return
     for path, name in _partitions_in(directory):
-        if name[0] in topics if topics is not None else name[0] not in INTERNAL_TOPICS:
+        if name[0] in topics if topics is not None else name[0] not in SYSTEM_TOPICS:
             yield Log(path, *name)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from kraftlog.errors import LogError
-from kraftlog.reading.directory import INTERNAL_TOPICS, partition_of
+from kraftlog.reading.directory import partition_of
 from kraftlog.reading.remote_fetch import RetryPolicy, listed
 from kraftlog.reading.remote_files import (
     TIERED_DIRECTORY,
@@ -24,6 +24,7 @@ from kraftlog.reading.remote_log import RemoteCheckpoints, RemoteLog
 from kraftlog.reading.remote_partition import WINDOW_BYTES, ObjectKind, RemoteObject, RemotePartition
 from kraftlog.reading.remote_tiered import tiered_partition
 from kraftlog.types import Uuid
+from kraftlog.vocabulary import SYSTEM_TOPICS
 
 __all__ = ["RemoteDirectories", "is_tiered_directory", "list_remote", "open_remote_log", "wanted_logs"]
 
@@ -131,7 +132,7 @@ def wanted_logs(found: RemoteDirectories, topics: Collection[str] | None) -> tup
         return tuple(log for log in found.logs if log.topic in topics)
     if found.is_partition:
         return found.logs
-    return tuple(log for log in found.logs if log.topic not in INTERNAL_TOPICS)
+    return tuple(log for log in found.logs if log.topic not in SYSTEM_TOPICS)
 
 
 def _partition_name(name: str, files: Collection[ListedFile]) -> tuple[str, int] | None:

@@ -23,6 +23,7 @@ from kraftlog.spark.options import SELECT_OPTIONS, SourceOptions
 from kraftlog.spark.partition_log import OffsetRange, list_partitions
 from kraftlog.spark.plan import resolve_offsets
 from kraftlog.spark.range_reader import BATCH_BYTES, BATCH_ROWS, stream_range
+from kraftlog.vocabulary import CLUSTER_METADATA_DIRECTORY, CLUSTER_METADATA_TOPIC
 from kraftlog.wire.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from kraftlog.wire.records import decode_control_record
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["METADATA_OPTIONS", "KraftlogMetadataDataSource", "MetadataPlan", "plan_metadata", "read_metadata"]
 
-TOPIC = "__cluster_metadata"
-_DIRECTORY = f"{TOPIC}-0"
 _CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 # There is one partition, read by one task, as each record is told by those before it. Its high watermark is in no file.
@@ -209,7 +208,7 @@ def read_metadata(plan: MetadataPlan, options: SourceOptions, table: str) -> Ite
     def leave_out(entry: MetadataEntry, reason: str) -> None:
         losses.append(
             DataLoss(
-                topic=TOPIC,
+                topic=CLUSTER_METADATA_TOPIC,
                 partition=0,
                 start_offset=entry.offset,
                 end_offset=entry.offset + 1,
@@ -260,12 +259,12 @@ def _directory(path: Path) -> Path:
     if not path.is_dir():
         message = f"no directory {path}"
         raise FileNotFoundError(message)
-    below = path / _DIRECTORY
+    below = path / CLUSTER_METADATA_DIRECTORY
     if below.is_dir():
         return below
-    if path.resolve().name == _DIRECTORY:
+    if path.resolve().name == CLUSTER_METADATA_DIRECTORY:
         return path
-    message = f"no {_DIRECTORY} in {path}"
+    message = f"no {CLUSTER_METADATA_DIRECTORY} in {path}"
     raise FileNotFoundError(message)
 
 
@@ -283,7 +282,7 @@ def _log_range(options: SourceOptions, directory: Path) -> tuple[OffsetRange | N
     everything = (-1, 2**63 - 1)
     if not list_segments(directory):
         return None, *everything
-    partitions = list_partitions(replace(options, topics=(TOPIC,), end="logEnd"))
+    partitions = list_partitions(replace(options, topics=(CLUSTER_METADATA_TOPIC,), end="logEnd"))
     (one,) = partitions
     start, end = resolve_offsets(options, partitions)[one.topic, one.partition]
     is_bounded = options.starting.kind != "earliest"

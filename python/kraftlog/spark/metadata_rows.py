@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from kraftlog.controller.cluster_image import BrokerImage, ControllerImage
-from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.image import MetadataImage
 from kraftlog.controller.topic_image import NO_LEADER, PartitionImage, TopicImage
 from kraftlog.errors import CorruptRecordError, KraftlogError
 from kraftlog.types import Uuid
+from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.json import message_to_json
 from kraftlog.wire.messages.control_records import (
     KRaftVersionRecord,

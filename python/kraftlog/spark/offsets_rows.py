@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from kraftlog.errors import CorruptRecordError, ProtocolError
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, COORDINATORS, TRANSACTION_STATE_TOPIC, TRANSACTION_STATES
 from kraftlog.wire.json import message_to_json
 from kraftlog.wire.messages.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kraftlog.wire.messages.group_coordinator_records import (
@@ -18,24 +19,11 @@ from kraftlog.wire.messages.group_coordinator_records import (
 from kraftlog.wire.records import decode_coordinator_key, decode_coordinator_value
 from kraftlog.wire.struct import Message
 
-__all__ = ["COORDINATORS", "TABLES", "CoordinatorRecord", "Table", "rows_of"]
+__all__ = ["TABLES", "CoordinatorRecord", "Table", "rows_of"]
 
 Row: TypeAlias = dict[str, Any]
 
-# Topic to the name of its records' schemas.
-COORDINATORS = {"__consumer_offsets": "group", "__transaction_state": "transaction", "__share_group_state": "share"}
-
 _PLACE = {"logPartition": "int", "logOffset": "bigint", "logTimestamp": "timestamp"}
-_TRANSACTION_STATES = (
-    "Empty",
-    "Ongoing",
-    "PrepareCommit",
-    "PrepareAbort",
-    "CompleteCommit",
-    "CompleteAbort",
-    "Dead",
-    "PrepareEpochFence",
-)
 _TOPIC_PARTITIONS = "array<struct<topic:string,partitions:array<int>>>"
 _MEMBERS = (
     "array<struct<memberId:string,groupInstanceId:string,clientId:string,clientHost:string,rebalanceTimeoutMs:int,"
@@ -269,7 +257,7 @@ def _embedded(cls: Any, data: bytes) -> Any:
 def _transaction_row(decoded: _Decoded) -> Row:
     value: Any = decoded.value
     status = -1 if value is None else value.transaction_status
-    known = 0 <= status < len(_TRANSACTION_STATES)
+    known = 0 <= status < len(TRANSACTION_STATES)
     partitions = None
     if value is not None and value.transaction_partitions is not None:
         partitions = [
@@ -283,7 +271,7 @@ def _transaction_row(decoded: _Decoded) -> Row:
         "nextProducerId": None,
         "nextProducerEpoch": None,
         "transactionTimeoutMs": None,
-        "state": None if value is None else _TRANSACTION_STATES[status] if known else f"Unknown({status})",
+        "state": None if value is None else TRANSACTION_STATES[status] if known else f"Unknown({status})",
         "partitions": partitions,
         "lastUpdateTimestamp": None,
         "startTimestamp": None,
@@ -336,7 +324,7 @@ def _by_partition(decoded: _Decoded) -> tuple[Any, ...]:
 
 TABLES: dict[str, Table] = {
     "offsets": Table(
-        topics=("__consumer_offsets",),
+        topics=(CONSUMER_OFFSETS_TOPIC,),
         types={
             "group": "string",
             "topic": "string",
@@ -355,7 +343,7 @@ TABLES: dict[str, Table] = {
         identity=_by_partition,
     ),
     "groups": Table(
-        topics=("__consumer_offsets",),
+        topics=(CONSUMER_OFFSETS_TOPIC,),
         types={
             "group": "string",
             "groupType": "string",
@@ -377,7 +365,7 @@ TABLES: dict[str, Table] = {
         identity=_by_key,
     ),
     "transactions": Table(
-        topics=("__transaction_state",),
+        topics=(TRANSACTION_STATE_TOPIC,),
         types={
             "transactionalId": "string",
             "producerId": "bigint",
@@ -398,7 +386,7 @@ TABLES: dict[str, Table] = {
         identity=_by_key,
     ),
     "records": Table(
-        topics=("__consumer_offsets", "__transaction_state", "__share_group_state"),
+        topics=tuple(COORDINATORS),
         types={
             "logTopic": "string",
             "recordType": "string",

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from kraftlog._kraftlog import list_segments, log_end_offset, read_transactions, scan_stream
 from kraftlog.errors import CorruptRecordError
-from kraftlog.reading import INTERNAL_TOPICS, Log, RemoteLog, RemotePartition, partition_directories
+from kraftlog.reading import Log, RemoteLog, RemotePartition, partition_directories
 from kraftlog.reading.directory import read_checkpoint
 from kraftlog.spark.options import SourceOptions
 from kraftlog.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
 from kraftlog.types import TopicPartition
+from kraftlog.vocabulary import CLUSTER_METADATA_TOPIC, SYSTEM_TOPICS
 
 __all__ = ["OffsetRange", "PartitionLog", "epoch_at", "list_partitions", "select_partitions"]
 
@@ -154,7 +155,7 @@ def select_partitions(found: Iterable[tuple[str, str, int]], options: SourceOpti
     chosen: dict[tuple[str, int], str] = {}
     pattern = None if options.topic_pattern is None else re.compile(options.topic_pattern)
     for path, topic, partition in sorted(found, key=lambda one: (one[1], one[2], one[0])):
-        if pattern is not None and (topic in INTERNAL_TOPICS or pattern.fullmatch(topic) is None):
+        if pattern is not None and (topic in SYSTEM_TOPICS or pattern.fullmatch(topic) is None):
             continue
         if options.assign is not None and (topic, partition) not in options.assign:
             continue
@@ -197,7 +198,7 @@ def _facts(log: Log, options: SourceOptions, checkpoints: _Checkpoints) -> Parti
     high_watermarks = checkpoints.get(path.parent / REPLICATION_OFFSET_CHECKPOINT)
     high_watermark = None
     # The quorum's own log is not in the checkpoint: it keeps its high watermark in memory only.
-    if high_watermarks is not None and log.topic != "__cluster_metadata":
+    if high_watermarks is not None and log.topic != CLUSTER_METADATA_TOPIC:
         high_watermark = max(high_watermarks.get(name, log_start), log_start)
         if name not in high_watermarks and options.end == "hw" and any(size for _, _, size in segments):
             _warn_unreplicated(str(path))
@@ -229,7 +230,7 @@ def _facts(log: Log, options: SourceOptions, checkpoints: _Checkpoints) -> Parti
 
 def _remote_facts(log: RemoteLog, options: SourceOptions) -> PartitionLog:
     log_start = log.log_start_offset
-    high_watermark = None if log.topic == "__cluster_metadata" else log.high_watermark
+    high_watermark = None if log.topic == CLUSTER_METADATA_TOPIC else log.high_watermark
     if log.checkpoints is not None and options.end == "hw" and log.size_bytes:
         named = log.checkpoints.offsets(REPLICATION_OFFSET_CHECKPOINT)
         if named is not None and TopicPartition(log.topic, log.partition) not in named:

@@ -11,17 +11,16 @@ from pathlib import Path
 
 from kraftlog._kraftlog import list_segments, log_end_offset, read_transactions
 from kraftlog.errors import CorruptRecordError, LogError, LogTruncatedError
-from kraftlog.reading import INTERNAL_TOPICS, Log
+from kraftlog.reading import Log
 from kraftlog.reading.directory import partition_of, read_checkpoint, read_leader_epochs
 from kraftlog.spark.options import SourceOptions
 from kraftlog.spark.stream_history import EpochHistory, check_position
 from kraftlog.spark.stream_offsets import PartitionKey, Position
 from kraftlog.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
 from kraftlog.types import TopicPartition
+from kraftlog.vocabulary import CLUSTER_METADATA_TOPIC, SYSTEM_TOPICS
 
 __all__ = ["SurveyedLog", "selection", "survey"]
-
-METADATA_TOPIC = "__cluster_metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ def selection(options: SourceOptions) -> Callable[[str, int], bool]:
         topics = frozenset(options.topics)
         return lambda topic, _: topic in topics
     pattern = None if options.topic_pattern is None else re.compile(options.topic_pattern)
-    return lambda topic, _: topic not in INTERNAL_TOPICS and (pattern is None or pattern.fullmatch(topic) is not None)
+    return lambda topic, _: topic not in SYSTEM_TOPICS and (pattern is None or pattern.fullmatch(topic) is not None)
 
 
 def survey(paths: Sequence[str], selects: Callable[[str, int], bool]) -> dict[PartitionKey, SurveyedLog]:
@@ -173,7 +172,7 @@ def survey(paths: Sequence[str], selects: Callable[[str, int], bool]) -> dict[Pa
                 raise LogError(message)
             own = TopicPartition(*key)
             high_watermark = None
-            if high_watermarks is not None and own.topic != METADATA_TOPIC:
+            if high_watermarks is not None and own.topic != CLUSTER_METADATA_TOPIC:
                 high_watermark = high_watermarks.get(own, 0)
             found[key] = SurveyedLog(directory, *key, high_watermark, start_offsets.get(own, 0))
     return found

@@ -30,12 +30,12 @@ from kraftlog.storage.meta_properties import (
 )
 from kraftlog.storage.snapshot_file import (
     BOOTSTRAP_SNAPSHOT_ID,
-    METADATA_PARTITION_NAME,
     Snapshot,
     encode_snapshot,
     write_snapshot,
 )
 from kraftlog.types import NodeId, Uuid
+from kraftlog.vocabulary import CLUSTER_METADATA_DIRECTORY
 from kraftlog.wire.struct import Message
 
 __all__ = ["FormatError", "Formatter"]
@@ -211,7 +211,7 @@ class Formatter:
         used.add(directory_id)
         write_bootstrap(path, bootstrap, now_ms=self.now_ms())
         if path == self.metadata_directory and self.initial_voters is not None:
-            partition = path / METADATA_PARTITION_NAME
+            partition = path / CLUSTER_METADATA_DIRECTORY
             partition.mkdir(exist_ok=True)
             snapshot = Snapshot(
                 last_contained_log_timestamp=self.now_ms(),

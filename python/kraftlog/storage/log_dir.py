@@ -18,11 +18,11 @@ from kraftlog.storage.checkpoints import (
     read_offset_checkpoint,
 )
 from kraftlog.types import TopicPartition, Uuid
+from kraftlog.vocabulary import CLUSTER_METADATA_DIRECTORY
 
 __all__ = ["CLEAN_SHUTDOWN_NAME", "STAGING_DIRECTORY", "LogDir", "PartitionDirectory"]
 
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
-CLUSTER_METADATA_DIRECTORY = "__cluster_metadata-0"
 # What a writer of segments keeps here until its commit is done. Kafka starts on no directory that has one.
 STAGING_DIRECTORY = "_temporary"
 _MAX_FILE_NAME_BYTES = 255

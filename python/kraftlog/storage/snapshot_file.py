@@ -27,7 +27,6 @@ from kraftlog.wire.struct import Message
 
 __all__ = [
     "BOOTSTRAP_SNAPSHOT_ID",
-    "METADATA_PARTITION_NAME",
     "SNAPSHOT_RECORDS_PER_BATCH",
     "Snapshot",
     "SnapshotId",
@@ -43,7 +42,6 @@ __all__ = [
     "write_snapshot",
 ]
 
-METADATA_PARTITION_NAME = "__cluster_metadata-0"
 SNAPSHOT_RECORDS_PER_BATCH = 1024
 _BATCH_PREFIX_BYTES = 12  # base offset and length
 _HEADER_MAX_BYTES = 1 << 20

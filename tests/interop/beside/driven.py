@@ -19,11 +19,11 @@ from kraftlog.storage.format import Formatter
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.storage.snapshot_file import (
     BOOTSTRAP_SNAPSHOT_ID,
-    METADATA_PARTITION_NAME,
     encode_snapshot,
     read_snapshot,
 )
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId, Uuid
+from kraftlog.vocabulary import CLUSTER_METADATA_DIRECTORY
 from kraftlog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlog.wire.messages.fetch import FetchRequest
@@ -316,7 +316,7 @@ class Driven:
     def be_snapshotted(self) -> None:
         """Follower of peer 2 that has loaded a snapshot from it, and whose log begins there."""
         self.be_unattached()
-        bootstrap = read_snapshot(self.server.data_dir / METADATA_PARTITION_NAME / BOOTSTRAP_SNAPSHOT_ID.file_name)
+        bootstrap = read_snapshot(self.server.data_dir / CLUSTER_METADATA_DIRECTORY / BOOTSTRAP_SNAPSHOT_ID.file_name)
         snapshot_id = SnapshotId(Offset(self.log[1] + 1000), Epoch(self.epoch))
         self.snapshot = snapshot_id, encode_snapshot(bootstrap, epoch=snapshot_id.epoch, now_ms=1)
         self.starts.clear()

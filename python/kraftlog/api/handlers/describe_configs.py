@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from kraftlog.api.config_view import ConfigSource, ConfigView
 from kraftlog.api.logger_levels import logger_levels
 from kraftlog.config_table import ConfigType
-from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
 if TYPE_CHECKING:

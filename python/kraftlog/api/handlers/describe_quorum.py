@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import ErrorCode
+from kraftlog.vocabulary import CLUSTER_METADATA_TOPIC
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["handle"]
 
 TIMES_FROM, DIRECTORIES_FROM = 1, 2
-METADATA_TOPIC = "__cluster_metadata"
 _NOT_HOSTED = "This server does not host this topic-partition."
 _NOT_LEADER = (
     "For requests intended only for the leader, this error indicates that the broker is not the current leader. "
@@ -44,14 +44,14 @@ def handle(context: RequestContext, request: DescribeQuorumRequest, *, raft: Raf
         observers=[_replica(replica, version) for replica in quorum.observers],
     )
     return DescribeQuorumResponse(
-        topics=[DescribeQuorumResponse.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+        topics=[DescribeQuorumResponse.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
         nodes=_nodes(quorum) if version >= DIRECTORIES_FROM else (),
     )
 
 
 def _asks_for_metadata_partition(request: DescribeQuorumRequest) -> bool:
     return [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics] == [
-        (METADATA_TOPIC, [0])
+        (CLUSTER_METADATA_TOPIC, [0])
     ]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftlog.api.cluster_view import (
-    INTERNAL_TOPICS,
     TOPIC_OPERATIONS,
     view_partition,
 )
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.vocabulary import INTERNAL_TOPICS
 from kraftlog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

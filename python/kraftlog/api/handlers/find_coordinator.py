@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kraftlog.api.cluster_view import reachable_brokers, view_partition
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.partitioner import coordinator_partition
-from kraftlog.runtime.metadata.topic_creation import CONSUMER_OFFSETS
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC
 from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _refused(key: str, key_type: int, api_version: int) -> _Coordinator:
 
 def _find(cluster: ClusterService, context: RequestContext, key: str) -> _Coordinator:
     image = cluster.image
-    topic = image.topics.by_name(CONSUMER_OFFSETS)
+    topic = image.topics.by_name(CONSUMER_OFFSETS_TOPIC)
     if topic is not None and topic.partitions:
         partition = topic.partitions[coordinator_partition(key, len(topic.partitions))]
         leader_id = view_partition(image, partition, context.listener_name).leader_id

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from kraftlog.api.combined_answer import transform
 from kraftlog.api.logger_levels import LEVELS, ROOT, logger_levels, set_logger_level, unset_logger_level
-from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.partition.compaction_policy import thread_count_problem
+from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.errors import ErrorCode
+from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from kraftlog.api.cluster_view import (
     CLUSTER_OPERATIONS,
-    INTERNAL_TOPICS,
     TOPIC_OPERATIONS,
     reachable_brokers,
     some_broker_id,
@@ -30,8 +29,8 @@ from kraftlog.api.cluster_view import (
 )
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode
-from kraftlog.runtime.metadata.topic_creation import CONSUMER_OFFSETS
 from kraftlog.types import Uuid
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from kraftlog.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def _may_be_created(cluster: ClusterService, name: str) -> bool:
     """Whether asking for it brings it about: the coordinators' topics have settings of their own, made elsewhere."""
     if cluster.image.topics.by_name(name) is not None or topic_name_problem(name) is not None:
         return False
-    return name not in INTERNAL_TOPICS or name == CONSUMER_OFFSETS
+    return name not in INTERNAL_TOPICS or name == CONSUMER_OFFSETS_TOPIC
 
 
 def _response(

@@ -17,7 +17,7 @@ from kraftlog.runtime.coordinator.shard_registry import (
     TopicCreator,
 )
 from kraftlog.runtime.coordinator.shard_runner import Compression, ShardShell
-from kraftlog.runtime.metadata.topic_creation import CONSUMER_OFFSETS
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC
 
 __all__ = ["GroupCoordinatorSettings", "group_coordinator"]
 
@@ -46,7 +46,7 @@ def group_coordinator(
 ) -> ShardRegistry[GroupShard]:
     """Make the group coordinator; ``start`` begins its work."""
     return ShardRegistry(
-        CONSUMER_OFFSETS,
+        CONSUMER_OFFSETS_TOPIC,
         lambda: GroupShard(settings.groups, rng=random.Random()),
         ShardShell(codec=GroupRecordCodec(), compression=settings.compression, now_ms=now_ms),
         metadata=metadata,

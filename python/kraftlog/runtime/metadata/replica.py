@@ -22,8 +22,9 @@ from kraftlog.runtime.metadata.quorum_info import QuorumInfo, describe
 from kraftlog.runtime.metadata.settings import MetadataSettings
 from kraftlog.runtime.raft.peer_connections import TlsOf
 from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
-from kraftlog.storage.snapshot_file import METADATA_PARTITION_NAME, Snapshot
+from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
+from kraftlog.vocabulary import CLUSTER_METADATA_DIRECTORY
 from kraftlog.wire.struct import Message
 
 __all__ = ["MetadataReplica"]
@@ -139,7 +140,7 @@ class MetadataReplica:
         settings = self._settings
         self.log = ReplicatedLog(
             self,
-            directory=settings.metadata_log_dir / METADATA_PARTITION_NAME,
+            directory=settings.metadata_log_dir / CLUSTER_METADATA_DIRECTORY,
             log_config=settings.log,
             clean_shutdown=settings.was_clean_shutdown,
             static_voters=settings.static_voters,

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kraftlog.errors import ErrorCode
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 
 if TYPE_CHECKING:
     from kraftlog.runtime.metadata.controller_channel import ControllerChannel
     from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 
-__all__ = ["CONSUMER_OFFSETS", "TopicCreation", "TopicCreationSettings"]
+__all__ = ["TopicCreation", "TopicCreationSettings"]
 
-CONSUMER_OFFSETS = "__consumer_offsets"
 USE_BROKER_DEFAULT = -1
 _FINE = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
@@ -55,7 +55,7 @@ class TopicCreation:
         request = CreateTopicsRequest(
             topics=[
                 self._consumer_offsets()
-                if name == CONSUMER_OFFSETS
+                if name == CONSUMER_OFFSETS_TOPIC
                 else CreateTopicsRequest.CreatableTopic(
                     name=name, num_partitions=USE_BROKER_DEFAULT, replication_factor=USE_BROKER_DEFAULT
                 )
@@ -76,7 +76,7 @@ class TopicCreation:
             "segment.bytes": str(self._settings.offsets_topic_segment_bytes),
         }
         return CreateTopicsRequest.CreatableTopic(
-            name=CONSUMER_OFFSETS,
+            name=CONSUMER_OFFSETS_TOPIC,
             num_partitions=self._settings.offsets_topic_num_partitions,
             replication_factor=max(1, min(self._settings.offsets_topic_replication_factor, alive)),
             configs=[CreateTopicsRequest.CreatableTopicConfig(name=name, value=text) for name, text in configs.items()],

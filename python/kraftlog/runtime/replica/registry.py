@@ -23,6 +23,7 @@ from kraftlog.runtime.replica.topic_config import TopicConfig, TopicConfigs
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.storage.recovery_report import RecoveryReport
 from kraftlog.types import TopicPartition, Uuid
+from kraftlog.vocabulary import INTERNAL_TOPICS, ConfigResourceType
 
 if TYPE_CHECKING:
     from kraftlog._kraftlog import RecoveryProgress
@@ -30,13 +31,9 @@ if TYPE_CHECKING:
     from kraftlog.controller.topic_image import PartitionImage, TopicImage
     from kraftlog.node.node import Node
 
-__all__ = ["INTERNAL_TOPICS", "Partitions", "first_high_watermark", "is_internal_topic"]
+__all__ = ["Partitions", "first_high_watermark", "is_internal_topic"]
 
 logger = logging.getLogger(__name__)
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-BROKER_RESOURCE = 4
-TOPIC_RESOURCE = 2
 
 # Opening or closing a log waits for fsyncs, which a file system takes together when they come together.
 _THREADS_FROM = 4
@@ -102,10 +99,11 @@ class Partitions:
         """Follow one committed batch of metadata."""
         for topic_id in delta.deleted_topics:
             self._delete_topic(topic_id)
-        if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs) and self._update_broker_overrides(image):
+        is_broker_changed = any(kind == ConfigResourceType.BROKER for kind, _ in delta.changed_configs)
+        if is_broker_changed and self._update_broker_overrides(image):
             changed: Iterable[TopicImage] = image.topics.all()
         else:
-            names = {name for kind, name in delta.changed_configs if kind == TOPIC_RESOURCE}
+            names = {name for kind, name in delta.changed_configs if kind == ConfigResourceType.TOPIC}
             ids = {topic_id for topic_id, _ in delta.changed_partitions}
             found = [image.topics.by_name(name) for name in names] + [image.topics.by_id(one) for one in ids]
             changed = {topic.topic_id: topic for topic in found if topic is not None}.values()
@@ -123,7 +121,7 @@ class Partitions:
 
     def apply_topic(self, image: MetadataImage, topic: TopicImage) -> None:
         """Bring every partition of a topic that is assigned here in line with the metadata."""
-        config = self._topic_configs.get(image.configs.get(TOPIC_RESOURCE, topic.name))
+        config = self._topic_configs.get(image.configs.get(ConfigResourceType.TOPIC, topic.name))
         node_id = self._node.config.node_id
         for index, wanted in topic.partitions.items():
             partition = self._by_id.get((topic.topic_id, index))
@@ -157,8 +155,8 @@ class Partitions:
 
     def _update_broker_overrides(self, image: MetadataImage) -> bool:
         overrides = {
-            **image.configs.get(BROKER_RESOURCE, ""),
-            **image.configs.get(BROKER_RESOURCE, str(self._node.config.node_id)),
+            **image.configs.get(ConfigResourceType.BROKER, ""),
+            **image.configs.get(ConfigResourceType.BROKER, str(self._node.config.node_id)),
         }
         if not self._topic_configs.update_broker_overrides(overrides):
             return False
@@ -275,7 +273,7 @@ class Partitions:
         """Open or create the logs of many new partitions on threads; those that fail are told of by apply_topic."""
         wanted: list[tuple[TopicPartition, Uuid, TopicConfig, LogDir]] = []
         for topic in topics:
-            config = self._topic_configs.get(image.configs.get(TOPIC_RESOURCE, topic.name))
+            config = self._topic_configs.get(image.configs.get(ConfigResourceType.TOPIC, topic.name))
             for index, partition in topic.partitions.items():
                 key = TopicPartition(topic.name, index)
                 is_open = (topic.topic_id, index) in self._by_id or key in self._opened
@@ -304,7 +302,7 @@ class Partitions:
                 key = directory.topic_partition
                 topic = image.topics.by_name(key.topic)
                 if topic is not None:
-                    config = self._topic_configs.get(image.configs.get(TOPIC_RESOURCE, key.topic))
+                    config = self._topic_configs.get(image.configs.get(ConfigResourceType.TOPIC, key.topic))
                     open_log = partial(self._open_log, key, topic.topic_id, config, log_dir)
                     jobs.append(RecoveryJob(key, log_dir, open_log))
         self.recovery = LogRecovery(jobs, self._node.config.get_int("num.recovery.threads.per.data.dir"))

@@ -9,8 +9,8 @@ import pytest
 
 import kraftlog
 from kraftlog.api.config_view import ConfigSource
-from kraftlog.controller.config_image import ConfigResourceType
 from kraftlog.errors import ErrorCode
+from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest
 from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest
 from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
