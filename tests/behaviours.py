@@ -57,17 +57,16 @@ def exceptions() -> dict[str, str]:
     return dict(re.findall(r"^([A-Z]+-\d+) (.+)$", EXCEPTIONS.read_text(), re.MULTILINE))
 
 
+def files_of_tree(*under: str) -> Iterator[str]:
+    """Names of the files of the repository, tracked or new, sorted."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *under]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    yield from sorted({name for name in listed.split("\0") if (ROOT / name).is_file()})
+
+
 def test_files() -> Iterator[Path]:
-    """Test modules, tables of cases and text scenarios, tracked or new."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "tests", "rust"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
-    for name in sorted(set(listed.stdout.decode().split("\0"))):
-        if TEST_FILES.fullmatch(name) and (ROOT / name).is_file():
-            yield ROOT / name
+    """Test modules, tables of cases and text scenarios."""
+    yield from (ROOT / name for name in files_of_tree("tests", "rust") if TEST_FILES.fullmatch(name))
 
 
 def test_spans(text: str) -> Iterator[tuple[int, int, str]]:

@@ -1,7 +1,7 @@
 """``kraftlog dump-log``: print batches and records of log files and the entries of their indexes.
 
 The text is that of Kafka's ``DumpLogSegments``, line for line. With ``--json`` each batch, or each record where records
-are asked for, is one JSON object a line; ``--arrow`` and ``--parquet`` write the records as a table.
+are asked for, is one JSON object per line; ``--arrow`` and ``--parquet`` write the records as a table.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output = parser.add_argument_group("what is written")
     form = output.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object a line, to stdout")
+    form.add_argument("--json", action="store_true", help="one JSON object per line, to stdout")
     form.add_argument(
         "--arrow", metavar="FILE", help="records as an Arrow IPC file; a stream to stdout (-) or *.arrows"
     )

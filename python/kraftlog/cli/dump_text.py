@@ -62,7 +62,7 @@ def dump_log_text(
 
 
 def dump_log_json(source: Source, args: argparse.Namespace, selection: Selection, bar: Progress) -> None:
-    """Batches or records, one JSON object a line.
+    """Batches or records, one JSON object per line.
 
     Raises:
         CorruptRecordError: Bytes that are no batch or no record, after the lines before them.

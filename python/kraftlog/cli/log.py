@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for command in (verify, salvage):
         command.add_argument("--json", action="store_true", help="print one JSON object")
-        command.add_argument("--threads", type=int, default=0, help="threads (default: one a processor)")
+        command.add_argument("--threads", type=int, default=0, help="threads (default: one per processor)")
 
 
 def run(args: argparse.Namespace) -> int:
