@@ -37,7 +37,7 @@ BATCH_OVERHEAD_BYTES = 64
 
 
 class QuorumReplica:
-    """The ``Machine`` on a replicated log that hands commands to a ``StateMachine``; all on one loop.
+    """The ``LogMachine`` that hands commands to a ``StateMachine``; all on one loop.
 
     Proposals of one turn of the loop become one batch. Those that would take what is proposed and not applied above
     ``max_pending_bytes`` stay queued, and so do their callers wait.

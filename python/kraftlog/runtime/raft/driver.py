@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from kraftlog.storage.metadata_log import MetadataLog
     from kraftlog.wire.struct import Message
 
-__all__ = ["RaftDriver", "StateMachine"]
+__all__ = ["LogListener", "RaftDriver"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +67,8 @@ NOTICE_INTERVAL_S = 10.0
 MAX_NOTICES = 100  # in that time
 
 
-class StateMachine(Protocol):
-    """What is replicated. Called on the loop, never while the core is being told something."""
+class LogListener(Protocol):
+    """Is told what becomes of the log. Called on the loop, never while the core is being told something."""
 
     def on_appended(self, base_offset: Offset, last_offset: Offset, epoch: Epoch, size_bytes: int) -> None:
         """This replica, as leader, appended a batch of control records."""
@@ -106,7 +106,7 @@ class RaftDriver:
         log: The opened log.
         voters: Voter sets, from the checkpoint and the log.
         kraft_versions: Levels of kraft.version, likewise.
-        machine: What is replicated.
+        listener: Is told what becomes of the log.
         executor: One thread, for flushes and the election state.
         metrics: Told what the replica is and does, and closed by ``stop``; made here when None.
         tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
@@ -123,7 +123,7 @@ class RaftDriver:
         *,
         voters: LogHistory[VoterSet],
         kraft_versions: LogHistory[int],
-        machine: StateMachine,
+        listener: LogListener,
         executor: Executor,
         metrics: RaftMetrics | None = None,
         tls: TlsOf = lambda _: None,
@@ -131,7 +131,7 @@ class RaftDriver:
         self.loop = asyncio.get_running_loop()
         self.metrics = RaftMetrics(Metrics()) if metrics is None else metrics
         self._log = log
-        self._machine = machine
+        self._listener = listener
         self._executor = executor
         self._store = ElectionStore(log.directory)
         self._persisted = self._store.read() or ElectionState()
@@ -290,7 +290,7 @@ class RaftDriver:
         if self._timer is not None:
             self._timer.cancel()
         self._refuse_unanswered()
-        self._machine.on_failure(error)
+        self._listener.on_failure(error)
 
     # Effects
 
@@ -336,12 +336,12 @@ class RaftDriver:
             case HighWatermarkAdvanced():
                 self._start_flush()  # the disk works while what is committed is applied
                 self.metrics.on_committed(effect.high_watermark)
-                self._machine.on_committed(effect.high_watermark)
+                self._listener.on_committed(effect.high_watermark)
             case LeaderChanged():
                 self._check_persisted(effect.waits_for.election_state)
-                self._machine.on_leader_changed(effect.leader_id, effect.epoch)
+                self._listener.on_leader_changed(effect.leader_id, effect.epoch)
             case LeadershipConfirmed():
-                self._machine.on_confirmed(effect.round)
+                self._listener.on_confirmed(effect.round)
             case TruncateLog():
                 self._truncate(effect.end_offset)
             case WriteSnapshotChunk():
@@ -382,7 +382,7 @@ class RaftDriver:
         )
         last_offset = Offset(effect.base_offset + len(messages) - 1)
         self.metrics.on_appended(last_offset + 1, len(messages))
-        self._machine.on_appended(effect.base_offset, last_offset, effect.epoch, size_bytes)
+        self._listener.on_appended(effect.base_offset, last_offset, effect.epoch, size_bytes)
 
     def _check_persisted(self, needed: ElectionState | None) -> None:
         if needed is not None and needed != self._persisted:
@@ -443,7 +443,7 @@ class RaftDriver:
         snapshot, size_bytes = self._log.install_snapshot(snapshot_id)
         self._flushed_end_offset = snapshot_id.end_offset
         self._truncations += 1
-        self._machine.on_snapshot_loaded(snapshot_id, snapshot)
+        self._listener.on_snapshot_loaded(snapshot_id, snapshot)
         self.core.on_snapshot_installed(
             snapshot_id,
             size_bytes,

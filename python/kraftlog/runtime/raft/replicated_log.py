@@ -31,7 +31,7 @@ from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
 
-__all__ = ["Machine", "Proposed", "ReplicatedLog"]
+__all__ = ["LogMachine", "Proposed", "ReplicatedLog"]
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Proposed(Generic[P]):
     payload: P
 
 
-class Machine(Protocol[P]):
+class LogMachine(Protocol[P]):
     """What is replicated. Called on the loop, in the order of offsets; what it raises ends the replica (LSTN-19)."""
 
     def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
@@ -135,7 +135,7 @@ class ReplicatedLog(Generic[P]):
 
     def __init__(
         self,
-        machine: Machine[P],
+        machine: LogMachine[P],
         *,
         directory: Path,
         log_config: MetadataLogConfig,
@@ -196,7 +196,7 @@ class ReplicatedLog(Generic[P]):
             self.log,
             voters=self._opened.voters,
             kraft_versions=self._opened.kraft_versions,
-            machine=self,
+            listener=self,
             executor=self._executor,
             metrics=metrics,
             tls=tls,
