@@ -113,7 +113,7 @@ fetch_jars() {
     mkdir -p "$target"
     if command -v mvn >/dev/null 2>&1; then
         say "jars of $1/pom.xml, by Maven"
-        mvn -q -B -f "$1/pom.xml" dependency:copy-dependencies -DoutputDirectory=target/libs
+        mvn -q -B -Dstyle.color=never -f "$1/pom.xml" dependency:copy-dependencies -DoutputDirectory=target/libs
     else
         say "jars of $1/pom.xml, by the Ivy in pyspark (no mvn on PATH); this takes a minute"
         have
