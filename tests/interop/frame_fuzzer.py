@@ -36,6 +36,7 @@ from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 from kraftlog.wire.messages.metadata import MetadataRequest
 from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 from kraftlog.wire.registry import API_BY_KEY
+from waiting import until_true
 from wire_facts import GOLDEN, rows
 
 TARGET = "fuzz-target"
@@ -392,7 +393,8 @@ def fuzz(seed: int, seconds: float, home: Path) -> Findings:
             findings.faults.append(f"the steady client waited {steady.wait_max_s:.1f} s")
         for link in fuzzer.half_open:
             link.close()
-        time.sleep(0.5)
+        with contextlib.suppress(TimeoutError):
+            until_true(lambda: node.memory_bytes() - warm_bytes <= RSS_GROWTH_MAX_BYTES, 10)
         end_bytes, peak_bytes = node.memory_bytes(), node.memory_bytes("VmHWM")
         if end_bytes - warm_bytes > RSS_GROWTH_MAX_BYTES:
             findings.faults.append(f"memory grew from {warm_bytes >> 20} to {end_bytes >> 20} MiB")
