@@ -115,6 +115,17 @@ def test_cluster_tool_says_the_cluster_id(served: Server, java: Java) -> None:
     assert str(served.port) in text
 
 
+def test_transactions_command_describes_the_producers_of_a_partition(served: Server, java: Java) -> None:
+    out = java.tool(
+        TOOLS + "TransactionsCommand",
+        *("--bootstrap-server", served.bootstrap, "describe-producers", "--topic", TOPIC, "--partition", "0"),
+    ).stdout
+    assert out.split("\n")[0].split() == [
+        *("ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp"),
+        "CurrentTransactionStartOffset",
+    ]
+
+
 def test_broker_api_versions_command_knows_every_api_served(served: Server, java: Java) -> None:
     main = TOOLS + "BrokerApiVersionsCommand"
     text = java.tool(main, "--bootstrap-server", served.bootstrap).stdout

@@ -92,6 +92,7 @@ APIS: dict[int, Api] = {
         Api(58, "envelope", _OP.CLUSTER_ACTION),
         Api(59, "fetch_snapshot", _OP.CLUSTER_ACTION),
         Api(60, "describe_cluster", _OP.DESCRIBE),
+        Api(61, "describe_producers", _OP.READ, _ON.TOPIC),
         Api(62, "broker_registration", _OP.CLUSTER_ACTION),
         Api(63, "broker_heartbeat", _OP.CLUSTER_ACTION),
         Api(64, "unregister_broker", _OP.ALTER, is_forwarded=True),

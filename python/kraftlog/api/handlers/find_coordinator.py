@@ -42,8 +42,10 @@ def handle(
 ) -> FindCoordinatorResponse | asyncio.Future[FindCoordinatorResponse]:
     """Name the broker that coordinates each key."""
     keys = request.coordinator_keys if context.api_version >= BATCHED_VERSION else [request.key]
+    if request.key_type == TRANSACTION and context.api_version < BATCHED_VERSION:
+        return _response(context, [_this_broker(cluster, context, key) for key in keys])
     if request.key_type != GROUP:
-        return _response(context, [_refused(key, request.key_type, context.api_version) for key in keys])
+        return _response(context, [_refused(key, request.key_type) for key in keys])
     if groups.partition_count():
         return _response(context, [_find(cluster, context, key) for key in keys])
     return tasks.spawn(_create_and_find(cluster, groups, context, keys))
@@ -74,17 +76,24 @@ def _failed(key: str, error_code: int, message: str | None) -> _Coordinator:
     return _Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error_code, error_message=message)
 
 
-def _refused(key: str, key_type: int, api_version: int) -> _Coordinator:
+def _refused(key: str, key_type: int) -> _Coordinator:
     if key_type == TRANSACTION:
-        # Java's client fails at once with this text whatever the code. Clients that ask below v4 (librdkafka) go on
-        # asking until their time is up, except after a refused authorization, which they report with the text.
-        code = ErrorCode.UNSUPPORTED_VERSION
-        if api_version < BATCHED_VERSION:
-            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return _failed(key, code, "This node does not coordinate transactions.")
+        return _failed(key, ErrorCode.UNSUPPORTED_VERSION, "This node does not coordinate transactions.")
     if key_type == SHARE:
         return _failed(key, ErrorCode.INVALID_REQUEST, "This node does not coordinate share groups.")
     return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")
+
+
+def _this_broker(cluster: ClusterService, context: RequestContext, key: str) -> _Coordinator:
+    """Send a producer that asks for one coordinator to this broker, whose InitProducerId answers UNSUPPORTED_VERSION.
+
+    Clients below version 4 (librdkafka) repeat FindCoordinator after every error but a refused authorization, and in
+    the end report nothing but a time-out. An error of InitProducerId reaches their caller with its name.
+    """
+    for broker in reachable_brokers(cluster.image, context.listener_name):
+        if broker.broker_id == cluster.node_id:
+            return _Coordinator(key=key, node_id=broker.broker_id, host=broker.host, port=broker.port, error_message="")
+    return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
 
 
 def _find(cluster: ClusterService, context: RequestContext, key: str) -> _Coordinator:
