@@ -17,6 +17,7 @@ from kraftlog.transport.connection import Connection
 from kraftlog.transport.exchange import PeerContext
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
 from kraftlog.transport.listener import ConfigError, EndPoint
+from kraftlog.transport.peer_log import PeerLog
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -66,6 +67,7 @@ class Connections:
         self._open: set[Connection] = set()
         self._count_by_host: dict[str, int] = {}
         self.scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.peer_log = PeerLog(loop, logger)
         self._idle_timer: asyncio.TimerHandle | None = None
         self._arm_idle_timer()
 
@@ -262,9 +264,8 @@ class Acceptor:
             return
         refusal = self._connections.refusal(host)
         if refusal is not None:
-            logger.warning(
-                "refusing connection from %s:%d on listener %s: %s", host, port, self.end_point.listener_name, refusal
-            )
+            text = "refusing connection from %s:%d on listener %s: %s"
+            self._connections.peer_log.warning(host, text, host, port, self.end_point.listener_name, refusal)
             sock.close()
             return
         sock.setblocking(False)
@@ -286,6 +287,7 @@ class Acceptor:
                 peer=f"{host}:{port}",
             ),
             on_lost=self._connections.remove,
+            peer_log=self._connections.peer_log,
             tls=self._tls,
         )
         self._connections.add(connection)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from kraftlog.transport.frame_reader import Frame, FrameReader
+    from kraftlog.transport.peer_log import PeerLog
     from kraftlog.transport.socket import Output
 
 __all__ = ["Connection"]
-
-logger = logging.getLogger(__name__)
 
 # Requests of one connection that may wait for their answer at once (Kafka's own broker takes one at a time).
 MAX_IN_FLIGHT = 64
@@ -47,6 +45,7 @@ class Connection:
         "_backlog",
         "_is_stopping",
         "_on_lost",
+        "_peer_log",
         "_pending",
         "_pending_bytes",
         "_writing_paused",
@@ -66,6 +65,7 @@ class Connection:
         context: PeerContext,
         *,
         on_lost: Callable[[Connection], None],
+        peer_log: PeerLog,
         tls: SSLContext | None = None,
     ) -> None:
         self.loop = loop
@@ -73,6 +73,7 @@ class Connection:
         self.context = context
         self.last_active = loop.time()
         self._on_lost = on_lost
+        self._peer_log = peer_log
         self._pending: deque[PendingResponse] = deque()
         self._pending_bytes = 0
         self._backlog: deque[Frame] = deque()
@@ -199,15 +200,15 @@ class Connection:
             self._drain_backlog()
 
     def close(self, reason: str | None) -> None:
-        """Close at once; a reason other than None is logged with the peer's address, one line."""
+        """Close at once; a reason other than None is logged in one line."""
         self.transport.close(reason)
 
     def connection_lost(self, reason: str | None) -> None:
         """The socket is gone: nothing of this connection may hold memory or be waited for."""
         if reason is not None:
-            logger.warning(
-                "closing connection from %s on listener %s: %s", self.context.peer, self.context.listener_name, reason
-            )
+            text = "closing connection from %s on listener %s: %s"
+            context = self.context
+            self._peer_log.warning(context.client_host, text, context.peer, context.listener_name, reason)
         for pending in self._pending:
             if pending.is_long_poll:
                 pending.future.cancel()

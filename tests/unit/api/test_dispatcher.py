@@ -14,6 +14,7 @@ from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.connection import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Connection
 from kraftlog.transport.exchange import PeerContext
 from kraftlog.transport.frame_reader import FrameReader
+from kraftlog.transport.peer_log import PeerLog
 from kraftlog.wire.frame import decode_response, encode_request
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -71,6 +72,7 @@ def run(scenario, *, handlers=None, listener="broker", max_frame_bytes=1000):
                 peer="test:1",
             ),
             on_lost=lost.append,
+            peer_log=PeerLog(loop, logging.getLogger("kraftlog.transport")),
         )
         try:
             await scenario(Peer(loop, theirs, connection, lost))
