@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import lz4.frame
 import pytest
 
 from batch_rows import describe_batch
@@ -206,11 +208,61 @@ def difference(case: Case, kafka: list[str], found: tuple[str, bytes | int, list
     return None if case.what.startswith(STRICTER + DAMAGE) and value == INVALID_RECORD else f"{code}, ours {value}"
 
 
+def lz4_frames(body: bytes) -> Iterator[tuple[str, bytes]]:
+    """The body as one LZ4 frame with every combination of the flags, and damaged in a checksum."""
+    for linked, content, block, size in itertools.product((False, True), repeat=4):
+        flags = f"linked {linked}, content checksum {content}, block checksums {block}, content size {size}"
+        frame = lz4.frame.compress(
+            body,
+            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+            block_linked=linked,
+            content_checksum=content,
+            block_checksum=block,
+            store_size=size,
+        )
+        yield flags, frame
+        yield flags + ", last byte", frame[:-1] + bytes([frame[-1] ^ 1])
+        yield flags + ", byte before the end mark", with_flip(frame, len(frame) - 9)
+        for at in range(4, 16):
+            yield flags + f", header byte {at}", with_flip(frame, at)
+
+
+def with_flip(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :]
+
+
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Path]:
     """Each case is a log that is flushed when it is closed."""
     with memory_path(tmp_path) as path:
         yield path
+
+
+def test_leader_accepts_the_lz4_frames_that_kafka_accepts(java: Java, memory: Path) -> None:
+    plain = encode_batch([(NOW, b"key", random.Random(3).randbytes(200) * 700, [])], compression="none")
+    cases = [
+        Case(
+            what=what,
+            data=resized(put(plain, 21, 3, 2)[:HEADER_SIZE] + frame),
+            codec="producer",
+            level=None,
+            timestamp_type="CreateTime",
+            before_max=(1 << 63) - 1,
+            after_max=HOUR,
+            compacted=False,
+        )
+        for what, frame in lz4_frames(plain[HEADER_SIZE:])
+    ]
+    answers = java.tool(PROGRAM, text_input="".join(f"{case.line()}\n" for case in cases)).stdout.splitlines()
+    expected = {case.what: line.startswith("ok ") for case, line in zip(cases, answers, strict=True)}
+    found = {}
+    for index, case in enumerate(cases):
+        folder = memory / str(index) / "checked-0"
+        folder.parent.mkdir()
+        found[case.what] = ours(case, folder)[0] == "ok"
+    assert found == expected
+    assert Counter(expected.values())[True] > len(cases) // 20
+    assert not any(is_accepted for what, is_accepted in expected.items() if what.startswith("linked True"))
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -10,6 +10,8 @@ mod lz4;
 mod snappy;
 mod zstd;
 
+pub(crate) use lz4::header_checksum as lz4_header_checksum;
+
 /// A compression type, with the id that batch attributes hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
@@ -176,6 +178,15 @@ pub fn decompress(codec: Codec, data: &[u8], bound: Bound, out: &mut Vec<u8>) ->
         Failure::OverBound => CodecError::OverBound { codec, compressed: data.len(), limit },
         Failure::Malformed(reason) => CodecError::malformed(codec, reason),
     })
+}
+
+/// Why Kafka's Java client refuses compressed bytes that [`decompress`] reads; None if it does not. A leader appends
+/// no such batch, since no Java consumer would get past it.
+pub fn kafka_refusal(codec: Codec, data: &[u8]) -> Option<&'static str> {
+    match codec {
+        Codec::Lz4 => lz4::kafka_refusal(data),
+        Codec::None | Codec::Gzip | Codec::Snappy | Codec::Zstd => None,
+    }
 }
 
 /// Compresses `data` and appends it to `out`. `level` None is Kafka's default; snappy and none have no levels.

@@ -10,7 +10,7 @@ use super::{
     next_batch_shallow, set_base_offset, set_max_timestamp, set_partition_leader_epoch, BatchView, Source,
     TimestampType, HEADER_SIZE, MAGIC, NO_TIMESTAMP,
 };
-use crate::compression::Bound;
+use crate::compression::{self, Bound};
 use crate::record::RecordIter;
 use crate::{Error, Result};
 
@@ -168,8 +168,13 @@ pub fn validate_produce_batch(
             format!("CRC {:#010x} stored, {computed:#010x} computed", batch.crc()),
         ));
     }
-    if let Err(id) = batch.codec() {
-        return Err(Error::rejected(UNSUPPORTED_COMPRESSION_TYPE, format!("unknown compression codec {id}")));
+    match batch.codec().map(|codec| compression::kafka_refusal(codec, batch.body())) {
+        Ok(None) => {}
+        Ok(Some(reason)) => return Err(Error::rejected(INVALID_RECORD, reason)),
+        Err(id) => {
+            let reason = format!("unknown compression codec {id}");
+            return Err(Error::rejected(UNSUPPORTED_COMPRESSION_TYPE, reason));
+        }
     }
     let body = batch.uncompressed_body(rules.bound, scratch).map_err(into_invalid_record)?;
     let mut check = check_records(batch, rules, body)?;

@@ -146,3 +146,48 @@ fn empty_input_roundtrips_but_no_bytes_are_malformed() {
         assert!(matches!(decoded(codec, b""), Err(CodecError::Malformed { .. })), "{codec:?}");
     }
 }
+
+/// A frame of one stored block, with these flags, a content size and a content checksum that are both wrong.
+fn lz4_frame(flags: u8, content: &[u8]) -> Vec<u8> {
+    let mut descriptor = vec![flags, 0x40];
+    if flags & 0x08 != 0 {
+        descriptor.extend(77u64.to_le_bytes());
+    }
+    if flags & 0x01 != 0 {
+        descriptor.extend(5u32.to_le_bytes());
+    }
+    descriptor.push(lz4_header_checksum(&descriptor));
+    let mut frame = vec![0x04, 0x22, 0x4d, 0x18];
+    frame.extend(descriptor);
+    frame.extend((content.len() as u32 | 1 << 31).to_le_bytes());
+    frame.extend_from_slice(content);
+    frame.extend([0; 4]);
+    if flags & 0x04 != 0 {
+        frame.extend([1, 2, 3, 4]);
+    }
+    frame
+}
+
+#[test]
+fn lz4_content_size_and_content_checksum_are_ignored_as_in_kafka() {
+    for flags in [0x60, 0x68, 0x64, 0x6c] {
+        assert_eq!(decoded(Codec::Lz4, &lz4_frame(flags, b"content")).unwrap(), b"content", "{flags:#x}");
+    }
+    let mut cut = lz4_frame(0x64, b"content");
+    cut.truncate(cut.len() - 1);
+    assert!(matches!(decoded(Codec::Lz4, &cut), Err(CodecError::Malformed { .. })));
+    for at in 4..=14 {
+        let mut bad = lz4_frame(0x6c, b"content");
+        bad[at] ^= 0x80;
+        assert!(matches!(decoded(Codec::Lz4, &bad), Err(CodecError::Malformed { .. })), "{at}");
+    }
+}
+
+#[test]
+fn lz4_frames_that_kafka_refuses_are_named() {
+    for (flags, is_refused) in [(0x60, false), (0x6c, false), (0x40, true), (0x61, true)] {
+        let refusal = kafka_refusal(Codec::Lz4, &lz4_frame(flags, b"content"));
+        assert_eq!(refusal.is_some(), is_refused, "{flags:#x} {refusal:?}");
+    }
+    assert_eq!(decoded(Codec::Lz4, &lz4_frame(0x40, b"content")).unwrap(), b"content");
+}
