@@ -111,7 +111,7 @@ impl LogDump {
             start_offset: start_offset.unwrap_or(i64::MIN),
             end_offset: end_offset.unwrap_or(i64::MAX),
             from_timestamp: from_timestamp.unwrap_or(i64::MIN),
-            to_timestamp: to_timestamp.unwrap_or(i64::MAX),
+            to_timestamp,
             aborted: AbortedRanges::new(
                 &aborted.unwrap_or_default().into_iter().map(aborted_transaction).collect::<Vec<_>>(),
             ),

@@ -64,7 +64,7 @@ pub(crate) fn column_options(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Col
             "start_offset" => options.start_offset = value.extract::<Option<i64>>()?.unwrap_or(i64::MIN),
             "end_offset" => options.end_offset = value.extract::<Option<i64>>()?.unwrap_or(i64::MAX),
             "from_timestamp" => options.from_timestamp = value.extract::<Option<i64>>()?.unwrap_or(i64::MIN),
-            "to_timestamp" => options.to_timestamp = value.extract::<Option<i64>>()?.unwrap_or(i64::MAX),
+            "to_timestamp" => options.to_timestamp = value.extract()?,
             other => return Err(PyTypeError::new_err(format!("unexpected keyword argument {other:?}"))),
         }
     }

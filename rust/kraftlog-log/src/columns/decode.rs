@@ -220,13 +220,12 @@ impl ColumnsDecoder {
     /// False when no record of the batch can be a row; its bytes are not looked at then.
     pub fn is_wanted(&self, batch: &BatchHeader<'_>) -> bool {
         let options = &self.options;
-        let time_ends =
-            batch.timestamp_type() == TimestampType::LogAppendTime && options.to_timestamp != i64::MAX;
+        let is_append_time = batch.timestamp_type() == TimestampType::LogAppendTime;
         (options.include_control || !batch.is_control())
             && batch.last_offset() >= options.start_offset
             && batch.base_offset() < options.end_offset
             && batch.max_timestamp() >= options.from_timestamp
-            && !(time_ends && batch.max_timestamp() >= options.to_timestamp)
+            && !(is_append_time && options.to_timestamp.is_some_and(|end| batch.max_timestamp() >= end))
     }
 
     /// True when some records of the batch may have to be left out.
@@ -234,7 +233,7 @@ impl ColumnsDecoder {
         let options = &self.options;
         let by_offset =
             batch.base_offset() < options.start_offset || batch.last_offset() >= options.end_offset;
-        let by_time = options.from_timestamp != i64::MIN || options.to_timestamp != i64::MAX;
+        let by_time = options.from_timestamp != i64::MIN || options.to_timestamp.is_some();
         by_offset || (by_time && batch.timestamp_type() != TimestampType::LogAppendTime)
     }
 

@@ -175,8 +175,8 @@ pub struct ColumnOptions {
     pub end_offset: i64,
     /// Least timestamp to give in milliseconds, inclusive.
     pub from_timestamp: i64,
-    /// Timestamps from here on are left out, in milliseconds, exclusive; none with `i64::MAX`.
-    pub to_timestamp: i64,
+    /// Records with this timestamp in milliseconds or a later one are left out; None leaves out none.
+    pub to_timestamp: Option<i64>,
 }
 
 impl Default for ColumnOptions {
@@ -197,7 +197,7 @@ impl Default for ColumnOptions {
             start_offset: i64::MIN,
             end_offset: i64::MAX,
             from_timestamp: i64::MIN,
-            to_timestamp: i64::MAX,
+            to_timestamp: None,
         }
     }
 }

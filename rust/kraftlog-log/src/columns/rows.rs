@@ -281,7 +281,7 @@ impl<B: ByteColumn> Rows<B> {
         offset >= options.start_offset
             && offset < options.end_offset
             && timestamp >= options.from_timestamp
-            && (timestamp < options.to_timestamp || options.to_timestamp == i64::MAX)
+            && options.to_timestamp.is_none_or(|end| timestamp < end)
     }
 
     /// One record of any kind; false when the Arrow batch has no room for it.

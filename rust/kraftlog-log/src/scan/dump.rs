@@ -48,8 +48,8 @@ pub struct DumpOptions {
     pub end_offset: i64,
     /// Least record timestamp in ms, inclusive.
     pub from_timestamp: i64,
-    /// Exclusive end of record timestamps in ms.
-    pub to_timestamp: i64,
+    /// Exclusive end of record timestamps in ms; None for no end.
+    pub to_timestamp: Option<i64>,
     /// Transactions whose records are left out, as for a consumer with read_committed.
     pub aborted: AbortedRanges,
 }
@@ -65,7 +65,7 @@ impl Default for DumpOptions {
             start_offset: i64::MIN,
             end_offset: i64::MAX,
             from_timestamp: i64::MIN,
-            to_timestamp: i64::MAX,
+            to_timestamp: None,
             aborted: AbortedRanges::default(),
         }
     }
@@ -84,8 +84,7 @@ impl DumpOptions {
         record.offset >= self.start_offset
             && (record.offset < self.end_offset || self.end_offset == i64::MAX)
             && record.timestamp >= self.from_timestamp
-            // The largest time there is means no bound, and a record may have it.
-            && (record.timestamp < self.to_timestamp || self.to_timestamp == i64::MAX)
+            && self.to_timestamp.is_none_or(|end| record.timestamp < end)
     }
 }
 

@@ -9,7 +9,8 @@ use arrow_array::types::{Int64Type, TimestampMillisecondType};
 use std::sync::Arc;
 
 /// The first record from `start_offset` on, by offset, whose timestamp is `timestamp` or later: its offset and its
-/// timestamp. The time index and the headers of batches say where to look.
+/// timestamp. The time index and the headers of batches say where to look. Transaction markers count as records, as
+/// in Kafka's `FileRecords.searchForTimestamp`, so that consumers and this function agree.
 ///
 /// # Errors
 /// As [`PartitionScan::next_batch`].
@@ -23,6 +24,7 @@ pub fn offset_for_timestamp(
         batch_rows: 1,
         start_offset,
         from_timestamp: timestamp,
+        include_control: true,
         ..ColumnOptions::default()
     };
     let options = ScanOptions { columns: Arc::new(columns), read_ahead: false, ..ScanOptions::default() };
