@@ -173,9 +173,9 @@ pub struct PartitionSummary {
     pub batches: u64,
     /// Records of those batches; by header unless `deep`.
     pub records: u64,
-    /// First offset of the first sound batch, -1 without one.
+    /// Base offset of the first segment, -1 without a segment.
     pub first_offset: i64,
-    /// Offset after the last sound batch, -1 without one.
+    /// Offset after the last sound batch, `first_offset` without one.
     pub next_offset: i64,
 }
 
@@ -239,9 +239,10 @@ pub fn verify(paths: &[PathBuf], options: VerifyOptions, progress: &VerifyProgre
             partition.extend(facts);
         }
     }
+    let mut log_starts = checkpoints::LogStarts::default();
     for (partition, mut facts) in partitions.iter().zip(by_partition) {
         facts.sort_by_key(|facts| facts.file.base_offset);
-        partition.finish(&facts, is_live, &mut report);
+        partition.finish(&facts, &mut log_starts, is_live, &mut report);
     }
     checkpoints::check(&mut report, &partitions);
     report.is_cancelled = progress.is_cancelled();

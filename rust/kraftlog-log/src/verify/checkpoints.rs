@@ -19,6 +19,34 @@ const CHECKPOINTS: [(&str, &str, &str); 4] = [
     ("cleaner-offset-checkpoint", "cleaner offset", "the log lost records that were compacted"),
 ];
 
+/// The log start offsets that DeleteRecords left, by directory: read once for all partitions of a log directory.
+#[derive(Debug, Default)]
+pub(super) struct LogStarts(BTreeMap<PathBuf, Option<BTreeMap<String, i64>>>);
+
+impl LogStarts {
+    /// What `log-start-offset-checkpoint` says of a partition's directory: 0 if it does not name the partition, None
+    /// without a readable file. Kafka names only partitions whose log begins inside their first segment.
+    pub(super) fn of(&mut self, partition: &Path) -> Option<i64> {
+        let absolute = std::fs::canonicalize(partition).unwrap_or_else(|_| partition.to_owned());
+        let (parent, name) = (absolute.parent()?, absolute.file_name()?.to_string_lossy());
+        let read = |path: &Path| Some(parse(&read_text(path)?).ok()?.into_iter().collect());
+        let starts = self
+            .0
+            .entry(parent.to_owned())
+            .or_insert_with(|| read(&parent.join("log-start-offset-checkpoint")));
+        starts.as_ref().map(|starts| starts.get(name.as_ref()).copied().unwrap_or(0))
+    }
+}
+
+/// The text of a file of a sensible size.
+fn read_text(path: &Path) -> Option<String> {
+    let size = std::fs::metadata(path).ok()?.len();
+    if size > CHECKPOINT_BYTES_MAX {
+        return None;
+    }
+    std::fs::read_to_string(path).ok()
+}
+
 /// Checks the files of every log directory that the partitions lie in.
 pub(super) fn check(report: &mut VerifyReport, partitions: &[Partition]) {
     let mut ends: BTreeMap<PathBuf, BTreeMap<String, (i64, i64)>> = BTreeMap::new();
@@ -49,9 +77,10 @@ fn check_file(
     is_whole: bool,
     report: &mut VerifyReport,
 ) {
-    let Ok(metadata) = std::fs::metadata(path) else { return };
-    let text = if metadata.len() > CHECKPOINT_BYTES_MAX { None } else { std::fs::read_to_string(path).ok() };
-    let entries = match text.as_deref().map(parse) {
+    if std::fs::metadata(path).is_err() {
+        return;
+    }
+    let entries = match read_text(path).as_deref().map(parse) {
         Some(Ok(entries)) => entries,
         outcome => {
             let what = match outcome {

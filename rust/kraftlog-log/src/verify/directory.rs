@@ -22,6 +22,10 @@ const LOG_DIRECTORY_FILES: [&str; 8] = [
 pub(super) fn collect(path: &Path, report: &mut VerifyReport, partitions: &mut Vec<Partition>) -> Result<()> {
     let metadata = fs::metadata(path).map_err(|source| Error::io("open", path, source))?;
     if metadata.is_file() {
+        if !is_log_file(path) {
+            let what = "not named as a .log or .checkpoint file, or one that waits to be deleted";
+            return Err(Error::Invalid(format!("{}: {what}", path.display())));
+        }
         let holds = path.parent().is_some_and(|parent| lock::is_held(parent) || is_held_above(parent));
         report.is_live |= holds;
         partitions.push(Partition::of_file(path, metadata.len()));
@@ -34,6 +38,12 @@ pub(super) fn collect(path: &Path, report: &mut VerifyReport, partitions: &mut V
         return Ok(());
     }
     log_directory(path, &names, report, partitions)
+}
+
+/// `00000000000000000000.log`, `.log.deleted`, `.checkpoint` and the like.
+fn is_log_file(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.split('.').skip(1).any(|part| ["log", "checkpoint"].contains(&part))
 }
 
 fn is_held_above(path: &Path) -> bool {
@@ -56,14 +66,17 @@ fn is_partition(path: &Path, names: &[String]) -> bool {
     if names.iter().any(|name| name == "meta.properties") {
         return false;
     }
-    let has_segments = names.iter().any(|name| {
+    let is_named = path.file_name().and_then(|name| name.to_str()).and_then(partition_of).is_some();
+    has_log_files(names) || (is_named && names.is_empty())
+}
+
+fn has_log_files(names: &[String]) -> bool {
+    names.iter().any(|name| {
         [".log", ".index", ".timeindex"].iter().any(|suffix| {
             name.strip_suffix(suffix)
                 .is_some_and(|stem| stem.len() == 20 && stem.bytes().all(|b| b.is_ascii_digit()))
         }) || ["partition.metadata", "leader-epoch-checkpoint"].contains(&name.as_str())
-    });
-    let is_named = path.file_name().and_then(|name| name.to_str()).and_then(partition_of).is_some();
-    has_segments || (is_named && names.is_empty())
+    })
 }
 
 fn log_directory(
@@ -77,11 +90,19 @@ fn log_directory(
         let finding = Finding::new(Severity::Note, "live", path, "a running node holds this directory");
         report.findings.push(finding.effect("the ends of active segments are still being written"));
     }
-    let mut found = 0;
+    let is_known = |name: &String| LOG_DIRECTORY_FILES.contains(&name.as_str());
+    let is_log_directory = names.iter().any(is_known);
+    let mut found = usize::from(is_log_directory);
     for name in names {
         let child = path.join(name);
         let is_directory = fs::metadata(&child).is_ok_and(|metadata| metadata.is_dir());
         if is_directory && partition_of(name).is_some() {
+            // Other programs name directories so too, such as /etc/dbus-1.
+            if !is_log_directory && list(&child).is_ok_and(|names| !has_log_files(&names)) {
+                let what = "named as a partition's directory, without files of a log";
+                report.findings.push(Finding::new(Severity::Note, "unknown-file", &child, what));
+                continue;
+            }
             found += 1;
             match Partition::of_directory(&child, report) {
                 Ok(partition) => partitions.push(partition),
@@ -92,22 +113,31 @@ fn log_directory(
             }
         } else if is_directory {
             leftover_directory(&child, name, report);
-        } else if LOG_DIRECTORY_FILES.contains(&name.as_str()) {
-            found += 1;
-            if name == "bootstrap.checkpoint" {
-                let size = fs::metadata(&child).map_or(0, |metadata| metadata.len());
-                partitions.push(Partition::of_file(&child, size));
-            }
+        } else if name == "bootstrap.checkpoint" {
+            let size = fs::metadata(&child).map_or(0, |metadata| metadata.len());
+            partitions.push(Partition::of_file(&child, size));
         }
     }
     if found == 0 {
         return Err(Error::Invalid(format!(
-            "{}: neither a log directory nor a partition directory",
-            path.display()
+            "{}: neither a log directory nor a partition directory: {}",
+            path.display(),
+            entries_text(names)
         )));
     }
     check_meta_properties(&path.join("meta.properties"), report);
     Ok(())
+}
+
+/// What is in a directory, for an error.
+fn entries_text(names: &[String]) -> String {
+    const SHOWN_MAX: usize = 3;
+    let shown = names.get(..SHOWN_MAX).unwrap_or(names).join(", ");
+    match names.len() {
+        0 => "it is empty".to_owned(),
+        count if count > SHOWN_MAX => format!("it has {count} entries, such as {shown}"),
+        _ => format!("it has {shown}"),
+    }
 }
 
 fn leftover_directory(path: &Path, name: &str, report: &mut VerifyReport) {

@@ -12,7 +12,23 @@ const INDEX_BYTES_MAX: u64 = 256 << 20;
 /// Wrong entries of one index that are listed.
 const LISTED_MAX: usize = 20;
 
-const REBUILT: &str = "reads go astray until it is deleted: a node rebuilds it at its next start";
+/// What comes of a wrong or missing index, and what mends it.
+#[derive(Clone, Copy, Debug)]
+struct Effects {
+    wrong: &'static str,
+    missing: &'static str,
+}
+
+const OFFSET_EFFECTS: Effects = Effects {
+    wrong: "reads go astray until it is deleted: a node rebuilds it at its next start",
+    missing: "a node builds it from the log at its next start",
+};
+/// Kafka gives a segment without `.timeindex` an empty one; only without `.index` it recovers the segment.
+const TIME_EFFECTS: Effects = Effects {
+    wrong: "timestamps are looked up wrongly until it and the .index are deleted: a node rebuilds both at its next start",
+    missing: "kraftlog builds it at its next start; Kafka does so only if the .index is deleted too, and until then \
+              looks up timestamps by the time of the file",
+};
 
 /// Both indexes while the batches of their segment go by.
 #[derive(Debug)]
@@ -33,16 +49,17 @@ struct Entries<const N: usize> {
     path: PathBuf,
     bytes: Arc<[u8]>,
     count: usize,
+    effects: Effects,
     findings: Vec<Finding>,
 }
 
 impl<const N: usize> Entries<N> {
-    fn open(path: PathBuf, what: &str) -> Self {
+    fn open(path: PathBuf, what: &str, effects: Effects) -> Self {
         let mut findings = Vec::new();
         let read = match std::fs::metadata(&path) {
             Ok(metadata) if metadata.len() > INDEX_BYTES_MAX => {
                 let what = format!("{} bytes, more than any node writes", metadata.len());
-                findings.push(Finding::new(Severity::Error, "index-size", &path, what).effect(REBUILT));
+                findings.push(Finding::new(Severity::Error, "index-size", &path, what).effect(effects.wrong));
                 Ok(Vec::new())
             }
             _ => std::fs::read(&path),
@@ -51,7 +68,7 @@ impl<const N: usize> Entries<N> {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let finding = Finding::new(Severity::Warning, "index-missing", &path, format!("no {what}"));
-                findings.push(finding.effect("a node builds it from the log at its next start"));
+                findings.push(finding.effect(effects.missing));
                 Vec::new()
             }
             Err(error) => {
@@ -62,11 +79,11 @@ impl<const N: usize> Entries<N> {
         let slots = bytes.len() / N;
         if slots * N != bytes.len() {
             let what = format!("{} bytes are no multiple of {N}", bytes.len());
-            findings.push(Finding::new(Severity::Error, "index-size", &path, what).effect(REBUILT));
+            findings.push(Finding::new(Severity::Error, "index-size", &path, what).effect(effects.wrong));
         }
         let is_zero = |entry: &[u8]| entry.iter().all(|byte| *byte == 0);
         let used = bytes.chunks_exact(N).rposition(|entry| !is_zero(entry)).map_or(0, |last| last + 1);
-        Self { path, bytes: bytes.into(), count: used, findings }
+        Self { path, bytes: bytes.into(), count: used, effects, findings }
     }
 
     fn entry(&self, index: usize) -> Option<[u8; N]> {
@@ -78,7 +95,7 @@ impl<const N: usize> Entries<N> {
 
     fn add(&mut self, finding: Finding) {
         if self.findings.len() < LISTED_MAX {
-            self.findings.push(finding.effect(REBUILT));
+            self.findings.push(finding.effect(self.effects.wrong));
         }
     }
 
@@ -103,8 +120,8 @@ fn time_entry(entry: [u8; TIME_ENTRY], base_offset: i64) -> (i64, i64) {
 impl IndexCheck {
     /// The index files beside a segment, checked by themselves.
     pub(crate) fn open(file: &SegmentFile) -> Self {
-        let mut offsets = Entries::open(file.sidecar("index"), "offset index");
-        let mut times = Entries::open(file.sidecar("timeindex"), "time index");
+        let mut offsets = Entries::open(file.sidecar("index"), "offset index", OFFSET_EFFECTS);
+        let mut times = Entries::open(file.sidecar("timeindex"), "time index", TIME_EFFECTS);
         if !has_name_of_segment(&file.path) {
             offsets.findings.clear();
             times.findings.clear();

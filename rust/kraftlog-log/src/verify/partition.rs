@@ -1,4 +1,5 @@
 //! One partition directory: which files are read in which order, and how they fit together.
+use super::checkpoints::LogStarts;
 use super::directory::list;
 use super::producers::Producers;
 use super::segment::{self, SegmentFacts, Tail};
@@ -75,7 +76,7 @@ impl Partition {
         self.segments.iter().map(|segment| segment.size_bytes).sum()
     }
 
-    /// Where the log ends by the names of its files, when no batch says more.
+    /// Where the log begins by the names of its files; None without a segment.
     pub(super) fn log_start(&self) -> Option<i64> {
         self.segments.first().map(|segment| segment.base_offset)
     }
@@ -110,7 +111,13 @@ impl Partition {
     }
 
     /// Adds what only shows when all segments are known.
-    pub(super) fn finish(&self, facts: &[SegmentFacts], is_live: bool, report: &mut VerifyReport) {
+    pub(super) fn finish(
+        &self,
+        facts: &[SegmentFacts],
+        log_starts: &mut LogStarts,
+        is_live: bool,
+        report: &mut VerifyReport,
+    ) {
         for (index, facts_of_one) in facts.iter().enumerate() {
             let is_active = index + 1 == facts.len() && self.is_directory;
             let tail_position = facts_of_one.damaged_at.map(|(position, _)| position);
@@ -127,7 +134,8 @@ impl Partition {
         }
         if self.is_directory {
             self.continuity(facts, report);
-            check_sidecars(&self.path, &self.snapshots, facts, is_live, report);
+            let log_start = log_starts.of(&self.path);
+            check_sidecars(&self.path, &self.snapshots, facts, log_start, is_live, report);
             leftovers(&self.path, &self.names, &self.segments, report);
         }
         report.partitions.push(PartitionSummary {

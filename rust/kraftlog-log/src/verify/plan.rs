@@ -71,20 +71,46 @@ const POISON: [&str; 7] = [
     "transaction",
     "segment-overlap",
 ];
-const REBUILT: [(&str, &str); 9] = [
-    ("index-size", "rebuilt from the log at the next start"),
-    ("index-order", "rebuilt from the log at the next start"),
-    ("index-position", "rebuilt from the log at the next start"),
-    ("index-offset", "rebuilt from the log at the next start"),
-    ("index-beyond-log", "rebuilt from the log at the next start"),
-    ("time-index-order", "rebuilt from the log at the next start"),
-    ("time-index-timestamp", "rebuilt from the log at the next start"),
-    ("time-index-beyond-log", "rebuilt from the log at the next start"),
-    (
-        "transaction-index",
-        "rebuilt when the .index beside it is deleted too, unless the segment was compacted",
-    ),
+/// Kinds about a file that the next start rebuilds if it is deleted. Kafka recovers a segment whose `.index` is
+/// missing; without its `.timeindex` alone the segment gets an empty one (`LogSegment.sanityCheck`).
+const REBUILT: [&str; 9] = [
+    "index-size",
+    "index-order",
+    "index-position",
+    "index-offset",
+    "index-beyond-log",
+    "time-index-order",
+    "time-index-timestamp",
+    "time-index-beyond-log",
+    "transaction-index",
 ];
+
+/// What becomes of the file of a finding after it was deleted, and whether its `.index` has to go with it.
+fn rebuilt(finding: &Finding) -> (&'static str, bool) {
+    match finding.path.extension().and_then(|extension| extension.to_str()) {
+        Some("txnindex") => {
+            ("rebuilt if the .index beside it is deleted too, unless the segment was compacted", true)
+        }
+        Some("timeindex") => ("rebuilt if the .index beside it is deleted too", true),
+        _ => ("rebuilt from the log at the next start", false),
+    }
+}
+
+/// What a node does without a checkpoint of the log directory.
+fn without_checkpoint(path: &Path) -> &'static str {
+    match path.file_name().and_then(|name| name.to_str()) {
+        Some("log-start-offset-checkpoint") => {
+            "a node without it serves records again that DeleteRecords removed, as far as their segments are there"
+        }
+        Some("replication-offset-checkpoint") => {
+            "a node without it finds the high watermarks again once the replicas in sync have fetched"
+        }
+        Some("cleaner-offset-checkpoint") => {
+            "a node without it compacts every log from its start, which takes longer and loses nothing"
+        }
+        _ => "a node without it recovers every log from its start, which takes longer and loses nothing",
+    }
+}
 
 /// The steps for a report whose findings are complete.
 pub(super) fn of(report: &VerifyReport) -> Vec<Step> {
@@ -105,8 +131,7 @@ pub(super) fn of(report: &VerifyReport) -> Vec<Step> {
                 ));
             }
             "checkpoint" | "checkpoint-beyond-log" => {
-                let why = "a node without it recovers every log from its start, which takes longer and loses nothing";
-                steps.push(step(Action::Delete, &finding.path, why));
+                steps.push(step(Action::Delete, &finding.path, without_checkpoint(&finding.path)));
             }
             _ => {}
         }
@@ -176,9 +201,10 @@ fn of_partition(
         if finding.severity == Severity::Note {
             continue;
         }
-        if let Some((_, why)) = REBUILT.iter().find(|(kind, _)| *kind == finding.kind) {
-            steps.push(step(Action::Delete, &finding.path, *why));
-            if finding.kind == "transaction-index" {
+        if REBUILT.contains(&finding.kind) {
+            let (why, needs_index) = rebuilt(finding);
+            steps.push(step(Action::Delete, &finding.path, why));
+            if needs_index {
                 steps.push(step(
                     Action::Delete,
                     &finding.path.with_extension("index"),

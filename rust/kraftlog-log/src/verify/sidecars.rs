@@ -26,6 +26,7 @@ pub(super) fn check_sidecars(
     directory: &Path,
     snapshots: &BTreeMap<i64, PathBuf>,
     facts: &[SegmentFacts],
+    log_start: Option<i64>,
     is_live: bool,
     report: &mut VerifyReport,
 ) {
@@ -46,7 +47,7 @@ pub(super) fn check_sidecars(
             report.findings.push(finding.effect("the log lost its end, or the file belongs to another one"));
         }
     }
-    epochs(directory, facts, report);
+    epochs(directory, facts, log_start, report);
     if let Err(error) = partition_metadata::read(&RealFileSystem, directory) {
         let path = directory.join(partition_metadata::FILE_NAME);
         let finding =
@@ -141,8 +142,15 @@ fn producers(path: &Path, offset: i64, segment: &SegmentFacts, report: &mut Veri
     }
 }
 
-/// The epochs that batches have, as they follow each other.
-fn epochs(directory: &Path, facts: &[SegmentFacts], report: &mut VerifyReport) {
+/// The epochs that batches have, as they follow each other. `checkpointed_start` is the log start offset that
+/// DeleteRecords left, None if it is unknown: the first epoch begins there, and those of deleted records are gone
+/// (Kafka's `LeaderEpochFileCache.truncateFromStart`).
+fn epochs(
+    directory: &Path,
+    facts: &[SegmentFacts],
+    checkpointed_start: Option<i64>,
+    report: &mut VerifyReport,
+) {
     let path = directory.join("leader-epoch-checkpoint");
     let effect =
         "followers and consumers may be told the wrong end of an epoch, and keep or drop the wrong records";
@@ -177,16 +185,27 @@ fn epochs(directory: &Path, facts: &[SegmentFacts], report: &mut VerifyReport) {
         }
     }
     let is_compacted = facts.iter().any(|facts| facts.is_compacted);
-    let log_start = facts.first().map_or(0, |facts| facts.file.base_offset);
-    for (epoch, offset) in &seen {
+    let first_base = facts.first().map_or(0, |facts| facts.file.base_offset);
+    let log_start = checkpointed_start.map_or(first_base, |start| start.max(first_base));
+    let end = facts.iter().map(|facts| facts.next_offset).max().unwrap_or(0);
+    let ends = seen.iter().skip(1).map(|(_, offset)| *offset).chain([end]);
+    for ((epoch, offset), epoch_end) in seen.iter().zip(ends) {
+        let first = stored.first().filter(|first| first.start_offset >= epoch_end);
         match stored.iter().find(|entry| entry.epoch == *epoch) {
+            None if epoch_end <= log_start => {}
+            None if checkpointed_start.is_none() && first.is_some() => {
+                let what = format!(
+                    "epoch {epoch} of the batches from {offset} on is missing, as after DeleteRecords"
+                );
+                add(Severity::Note, *offset, what);
+            }
             None => add(
                 Severity::Error,
                 *offset,
                 format!("epoch {epoch} of the batches from {offset} on is missing"),
             ),
             Some(entry) if entry.start_offset > *offset && entry.start_offset > log_start => {
-                // After DeleteRecords the first epoch begins at the log start offset, inside a segment.
+                // Without the checkpoint, the first epoch may begin inside a segment because of DeleteRecords.
                 let is_first = stored.first().is_some_and(|first| first.epoch == *epoch);
                 let severity = if is_first { Severity::Note } else { Severity::Error };
                 add(severity, *offset, format!("{}, but its batches begin at {offset}", pair_text(*entry)));
@@ -203,7 +222,6 @@ fn epochs(directory: &Path, facts: &[SegmentFacts], report: &mut VerifyReport) {
             Some(_) => {}
         }
     }
-    let end = facts.iter().map(|facts| facts.next_offset).max().unwrap_or(0);
     let is_damaged = facts.iter().any(|facts| facts.damaged_at.is_some());
     if let Some(last) = stored.last().filter(|last| last.start_offset > end && !is_damaged) {
         add(Severity::Error, last.start_offset, format!("{}, but the log ends at {end}", pair_text(*last)));

@@ -134,6 +134,62 @@ fn checkpoints_beyond_the_log_are_named() {
 }
 
 #[test]
+fn epochs_below_the_log_start_offset_are_not_missing() {
+    let scratch = written("verify-log-start", 30);
+    let directory = scratch.0.join("topic-0");
+    // The first two segments as if a leader of epoch 2 had written them; their checksums do not cover the epoch.
+    let segments = files(&directory, ".log");
+    for segment in &segments[..2] {
+        let mut bytes = fs::read(segment).unwrap();
+        let mut at = 0;
+        while at < bytes.len() {
+            bytes[at + 12..at + 16].copy_from_slice(&2i32.to_be_bytes());
+            let length = i32::from_be_bytes(bytes[at + 8..at + 12].try_into().unwrap());
+            at += 12 + usize::try_from(length).unwrap();
+        }
+        fs::write(segment, bytes).unwrap();
+    }
+    let checkpoint = scratch.0.join("log-start-offset-checkpoint");
+    let epochs = directory.join("leader-epoch-checkpoint");
+    let found = |start: Option<i64>, entry: &str| {
+        let _ = fs::remove_file(&checkpoint);
+        if let Some(start) = start {
+            fs::write(&checkpoint, format!("0\n1\ntopic 0 {start}\n")).unwrap();
+        }
+        fs::write(&epochs, format!("0\n1\n{entry}\n")).unwrap();
+        let report = checked(&directory);
+        report.findings.iter().map(|finding| (finding.severity, finding.kind)).collect::<Vec<_>>()
+    };
+    assert_eq!(found(Some(300), "3 300"), [], "all records were deleted");
+    assert_eq!(found(Some(295), "3 295"), [], "the last five are left");
+    assert_eq!(found(Some(0), "3 300"), [(Severity::Error, "epochs"), (Severity::Note, "epochs")]);
+    assert_eq!(found(None, "3 300"), [(Severity::Note, "epochs"), (Severity::Note, "epochs")]);
+}
+
+#[test]
+fn a_plan_says_what_each_deleted_file_costs() {
+    let scratch = written("verify-plan", 30);
+    let directory = scratch.0.join("topic-0");
+    let time_index =
+        files(&directory, ".timeindex").into_iter().find(|path| fs::metadata(path).unwrap().len() > 0);
+    let time_index = time_index.unwrap();
+    let mut bytes = fs::read(&time_index).unwrap();
+    bytes[7] ^= 1;
+    fs::write(&time_index, bytes).unwrap();
+    let plan = checked(&directory).plan;
+    let deleted: Vec<_> =
+        plan.iter().filter(|step| step.action == Action::Delete).map(|step| step.path.clone()).collect();
+    assert_eq!(deleted, [time_index.with_extension("index"), time_index.clone()]);
+
+    fs::write(scratch.0.join("meta.properties"), "version=1\ncluster.id=abc\nnode.id=1\n").unwrap();
+    let log_starts = scratch.0.join("log-start-offset-checkpoint");
+    fs::write(&log_starts, "garbage").unwrap();
+    let plan = checked(&scratch.0).plan;
+    let step = plan.iter().find(|step| step.path == log_starts).unwrap();
+    assert!(step.why.contains("serves records again"), "{}", step.why);
+}
+
+#[test]
 fn a_report_is_json_with_escapes() {
     let mut report = VerifyReport::default();
     report.findings.push(Finding::new(Severity::Note, "x", Path::new("a\"b\\c\n"), "\u{1}"));
