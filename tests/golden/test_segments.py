@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import kraftlog
 from batch_rows import GOLDEN, read_rows
 from kraftlog._kraftlog import Log, LogConfig, read_batches, recover_segment
 
@@ -164,6 +165,24 @@ def test_reads_find_the_batches_kafka_finds(relative: Path, tmp_path: Path) -> N
             assert found.path.name == f"{base:020}.log"
             assert found.position == position == query["read"]["position"]
             assert found.position + found.size_bytes == max(end for end in ends if end <= kafka_end), query
+
+
+@pytest.mark.parametrize("relative", PARTITIONS, ids=str)
+def test_timestamp_searches_of_a_reader_find_what_kafka_finds(relative: Path, tmp_path: Path) -> None:
+    for path in sorted((EXPECTED / relative).glob("*.index.json.gz")):
+        base = path.name.split(".")[0]
+        directory = tmp_path / base / "searched-0"
+        directory.mkdir(parents=True)
+        for suffix in ("log", "index", "timeindex"):
+            shutil.copy(TOPICS / relative / f"{base}.{suffix}", directory)
+        for search in load(path).get("timestampSearches", []):
+            start = directory.parent / "log-start-offset-checkpoint"
+            start.write_text(f"0\n1\nsearched 0 {search['startOffset']}\n")
+            found = kraftlog.open_log(directory).offset_for_timestamp(search["timestamp"])
+            expected = search["found"]
+            assert (found and (found.offset, found.timestamp)) == (
+                expected and (expected["offset"], expected["timestamp"])
+            ), search
 
 
 @pytest.mark.parametrize("relative", PARTITIONS, ids=str)

@@ -223,7 +223,7 @@ def lz4_frames(body: bytes) -> Iterator[tuple[str, bytes]]:
         yield flags, frame
         yield flags + ", last byte", frame[:-1] + bytes([frame[-1] ^ 1])
         yield flags + ", byte before the end mark", with_flip(frame, len(frame) - 9)
-        for at in range(4, 16):
+        for at in range(4, 15 if size else 7):
             yield flags + f", header byte {at}", with_flip(frame, at)
 
 

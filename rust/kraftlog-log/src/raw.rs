@@ -590,23 +590,16 @@ mod lz4 {
             check(code).ok().map(|_| Self(context))
         }
 
-        /// Decodes one frame, `header` and the `blocks` behind it, into the spare capacity of `out`, which is not
+        /// Decodes one frame, header and blocks, into the spare capacity of `out`, which is not
         /// moved meanwhile. True when the frame ended, false when the space did.
-        pub(crate) fn frame(
-            &mut self,
-            header: &[u8],
-            blocks: &[u8],
-            out: &mut Vec<u8>,
-        ) -> Result<bool, String> {
+        pub(crate) fn frame(&mut self, head: &[u8], body: &[u8], out: &mut Vec<u8>) -> Result<bool, String> {
             // SAFETY: the context came from LZ4F_createDecompressionContext.
             unsafe { lz4_sys::LZ4F_resetDecompressionContext(self.0) };
             let options = LZ4FDecompressOptions { stable_dst: 1, reserved: [0; 3] };
             let mut taken = 0;
             loop {
-                let input = match header.get(taken..).filter(|rest| !rest.is_empty()) {
-                    Some(rest) => rest,
-                    None => blocks.get(taken - header.len()..).unwrap_or_default(),
-                };
+                let rest_of_head = head.get(taken..).filter(|rest| !rest.is_empty());
+                let input = rest_of_head.or_else(|| body.get(taken - head.len()..)).unwrap_or_default();
                 let space = out.spare_capacity_mut();
                 let (mut input_size, mut space_size) = (input.len(), space.len());
                 let start = space.as_mut_ptr().cast::<u8>();
