@@ -5,10 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.version import VERSION
+
 if TYPE_CHECKING:
     from kraftlog.broker import AsyncBroker, Broker
     from kraftlog.quorum import AsyncQuorum, Quorum, StateMachine
     from kraftlog.reading import Log, LogDir, open_log, scan
+
+__version__ = VERSION
 
 __all__ = [
     "AsyncBroker",
@@ -18,6 +22,7 @@ __all__ = [
     "LogDir",
     "Quorum",
     "StateMachine",
+    "__version__",
     "open_log",
     "scan",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
 import kraftlog
+from kraftlog import extras
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,6 +21,18 @@ def test_every_dependency_is_an_extra():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["dependencies"] == []
     assert {"spark", "test", "demo", "arrow"} <= project["optional-dependencies"].keys()
+
+
+def test_the_version_is_the_same_everywhere():
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == kraftlog.__version__
+    assert tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"] == kraftlog.__version__
+
+
+def test_the_modules_of_an_extra_are_among_its_requirements():
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra, modules in extras.MODULES.items():
+        packages = {re.split(r"[^A-Za-z0-9_-]", requirement)[0].replace("-", "_") for requirement in wanted[extra]}
+        assert set(modules) <= packages, extra
 
 
 def test_package_is_typed():

@@ -22,7 +22,8 @@ from module_graph import circles, imports_of, module_graph, module_name, one_cir
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "kraftlog"
 
-VOCABULARY = {"types", "errors", "error_code", "vocabulary"}
+VOCABULARY = {"types", "errors", "error_code", "version", "vocabulary"}
+EXTRAS = {"extras"}  # which optional packages there are
 CONFIG = {"config_table", "config_facts"}
 FACTS = CONFIG | {"features", "partitioner"}  # what Kafka fixes once: keys, feature levels, hashes
 MESSAGES = {"wire.messages", "wire.struct"}  # message classes as values; no codec, no registry
@@ -38,6 +39,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "types": {"vocabulary"},
     "error_code": set(),
     "errors": {"error_code"},
+    "extras": set(),
+    "version": set(),
     "config_facts": set(),
     "config_table": {"config_facts", *VOCABULARY},
     "features": VOCABULARY,
@@ -62,9 +65,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "node": CORES | {"security", "transport", "runtime", "api", "storage", "metrics", "wire", "_kraftlog"},
     "client": VOCABULARY | {"wire"},
     "admin": VOCABULARY | {"client", "wire"},
-    "reading": VOCABULARY | {"storage", "_kraftlog"},
+    "reading": VOCABULARY | EXTRAS | {"storage", "_kraftlog"},
     # Tables of the metadata and the coordinators' topics: messages as values, and the image that they add up to.
-    "spark": VOCABULARY | {"storage", "reading", "wire", "controller", "_kraftlog"},
+    "spark": VOCABULARY | EXTRAS | {"storage", "reading", "wire", "controller", "_kraftlog"},
     "metrics": {"types"},
     "own_thread": VOCABULARY,
     "broker": VOCABULARY | FACTS | MESSAGES | {"own_thread", "node", "storage", "metrics"},
@@ -73,6 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"own_thread", "wire", "raft", "storage", "transport", "runtime", "api", "node", "metrics", "_kraftlog"},
     "cli": VOCABULARY
     | FACTS
+    | EXTRAS
     | {"controller", "transport", "node", "client", "admin", "storage", "reading", "broker", "wire", "_kraftlog"},
     "__init__": VOCABULARY | {"broker", "reading", "storage", "quorum", "_kraftlog"},
     "__main__": {"cli"},

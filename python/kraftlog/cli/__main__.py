@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from kraftlog.errors import KraftlogError
+from kraftlog.version import VERSION
 
 __all__ = ["main"]
 
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="kraftlog", description="An embeddable, Kafka-wire-compatible replicated log."
     )
+    parser.add_argument("--version", action="version", version=f"kraftlog {VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import random
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kraftlog.errors import KraftlogError
+from kraftlog.extras import require
 
 __all__ = ["add_arguments", "run"]
 
@@ -43,9 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run all steps; 0 when every byte came back."""
-    missing = [name for name in ("confluent_kafka", "pyarrow") if importlib.util.find_spec(name) is None]
-    if missing:
-        print(f"kraftlog demo needs {' and '.join(missing)}: pip install 'kraftlog[demo]'", file=sys.stderr)
+    try:
+        require("demo", "kraftlog demo")
+    except ModuleNotFoundError as error:
+        print(error, file=sys.stderr)
         return 1
     if args.records < 1:
         print("kraftlog demo: --records must be at least 1", file=sys.stderr)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kraftlog.cli.dump_indexes import dump_offset_index, dump_producer_snapshot, dump_time_index, dump_txn_index
@@ -19,6 +18,7 @@ from kraftlog.cli.dump_tables import dump_table
 from kraftlog.cli.dump_text import MAX_BYTES, dump_log_json, dump_log_text
 from kraftlog.cli.progress import Progress
 from kraftlog.errors import CorruptRecordError, LogError
+from kraftlog.version import VERSION
 from kraftlog.vocabulary import (
     CLUSTER_METADATA_TOPIC,
     CONSUMER_OFFSETS_TOPIC,
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         go on with the next file.
     """
     if args.version:
-        print(f"kraftlog {_version()} (text form of Kafka 4.3.1)")
+        print(f"kraftlog {VERSION} (text form of Kafka 4.3.1)")
         return 0
     for name in _JAVA_DECODERS:
         if getattr(args, name) not in {None, _STRING_DECODER}:
@@ -218,13 +218,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size if path.suffix in {".log", ".checkpoint"} else 0
     except OSError:
         return 0
-
-
-def _version() -> str:
-    try:
-        return version("kraftlog")
-    except PackageNotFoundError:
-        return "of a source tree"
 
 
 def _fail(message: str) -> int:

@@ -13,6 +13,7 @@ from kraftlog.cli.dump_indexes import base_offset_in
 from kraftlog.cli.dump_sources import Selection, Source
 from kraftlog.cli.progress import Progress
 from kraftlog.errors import LogError
+from kraftlog.extras import require
 from kraftlog.reading import Scan, ScanOptions, ScanSource, partition_of
 
 __all__ = ["dump_table"]
@@ -115,10 +116,13 @@ class _ParquetWriter:
 
     def __init__(self, path: str, scan: Scan, compression: str) -> None:
         try:
-            import pyarrow as pa
-            from pyarrow import parquet
-        except ImportError:
-            raise LogError("--parquet needs pyarrow: pip install 'kraftlog[arrow]'; --arrow needs nothing") from None
+            require("arrow", "--parquet")
+        except ModuleNotFoundError as error:
+            message = f"{error}; --arrow needs nothing"
+            raise LogError(message) from None
+        import pyarrow as pa
+        from pyarrow import parquet
+
         self._record_batch = pa.record_batch
         self._sink = sys.stdout.buffer if path == STDOUT else path
         names = scan.column_names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftlog.extras import require
 from kraftlog.reading.arrow_scan import ArrowScan
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ class Scan(ArrowScan):
             splits: How many fragments there are at most; one for each core when None.
 
         Raises:
-            ModuleNotFoundError: pyarrow is not installed.
+            ModuleNotFoundError: pyarrow is not installed; the text names the pip command.
         """
+        require("arrow", "Scan.dataset()")
         from kraftlog.reading.arrow_dataset import LogDataset
 
         return LogDataset(self, splits=splits)
@@ -54,8 +56,9 @@ class Scan(ArrowScan):
             threads: How many decode; those of the scan if more than one, else as many as Polars has, when None.
 
         Raises:
-            ModuleNotFoundError: polars is not installed.
+            ModuleNotFoundError: polars is not installed; the text names the pip command.
         """
+        require("polars", "Scan.polars()")
         from kraftlog.reading.polars_frame import lazy_frame
 
         return lazy_frame(self, threads=threads)
@@ -71,8 +74,9 @@ class Scan(ArrowScan):
             splits: How many streams at most; two for each thread of DuckDB, of no less than 4 MiB, when None.
 
         Raises:
-            ModuleNotFoundError: duckdb or pyarrow is not installed.
+            ModuleNotFoundError: duckdb or pyarrow is not installed; the text names the pip command.
         """
+        require("duckdb", "Scan.duckdb()")
         from kraftlog.reading.duckdb_relation import relation
 
         return relation(self, connection, name, splits=splits)
@@ -88,8 +92,9 @@ class Scan(ArrowScan):
             splits: How many streams at most; one for each core when None.
 
         Raises:
-            ModuleNotFoundError: datafusion or pyarrow is not installed.
+            ModuleNotFoundError: datafusion or pyarrow is not installed; the text names the pip command.
         """
+        require("datafusion", "Scan.datafusion()")
         from kraftlog.reading.datafusion_table import table
 
         return table(self, context, name, splits=splits)

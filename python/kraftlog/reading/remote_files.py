@@ -17,6 +17,8 @@ from threading import Lock
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
+from kraftlog.extras import pip_command
+
 __all__ = [
     "FILE_SYSTEM_KINDS",
     "TIERED_DIRECTORY",
@@ -216,6 +218,11 @@ class RemoteLocation:
     _opened: _Opened = field(default_factory=_Opened, repr=False, compare=False)
 
     @property
+    def scheme(self) -> str:
+        """The scheme of the URL in small letters; empty for a path."""
+        return urlsplit(self.url).scheme.lower() if is_url(self.url) else ""
+
+    @property
     def files(self) -> RemoteFiles:
         """The file system, opened when it is first asked for.
 
@@ -300,7 +307,7 @@ def location_of(
 
 def _open_files(location: RemoteLocation) -> tuple[RemoteFiles, str]:
     filesystem = location.filesystem
-    scheme = urlsplit(location.url).scheme.lower() if is_url(location.url) else ""
+    scheme = location.scheme
     if filesystem is not None:
         if hasattr(filesystem, "get_file_info"):
             return ArrowFiles(filesystem), _plain_path(location.url)
@@ -326,13 +333,20 @@ def _chosen_kind(location: RemoteLocation, scheme: str) -> FileSystemKind:
 
 
 def _open_fsspec(location: RemoteLocation) -> tuple[RemoteFiles, str]:
-    from fsspec.core import url_to_fs
+    try:
+        from fsspec.core import url_to_fs
 
-    filesystem, root = url_to_fs(location.url, **dict(location.storage_options or {}))
+        filesystem, root = url_to_fs(location.url, **dict(location.storage_options or {}))
+    except ImportError as error:  # fsspec, or its driver for the scheme
+        if importlib.util.find_spec("fsspec") is not None and location.scheme not in _FSSPEC_PACKAGES:
+            raise
+        raise _missing_library(location) from error
     return FsspecFiles(filesystem), str(root)
 
 
 def _open_arrow(location: RemoteLocation, scheme: str) -> tuple[RemoteFiles, str]:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise _missing_library(location)
     from pyarrow import fs
 
     options = dict(location.storage_options or {})
@@ -348,6 +362,21 @@ def _open_arrow(location: RemoteLocation, scheme: str) -> tuple[RemoteFiles, str
         options = {"host": parts.hostname or "default", "port": parts.port or 8020} | options
         return ArrowFiles(fs.HadoopFileSystem(**options)), parts.path
     return ArrowFiles(getattr(fs, name)(**options)), parts.netloc.rpartition("@")[2] + parts.path
+
+
+def _missing_library(location: RemoteLocation) -> ModuleNotFoundError:
+    """No library that reads the URL is installed: names those that would do, and how to install one."""
+    scheme = location.scheme
+    commands = {}
+    if location.kind != "pyarrow" and scheme not in {"hdfs", "viewfs"}:
+        package = _FSSPEC_PACKAGES.get(scheme)
+        commands[package or "fsspec"] = f"{pip_command('remote')} {package or ''}".rstrip()
+    if location.kind != "fsspec" and scheme in _ARROW_CLASSES:
+        commands["pyarrow"] = pip_command("arrow")
+    verb = "is" if len(commands) == 1 else "are"
+    how = ", or ".join(commands.values())
+    message = f"reading {scheme}:// needs {' or '.join(commands)}, which {verb} not installed: {how}"
+    return ModuleNotFoundError(message, name=next(iter(commands)))
 
 
 def _plain_path(url: str) -> str:

@@ -8,13 +8,15 @@
     from kraftlog.spark import decode_batches          # a binary column that holds record batches
     frame.select(inline(decode_batches("batch")))
 
-Needs PySpark 4.1 or later and pyarrow (``pip install kraftlog[spark]``); neither is imported before it is used.
+Needs PySpark 4.1 or later and pyarrow (``pip install 'kraftlog[spark]'``); neither is imported before it is used.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from kraftlog.extras import require
 
 if TYPE_CHECKING:
     from kraftlog.spark.data_source import KraftlogDataSource, register
@@ -68,6 +70,7 @@ def __getattr__(name: str) -> Any:
     if module is None:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
+    require("spark", f"kraftlog.spark.{name}")
     return getattr(import_module(module), name)
 
 

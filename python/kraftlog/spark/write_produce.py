@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kraftlog.errors import KraftlogError
+from kraftlog.extras import require
 from kraftlog.spark.write_columns import check_produce_columns
 from kraftlog.spark.write_options import ProduceOptions
 
@@ -51,7 +52,7 @@ class ProduceWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is 
 
     Raises:
         ValueError: A column or an option is wrong.
-        ImportError: confluent-kafka is missing.
+        ModuleNotFoundError: confluent-kafka is missing.
     """
 
     def __init__(self, schema: StructType, options: ProduceOptions) -> None:
@@ -226,11 +227,9 @@ class _Delivery:
 
 
 def _import_client() -> Any:
-    try:
-        import confluent_kafka
-    except ImportError as error:
-        message = "producing to a broker needs confluent-kafka: pip install 'kraftlog[spark,produce]'"
-        raise ImportError(message) from error
+    require("produce", "producing to a broker")
+    import confluent_kafka
+
     return confluent_kafka
 
 
