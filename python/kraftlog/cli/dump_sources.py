@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kraftlog._kraftlog import list_segments
 from kraftlog.reading import partition_directories
+from kraftlog.reading.directory import entries_text
 
 __all__ = ["Selection", "Source", "find_sources", "milliseconds", "selection_of"]
 
@@ -87,7 +88,7 @@ def find_sources(
         indexes: Of directories, the index files instead of the segments.
 
     Raises:
-        FileNotFoundError: A directory has no partition of one of the topics.
+        FileNotFoundError: A directory has no such file, or no partition of one of the topics.
     """
     return [source for name in names for source in _sources(name, topics, partitions, indexes=indexes)]
 
@@ -98,13 +99,22 @@ def _sources(
     if not Path(name).is_dir():
         yield Source(Path(name))
         return
+    is_found = False
     for log in partition_directories(name, topics=topics):
         if partitions is not None and log.partition not in partitions:
             continue
         for _, path, _ in list_segments(log.path):
             if not indexes:
+                is_found = True
                 yield Source(path, log.topic, log.partition)
                 continue
             for suffix in _INDEX_SUFFIXES:
                 if path.with_suffix(suffix).exists():
+                    is_found = True
                     yield Source(path.with_suffix(suffix), log.topic, log.partition)
+    if not is_found:
+        wanted = "index files" if indexes else "log files"
+        message = f"no {wanted} in {name}: {entries_text(Path(name))}"
+        if topics is None and partitions is None:
+            message += "; partitions of internal topics are dumped if --topics names them"
+        raise FileNotFoundError(message)

@@ -17,7 +17,9 @@ __all__ = [
     "CLEANER_OFFSET_CHECKPOINT",
     "MARKED_DIRECTORY",
     "StrPath",
+    "check_directory",
     "directory_bytes",
+    "entries_text",
     "parse_leader_epochs",
     "partition_of",
     "read_checkpoint",
@@ -35,6 +37,7 @@ MARKED_DIRECTORY = re.compile(
 T = TypeVar("T")
 
 _OFFSET_MAX = 2**63 - 1
+_SHOWN_MAX = 3
 _PARTITION_MAX = 2**31 - 1
 
 
@@ -45,6 +48,35 @@ def partition_of(directory_name: str) -> tuple[str, int] | None:
         return None
     number = int(partition)
     return (topic, number) if number <= _PARTITION_MAX else None
+
+
+def check_directory(path: Path) -> None:
+    """Raise unless a path is a directory, with what it is instead.
+
+    Raises:
+        FileNotFoundError: There is nothing.
+        NotADirectoryError: It is a file; for a segment the text names the directory to give.
+    """
+    if path.is_dir():
+        return
+    if not path.exists():
+        message = f"no directory {path}"
+        raise FileNotFoundError(message)
+    message = f"{path} is a file; give a log directory or the directory of a partition"
+    if path.suffix == ".log" and partition_of(path.resolve().parent.name) is not None:
+        message += f", such as {path.parent}, or read the file by kraftlog dump-log"
+    raise NotADirectoryError(message)
+
+
+def entries_text(directory: Path) -> str:
+    """What a directory has in it, for an error: how many entries, and the first few by name."""
+    names = sorted(entry.name for entry in directory.iterdir())
+    if not names:
+        return "it is empty"
+    shown = ", ".join(names[:_SHOWN_MAX])
+    if len(names) > _SHOWN_MAX:
+        return f"it has {len(names)} entries, such as {shown}"
+    return f"it has {shown}"
 
 
 def read_checkpoint(path: Path) -> dict[TopicPartition, int]:

@@ -14,7 +14,9 @@ from kraftlog.reading.directory import (
     CLEANER_OFFSET_CHECKPOINT,
     MARKED_DIRECTORY,
     StrPath,
+    check_directory,
     directory_bytes,
+    entries_text,
     partition_of,
     read_checkpoint,
 )
@@ -51,6 +53,15 @@ from kraftlog.vocabulary import SYSTEM_TOPICS
 
 __all__ = ["LogDir", "partition_directories", "scan", "scan_batches"]
 
+# Files that a broker keeps beside its partitions: a directory with one of them is a log directory, also without topics.
+_LOG_DIRECTORY_FILES = (
+    META_PROPERTIES_NAME,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
+
 Offsets: TypeAlias = int | Mapping[int, int] | Mapping[tuple[str, int], int]
 
 
@@ -69,6 +80,7 @@ class LogDir:
 
     Raises:
         FileNotFoundError: There is no such directory.
+        NotADirectoryError: The path is a file.
         RemoteLogError: The URL cannot be listed.
     """
 
@@ -90,9 +102,7 @@ class LogDir:
         if self.path.is_dir() and is_tiered_directory(self.path):
             self._remote = list_remote(str(path))
             return
-        if not self.path.is_dir():
-            message = f"no directory {self.path}"
-            raise FileNotFoundError(message)
+        check_directory(self.path)
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -295,8 +305,9 @@ def scan(
         on_corrupt: Raise, or skip and report.
 
     Raises:
-        FileNotFoundError: A path does not exist, or has no partition of one of ``topics``, or not one of
+        FileNotFoundError: A path does not exist, has no logs, has no partition of one of ``topics``, or not one of
             ``partitions``.
+        NotADirectoryError: A path is a file.
         OffsetOutOfRangeError: A mapping names an offset before the log start offset.
         ValueError: A mapping names a partition that is not scanned.
         RemoteLogError: A URL cannot be listed, or a small file there cannot be read.
@@ -319,6 +330,7 @@ def scan(
         on_corrupt=on_corrupt,
     )
     found = partition_directories(paths, topics=topics, filesystem=filesystem, storage_options=storage_options)
+    _check_found(paths, found, is_local=filesystem is None)
     logs = _chosen(found, partitions)
     for offsets in (start_offsets, end_offsets):
         _check_names(offsets, logs)
@@ -353,6 +365,7 @@ def scan_batches(
         FileNotFoundError: As :func:`scan`.
     """
     found = partition_directories(paths, topics=topics, filesystem=filesystem, storage_options=storage_options)
+    _check_found(paths, found, is_local=filesystem is None)
     logs = _chosen(found, partitions)
     sources = [log.source(None, None, "log_end") for log in logs]
     return batches_of(sources, check_crc=check_crc, batch_rows=batch_rows)
@@ -394,9 +407,7 @@ def partition_directories(
             message = f"storage options are for URLs, and {os.fspath(path)} is none"
             raise ValueError(message)
         directory = Path(path)
-        if not directory.is_dir():
-            message = f"no directory {directory}"
-            raise FileNotFoundError(message)
+        check_directory(directory)
         if is_tiered_directory(directory):
             logs: Iterable[Log] = wanted_logs(list_remote(str(directory), topics=topics), topics)
         else:
@@ -407,6 +418,32 @@ def partition_directories(
         message = f"no partition of topic {', '.join(missing)} in {_shown(paths)}"
         raise FileNotFoundError(message)
     return tuple(sorted(found.values(), key=lambda log: (log.topic, log.partition, str(log.path))))
+
+
+def _check_found(paths: StrPath | Sequence[StrPath], found: Iterable[Log], *, is_local: bool) -> None:
+    """Raise for a directory that has no segments and is no log directory either: a wrong path reads as no rows.
+
+    Raises:
+        FileNotFoundError: Its text says what is there.
+    """
+    logs = [log.path.resolve() for log in found if isinstance(log.path, Path)]
+    for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
+        directory = Path(path)
+        if is_url(path) or not is_local or is_tiered_directory(directory) or _is_log_directory(directory):
+            continue
+        below = directory.resolve()
+        inside = [log for log in logs if below in {log, log.parent}]
+        if any(entry.name.endswith(".log") for log in inside for entry in log.iterdir()):
+            continue
+        what = entries_text(directory)
+        if any(partition_of(entry.name) is not None for entry in directory.iterdir()):
+            what += "; no directory of a partition there has segments that are scanned without naming the topic"
+        message = f"{directory} is neither a log directory nor the directory of a partition: {what}"
+        raise FileNotFoundError(message)
+
+
+def _is_log_directory(directory: Path) -> bool:
+    return any((directory / name).exists() for name in _LOG_DIRECTORY_FILES)
 
 
 def _shown(paths: StrPath | Sequence[StrPath]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kraftlog.reading.directory import StrPath, partition_of
+from kraftlog.reading.directory import StrPath, check_directory, partition_of
 from kraftlog.reading.log import Log
 from kraftlog.reading.remote import open_remote_log
 from kraftlog.reading.remote_files import is_tiered_partition, is_url
@@ -25,15 +25,14 @@ def open_log(path: StrPath, *, filesystem: Any = None, storage_options: Mapping[
 
     Raises:
         FileNotFoundError: There is no such directory.
+        NotADirectoryError: The path is a file.
         ValueError: The name is not that of a partition's directory.
         RemoteLogError: The URL cannot be listed.
     """
     if is_url(path) or filesystem is not None or storage_options is not None:
         return open_remote_log(str(path), filesystem=filesystem, storage_options=storage_options)
     directory = Path(path)
-    if not directory.is_dir():
-        message = f"no partition directory {directory}"
-        raise FileNotFoundError(message)
+    check_directory(directory)
     if is_tiered_partition(directory):
         return open_remote_log(str(directory))
     name = partition_of(directory.resolve().name)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import kraftlog
+from kraftlog import reading
 from kraftlog._kraftlog import decode_batches, decode_cells, encode_batch, plan_splits
 from kraftlog.errors import CorruptRecordError, OffsetOutOfRangeError
 
@@ -80,6 +81,38 @@ def test_projection_changes_columns_not_rows(compression: str, binary_type: str)
         assert part.num_rows == 300
         for name in columns:
             assert part[name].equals(whole["timestamp_type" if name == "timestampType" else name])
+
+
+def test_the_largest_timestamp_is_an_exclusive_end_too(tmp_path: Path) -> None:
+    largest = 2**63 - 1
+    log = kraftlog.open_log(write_log(tmp_path / "t-0", [batch(0, 3, base_time=largest - 2)]))
+    for columns in (["offset"], ["offset", "timestamp"], None):
+        assert offsets(log.scan(columns=columns, to_timestamp=largest)) == [0, 1]
+        assert offsets(log.scan(columns=columns, to_timestamp=largest - 1)) == [0]
+        assert offsets(log.scan(columns=columns, from_timestamp=largest)) == [2]
+        assert offsets(log.scan(columns=columns)) == [0, 1, 2]
+
+
+def test_a_path_without_logs_says_what_is_there(tmp_path: Path) -> None:
+    segment = next(write_log(tmp_path / "logs" / "orders-0", [batch(0, 3)]).glob("*.log"))
+    for read in (kraftlog.scan, kraftlog.open_log, kraftlog.LogDir):
+        with pytest.raises(NotADirectoryError, match=r"0000\.log is a file; give .* such as .*/logs/orders-0, or"):
+            read(segment)
+        with pytest.raises(FileNotFoundError, match=r"no directory .*/nowhere"):
+            read(tmp_path / "nowhere")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(FileNotFoundError, match=r"/empty is neither a log directory nor .*: it is empty"):
+        kraftlog.scan(empty)
+    (empty / "dbus-1").mkdir()  # as in /etc
+    (empty / "hosts").touch()
+    for paths in (empty, [tmp_path / "logs", empty]):
+        with pytest.raises(FileNotFoundError, match=r"/empty is neither .*: it has dbus-1, hosts; no directory of a"):
+            kraftlog.scan(paths)
+        with pytest.raises(FileNotFoundError, match="it has dbus-1, hosts"):
+            reading.scan_batches(paths)
+    (empty / "meta.properties").touch()
+    assert offsets(kraftlog.scan(empty)) == []
 
 
 def test_timestamps_filter_records(tmp_path: Path) -> None:
