@@ -30,11 +30,13 @@ lint() {
     if command -v cargo-deny >/dev/null 2>&1; then cargo deny --config .ci/deny.toml check; fi
 }
 
-#: type       mypy --strict, and the stub file against the compiled module
+#: type       mypy --strict, the types that users see, and the stub file against the compiled module
 type_() {
     have
     say "mypy --strict"
     "$py" -m mypy
+    say "mypy --strict tests/typing"
+    "$py" -m mypy tests/typing
     say "stubtest kraftlog._kraftlog"
     "$py" -m mypy.stubtest kraftlog._kraftlog --mypy-config-file pyproject.toml --allowlist .ci/stubtest-allowlist.txt
 }

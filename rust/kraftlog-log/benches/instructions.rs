@@ -4,6 +4,8 @@
 //!
 //! runs each case under callgrind, which counts what happens inside [`measured`], and compares the counts with
 //! `benches/instructions.json`. With `KRAFTLOG_TIME=1` in the environment it times the case instead. Without arguments this program lists its cases, each with its number of records.
+#![allow(clippy::disallowed_methods, reason = "it measures and bounds its own time")]
+
 use arrow_array::{Array, RecordBatch};
 use arrow_buffer::Buffer;
 use kraftlog_log::batch::{next_batch, validate_produce_batch, ProduceRules};

@@ -3,6 +3,8 @@
 //!     cargo bench -p kraftlog-log --bench records
 //!
 //! Each figure is the best of many runs on one core, as others share the machine.
+#![allow(clippy::disallowed_methods, reason = "it measures and bounds its own time")]
+
 use kraftlog_log::batch::{validate_produce_batch, BatchView, ProduceRules, HEADER_SIZE};
 use kraftlog_log::builder::{BatchBuilder, BatchOptions};
 use kraftlog_log::compression::{compress, decompress, Bound, Codec};

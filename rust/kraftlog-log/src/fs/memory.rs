@@ -45,7 +45,7 @@ struct State {
 }
 
 impl State {
-    /// Count an operation, and fail it when its time has come. `Some` is a bit to invert.
+    /// Count an operation, and fail it when its time has come.
     fn check(&mut self, operation: Operation) -> io::Result<()> {
         self.begin(operation)?;
         match self.faults.due(operation) {

@@ -3,6 +3,8 @@
 //! `KRAFTLOG_CRASH_POINTS=n` sets at how many points histories are crashed, each in several ways (each crash with a recovery and all checks),
 //! `KRAFTLOG_CRASH_MINUTES=m` how long instead, `KRAFTLOG_CRASH_SEED=s` runs one seed again, and
 //! `KRAFTLOG_CRASH_FROM=s` begins with another seed. docs/design/0005-crash-safety.md lists what is checked.
+#![allow(clippy::disallowed_methods, reason = "it measures and bounds its own time")]
+
 use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::process::ExitCode;

@@ -66,6 +66,10 @@ impl Throttle {
     }
 
     /// Book `bytes` and sleep as long as the rate demands, or until cancelled.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a throttle is about time that passes; bytes do not depend on it"
+    )]
     pub(super) fn pay(&self, bytes: u64, cancel: Option<&CancelFlag>) {
         let mut remaining = self.charge(bytes, Instant::now());
         while !remaining.is_zero() && !cancel.is_some_and(CancelFlag::is_cancelled) {
@@ -77,6 +81,7 @@ impl Throttle {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a throttle is about time that passes")]
 mod tests {
     use super::*;
 
