@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from kraftlog.controller.broker_sessions import BrokerSessions
 from kraftlog.controller.cluster_image import BrokerImage
@@ -29,6 +29,8 @@ from kraftlog.wire.messages.metadata_records import (
 from kraftlog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 __all__ = ["BrokerControl"]
+
+T = TypeVar("T")
 
 _NOBODY: Final = -1
 _RESERVED_DIRECTORY_IDS: Final = 100
@@ -87,23 +89,8 @@ class BrokerControl:
             broker_id=broker_id,
             incarnation_id=request.incarnation_id,
             broker_epoch=broker_epoch,
-            end_points=tuple(
-                RegisterBrokerRecord.BrokerEndpoint(
-                    name=listener.name,
-                    host=listener.host,
-                    port=listener.port,
-                    security_protocol=listener.security_protocol,
-                )
-                for listener in request.listeners
-            ),
-            features=tuple(
-                RegisterBrokerRecord.BrokerFeature(
-                    name=feature.name,
-                    min_supported_version=feature.min_supported_version,
-                    max_supported_version=feature.max_supported_version,
-                )
-                for feature in request.features
-            ),
+            end_points=_end_points(RegisterBrokerRecord.BrokerEndpoint, request),
+            features=_features(RegisterBrokerRecord.BrokerFeature, request),
             rack=request.rack,
             fenced=True,
             log_dirs=tuple(request.log_dirs) if version.is_directory_assignment_supported else (),
@@ -178,23 +165,8 @@ class BrokerControl:
             controller_id=request.controller_id,
             incarnation_id=request.incarnation_id,
             zk_migration_ready=request.zk_migration_ready,
-            end_points=tuple(
-                RegisterControllerRecord.ControllerEndpoint(
-                    name=listener.name,
-                    host=listener.host,
-                    port=listener.port,
-                    security_protocol=listener.security_protocol,
-                )
-                for listener in request.listeners
-            ),
-            features=tuple(
-                RegisterControllerRecord.ControllerFeature(
-                    name=feature.name,
-                    min_supported_version=feature.min_supported_version,
-                    max_supported_version=feature.max_supported_version,
-                )
-                for feature in request.features
-            ),
+            end_points=_end_points(RegisterControllerRecord.ControllerEndpoint, request),
+            features=_features(RegisterControllerRecord.ControllerFeature, request),
         )
         return ControllerResult(ControllerRegistrationResponse(error_message=None), [(record, 0)])
 
@@ -371,3 +343,32 @@ class BrokerControl:
             partitions = [partition for _, partition in sorted(topic.partitions.items()) if concerns(partition)]
             if partitions:
                 yield topic, partitions
+
+
+def _end_points(
+    kind: Callable[..., T], request: BrokerRegistrationRequest | ControllerRegistrationRequest
+) -> tuple[T, ...]:
+    """The listeners of a registration as the end points of its record."""
+    return tuple(
+        kind(
+            name=listener.name,
+            host=listener.host,
+            port=listener.port,
+            security_protocol=listener.security_protocol,
+        )
+        for listener in request.listeners
+    )
+
+
+def _features(
+    kind: Callable[..., T], request: BrokerRegistrationRequest | ControllerRegistrationRequest
+) -> tuple[T, ...]:
+    """The features of a registration as those of its record."""
+    return tuple(
+        kind(
+            name=feature.name,
+            min_supported_version=feature.min_supported_version,
+            max_supported_version=feature.max_supported_version,
+        )
+        for feature in request.features
+    )

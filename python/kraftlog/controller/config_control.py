@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar
 
 from kraftlog.config_table import (
     broker_config,
@@ -37,6 +37,13 @@ UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _MIN_PUSH_MS: Final = 100
 _MAX_PUSH_MS: Final = 3_600_000
+
+_Resource: TypeAlias = tuple[int, str]
+_Settings: TypeAlias = dict[str, str | None]
+_AlteredT = TypeVar(
+    "_AlteredT", AlterConfigsRequest.AlterConfigsResource, IncrementalAlterConfigsRequest.AlterConfigsResource
+)
+_ResultT = TypeVar("_ResultT")
 
 
 class ConfigControl:
@@ -99,56 +106,59 @@ class ConfigControl:
         self, request: IncrementalAlterConfigsRequest
     ) -> ControllerResult[IncrementalAlterConfigsResponse]:
         """SET, DELETE, APPEND, SUBTRACT; each resource gets its own result."""
-        results: list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = []
-        records: list[VersionedRecord] = []
-        counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-        for resource in request.resources:
-            key = (resource.resource_type, resource.resource_name)
-            code, message = ErrorCode.NONE, None
-            try:
-                if counts[key] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                _check_unique([config.name for config in resource.configs])
-                wanted = {config.name: self._incremental_value(key, config) for config in resource.configs}
-                records += self._change(key, wanted)
-            except KafkaError as error:
-                code, message = error.code, error.message
-            results.append(
-                IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-                    error_code=code, error_message=message, resource_type=key[0], resource_name=key[1]
-                )
-            )
-        response = IncrementalAlterConfigsResponse(responses=tuple(results))
+
+        def wanted_of(key: _Resource, resource: IncrementalAlterConfigsRequest.AlterConfigsResource) -> _Settings:
+            return {config.name: self._incremental_value(key, config) for config in resource.configs}
+
+        result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+        results, records = self._alter(request.resources, wanted_of, result)
+        response = IncrementalAlterConfigsResponse(responses=results)
         return ControllerResult(response, () if request.validate_only else records)
 
     def alter_configs(self, request: AlterConfigsRequest) -> ControllerResult[AlterConfigsResponse]:
         """The older form: what a resource's settings are to be altogether."""
-        results: list[AlterConfigsResponse.AlterConfigsResourceResponse] = []
+
+        def wanted_of(key: _Resource, resource: AlterConfigsRequest.AlterConfigsResource) -> _Settings:
+            wanted: _Settings = {config.name: config.value for config in resource.configs}
+            missing = [name for name, value in wanted.items() if value is None]
+            if missing:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(missing)}")
+            for name in self._image.configs.get(*key):
+                wanted.setdefault(name, None)
+            return wanted
+
+        results, records = self._alter(request.resources, wanted_of, AlterConfigsResponse.AlterConfigsResourceResponse)
+        response = AlterConfigsResponse(responses=results)
+        return ControllerResult(response, () if request.validate_only else records)
+
+    def _alter(
+        self,
+        resources: Sequence[_AlteredT],
+        wanted_of: Callable[[_Resource, _AlteredT], _Settings],
+        result: Callable[..., _ResultT],
+    ) -> tuple[tuple[_ResultT, ...], list[VersionedRecord]]:
+        """The result of each resource, and the records of those without an error.
+
+        Args:
+            resources: What the request names.
+            wanted_of: The settings that a resource is to have, None for those to delete; raises KafkaError.
+            result: Makes the result of one resource.
+        """
+        results: list[_ResultT] = []
         records: list[VersionedRecord] = []
-        counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-        for resource in request.resources:
+        counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+        for resource in resources:
             key = (resource.resource_type, resource.resource_name)
             code, message = ErrorCode.NONE, None
             try:
                 if counts[key] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 _check_unique([config.name for config in resource.configs])
-                wanted: dict[str, str | None] = {config.name: config.value for config in resource.configs}
-                missing = [name for name, value in wanted.items() if value is None]
-                if missing:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(missing)}")
-                for name in self._image.configs.get(*key):
-                    wanted.setdefault(name, None)
-                records += self._change(key, wanted)
+                records += self._change(key, wanted_of(key, resource))
             except KafkaError as error:
                 code, message = error.code, error.message
-            results.append(
-                AlterConfigsResponse.AlterConfigsResourceResponse(
-                    error_code=code, error_message=message, resource_type=key[0], resource_name=key[1]
-                )
-            )
-        response = AlterConfigsResponse(responses=tuple(results))
-        return ControllerResult(response, () if request.validate_only else records)
+            results.append(result(error_code=code, error_message=message, resource_type=key[0], resource_name=key[1]))
+        return tuple(results), records
 
     def _incremental_value(
         self, resource: tuple[int, str], config: IncrementalAlterConfigsRequest.AlterableConfig
