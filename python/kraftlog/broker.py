@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from kraftlog.config_input import ConfigInput, config_properties, config_property
 from kraftlog.errors import KafkaError, NodeClosedError
 from kraftlog.own_thread import OwnThread
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["AsyncBroker", "Broker"]
 
 T = TypeVar("T")
-ConfigInput = str | int | float | bool
 
 CLOSE_TIMEOUT_S = 30.0
 
@@ -55,8 +55,7 @@ class Broker:
         port: int = 0,
         **settings: ConfigInput,
     ) -> None:
-        changes = {key: _text(value) for key, value in (config or {}).items()}
-        changes.update({key.replace("_", "."): _text(value) for key, value in settings.items()})
+        changes = config_properties(config, settings)
         self._embedded = _EmbeddedNode(data_dir, changes, port)
         self._thread = OwnThread("kraftlog-broker", self._embedded.start, self._embedded.stop)
         self._async: AsyncBroker | None = None
@@ -280,7 +279,7 @@ class _EmbeddedNode:
                     num_partitions=partitions,
                     replication_factor=-1,
                     configs=[
-                        CreateTopicsRequest.CreatableTopicConfig(name=key, value=_text(value))
+                        CreateTopicsRequest.CreatableTopicConfig(name=key, value=config_property(value))
                         for key, value in (config or {}).items()
                     ],
                 )
@@ -300,10 +299,6 @@ class _EmbeddedNode:
         for topic in response.responses:
             if topic.error_code:
                 raise KafkaError(topic.error_code, topic.error_message)
-
-
-def _text(value: ConfigInput) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_type(name: str, value: object, kind: type) -> None:

@@ -24,7 +24,7 @@ PACKAGE = ROOT / "python" / "kraftlog"
 
 VOCABULARY = {"types", "errors", "error_code", "version", "vocabulary"}
 EXTRAS = {"extras"}  # which optional packages there are
-CONFIG = {"config_table", "config_facts"}
+CONFIG = {"config_table", "config_facts", "config_input"}
 FACTS = CONFIG | {"features", "partitioner"}  # what Kafka fixes once: keys, feature levels, hashes
 MESSAGES = {"wire.messages", "wire.struct"}  # message classes as values; no codec, no registry
 
@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "version": set(),
     "config_facts": set(),
+    "config_input": set(),
     "config_table": {"config_facts", *VOCABULARY},
     "features": VOCABULARY,
     "partitioner": VOCABULARY,

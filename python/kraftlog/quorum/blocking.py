@@ -7,10 +7,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kraftlog.config_input import ConfigInput, config_properties
 from kraftlog.metrics import MetricsSnapshot
 from kraftlog.own_thread import OwnThread
 from kraftlog.quorum.member import AsyncQuorum, Options
-from kraftlog.quorum.settings import ConfigInput
 from kraftlog.quorum.state_machine import StateMachine
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo
 
@@ -87,8 +87,7 @@ class Quorum:
         if voters and node_id not in voters:
             msg = f"node {node_id} is none of the voters {sorted(voters)}"
             raise ValueError(msg)
-        changes = {key: _text(value) for key, value in (config or {}).items()}
-        changes.update({key.replace("_", "."): _text(value) for key, value in settings.items()})
+        changes = config_properties(config, settings)
         self._async = AsyncQuorum(
             Options(
                 machine=machine,
@@ -243,7 +242,3 @@ class Quorum:
 
     def _call(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return self._thread.call(call, what="quorum")
-
-
-def _text(value: ConfigInput) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

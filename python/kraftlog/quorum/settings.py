@@ -25,10 +25,9 @@ from kraftlog.storage.snapshot_file import (
 from kraftlog.types import NodeId, Uuid
 from kraftlog.vocabulary import CLUSTER_METADATA_DIRECTORY
 
-__all__ = ["LISTENER_NAME", "ConfigInput", "format_when_needed", "node_config", "split_address"]
+__all__ = ["LISTENER_NAME", "format_when_needed", "node_config", "split_address"]
 
 LISTENER_NAME = "QUORUM"
-ConfigInput = str | int | float | bool
 
 
 def split_address(address: str) -> tuple[str, int]:
