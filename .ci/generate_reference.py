@@ -170,7 +170,7 @@ def by_first_word(definitions: Mapping[str, ConfigDefinition]) -> Iterator[tuple
     groups: dict[str, list[ConfigDefinition]] = {}
     for name, definition in definitions.items():
         groups.setdefault(name.split(".")[0], []).append(definition)
-    rest = [one for members in groups.values() if len(members) < 4 for one in members]
+    rest = [member for members in groups.values() if len(members) < 4 for member in members]
     yield from ((word, members) for word, members in sorted(groups.items()) if len(members) >= 4)
     yield "Other", rest
 
@@ -178,7 +178,7 @@ def by_first_word(definitions: Mapping[str, ConfigDefinition]) -> Iterator[tuple
 def configuration_page() -> str:
     read = keys_read()
     broker = config_table.broker_configs()
-    counts = [effect(one, read).partition(":")[0] for one in broker.values()]
+    counts = [effect(key, read).partition(":")[0] for key in broker.values()]
     sections = [
         f"""# Configuration
 
@@ -212,21 +212,21 @@ broker's value from the keys of the last column, the leftmost that is set.
             ["key", "type", "default", "limits", "broker keys", "effect"],
             (
                 [
-                    f"`{one.name}`",
-                    one.type.name.lower(),
-                    code(config_table.topic_config_default(one.name, {})),
-                    limits(one),
-                    " ".join(f"`{name}`" for name, _ in config_table.topic_config_synonyms(one.name)),
-                    effect(one, read),
+                    f"`{topic_config.name}`",
+                    topic_config.type.name.lower(),
+                    code(config_table.topic_config_default(topic_config.name, {})),
+                    limits(topic_config),
+                    " ".join(f"`{name}`" for name, _ in config_table.topic_config_synonyms(topic_config.name)),
+                    effect(topic_config, read),
                 ]
-                for one in config_table.topic_configs().values()
+                for topic_config in config_table.topic_configs().values()
             ),
         ),
         "\n## Group\n\nSettings of one group, by AlterConfigs for the resource type GROUP.\n",
         key_table(config_table.group_configs().values(), read, broker=False),
         "\n## Broker and controller\n",
     ]
-    for word, members in by_first_word({name: one for name, one in broker.items() if name not in OWN_KEYS}):
+    for word, members in by_first_word({name: key for name, key in broker.items() if name not in OWN_KEYS}):
         sections += [f"### {word}\n", key_table(members, read, broker=True), ""]
     return "\n".join(sections).rstrip() + "\n"
 

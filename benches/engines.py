@@ -178,9 +178,9 @@ def sail(log_dir: Path, topic: str, runs: int) -> Iterator[tuple[str, float, flo
     done = subprocess.run(child, input=task, env=environment, capture_output=True, text=True, check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     for name in schemas:
-        ours = [one for one in answers if one["name"].startswith(f"{name}|")][1:]
+        ours = [answer for answer in answers if answer["name"].startswith(f"{name}|")][1:]
         assert len(ours) == runs, f"{name}: {[path.read_text() for path in out.glob('*.error')]}"
-        yield f"Sail, {name}", statistics.median(one["cpu_s"] for one in ours), min(one["wall_s"] for one in ours)
+        yield f"Sail, {name}", statistics.median(our["cpu_s"] for our in ours), min(our["wall_s"] for our in ours)
 
 
 def file_records(log_dir: Path, topic: str, runs: int) -> float | None:

@@ -64,15 +64,15 @@ def plan(source: str, topics: Sequence[str] | None, ended: dict[str, int], args:
         for part in scan.splits(split_bytes=args.split_bytes):
             ranges += [
                 {
-                    "path": os.path.abspath(one.path),
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "start": one.start_offset,
-                    "end": one.end_offset,
-                    "aborted": one.aborted,
+                    "path": os.path.abspath(source.path),
+                    "topic": source.topic,
+                    "partition": source.partition,
+                    "start": source.start_offset,
+                    "end": source.end_offset,
+                    "aborted": source.aborted,
                 }
-                for one in part.sources
-                if one.end_offset is not None and one.end_offset > one.start_offset
+                for source in part.sources
+                if source.end_offset is not None and source.end_offset > source.start_offset
             ]
     return ranges
 
@@ -150,8 +150,12 @@ def finish(spark: SparkSession, file: Path, out: str) -> list[Range]:
         return []
     run = json.loads(file.read_text())
     marks = file.with_suffix("")
-    done = {(one["topic"], one["partition"], one["start"]) for one in _read_all(marks)}
-    left = [one for one in run["ranges"] if (one["topic"], one["partition"], one["start"]) not in done]
+    done = {(mark["topic"], mark["partition"], mark["start"]) for mark in _read_all(marks)}
+    left = [
+        offset_range
+        for offset_range in run["ranges"]
+        if (offset_range["topic"], offset_range["partition"], offset_range["start"]) not in done
+    ]
     if done:
         print(f"{file.name}: {len(left)} of {len(run['ranges'])} ranges are left")
     written = write(spark, left, file, out, run["isolation_level"]) if left else _read_all(marks)
@@ -171,9 +175,9 @@ def backfill(spark: SparkSession, args: argparse.Namespace) -> list[Range]:
     runs = sorted(state.glob("run-??????.json"))
     for file in runs:
         written += finish(spark, file, args.out)
-        for one in json.loads(file.read_text())["ranges"]:
-            key = f"{one['topic']}-{one['partition']}"
-            ended[key] = max(ended.get(key, 0), one["end"])
+        for load in json.loads(file.read_text())["ranges"]:
+            key = f"{load['topic']}-{load['partition']}"
+            ended[key] = max(ended.get(key, 0), load["end"])
     ranges = plan(args.source, args.topics.split(",") if args.topics else None, ended, args)
     if ranges:
         file = state / f"run-{int(runs[-1].stem.split('-')[1]) + 1 if runs else 1:06}.json"
@@ -191,16 +195,16 @@ def _read_all(marks: Path) -> list[Range]:
 def report(written: list[Range]) -> None:
     """A line for each topic."""
     topics: dict[str, list[Range]] = {}
-    for one in written:
-        topics.setdefault(one["topic"], []).append(one)
+    for written_range in written:
+        topics.setdefault(written_range["topic"], []).append(written_range)
     lines = [
         (
             topic,
-            len({one["partition"] for one in parts}),
-            f"{sum(one['rows'] for one in parts):,}",
-            sum(one["files"] for one in parts),
-            bytes_text(sum(one["bytes"] for one in parts)),
-            f"{sum(one['seconds'] for one in parts):.1f}",
+            len({part["partition"] for part in parts}),
+            f"{sum(part['rows'] for part in parts):,}",
+            sum(part["files"] for part in parts),
+            bytes_text(sum(part["bytes"] for part in parts)),
+            f"{sum(part['seconds'] for part in parts):.1f}",
         )
         for topic, parts in sorted(topics.items())
     ]

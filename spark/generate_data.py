@@ -139,16 +139,16 @@ def produce(bootstrap_servers: str, topic: str, codec: str, records: Iterator[Pr
         if error is not None:
             failures.append(error)
 
-    for number, one in enumerate(records):
-        where = {} if one.partition is None else {"partition": one.partition}
+    for number, generated in enumerate(records):
+        where = {} if generated.partition is None else {"partition": generated.partition}
         while True:
             try:
                 producer.produce(
                     topic,
-                    one.value,
-                    one.key,
-                    headers=one.headers,
-                    timestamp=one.timestamp_ms,
+                    generated.value,
+                    generated.key,
+                    headers=generated.headers,
+                    timestamp=generated.timestamp_ms,
                     on_delivery=on_delivery,
                     **where,
                 )
@@ -158,8 +158,8 @@ def produce(bootstrap_servers: str, topic: str, codec: str, records: Iterator[Pr
         if number % 1000 == 0:
             producer.poll(0)
         expected["count"] += 1
-        expected["value_bytes"] += len(one.value or b"")
-        expected["hash"] += row_hash(one.key, one.value)
+        expected["value_bytes"] += len(generated.value or b"")
+        expected["hash"] += row_hash(generated.key, generated.value)
     left = producer.flush(120)
     if left or failures:
         message = f"{topic}: {left} records not acknowledged, {len(failures)} failed, first {failures[:1]}"

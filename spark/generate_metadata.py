@@ -95,8 +95,8 @@ class Cluster:
             [
                 BrokerRegistrationChangeRecord(broker_id=broker, broker_epoch=broker, fenced=FENCED),
                 *(
-                    self._change(one, [other for other in one.isr if other != broker] or one.isr)
-                    for one in self.partitions
+                    self._change(partition, [other for other in partition.isr if other != broker] or partition.isr)
+                    for partition in self.partitions
                 ),
             ],
         )
@@ -106,11 +106,15 @@ class Cluster:
         self.alive.add(broker)
         record = BrokerRegistrationChangeRecord(broker_id=broker, broker_epoch=broker, fenced=UNFENCED)
         self.note(time_ms, [record])
-        for number, one in enumerate(self.partitions):
-            self.join(time_ms + 20_000 + number * 3_000, one, broker)
+        for number, partition in enumerate(self.partitions):
+            self.join(time_ms + 20_000 + number * 3_000, partition, broker)
         self.note(
             time_ms + 5 * MINUTE_MS,
-            [self._change(one, one.isr, one.replicas[0]) for one in self.partitions if one.replicas[0] == broker],
+            [
+                self._change(partition, partition.isr, partition.replicas[0])
+                for partition in self.partitions
+                if partition.replicas[0] == broker
+            ],
         )
 
     def leave(self, time_ms: int, one: Partition, broker: int) -> None:
@@ -177,7 +181,7 @@ def history(start_ms: int, days: int, seed: int) -> Cluster:
     slow = start_ms + (days * 3 // 4) * DAY_MS  # a slow disk, for a day
     time_ms = slow
     while time_ms < slow + DAY_MS:
-        one = rnd.choice([one for one in cluster.partitions if one.leader != 3])
+        one = rnd.choice([partition for partition in cluster.partitions if partition.leader != 3])
         cluster.leave(time_ms, one, 3)
         cluster.join(time_ms + rnd.randrange(1, 15) * MINUTE_MS, one, 3)
         time_ms += rnd.randrange(15, 60) * MINUTE_MS

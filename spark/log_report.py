@@ -80,17 +80,17 @@ class PartitionFacts:
     @property
     def size_bytes(self) -> int:
         """Of all batches."""
-        return sum(one.size_bytes for one in self.segments)
+        return sum(segment.size_bytes for segment in self.segments)
 
     @property
     def deletable_bytes(self) -> int:
         """Of the segments that retention would delete."""
-        return sum(one.size_bytes for one in self.segments[: self.deletable])
+        return sum(segment.size_bytes for segment in self.segments[: self.deletable])
 
     @property
     def records(self) -> int:
         """Of all segments."""
-        return sum(one.records for one in self.segments)
+        return sum(segment.records for segment in self.segments)
 
 
 def deletable_segments(segments: Sequence[SegmentFacts], retention: Retention, now_ms: int) -> int:
@@ -99,7 +99,7 @@ def deletable_segments(segments: Sequence[SegmentFacts], retention: Retention, n
         return 0
     count = 0
     if retention.retention_bytes >= 0:
-        beyond = sum(one.size_bytes for one in segments) - retention.retention_bytes
+        beyond = sum(segment.size_bytes for segment in segments) - retention.retention_bytes
         while count < len(segments) and beyond - segments[count].size_bytes >= 0:
             beyond -= segments[count].size_bytes
             count += 1
@@ -193,15 +193,15 @@ def report(
 ) -> None:
     """A line for each topic, or for each partition, the largest first; at most ``rows`` unless that is 0."""
     groups: dict[str, list[PartitionFacts]] = {}
-    for one in partitions:
-        groups.setdefault(f"{one.topic}-{one.partition}" if by_partition else one.topic, []).append(one)
+    for status in partitions:
+        groups.setdefault(f"{status.topic}-{status.partition}" if by_partition else status.topic, []).append(status)
     lines = []
-    for name, parts in sorted(groups.items(), key=lambda item: -sum(one.size_bytes for one in item[1])):
-        segments = [segment for one in parts for segment in one.segments]
-        size, records = sum(one.size_bytes for one in parts), sum(one.records for one in parts)
-        largest = max(one.size_bytes for one in parts)
-        oldest = min((one.oldest_ms for one in segments if one.oldest_ms is not None), default=None)
-        newest = max((one.newest_ms for one in segments if one.newest_ms is not None), default=None)
+    for name, parts in sorted(groups.items(), key=lambda item: -sum(partition.size_bytes for partition in item[1])):
+        segments = [segment for part in parts for segment in part.segments]
+        size, records = sum(part.size_bytes for part in parts), sum(part.records for part in parts)
+        largest = max(part.size_bytes for part in parts)
+        oldest = min((segment.oldest_ms for segment in segments if segment.oldest_ms is not None), default=None)
+        newest = max((segment.newest_ms for segment in segments if segment.newest_ms is not None), default=None)
         lines.append(
             (
                 name,
@@ -210,11 +210,11 @@ def report(
                 bytes_text(size),
                 f"{size / records:.0f}" if records else "",
                 *(() if by_partition else (f"{largest * len(parts) / size:.1f}" if size else "",)),
-                "+".join(sorted({codec for one in segments for codec in one.codecs})),
+                "+".join(sorted({codec for segment in segments for codec in segment.codecs})),
                 *((f"{ratios[parts[0].topic]:.1f}",) if parts[0].topic in ratios else ("",) if ratios else ()),
                 time_text(oldest),
                 time_text(newest),
-                bytes_text(sum(one.deletable_bytes for one in parts)),
+                bytes_text(sum(part.deletable_bytes for part in parts)),
             )
         )
     skew = () if by_partition else ("largest/mean",)
@@ -245,23 +245,23 @@ def plot(partitions: Sequence[PartitionFacts], file: Path, now_ms: int) -> None:
     import matplotlib.pyplot as plt
 
     topics: dict[str, list[PartitionFacts]] = {}
-    for one in partitions:
-        topics.setdefault(one.topic, []).append(one)
-    largest = sorted(topics, key=lambda topic: -sum(one.size_bytes for one in topics[topic]))[:LARGEST_TOPICS]
+    for status in partitions:
+        topics.setdefault(status.topic, []).append(status)
+    largest = sorted(topics, key=lambda topic: -sum(status.size_bytes for status in topics[topic]))[:LARGEST_TOPICS]
     bars: list[tuple[float, PartitionFacts]] = []
     ticks: list[tuple[float, str]] = []
     place = 0.0
     for topic in largest:
         first = place
-        for one in topics[topic]:
-            bars.append((place, one))
+        for status in topics[topic]:
+            bars.append((place, status))
             place += 1
         ticks.append(((first + place - 1) / 2, topic))
         place += 1.2
     figure, axes = plt.subplots(figsize=(max(6.5, 0.26 * place), 4.2), layout="constrained")
     places = [place for place, _ in bars]
-    deleted = [one.deletable_bytes / 2**20 for _, one in bars]
-    kept = [one.size_bytes / 2**20 - gone for (_, one), gone in zip(bars, deleted, strict=True)]
+    deleted = [partition.deletable_bytes / 2**20 for _, partition in bars]
+    kept = [partition.size_bytes / 2**20 - gone for (_, partition), gone in zip(bars, deleted, strict=True)]
     axes.bar(places, kept, width=0.85, color="#30638e", label="kept")
     if any(deleted):
         at = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)

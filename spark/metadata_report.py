@@ -206,13 +206,13 @@ def topic_configs(spark: SparkSession, source: str) -> dict[str, dict[str, str]]
 def chosen(history: History, since_ms: int, topics: Sequence[str] | None) -> list[Event]:
     """The events since then, of topics and of all brokers; without topics, of all but the internal ones."""
     return [
-        one
-        for one in history.events
-        if one.time_ms >= since_ms
+        event
+        for event in history.events
+        if event.time_ms >= since_ms
         and (
-            one.kind == "broker"
-            or one.subject.startswith("broker ")
-            or is_chosen(one.subject.rpartition("-")[0] if one.kind in PARTITION_KINDS else one.subject, topics)
+            event.kind == "broker"
+            or event.subject.startswith("broker ")
+            or is_chosen(event.subject.rpartition("-")[0] if event.kind in PARTITION_KINDS else event.subject, topics)
         )
     ]
 
@@ -225,11 +225,11 @@ def is_chosen(topic: str, topics: Sequence[str] | None) -> bool:
 def report(history: History, events: Sequence[Event], topics: Sequence[str] | None, rows: int = 0) -> None:
     """A line for each topic, those with the most events first; at most ``rows`` unless that is 0."""
     lines = []
-    for topic in {one.topic for one in history.partitions.values() if is_chosen(one.topic, topics)}:
-        parts = [one for one in history.partitions.values() if one.topic == topic]
-        names = {f"{one.topic}-{one.partition}" for one in parts}
-        counts = Counter(one.kind for one in events if one.subject in names)
-        configs = sum(one.kind == "config" and one.subject == topic for one in events)
+    for topic in {partition.topic for partition in history.partitions.values() if is_chosen(partition.topic, topics)}:
+        parts = [partition for partition in history.partitions.values() if partition.topic == topic]
+        names = {f"{part.topic}-{part.partition}" for part in parts}
+        counts = Counter(event.kind for event in events if event.subject in names)
+        configs = sum(event.kind == "config" and event.subject == topic for event in events)
         lines.append(
             (
                 (-counts.total() - configs, topic),
@@ -238,8 +238,8 @@ def report(history: History, events: Sequence[Event], topics: Sequence[str] | No
                 counts["leader"],
                 counts["isr shrinks"],
                 counts["isr grows"],
-                _duration(sum(one.under_replicated_ms(history.end_ms) for one in parts)),
-                _duration(sum(one.leaderless_ms(history.end_ms) for one in parts)),
+                _duration(sum(part.under_replicated_ms(history.end_ms) for part in parts)),
+                _duration(sum(part.leaderless_ms(history.end_ms) for part in parts)),
                 configs,
             )
         )
@@ -269,21 +269,21 @@ def plot(history: History, events: Sequence[Event], file: Path, topics: Sequence
     def day(milliseconds: int) -> dt.datetime:
         return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
 
-    changes = Counter(one.subject for one in events)
-    parts = [one for one in history.partitions.values() if is_chosen(one.topic, topics)]
+    changes = Counter(event.subject for event in events)
+    parts = [partition for partition in history.partitions.values() if is_chosen(partition.topic, topics)]
     parts.sort(key=lambda one: (-changes[f"{one.topic}-{one.partition}"], one.topic, one.partition))
     parts = sorted(parts[:PARTITIONS_SHOWN], key=lambda one: (one.topic, one.partition))
-    names = [f"{one.topic}-{one.partition}" for one in parts]
-    subjects = Counter(one.subject for one in events if one.kind in {"config", "broker"})
+    names = [f"{part.topic}-{part.partition}" for part in parts]
+    subjects = Counter(event.subject for event in events if event.kind in {"config", "broker"})
     others = sorted(subject for subject, _ in subjects.most_common(SUBJECTS_SHOWN))
     others.sort(key=lambda name: not name.startswith("broker "))
     rows = {name: place for place, name in enumerate([*others, *names])}
     start_ms = max(since_ms, history.start_ms)
     figure, axes = plt.subplots(figsize=(10, 1.3 + 0.24 * len(rows)), layout="constrained")
-    for one, name in zip(parts, names, strict=True):
-        for start, end, size, leader in one.spans(history.end_ms):
+    for part, name in zip(parts, names, strict=True):
+        for start, end, size, leader in part.spans(history.end_ms):
             if end > start_ms:
-                style = _span_style(size, one.replicas, leader)
+                style = _span_style(size, part.replicas, leader)
                 axes.plot([day(max(start, start_ms)), day(end)], [rows[name]] * 2, solid_capstyle="butt", **style)
     marks = {
         "leader": ("|", "black"),
@@ -292,11 +292,11 @@ def plot(history: History, events: Sequence[Event], file: Path, topics: Sequence
         "unfenced": ("^", "#30638e"),
     }
     for kind, (marker, color) in marks.items():
-        points = [one for one in events if kind in {one.kind, one.detail} and one.subject in rows]
+        points = [event for event in events if kind in {event.kind, event.detail} and event.subject in rows]
         size = 8 if marker == "|" else 4.5
         axes.plot(
-            [day(one.time_ms) for one in points],
-            [rows[one.subject] for one in points],
+            [day(point.time_ms) for point in points],
+            [rows[point.subject] for point in points],
             linestyle="none",
             marker=marker,
             markersize=size,
@@ -359,7 +359,7 @@ def main() -> None:
     if args.events:
         print_table(
             ("time (UTC)", "what", "of", "change"),
-            [(time_text(one.time_ms), one.kind, one.subject, one.detail) for one in events],
+            [(time_text(event.time_ms), event.kind, event.subject, event.detail) for event in events],
         )
         print()
     report(history, events, topics, args.rows)

@@ -41,4 +41,4 @@ class FaultyFiles(LocalFileSystem):
         return super().info(path, **options)
 
     def reads_of(self, suffix: str) -> list[Request]:
-        return [one for one in self.requests if one.method == "GET" and one.path.endswith(suffix)]
+        return [request for request in self.requests if request.method == "GET" and request.path.endswith(suffix)]

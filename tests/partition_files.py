@@ -24,10 +24,10 @@ def write_segment(directory: Path, batches: Sequence[bytes], *, suffix: str = ""
     path = directory / f"{base_offset:020}.log{suffix}"
     path.write_bytes(b"".join(batches))
     entries, position = [], 0
-    for one in batches:
+    for batch in batches:
         if position:
-            entries.append(struct.pack(">II", struct.unpack_from(">q", one)[0] - base_offset, position))
-        position += len(one)
+            entries.append(struct.pack(">II", struct.unpack_from(">q", batch)[0] - base_offset, position))
+        position += len(batch)
     (directory / f"{base_offset:020}.index{suffix}").write_bytes(b"".join(entries))
     return path
 

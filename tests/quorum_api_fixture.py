@@ -55,9 +55,9 @@ def free_addresses(count: int) -> list[str]:
     """Addresses that nobody listens on at this moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+        for bound in sockets:
+            bound.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{bound.getsockname()[1]}" for bound in sockets]
 
 
 class Members:

@@ -24,7 +24,7 @@ def endpoints(node_id):
 
 
 def voter_set(*ids):
-    return VoterSet(Voter(key(one), endpoints(one), 0, 1) for one in ids)
+    return VoterSet(Voter(key(identifier), endpoints(identifier), 0, 1) for identifier in ids)
 
 
 class FoundLog:
@@ -54,7 +54,7 @@ def candidate_of(*ids, **options):
 
 
 def requests_of(core):
-    return {one.destination.node_id: one for one in core.take_effects() if isinstance(one, SendRequest)}
+    return {effect.destination.node_id: effect for effect in core.take_effects() if isinstance(effect, SendRequest)}
 
 
 def leader_of(*ids, **options):

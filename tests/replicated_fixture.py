@@ -17,8 +17,13 @@ LOG_CONFIG = MetadataLogConfig(segment_bytes=4096, max_batch_bytes=4096)
 
 def voters(*ids):
     return VoterSet(
-        Voter(ReplicaKey(NodeId(one), Uuid(bytes([one] * 16))), (Endpoint("CONTROLLER", "127.0.0.1", 1),), 0, 1)
-        for one in ids
+        Voter(
+            ReplicaKey(NodeId(identifier), Uuid(bytes([identifier] * 16))),
+            (Endpoint("CONTROLLER", "127.0.0.1", 1),),
+            0,
+            1,
+        )
+        for identifier in ids
     )
 
 

@@ -129,7 +129,7 @@ def _check_no_epoch(self, current_leader_epoch, *, needs_leader=True):
 
 
 def _begin_without_an_epoch(self, _was=PartitionReplica.take_effects):
-    return [one for one in _was(self) if not isinstance(one, AssignEpochStart)]
+    return [effect for effect in _was(self) if not isinstance(effect, AssignEpochStart)]
 
 
 def _believe_any_metadata(self, assignment, now_ms, _was=PartitionReplica.handle_assignment):

@@ -128,7 +128,7 @@ async def pysyncobj_member(options: dict[str, Any]) -> None:
 
     addresses = options["voters"]
     own = addresses[str(options["node_id"])]
-    node: Any = Count(own, [one for one in addresses.values() if one != own])
+    node: Any = Count(own, [address for address in addresses.values() if address != own])
     loop = asyncio.get_running_loop()
 
     async def propose(commands: list[bytes]) -> None:

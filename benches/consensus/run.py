@@ -38,9 +38,9 @@ def free_addresses(count: int) -> dict[int, str]:
     """Addresses that nobody listens on at this moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return {index: f"127.0.0.1:{one.getsockname()[1]}" for index, one in enumerate(sockets, 1)}
+        for bound in sockets:
+            bound.bind(("127.0.0.1", 0))
+        return {index: f"127.0.0.1:{socket.getsockname()[1]}" for index, socket in enumerate(sockets, 1)}
 
 
 class Process:
@@ -71,26 +71,26 @@ def cluster(kind: str, count: int, *, flush: bool) -> Iterator[tuple[Process, li
     home = Path(tempfile.mkdtemp(prefix="consensus-", dir=os.environ.get("BENCH_DIR")))
     voters = free_addresses(count)
     processes = [
-        Process(kind, {"node_id": one, "data_dir": str(home / str(one)), "voters": voters, "flush": flush})
-        for one in voters
+        Process(kind, {"node_id": voter, "data_dir": str(home / str(voter)), "voters": voters, "flush": flush})
+        for voter in voters
     ]
     try:
-        for one in processes:
-            one.ask()
+        for process in processes:
+            process.ask()
         end_s = time.monotonic() + 60
         leader = None
         while leader is None and time.monotonic() < end_s:
-            leader = next((one for one in processes if one.ask(do="leader")["is_leader"]), None)
+            leader = next((process for process in processes if process.ask(do="leader")["is_leader"]), None)
             time.sleep(0.05)
         if leader is None:
             raise RuntimeError("no leader")
         time.sleep(0.5)
         yield leader, processes
     finally:
-        for one in processes:
-            one.process.kill()
-        for one in processes:
-            one.process.wait()
+        for process in processes:
+            process.process.kill()
+        for process in processes:
+            process.process.wait()
         shutil.rmtree(home, ignore_errors=True)
 
 
@@ -98,11 +98,11 @@ def measure(leader: Process, processes: list[Process], runs: int, **request: Any
     """The median run by commits a second, with the CPU of all replicas (cores)."""
     rows = []
     for _ in range(runs):
-        before = sum(one.ask(do="cpu")["cpu_s"] for one in processes)
+        before = sum(process.ask(do="cpu")["cpu_s"] for process in processes)
         begun = time.perf_counter()
         row = leader.ask(**request)
         took_s = time.perf_counter() - begun
-        row["cores"] = (sum(one.ask(do="cpu")["cpu_s"] for one in processes) - before) / took_s
+        row["cores"] = (sum(process.ask(do="cpu")["cpu_s"] for process in processes) - before) / took_s
         rows.append(row)
     rows.sort(key=lambda row: row["per_s"])
     return rows[len(rows) // 2] | {"runs_per_s": [round(row["per_s"]) for row in rows]}
@@ -170,7 +170,7 @@ def kafka_run(libs: str, count: int, size: int, rate: int, seconds: float) -> di
         config.write_text(
             f"node.id={node_id}\nprocess.roles=controller\nlisteners=CONTROLLER://{address}\n"
             "controller.listener.names=CONTROLLER\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT\n"
-            f"controller.quorum.voters={','.join(f'{one}@{where}' for one, where in voters.items())}\n"
+            f"controller.quorum.voters={','.join(f'{key}@{where}' for key, where in voters.items())}\n"
             f"log.dirs={data}\n"
         )
         output = home / f"{node_id}.out"
@@ -189,7 +189,7 @@ def kafka_run(libs: str, count: int, size: int, rate: int, seconds: float) -> di
         )
 
     def grown() -> int:
-        sizes = [sum(one.stat().st_size for one in (home / str(node)).glob("*/*.log")) for node in voters]
+        sizes = [sum(path.stat().st_size for path in (home / str(node)).glob("*/*.log")) for node in voters]
         return sorted(sizes, reverse=True)[count // 2]
 
     try:
@@ -198,10 +198,10 @@ def kafka_run(libs: str, count: int, size: int, rate: int, seconds: float) -> di
         time.sleep(seconds)
         bytes_s = (grown() - before) / (time.perf_counter() - begun)
     finally:
-        for one in java:
-            one.kill()
-        for one in java:
-            one.wait()
+        for process in java:
+            process.kill()
+        for process in java:
+            process.wait()
     text = "\n".join(output.read_text() for output in outputs)
     shutil.rmtree(home, ignore_errors=True)
     # A record of its batches has 6 to 9 bytes around the value, and a batch 61.

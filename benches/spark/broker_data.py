@@ -117,7 +117,7 @@ def wait_for_checkpoint(server: KafkaServer, ends: dict[tuple[str, int], int]) -
             marks = kraftlog.LogDir(server.data_dir).checkpoints.high_watermarks
         except FileNotFoundError:
             marks = {}
-        found = {(one.topic, one.partition): mark for one, mark in marks.items()}
+        found = {(key.topic, key.partition): mark for key, mark in marks.items()}
         if all(found.get(key) == end for key, end in ends.items()):
             return
         if time.monotonic() > deadline:

@@ -40,9 +40,9 @@ def cpu_seconds(processes: list[psutil.Process]) -> float:
     """CPU of processes and of all that they started, dead children included."""
     total = 0.0
     for process in processes:
-        for one in [process, *process.children(recursive=True)]:
+        for measured in [process, *process.children(recursive=True)]:
             try:
-                times = one.cpu_times()
+                times = measured.cpu_times()
             except psutil.NoSuchProcess:
                 continue
             total += times.user + times.system + times.children_user + times.children_system

@@ -127,7 +127,7 @@ def test_image_after_replaying_a_log_equals_kafkas_checkpoint_at_that_offset():
 
 
 def test_image_written_as_records_and_replayed_is_the_same():
-    for path in [one for one in FILES if one.suffix == ".checkpoint"]:
+    for path in [file for file in FILES if file.suffix == ".checkpoint"]:
         image = image_of(read_snapshot(path).values)
         again = image_of(encode_metadata_record(record, version) for record, version in image.to_records())
         assert content(again) == content(image), path

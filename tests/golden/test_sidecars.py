@@ -71,7 +71,7 @@ def test_quorum_states(tmp_path):
         store = ElectionStore(tmp_path)
         state = store.read()
         assert state is not None
-        voters = [NodeId(one["voterId"]) for one in data.get("currentVoters", ())]
+        voters = [NodeId(voter["voterId"]) for voter in data.get("currentVoters", ())]
         store.write(state, kraft_version=data["data_version"], voters=voters)
         assert work.read_bytes() == path.read_bytes(), path
     assert versions == {0, 1}

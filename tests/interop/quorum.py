@@ -73,31 +73,31 @@ class Quorum:
         self.config = dict(config or {})
         self.home = home
         self.controllers = [Controller(home / f"c{node_id}", node_id, config) for node_id in range(1, count + 1)]
-        for one in self.controllers:
-            one.bootstrap_servers = self.bootstrap
+        for controller in self.controllers:
+            controller.bootstrap_servers = self.bootstrap
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"127.0.0.1:{one.port}" for one in self.controllers)
+        return ",".join(f"127.0.0.1:{controller.port}" for controller in self.controllers)
 
     def controller(self, node_id: int) -> Controller:
-        return next(one for one in self.controllers if one.node_id == node_id)
+        return next(controller for controller in self.controllers if controller.node_id == node_id)
 
     def format_together(self) -> None:
         """All of them are voters from the beginning."""
-        initial = ",".join(one.initial for one in self.controllers)
-        for one in self.controllers:
-            one.format_arguments = ["--initial-controllers", initial]
+        initial = ",".join(controller.initial for controller in self.controllers)
+        for controller in self.controllers:
+            controller.format_arguments = ["--initial-controllers", initial]
 
     @contextmanager
     def running(self) -> Iterator[Quorum]:
         try:
-            for one in self.controllers:
-                one.launch()
+            for controller in self.controllers:
+                controller.launch()
             yield self
         finally:
-            for one in self.controllers:
-                one.kill()
+            for controller in self.controllers:
+                controller.kill()
 
     def tool(self, *args: str, config: Path | None = None, check: bool = True, timeout_s: float = 120) -> str:
         more = [] if config is None else ["--command-config", str(config)]
@@ -156,13 +156,15 @@ class Quorum:
                 status = {}  # nobody leads just now
             time.sleep(0.1)
             if time.monotonic() > deadline:
-                tails = "\n".join(f"-- {one.node_id}\n{one.log_tail(15)}" for one in self.controllers)
+                tails = "\n".join(
+                    f"-- {controller.node_id}\n{controller.log_tail(15)}" for controller in self.controllers
+                )
                 raise AssertionError(f"not within {timeout_s} s, last status {status}\n{tails}")
 
 
 def voter_ids(status: dict[str, Any]) -> list[int]:
-    return [one["id"] for one in status["CurrentVoters"]]
+    return [voter["id"] for voter in status["CurrentVoters"]]
 
 
 def observer_ids(status: dict[str, Any]) -> list[int]:
-    return [one["id"] for one in status["CurrentObservers"]]
+    return [observer["id"] for observer in status["CurrentObservers"]]

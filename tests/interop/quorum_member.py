@@ -88,7 +88,7 @@ def main():
                             "laps": laps[0],
                         }
                     case "voters":
-                        answer = [one.replica_id for one in quorum.describe().voters]
+                        answer = [voter.replica_id for voter in quorum.describe().voters]
                     case "join":
                         answer = quorum.add_voter()
                     case "leave":

@@ -57,7 +57,7 @@ def kafka_cleans(
 ) -> dict[str, dict[str, Any]]:
     """Run Kafka's Cleaner over each; its figures by directory name."""
     settings = f"segment.bytes={SEGMENT_BYTES}"
-    names = [str(one) for one in directories]
+    names = [str(directory) for directory in directories]
     source = str(HERE / "java" / "CleanLog.java")
     done = java.tool(source, str(buffer_bytes), str(now_ms), str(RETENTION_MS), settings, *names, timeout=300)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
@@ -78,7 +78,7 @@ def we_clean(directory: Path, *, now_ms: int, buffer_bytes: int = 1 << 20) -> An
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    return {one.name: one.read_bytes() for one in directory.iterdir() if not one.name.endswith(".deleted")}
+    return {path.name: path.read_bytes() for path in directory.iterdir() if not path.name.endswith(".deleted")}
 
 
 def described(data: bytes) -> list[dict[str, Any]]:
@@ -145,7 +145,7 @@ def test_golden_partitions_come_out_as_from_kafka(java: Java, tmp_path: Path, bu
         pairs.append((ours, theirs))
     assert len(pairs) > 20
     assert compare(java, pairs, now_ms=NOW_MS, buffer_bytes=buffer_bytes) >= 9
-    segments = [ours for ours, _ in pairs if sum(one.stat().st_size for one in ours.glob("*.log"))]
+    segments = [ours for ours, _ in pairs if sum(path.stat().st_size for path in ours.glob("*.log"))]
     assert_dump_accepts(java, *segments, has_gaps=True)
 
 
@@ -231,7 +231,7 @@ def test_random_histories_come_out_as_from_kafka(java: Java, tmp_path: Path) -> 
 
 def records_of(directory: Path) -> list[Any]:
     """Every record of the cleaned segments, whatever the format of its batch."""
-    data = b"".join(one.read_bytes() for one in sorted(directory.glob("*.log")))
+    data = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
     return [record for batch in read_batches(data) for record in batch.records()]
 
 

@@ -35,7 +35,7 @@ REASON = re.compile(rb"(Error at (?:offset )?\d+, skipping\.)[^\n]*")
 def kafka_dumps(java: Java, commands: Sequence[Sequence[str]]) -> list[tuple[bytes, bytes, int]]:
     """What the real tool prints on stdout and stderr, and its exit code."""
     done = [java.tool(DUMP, *command, check=False) for command in commands]
-    return [(one.stdout.encode(), one.stderr.encode(), one.returncode) for one in done]
+    return [(completed.stdout.encode(), completed.stderr.encode(), completed.returncode) for completed in done]
 
 
 def our_dump(command: Sequence[str]) -> tuple[bytes, bytes, int]:

@@ -72,7 +72,9 @@ def run_with_client(arguments: list[str], directory: Path, said: str = "") -> st
 
 def expected(path: Path, columns: tuple[str, ...] = SPARK_COLUMNS, **options: Any) -> pa.Table:
     scan = kraftlog.scan(path, columns=columns, timestamp_unit="us", end="high_watermark", **options)
-    return pa.table(scan).rename_columns(["timestampType" if one == "timestamp_type" else one for one in columns])
+    return pa.table(scan).rename_columns(
+        ["timestampType" if column == "timestamp_type" else column for column in columns]
+    )
 
 
 def assert_same_rows(answer: pa.Table | str, table: pa.Table) -> None:

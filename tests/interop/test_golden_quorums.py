@@ -53,23 +53,25 @@ def test_a_quorum_of_kafkas_is_continued(tmp_path: Path, java: Java, moment: str
         one.port = endpoint.port
         shutil.copytree(folders[voter.key.node_id], one.data_dir)
         quorum.controllers.append(one)
-    for one in quorum.controllers:
-        one.bootstrap_servers = quorum.bootstrap
+    for controller in quorum.controllers:
+        controller.bootstrap_servers = quorum.bootstrap
     cluster_id = read_meta_properties(quorum.controllers[0].data_dir).cluster_id
-    before = [segments(one) for one in quorum.controllers]
+    before = [segments(controller) for controller in quorum.controllers]
     with quorum.running():
         first = quorum.wait_for(lambda status: status["LeaderId"] > 0, 90)
         assert first["ClusterId"] == cluster_id
         assert voter_ids(first) == list(voters.ids)
         assert features(["--bootstrap-controller", quorum.bootstrap, "downgrade", "--feature", "share.version=0"]) == 0
         quorum.wait_for(lambda status: status["HighWatermark"] > first["HighWatermark"])
-        for one in quorum.controllers:
-            one.stop()
-    longest = max((segments(one) for one in quorum.controllers), key=lambda one: sum(map(len, one.values())))
-    for one, old in zip(quorum.controllers, before, strict=True):
-        new = segments(one)
+        for controller in quorum.controllers:
+            controller.stop()
+    longest = max(
+        (segments(controller) for controller in quorum.controllers), key=lambda logs: sum(map(len, logs.values()))
+    )
+    for controller, old in zip(quorum.controllers, before, strict=True):
+        new = segments(controller)
         for name, data in old.items():
-            assert new[name].startswith(data), f"{one.node_id}: {name} of Kafka's was changed"
+            assert new[name].startswith(data), f"{controller.node_id}: {name} of Kafka's was changed"
         assert all(longest[name].startswith(data) for name, data in new.items())
         files = sorted((one.data_dir / METADATA).glob("*.log")) + sorted((one.data_dir / METADATA).glob("*.checkpoint"))
         listed = ",".join(map(str, files))

@@ -51,7 +51,9 @@ def fill(log: Log, *, steps: int = 150, seed: int = 1) -> None:
         now_ms, epoch = NOW_MS + step * 10, 1 + step * 3 // steps
         producer_id = rng.choice([-1, 100, 200, 300])
         count = rng.randint(1, 4)
-        records = [(now_ms + one, f"k{rng.randint(0, 30)}".encode(), rng.randbytes(60), ()) for one in range(count)]
+        records = [
+            (now_ms + number, f"k{rng.randint(0, 30)}".encode(), rng.randbytes(60), ()) for number in range(count)
+        ]
         if producer_id < 0:
             batch = encode_batch(records)
         else:
@@ -262,10 +264,11 @@ def ours(directory: Path, state: State, *, threads: int = 1) -> str:
         clean_shutdown=state.is_clean,
         recovery_threads=threads,
     )
-    segments = ",".join(f"{one.base_offset}:{one.size_bytes}" for one in log.segments())
+    segments = ",".join(f"{segment.base_offset}:{segment.size_bytes}" for segment in log.segments())
     epochs = ",".join(f"{epoch}:{start}" for epoch, start in log.epoch_entries())
     producers = ",".join(
-        f"{one[0]}:{one[1]}" for one in sorted((p.producer_id, p.last_sequence) for p in log.active_producers())
+        f"{producer[0]}:{producer[1]}"
+        for producer in sorted((p.producer_id, p.last_sequence) for p in log.active_producers())
     )
     line = f"{log.log_start_offset} {log.log_end_offset} [{segments}] [{epochs}] [{producers}]"
     log.close()
@@ -297,7 +300,7 @@ def opened(java: Java, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tu
             "clean" if state.is_clean else "unclean",
             str(state.recovery_point),
         ]
-        words += ["0", f"cleanup.policy={state.policy}", *(f"{one}={value}" for one, value in SETTINGS.items())]
+        words += ["0", f"cleanup.policy={state.policy}", *(f"{key}={value}" for key, value in SETTINGS.items())]
         lines.append("\t".join(words))
     done = java.tool(str(HERE / "java" / "OpenLogs.java"), text_input="\n".join(lines) + "\n", timeout=280)
     answers = done.stdout.splitlines()
@@ -321,7 +324,7 @@ def test_kafka_and_we_find_the_same_log(key, opened, tmp_path):
         assert ours(by_us, state, threads=threads) == answer
         left, right = contents(by_us), contents(by_kafka)
         assert sorted(left) == sorted(right)
-        assert [one for one in left if left[one] != right[one]] == []
+        assert [name for name in left if left[name] != right[name]] == []
 
 
 @pytest.mark.parametrize("key", STATES)

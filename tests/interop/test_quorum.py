@@ -18,10 +18,10 @@ from kraftlog.cli.metadata_quorum import main as metadata_quorum
 
 def same_logs(quorum: Quorum) -> None:
     """After a stop the log of one replica is a prefix of the other's, byte for byte."""
-    files = [one.metadata_files for one in quorum.controllers]
-    longest = max(files, key=lambda one: sum(map(len, one.values())))
-    for one in files:
-        for name, data in one.items():
+    files = [controller.metadata_files for controller in quorum.controllers]
+    longest = max(files, key=lambda logs: sum(map(len, logs.values())))
+    for logs in files:
+        for name, data in logs.items():
             assert longest[name].startswith(data)
 
 
@@ -37,16 +37,16 @@ def test_three_voters_elect_one_replicate_and_survive_its_death(tmp_path: Path, 
         assert second["HighWatermark"] >= first["HighWatermark"]
         quorum.controller(first["LeaderId"]).launch()
         quorum.wait_for(lambda status: int(status["MaxFollowerLagTimeMs"]) >= 0 and int(status["MaxFollowerLag"]) < 5)
-        same_times(quorum, next(one for one in (1, 2, 3) if one != second["LeaderId"]))
-        for one in quorum.controllers:
-            one.stop()
+        same_times(quorum, next(number for number in (1, 2, 3) if number != second["LeaderId"]))
+        for controller in quorum.controllers:
+            controller.stop()
     same_logs(quorum)
-    for one in quorum.controllers:
+    for controller in quorum.controllers:
         dump = java.tool(
             "org.apache.kafka.tools.DumpLogSegments",
             "--cluster-metadata-decoder",
             "--files",
-            str(one.data_dir / METADATA / "00000000000000000000.log"),
+            str(controller.data_dir / METADATA / "00000000000000000000.log"),
         ).stdout
         assert "REGISTER_CONTROLLER_RECORD" in dump
 
@@ -107,7 +107,7 @@ def test_one_voter_grows_to_three_and_its_leader_is_removed(tmp_path: Path, java
             assert re.search(rf"Added controller {node_id} with directory id \S{{22}} and endpoints: {where}", added)
         same_words(quorum)
         grown = quorum.wait_for(lambda status: voter_ids(status) == [1, 2, 3])
-        leader = next(one for one in grown["CurrentVoters"] if one["id"] == grown["LeaderId"])
+        leader = next(voter for voter in grown["CurrentVoters"] if voter["id"] == grown["LeaderId"])
         removed = quorum.tool(
             "remove-controller",
             "--controller-id",
@@ -117,7 +117,7 @@ def test_one_voter_grows_to_three_and_its_leader_is_removed(tmp_path: Path, java
         )
         assert f"KRaft controller {leader['id']} with directory id" in removed
         left = quorum.wait_for(lambda status: status["LeaderId"] not in {-1, leader["id"]})
-        assert voter_ids(left) == [one for one in (1, 2, 3) if one != leader["id"]]
+        assert voter_ids(left) == [number for number in (1, 2, 3) if number != leader["id"]]
 
 
 def test_a_controller_joins_by_itself(tmp_path: Path, java: Java) -> None:
@@ -161,8 +161,8 @@ def test_a_controller_that_comes_late_loads_a_snapshot(tmp_path: Path, java: Jav
         quorum.wait_for(lambda status: observer_ids(status) == [2])
         assert "Added controller 2" in quorum.tool("add-controller", config=late.properties_path)
         quorum.wait_for(lambda status: voter_ids(status) == [1, 2])
-        for one in quorum.controllers:
-            one.stop()
+        for controller in quorum.controllers:
+            controller.stop()
     checkpoints = sorted(path.name for path in (late.data_dir / METADATA).glob("*.checkpoint"))
     assert checkpoints[0] != "00000000000000000000-0000000000.checkpoint"
     assert first_offset(late) > 0

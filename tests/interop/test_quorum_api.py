@@ -70,8 +70,12 @@ class Member:
         for path in sorted((self.data_dir / PARTITION).glob("*.log")):
             data = path.read_bytes()
             found += [
-                (one.base_offset, one.partition_leader_epoch, data[one.position : one.position + one.size_bytes])
-                for one in read_batches(data)
+                (
+                    batch.base_offset,
+                    batch.partition_leader_epoch,
+                    data[batch.position : batch.position + batch.size_bytes],
+                )
+                for batch in read_batches(data)
             ]
         return found
 
@@ -85,24 +89,24 @@ def start(tmp_path):
         return members[-1]
 
     yield begin
-    for one in members:
+    for member in members:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            one.process.send_signal(signal.SIGCONT)
+            member.process.send_signal(signal.SIGCONT)
         with contextlib.suppress(OSError):
-            one.process.stdin.close()
-    for one in members:
+            member.process.stdin.close()
+    for member in members:
         try:
-            one.process.wait(20)
+            member.process.wait(20)
         except subprocess.TimeoutExpired:
-            one.kill()
+            member.kill()
 
 
 def leader_of(members, timeout_s=30):
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
-        for one in members:
-            if one.ask("status")["is_leader"]:
-                return one
+        for member in members:
+            if member.ask("status")["is_leader"]:
+                return member
         time.sleep(0.05)
     raise TimeoutError("no leader")
 
@@ -118,25 +122,25 @@ def test_what_was_acknowledged_outlives_kills_and_reads_never_go_back(start):
     for round_ in range(3):
         leader = leader_of(members)
         for _ in range(20):
-            for one in members:
-                count = one.ask("call", command=f"{round_}")
+            for member in members:
+                count = member.ask("call", command=f"{round_}")
                 assert count > acknowledged
                 acknowledged = count
         assert members[round_].ask("read")[1] >= acknowledged
         leader.kill()
-        rest = [one for one in members if one is not leader]
-        for one in rest:  # linearizable: each sees what the others were told
-            assert one.ask("read")[1] >= acknowledged
-            acknowledged = max(acknowledged, one.ask("call", command="after"))
+        rest = [member for member in members if member is not leader]
+        for member in rest:  # linearizable: each sees what the others were told
+            assert member.ask("read")[1] >= acknowledged
+            acknowledged = max(acknowledged, member.ask("call", command="after"))
         back = members[leader.node_id - 1] = start(leader.node_id, voters)
         assert back.ask("read")[1] >= acknowledged
-    for one in members:
-        assert one.ask("read")[1] == acknowledged
-    for one in members:
-        one.process.stdin.close()
-    for one in members:
-        one.process.wait(30)
-    logs = [one.batches() for one in members]
+    for member in members:
+        assert member.ask("read")[1] == acknowledged
+    for member in members:
+        member.process.stdin.close()
+    for member in members:
+        member.process.wait(30)
+    logs = [member.batches() for member in members]
     shortest = min(map(len, logs))
     assert all(log[:shortest] == logs[0][:shortest] for log in logs), "the logs are byte for byte the same"
 
@@ -145,7 +149,7 @@ def test_a_paused_leader_answers_no_read_that_is_too_old(start):
     _, members = three(start)
     leader = leader_of(members)
     assert leader.ask("call", command="old") == 1
-    rest = [one for one in members if one is not leader]
+    rest = [member for member in members if member is not leader]
     leader.process.send_signal(signal.SIGSTOP)
     assert rest[0].ask("call", command="new") == 2  # by the next leader
     leader.process.send_signal(signal.SIGCONT)
@@ -180,15 +184,15 @@ def test_a_thread_that_computes_without_pause_does_not_cost_leadership(start):
     epoch = leader.ask("status")["epoch"]
     leader.send("load", seconds=GIL_SECONDS, pause_s=0.02)
     loaded = leader.receive()
-    after = [one.ask("status") for one in members]
+    after = [member.ask("status") for member in members]
     latencies = loaded["latencies"]
     median, p99 = statistics.median(latencies), latencies[len(latencies) * 99 // 100]
     print(
         f"{len(latencies)} commits in {GIL_SECONDS:.0f} s beside pure Python:"
         f" median {median:.0f} ms, p99 {p99:.0f} ms, worst {latencies[-1]:.0f} ms"
     )
-    epochs = {one["epoch"] for one in after}
+    epochs = {status["epoch"] for status in after}
     assert epochs == {epoch}, f"leadership changed: from epoch {epoch} to {epochs}; {loaded['failures']}"
-    assert {one["leader_id"] for one in after} == {leader.node_id}
+    assert {status["leader_id"] for status in after} == {leader.node_id}
     assert loaded["failures"] == []
-    assert all(one["laps"] > 0 for one in after), "the threads did compute"
+    assert all(status["laps"] > 0 for status in after), "the threads did compute"

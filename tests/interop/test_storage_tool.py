@@ -14,7 +14,9 @@ from kraftlog.cli.storage import main
 
 CLUSTER = "6ukEYB2qBMCQ4OIrSkFKQA"
 DIRECTORIES = ["FQgOjCvOTu6yIpYZT_LP7A", "zmrU_NoDRMan1PsIUbAMkw", "HXC_smQ7Sb-UhGabv5cSIQ"]
-VOTERS = ",".join(f"{node_id}@localhost:{9090 + node_id}:{one}" for node_id, one in enumerate(DIRECTORIES, 1))
+VOTERS = ",".join(
+    f"{node_id}@localhost:{9090 + node_id}:{directory}" for node_id, directory in enumerate(DIRECTORIES, 1)
+)
 OTHERS = ",".join(VOTERS.split(",")[1:])
 STATIC = {"controller.quorum.bootstrap.servers": None, "controller.quorum.voters": "1@localhost:9091"}
 BROKER = {"process.roles": "broker", "listeners": "PLAINTEXT://:9092"}
@@ -82,7 +84,7 @@ EVERYWHERE = [
 
 def prepared(home: Path) -> list[list[str]]:
     """The arguments of every run, with properties files and directories under ``home``."""
-    runs: list[list[str]] = [one.split() for one in EVERYWHERE]
+    runs: list[list[str]] = [line.split() for line in EVERYWHERE]
     for name, (changes, commands) in RUNS.items():
         folder = home / name
         folder.mkdir(parents=True)
@@ -108,8 +110,8 @@ def prepared(home: Path) -> list[list[str]]:
 def comparable(said: Said, home: Path) -> tuple[int, str, str]:
     """Without what is drawn: where it ran and directory ids."""
     texts = [
-        re.sub(r"directory\.id=[\w-]{22}", "directory.id=...", one.replace(str(home), ""))
-        for one in (said.out, said.err)
+        re.sub(r"directory\.id=[\w-]{22}", "directory.id=...", text.replace(str(home), ""))
+        for text in (said.out, said.err)
     ]
     if "usage: " in texts[1]:
         texts[1] = "usage\n"  # argparse and argparse4j word it themselves
@@ -135,8 +137,8 @@ def files(home: Path) -> dict[str, bytes]:
             data = _without_times(data, drawn)
         else:
             data = re.sub(rb"(?m)^#.*\n", b"", data)
-            for one in drawn:
-                data = data.replace(one.encode(), b"drawn")
+            for identifier in drawn:
+                data = data.replace(identifier.encode(), b"drawn")
         found[str(path.relative_to(home))] = data
     return found
 
@@ -148,8 +150,8 @@ def _without_times(data: bytes, drawn: set[str]) -> bytes:
         result[position + 17 : position + 21] = bytes(4)
         result[position + 27 : position + 43] = bytes(16)
         position += size
-    for one in drawn:
-        result = bytearray(bytes(result).replace(base64.urlsafe_b64decode(one + "=="), bytes(16)))
+    for identifier in drawn:
+        result = bytearray(bytes(result).replace(base64.urlsafe_b64decode(identifier + "=="), bytes(16)))
     # The header record says when the last contained batch was written: milliseconds of this decade.
     result = bytearray(re.sub(rb"\x00\x00\x01[\xa0-\xff][\s\S]{4}", bytes(8), bytes(result)))
     return bytes(result)

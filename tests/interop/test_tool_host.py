@@ -87,7 +87,7 @@ def own_processes(served: Server, java: Java) -> Iterator[dict[str, subprocess.C
             main: threads.submit(java.run, main, *arguments(main, served), check=False, text_input="")
             for main in COMMANDS
         }
-        yield {main: one.result() for main, one in begun.items()}
+        yield {main: future.result() for main, future in begun.items()}
 
 
 def arguments(main: str, served: Server) -> list[str]:

@@ -28,7 +28,7 @@ class Said:
 def run_kafka(java: Java, main: str, runs: Sequence[Sequence[str]]) -> list[Said]:
     """Each run of a tool of Kafka's; of an exception that ended it only the message, not where it was thrown."""
     done = [java.tool(main, *arguments, check=False) for arguments in runs]
-    return [Said(one.returncode, one.stdout, UNCAUGHT.sub(r"\1\n", one.stderr)) for one in done]
+    return [Said(completed.returncode, completed.stdout, UNCAUGHT.sub(r"\1\n", completed.stderr)) for completed in done]
 
 
 def run_ours(main: Callable[[Sequence[str]], int], runs: Sequence[Sequence[str]]) -> list[Said]:

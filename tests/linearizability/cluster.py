@@ -31,10 +31,10 @@ class MemberGoneError(Exception):
 def free_ports(count):
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
-        return [one.getsockname()[1] for one in sockets]
+        return [bound.getsockname()[1] for bound in sockets]
     finally:
-        for one in sockets:
-            one.close()
+        for bound in sockets:
+            bound.close()
 
 
 class Member:
@@ -180,7 +180,7 @@ class Cluster:
 
         async with asyncio.timeout(timeout_s):
             while True:
-                found = [one for one in await asyncio.gather(*map(look, self.members.values())) if one]
+                found = [answer for answer in await asyncio.gather(*map(look, self.members.values())) if answer]
                 if found:
                     epoch, member = max(found, key=lambda one: one[0])
                     return member, epoch

@@ -53,10 +53,10 @@ def is_linearizable(operations):
 
 def _is_register_linearizable(operations):
     """Search for an order: always one of those that began before the first of the open ones ended."""
-    operations = [one for one in operations if one.ended_ns is not None or one.do != "read"]
+    operations = [operation for operation in operations if operation.ended_ns is not None or operation.do != "read"]
     operations.sort(key=lambda one: one.begun_ns)
-    ends = [float("inf") if one.ended_ns is None else one.ended_ns for one in operations]
-    certain = sum(1 << index for index, one in enumerate(operations) if one.ended_ns is not None)
+    ends = [float("inf") if operation.ended_ns is None else operation.ended_ns for operation in operations]
+    certain = sum(1 << index for index, operation in enumerate(operations) if operation.ended_ns is not None)
     tried = set()
     stack = [(0, None)]
     while stack:

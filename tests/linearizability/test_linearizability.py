@@ -110,11 +110,11 @@ class Faults:
 
     async def cut_off(self, victim):
         """It hears the others, they do not hear it."""
-        await self._cut({(victim.node_id, one) for one in self.cluster.members if one != victim.node_id})
+        await self._cut({(victim.node_id, member) for member in self.cluster.members if member != victim.node_id})
 
     async def deafen(self, victim):
         """It is heard, and hears nothing."""
-        await self._cut({(one, victim.node_id) for one in self.cluster.members if one != victim.node_id})
+        await self._cut({(member, victim.node_id) for member in self.cluster.members if member != victim.node_id})
 
     async def fill_disk(self, victim):
         victim.fill_disk()
@@ -164,7 +164,7 @@ def verdict(operations, porcupine, path):
 def test_history_under_faults_is_linearizable(tmp_path, porcupine):
     operations, faults = asyncio.run(take_history(tmp_path, SECONDS))
     assert verdict(operations, porcupine, tmp_path / "history.json"), f"see {tmp_path / 'history.json'}"
-    done = [one for one in operations if one.ended_ns]
+    done = [operation for operation in operations if operation.ended_ns]
     assert len(done) > 2 * SECONDS
     if SECONDS >= 60:
         assert len(faults) == 5
@@ -174,7 +174,7 @@ async def read_where_the_leader_is_not_heard(home, arguments):
     """A write, and a read by a follower that the leader cannot reach; calls without an answer are left out."""
     async with Cluster(home, arguments=arguments) as cluster:
         leader, _ = await cluster.leader()
-        follower = next(one for one in cluster.members.values() if one is not leader)
+        follower = next(member for member in cluster.members.values() if member is not leader)
         cluster.network.cut.add((leader.node_id, follower.node_id))
         history = []
         for member, do, value in ((leader, "write", "1"), (follower, "read", None)):

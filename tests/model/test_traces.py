@@ -46,7 +46,7 @@ def take_trace(seed, step_count, happened=None, **options):
         seed=seed, fault_count=2_000, fault_interval_ms=150, proposals_per_second=5, **options
     ).resolved()
     left_out = FAILING_DISKS if seed % 2 == 0 else () if config.is_dynamic else ("rot_disk",)
-    kinds = tuple(one for one in KINDS if one not in left_out)
+    kinds = tuple(kind for kind in KINDS if kind not in left_out)
     simulation = TracedSimulation(replace(config, fault_kinds=kinds))
     simulation.start()
     with suppress(InvariantViolationError, ValueError, RuntimeError):

@@ -32,7 +32,7 @@ class Outcome:
     def states(self):
         """Generated and distinct states, or None when TLC did not get so far."""
         found = re.findall(r"([\d,]+) states generated, ([\d,]+) distinct states found", self.text)
-        return tuple(int(one.replace(",", "")) for one in found[-1]) if found else None
+        return tuple(int(count.replace(",", "")) for count in found[-1]) if found else None
 
     @property
     def violated(self):

@@ -64,7 +64,7 @@ def build(tree: tuple[Any, ...], column: Callable[[str], Any], is_in: Callable[[
     """The tree in the words of a library; Python's own with values for columns."""
     kind = tree[0]
     if kind in {"and", "or"}:
-        left, right = (build(one, column, is_in) for one in tree[1:])
+        left, right = (build(branch, column, is_in) for branch in tree[1:])
         return left & right if kind == "and" else left | right
     if kind == "not":
         inner = build(tree[1], column, is_in)
@@ -115,7 +115,9 @@ def test_pyarrow_datasets(scan: Scan, rows: list[Row], tree: tuple[Any, ...]) ->
     expected = places([row for row in rows if holds(tree, row)])
     assert places(scan.dataset().to_table(filter=expression).to_pylist()) == expected
     fragments = scan.dataset(splits=3).get_fragments(expression)
-    assert places([row for one in fragments for row in one.to_table(filter=expression).to_pylist()]) == expected
+    assert (
+        places([row for fragment in fragments for row in fragment.to_table(filter=expression).to_pylist()]) == expected
+    )
 
 
 @FEW
@@ -134,7 +136,7 @@ YEARS = [dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC), dt.datetime(1, 1,
 
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize(
-    ("name", "value"), [("offset", one) for one in EXTREMES] + [("timestamp", one) for one in YEARS]
+    ("name", "value"), [("offset", extreme) for extreme in EXTREMES] + [("timestamp", year) for year in YEARS]
 )
 def test_polars_at_the_ends_of_the_numbers(scan: Scan, rows: list[Row], operator: str, name: str, value: Any) -> None:
     expected = places([row for row in rows if OPERATORS[operator](row[name], value)])

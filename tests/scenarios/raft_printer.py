@@ -155,7 +155,7 @@ def show_effect(effect, directory_of):
         case AppendControlRecords():
             return f"append {effect.base_offset} epoch={effect.epoch} {' '.join(map(show_control, effect.records))}"
         case AppendFetched():
-            ends = [f"{one.base_offset}..{one.last_offset}/{one.epoch}" for one in effect.batches]
+            ends = [f"{batch.base_offset}..{batch.last_offset}/{batch.epoch}" for batch in effect.batches]
             return f"append fetched {' '.join(ends)}"
         case TruncateLog():
             return f"truncate end={effect.end_offset}"

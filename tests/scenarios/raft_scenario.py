@@ -123,7 +123,7 @@ class RaftScenario:
         self.asked = {}
         is_dynamic = "dynamic" in flags
         voters = voters_of(values.get("voters", ""), is_dynamic=is_dynamic)
-        epochs = tuple(int(one) for one in values.get("log", "").split(",") if one)
+        epochs = tuple(int(part) for part in values.get("log", "").split(",") if part)
         if "end" in numbers:
             epochs = (numbers["last_epoch"],) * numbers["end"]
         history, kraft_versions = LogHistory(VoterSet() if is_dynamic else voters), LogHistory(0)
@@ -155,7 +155,7 @@ class RaftScenario:
             fetch_snapshot_max_bytes=100,
             max_kraft_version=numbers.get("max_kraft_version", 1),
         )
-        snapshots = tuple((snapshot_of(one), 250) for one in values.get("snapshots", "").split(",") if one)
+        snapshots = tuple((snapshot_of(part), 250) for part in values.get("snapshots", "").split(",") if part)
         self.core = RaftCore(
             config,
             stored,
@@ -208,17 +208,17 @@ class RaftScenario:
         self.core.on_snapshot_created(snapshot_of(values["snapshot"]), 250)
 
     def do_progress(self, values, numbers, flags):
-        found = [("voter", one) for one in self.core.progress(self.now_ms)]
-        found += [("observer", one) for one in self.core.observer_progress(self.now_ms)]
+        found = [("voter", progress) for progress in self.core.progress(self.now_ms)]
+        found += [("observer", progress) for progress in self.core.observer_progress(self.now_ms)]
         return [
-            f"{kind} {show_key(one.key, directory_of)} end={or_dash(one.log_end_offset)}"
-            f" fetched={or_dash(one.last_fetch_ms)} caught_up={or_dash(one.last_caught_up_ms)}"
-            for kind, one in found
+            f"{kind} {show_key(progress.key, directory_of)} end={or_dash(progress.log_end_offset)}"
+            f" fetched={or_dash(progress.last_fetch_ms)} caught_up={or_dash(progress.last_caught_up_ms)}"
+            for kind, progress in found
         ]
 
     def do_voters(self, values, numbers, flags):
         core = self.core
-        ids = [f"{show_key(one.key, directory_of)}+{len(one.endpoints)}" for one in core.voters]
+        ids = [f"{show_key(voter.key, directory_of)}+{len(voter.endpoints)}" for voter in core.voters]
         return [f"voters [{' '.join(ids)}] at={or_dash(core.voters_offset)} kraft_version={core.kraft_version}"]
 
     # Requests of peers
@@ -344,7 +344,7 @@ class RaftScenario:
     def fetch_response(self, values, numbers, flags):
         """``records=2,2`` are their epochs, one batch each, from ``base=`` on; control records follow."""
         base = numbers.get("base", self.core.log.end_offset)
-        epochs = [int(one) for one in values.get("records", "").split(",") if one]
+        epochs = [int(part) for part in values.get("records", "").split(",") if part]
         batches = [
             FetchedBatch(base_offset=Offset(base + index), last_offset=Offset(base + index), epoch=Epoch(epoch))
             for index, epoch in enumerate(epochs)
@@ -358,7 +358,7 @@ class RaftScenario:
                     base_offset=first,
                     last_offset=Offset(first + len(control) - 1),
                     epoch=self.core.epoch,
-                    control_records=tuple((Offset(first + index), one) for index, one in enumerate(control)),
+                    control_records=tuple((Offset(first + index), record) for index, record in enumerate(control)),
                 )
             )
         diverging = [int(part) for part in values["diverging"].split("@")] if "diverging" in values else None

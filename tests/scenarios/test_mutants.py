@@ -20,7 +20,7 @@ def prints_something_else(text):
         return True
 
 
-@pytest.mark.parametrize(("bug", "owner", "name", "mutant", "scenario"), MUTANTS, ids=[one[0] for one in MUTANTS])
+@pytest.mark.parametrize(("bug", "owner", "name", "mutant", "scenario"), MUTANTS, ids=[mutant[0] for mutant in MUTANTS])
 def test_bug_that_is_put_back_changes_what_a_scenario_prints(monkeypatch, bug, owner, name, mutant, scenario):
     text = (FOLDER / f"{scenario}.txt").read_text()
     assert run_scenario(text) == text

@@ -36,7 +36,7 @@ def leading(simulation):
 
 
 def others_of(simulation, *node_ids):
-    return [one for one in simulation.nodes if one not in node_ids]
+    return [node for node in simulation.nodes if node not in node_ids]
 
 
 def keep_only(simulation, links):
@@ -124,7 +124,7 @@ def test_voter_that_does_not_know_that_it_was_removed_disturbs_nobody(seed):
     before = leading(simulation)
     lost = others_of(simulation, before[0])[0]
     # It hears nothing, but its questions arrive: the worst that it can do.
-    simulation.network.blocked |= {(one, lost) for one in others_of(simulation, lost)}
+    simulation.network.blocked |= {(other, lost) for other in others_of(simulation, lost)}
     simulation.remove_voter(simulation.nodes[lost].key)
     simulation.run_for(60_000)
     assert leading(simulation) == before
@@ -166,7 +166,7 @@ def test_only_the_side_with_a_majority_goes_on(seed):
     simulation.run_for(20_000)
     assert leading(simulation)[0] in large
     assert simulation.invariants.high_watermark > committed + 20
-    assert max(simulation.nodes[one].core.high_watermark for one in small) <= committed
+    assert max(simulation.nodes[node_id].core.high_watermark for node_id in small) <= committed
     simulation.network.heal()
     simulation.run_for(10_000)
     ends = [node.core.high_watermark for node in simulation.nodes.values()]

@@ -8,7 +8,9 @@ from shell_mutants import SHELL_MUTANTS
 
 
 @pytest.mark.parametrize(
-    ("bug", "owner", "name", "mutant", "notices"), SHELL_MUTANTS, ids=[one[0] for one in SHELL_MUTANTS]
+    ("bug", "owner", "name", "mutant", "notices"),
+    SHELL_MUTANTS,
+    ids=[shell_mutant[0] for shell_mutant in SHELL_MUTANTS],
 )
 def test_bug_that_is_put_back_is_noticed(monkeypatch, tmp_path, bug, owner, name, mutant, notices):
     first, second = tmp_path / "first", tmp_path / "second"

@@ -120,7 +120,7 @@ def test_scenario_that_failed_once_passes(path):
 
 
 @pytest.mark.parametrize(
-    "line", [one for one in Path(__file__).with_name("regressions.txt").read_text().splitlines() if one.strip()]
+    "line", [line for line in Path(__file__).with_name("regressions.txt").read_text().splitlines() if line.strip()]
 )
 def test_seed_that_failed_once_passes(line):
     run(int(line.split()[0]))
@@ -203,7 +203,7 @@ def test_replica_that_forgets_its_vote_is_found_out(monkeypatch):
 
 
 def test_failing_seed_is_shrunk_to_a_short_scenario_that_fails_alike_from_its_text(monkeypatch):
-    owner, name, mutant = next(one[1:4] for one in MUTANTS if one[0] == "KAFKA-15489")
+    owner, name, mutant = next(mutant[1:4] for mutant in MUTANTS if mutant[0] == "KAFKA-15489")
     monkeypatch.setattr(owner, name, mutant)
     simulation, error = first_violation()
     again = Simulation(simulation.config)

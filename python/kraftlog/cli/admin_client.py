@@ -64,7 +64,7 @@ class AdminClient:
         wanted = self._node_id
         if wanted is None and self._is_controller:
             wanted = found.controller_id
-        node = next((one for one in found.brokers if one.broker_id == wanted), None)
+        node = next((broker for broker in found.brokers if broker.broker_id == wanted), None)
         if node is not None:
             connection.close()
             connection = await self._connect([EndPoint("", node.host, node.port)])
@@ -76,12 +76,12 @@ class AdminClient:
 
     async def _connect(self, servers: Sequence[EndPoint]) -> RpcConnection:
         failure: KraftlogError = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no server is named")
-        for one in servers:
+        for server in servers:
             try:
                 return await RpcConnection.open(
                     asyncio.get_running_loop(),
-                    one.host,
-                    one.port,
+                    server.host,
+                    server.port,
                     client_id="kraftlog-admin",
                     timeout_s=CONNECT_TIMEOUT_S,
                     tls=self._tls,

@@ -102,7 +102,7 @@ def _batches(path: Path, at_offset: int | None, bar: Progress | None) -> Iterato
         for entry in directory.iterdir()
         if (name := _CHECKPOINT.fullmatch(entry.name))
     )
-    usable = [one for one in snapshots if at_offset is None or one[0] <= at_offset + 1]
+    usable = [snapshot for snapshot in snapshots if at_offset is None or snapshot[0] <= at_offset + 1]
     segments = list_segments(directory)
     if not segments and not usable:
         raise FileNotFoundError(f"{directory} has neither segments nor snapshots of metadata")

@@ -91,14 +91,16 @@ async def _describe(client: AdminClient) -> None:
     async with client:
         asked = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=software_version())
         found: ApiVersionsResponse = await client.request(asked)
-    levels = {one.name: one.max_version_level for one in found.finalized_features}
+    levels = {
+        finalized_feature.name: finalized_feature.max_version_level for finalized_feature in found.finalized_features
+    }
     epoch = found.finalized_features_epoch
-    for one in sorted(found.supported_features, key=lambda feature: feature.name):
+    for supported_feature in sorted(found.supported_features, key=lambda feature: feature.name):
         fields = {
-            "Feature": one.name,
-            "SupportedMinVersion": _level_text(one.name, one.min_version),
-            "SupportedMaxVersion": _level_text(one.name, one.max_version),
-            "FinalizedVersionLevel": _level_text(one.name, levels.get(one.name, 0)),
+            "Feature": supported_feature.name,
+            "SupportedMinVersion": _level_text(supported_feature.name, supported_feature.min_version),
+            "SupportedMaxVersion": _level_text(supported_feature.name, supported_feature.max_version),
+            "FinalizedVersionLevel": _level_text(supported_feature.name, levels.get(supported_feature.name, 0)),
             "Epoch": "-" if epoch < 0 else str(epoch),
         }
         print("  ".join(f"{name}: {value:<{_WIDTHS[name]}}" for name, value in fields.items()))
@@ -166,7 +168,7 @@ async def _update(args: argparse.Namespace) -> None:
     )
     async with client:
         response: UpdateFeaturesResponse = await client.request(request)
-    refused = {one.feature: one for one in response.results if one.error_code}
+    refused = {result.feature: result for result in response.results if result.error_code}
     for name in sorted(levels):
         code, message = response.error_code, response.error_message
         if not code and name in refused:

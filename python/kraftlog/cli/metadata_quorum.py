@@ -98,7 +98,14 @@ def _status(
     cluster_id: str, response: DescribeQuorumResponse, partition: DescribeQuorumResponse.PartitionData
 ) -> list[str]:
     """What Kafka's tool prints; the lag is that of the voter that is furthest behind."""
-    leader = next((one for one in partition.current_voters if one.replica_id == partition.leader_id), None)
+    leader = next(
+        (
+            current_voter
+            for current_voter in partition.current_voters
+            if current_voter.replica_id == partition.leader_id
+        ),
+        None,
+    )
     last = min(partition.current_voters, key=lambda one: one.log_end_offset)
     if leader is None or last is leader:
         lag, lag_ms = 0, 0
@@ -107,7 +114,8 @@ def _status(
         is_known = leader.last_caught_up_timestamp >= 0 and last.last_caught_up_timestamp >= 0
         lag_ms = leader.last_caught_up_timestamp - last.last_caught_up_timestamp if is_known else -1
     endpoints = {
-        node.node_id: [str(EndPoint(one.name, one.host, one.port)) for one in node.listeners] for node in response.nodes
+        node.node_id: [str(EndPoint(listener.name, listener.host, listener.port)) for listener in node.listeners]
+        for node in response.nodes
     }
     fields = {
         "ClusterId": cluster_id,
@@ -124,12 +132,12 @@ def _status(
 
 def _nodes(replicas: Iterable[Any], endpoints: dict[int, list[str]]) -> str:
     found: list[dict[str, Any]] = []
-    for one in replicas:
-        node: dict[str, Any] = {"id": one.replica_id}
-        if one.replica_directory_id != Uuid.ZERO:
-            node["directoryId"] = str(one.replica_directory_id)
-        if endpoints.get(one.replica_id):
-            node["endpoints"] = endpoints[one.replica_id]
+    for replica in replicas:
+        node: dict[str, Any] = {"id": replica.replica_id}
+        if replica.replica_directory_id != Uuid.ZERO:
+            node["directoryId"] = str(replica.replica_directory_id)
+        if endpoints.get(replica.replica_id):
+            node["endpoints"] = endpoints[replica.replica_id]
         found.append(node)
     return json.dumps(found)
 
@@ -137,7 +145,12 @@ def _nodes(replicas: Iterable[Any], endpoints: dict[int, list[str]]) -> str:
 def _replication(partition: DescribeQuorumResponse.PartitionData, *, is_human_readable: bool) -> list[str]:
     now_ms = time.time_ns() // 1_000_000
     end_offset = next(
-        (one.log_end_offset for one in partition.current_voters if one.replica_id == partition.leader_id), -1
+        (
+            current_voter.log_end_offset
+            for current_voter in partition.current_voters
+            if current_voter.replica_id == partition.leader_id
+        ),
+        -1,
     )
 
     def moment(timestamp_ms: int, what: str) -> str:
@@ -162,11 +175,15 @@ def _replication(partition: DescribeQuorumResponse.PartitionData, *, is_human_re
         ]
 
     rows = [["NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"]]
-    leaders = [one for one in partition.current_voters if one.replica_id == partition.leader_id]
-    others = [one for one in partition.current_voters if one.replica_id != partition.leader_id]
-    rows += [row(one, "Leader") for one in leaders]
-    rows += [row(one, "Follower") for one in others]
-    rows += [row(one, "Observer") for one in partition.observers]
+    leaders = [
+        current_voter for current_voter in partition.current_voters if current_voter.replica_id == partition.leader_id
+    ]
+    others = [
+        current_voter for current_voter in partition.current_voters if current_voter.replica_id != partition.leader_id
+    ]
+    rows += [row(leader, "Leader") for leader in leaders]
+    rows += [row(other, "Follower") for other in others]
+    rows += [row(observer, "Observer") for observer in partition.observers]
     return _columns(rows)
 
 
@@ -217,7 +234,9 @@ def _new_controller(path: str) -> tuple[int, Uuid, list[EndPoint]]:
         raise KraftlogError(f"No directory id found in {directory}")
     listeners: dict[str, EndPoint] = {}
     for key in ("listeners", "advertised.listeners"):  # what is advertised wins
-        listeners |= {one.listener_name: one for one in parse_end_points(key, properties.get(key, ""))}
+        listeners |= {
+            end_point.listener_name: end_point for end_point in parse_end_points(key, properties.get(key, ""))
+        }
     end_points: list[EndPoint] = []
     for name in _property(properties, "controller.listener.names").upper().split(","):
         one = listeners.get(name.strip())
@@ -233,7 +252,7 @@ async def _add_controller(client: AdminClient, args: argparse.Namespace) -> list
             "You must supply the configuration file of the controller you are adding when using add-controller."
         )
     node_id, directory_id, listeners = _new_controller(args.command_config)
-    where = ", ".join(str(one) for one in listeners)
+    where = ", ".join(str(listener) for listener in listeners)
     text = f"controller {node_id} with directory id {directory_id} and endpoints: {where}"
     if args.dry_run:
         return [f"DRY RUN of adding {text}"]
@@ -245,8 +264,8 @@ async def _add_controller(client: AdminClient, args: argparse.Namespace) -> list
                 voter_id=node_id,
                 voter_directory_id=directory_id,
                 listeners=[
-                    AddRaftVoterRequest.Listener(name=one.listener_name, host=one.host, port=one.port)
-                    for one in listeners
+                    AddRaftVoterRequest.Listener(name=listener.listener_name, host=listener.host, port=listener.port)
+                    for listener in listeners
                 ],
             )
         )

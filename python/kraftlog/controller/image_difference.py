@@ -22,9 +22,13 @@ def image_difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
             if known is None or known.partitions.get(index) != partition:
                 delta.changed_partitions[topic_id, index] = partition
     resources = {*old.configs.resources(), *new.configs.resources()}
-    delta.changed_configs.update(one for one in resources if old.configs.get(*one) != new.configs.get(*one))
+    delta.changed_configs.update(
+        resource for resource in resources if old.configs.get(*resource) != new.configs.get(*resource)
+    )
     brokers = {*old.cluster.brokers, *new.cluster.brokers}
-    delta.changed_brokers.update(one for one in brokers if old.cluster.brokers.get(one) != new.cluster.brokers.get(one))
+    delta.changed_brokers.update(
+        broker for broker in brokers if old.cluster.brokers.get(broker) != new.cluster.brokers.get(broker)
+    )
     delta.features_changed = old.features != new.features
     delta.producer_ids_changed = old.producer_ids != new.producer_ids
     delta.security_changed = any(

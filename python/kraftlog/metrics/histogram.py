@@ -70,7 +70,7 @@ class Histogram:
             total=total,
             minimum=minimum if count else 0.0,
             maximum=maximum if count else 0.0,
-            quantiles=tuple((one, _quantile(values, one)) for one in QUANTILES),
+            quantiles=tuple((quantile, _quantile(values, quantile)) for quantile in QUANTILES),
         )
 
 

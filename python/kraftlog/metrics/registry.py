@@ -69,7 +69,9 @@ class MetricsSnapshot(Mapping[str, MetricValue]):
     def __init__(self, groups: Sequence[tuple[MetricGroup, Sequence[Reading]]]) -> None:
         self.groups = tuple(groups)
         self._values: dict[str, MetricValue] = {
-            f"{group.name}.{one.name}{_text(one.tags)}": one.value for group, readings in groups for one in readings
+            f"{group.name}.{reading.name}{_text(reading.tags)}": reading.value
+            for group, readings in groups
+            for reading in readings
         }
 
     def __getitem__(self, name: str) -> MetricValue:
@@ -103,14 +105,14 @@ class Metrics:
         Raises:
             ValueError: There is one of this name; whoever had it before has to unregister it first.
         """
-        if any(one.name == group.name for one in self._groups):
+        if any(registered.name == group.name for registered in self._groups):
             msg = f"metrics of the group {group.name} are registered already"
             raise ValueError(msg)
         self._groups = (*self._groups, group)
 
     def unregister(self, group: MetricGroup) -> None:
         """Take a group out; harmless when it is not there."""
-        self._groups = tuple(one for one in self._groups if one is not group)
+        self._groups = tuple(registered for registered in self._groups if registered is not group)
 
     def snapshot(self) -> MetricsSnapshot:
         """All metrics now. Takes no lock; each group is read as of one moment."""

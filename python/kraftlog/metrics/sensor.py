@@ -47,7 +47,7 @@ class SampledSensor:
 
     def _live(self, now_ms: int) -> list[_Sample]:
         expiry_ms = self._sample_count * self._window_ms
-        return [one for one in self._samples if now_ms - one.last_event_ms < expiry_ms]
+        return [sample for sample in self._samples if now_ms - sample.last_event_ms < expiry_ms]
 
     def rate(self, now_ms: int) -> float:
         """The total of the windows by the seconds they cover; at least all windows but one count as elapsed."""
@@ -58,14 +58,14 @@ class SampledSensor:
         missing_windows = self._sample_count - 1 - elapsed_ms // self._window_ms
         if missing_windows > 0:
             elapsed_ms += missing_windows * self._window_ms
-        return sum(one.total for one in live) / max(elapsed_ms, 1) * 1000
+        return sum(window.total for window in live) / max(elapsed_ms, 1) * 1000
 
     def average(self, now_ms: int) -> float:
         """The mean of all values, NaN when there is none."""
         live = self._live(now_ms)
-        count = sum(one.event_count for one in live)
-        return sum(one.total for one in live) / count if count else math.nan
+        count = sum(window.event_count for window in live)
+        return sum(window.total for window in live) / count if count else math.nan
 
     def maximum(self, now_ms: int) -> float:
         """The largest value, NaN when there is none."""
-        return max((one.largest for one in self._live(now_ms)), default=math.nan)
+        return max((window.largest for window in self._live(now_ms)), default=math.nan)

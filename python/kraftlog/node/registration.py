@@ -173,7 +173,7 @@ class BrokerRegistration:
 
     def _previous_broker_epoch(self) -> int:
         """The epoch of the last run when every directory was left cleanly, else -1 (KIP-966)."""
-        epochs = {one.previous_broker_epoch if one.was_clean_shutdown else -1 for one in self._log_dirs}
+        epochs = {log_dir.previous_broker_epoch if log_dir.was_clean_shutdown else -1 for log_dir in self._log_dirs}
         return epochs.pop() if len(epochs) == 1 else -1
 
     async def _heartbeat(self, *, want_shut_down: bool) -> BrokerHeartbeatResponse:
@@ -183,7 +183,7 @@ class BrokerRegistration:
             current_metadata_offset=self._applied_offset(),
             want_fence=False,
             want_shut_down=want_shut_down,
-            offline_log_dirs=[one.directory_id for one in self._log_dirs if not one.is_online],
+            offline_log_dirs=[log_dir.directory_id for log_dir in self._log_dirs if not log_dir.is_online],
         )
         response: BrokerHeartbeatResponse = await self._channel.request(request)
         return response

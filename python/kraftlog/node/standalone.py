@@ -64,10 +64,14 @@ def format_when_needed(config: NodeConfig) -> bool:
         except OSError:
             # It is formatted, on a disk that fails: the node decides whether it can do without.
             directories.remove(path)
-    if all(one is not None for one in present):
+    if all(properties is not None for properties in present):
         return False
-    cluster_id = next((one.cluster_id for one in present if one is not None and one.cluster_id), None)
-    controller = next(one for one in config.listeners if one.listener_name in config.controller_listener_names)
+    cluster_id = next(
+        (properties.cluster_id for properties in present if properties is not None and properties.cluster_id), None
+    )
+    controller = next(
+        listener for listener in config.listeners if listener.listener_name in config.controller_listener_names
+    )
     node_id = NodeId(config.node_id)
     voter = DynamicVoter(node_id=node_id, host=controller.host, port=controller.port, directory_id=random_uuid())
     Formatter(

@@ -80,7 +80,7 @@ class AsyncQuorum:
         host, port = split_address(address)
         self._loop = asyncio.get_running_loop()
         voters = dict(options.voters) or ({} if options.join else {options.node_id: address})
-        contacts = [*options.join, *(one for node_id, one in voters.items() if node_id != options.node_id)]
+        contacts = [*options.join, *(voter for node_id, voter in voters.items() if node_id != options.node_id)]
         config = node_config(
             node_id=options.node_id,
             data_dir=options.data_dir,
@@ -372,7 +372,7 @@ class AsyncQuorum:
         wanted = self.node_id if node_id is None else node_id
         if directory_id is None:
             voters = (await self.describe(timeout_s=timeout_s)).voters
-            found = next((one for one in voters if one.replica_id == wanted), None)
+            found = next((voter for voter in voters if voter.replica_id == wanted), None)
             if found is None:
                 raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"{wanted} is none of the voters")
             directory_id = str(found.directory_id)
@@ -404,7 +404,8 @@ def _describe_error(response: Any) -> KafkaError | None:
 def _quorum_info(response: Any) -> QuorumInfo:
     partition = response.topics[0].partitions[0]
     listeners = {
-        node.node_id: tuple(Endpoint(one.name, one.host, one.port) for one in node.listeners) for node in response.nodes
+        node.node_id: tuple(Endpoint(listener.name, listener.host, listener.port) for listener in node.listeners)
+        for node in response.nodes
     }
 
     def info(replica: Any) -> ReplicaInfo:

@@ -183,8 +183,8 @@ class QuorumReplica:
 
     def _live(self) -> Iterable[Proposal]:
         yield from self._queue
-        for one in self.log.pending:
-            yield from one.payload.proposals
+        for batch in self.log.pending:
+            yield from batch.payload.proposals
         yield from self.watched.proposals()
         yield from self.forwarding
 
@@ -325,8 +325,8 @@ class QuorumReplica:
         except StateMachineError:
             logger.exception("on_stop failed")
         unknown = OutcomeUnknownError(f"the replica stopped before this was known: {error or 'it was closed'}")
-        for one in self.log.pending:
-            for proposal in one.payload.proposals:
+        for batch in self.log.pending:
+            for proposal in batch.payload.proposals:
                 proposal.fail(unknown)
         for proposal in self.forwarding:
             proposal.fail(unknown if proposal.is_proposed else self.closed_error())

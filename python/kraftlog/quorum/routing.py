@@ -182,7 +182,7 @@ class Routes:
             connection = await self._link.connect(endpoint)
             for proposal in group.proposals:
                 proposal.is_proposed = True
-            timeout_s = max(one.deadline_s for one in group.proposals) - self._loop.time()
+            timeout_s = max(proposal.deadline_s for proposal in group.proposals) - self._loop.time()
             base_offset, epoch = await self._link.propose(connection, group.commands, timeout_s)
             for first_offset, proposal in group.each(base_offset):
                 watched.watch(proposal, first_offset, epoch, self._log.applied_end_offset)

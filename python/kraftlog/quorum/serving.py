@@ -191,10 +191,12 @@ class QuorumServer:
             cluster_id=self.cluster_id,
             controller_id=quorum.leader_id,
             brokers=[
-                DescribeClusterResponse.DescribeClusterBroker(broker_id=voter.replica_id, host=one.host, port=one.port)
+                DescribeClusterResponse.DescribeClusterBroker(
+                    broker_id=voter.replica_id, host=listener.host, port=listener.port
+                )
                 for voter in quorum.voters
-                for one in voter.listeners
-                if one.name == context.listener_name
+                for listener in voter.listeners
+                if listener.name == context.listener_name
             ],
         )
 
@@ -254,8 +256,8 @@ class QuorumServer:
         return ProduceResponse(
             responses=(topic,),
             node_endpoints=tuple(
-                ProduceResponse.NodeEndpoint(node_id=leader_id, host=one.host, port=one.port, rack=None)
-                for one in endpoints
+                ProduceResponse.NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=None)
+                for endpoint in endpoints
             ),
         )
 
@@ -263,7 +265,9 @@ class QuorumServer:
         """The offset that users of another replica have to wait for before they read."""
         del context
         asked = [
-            (topic.name, one.partition_index, one.timestamp) for topic in request.topics for one in topic.partitions
+            (topic.name, partition.partition_index, partition.timestamp)
+            for topic in request.topics
+            for partition in topic.partitions
         ]
         if asked != [(METADATA_LOG.name, 0, _LATEST_TIMESTAMP)]:
             raise KafkaError(ErrorCode.INVALID_REQUEST)

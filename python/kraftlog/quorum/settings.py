@@ -116,14 +116,14 @@ def format_when_needed(data_dir: Path, *, node_id: int, cluster_id: str, voters:
         return
     initial = [
         DynamicVoter(
-            node_id=NodeId(one),
+            node_id=NodeId(voter_id),
             host=split_address(address)[0],
             port=split_address(address)[1],
-            directory_id=_first_directory_id(cluster_id, one, address),
+            directory_id=_first_directory_id(cluster_id, voter_id, address),
         )
-        for one, address in sorted(voters.items())
+        for voter_id, address in sorted(voters.items())
     ]
-    own = next((one for one in initial if one.node_id == node_id), None)
+    own = next((voter for voter in initial if voter.node_id == node_id), None)
     partition = data_dir / CLUSTER_METADATA_DIRECTORY
     partition.mkdir(exist_ok=True)
     if own is not None:

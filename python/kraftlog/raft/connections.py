@@ -75,8 +75,8 @@ class Connections:
         """From when on a request may be sent to one of these, nothing being under way to them; None for nobody."""
         ends = self._backoff_ends
         soonest_ms: int | None = None
-        for one in node_ids:
-            end_ms = ends.get(one)
+        for node_identifier in node_ids:
+            end_ms = ends.get(node_identifier)
             if end_ms is None:
                 return now_ms
             if soonest_ms is None or end_ms < soonest_ms:
@@ -95,7 +95,7 @@ class Connections:
     def requests_under_way(self, now_ms: int) -> tuple[Request, ...]:
         """Requests whose answers are waited for, in the order they were sent."""
         sent_after_ms = now_ms - self.request_timeout_ms
-        return tuple([one.request for one in self._in_flight.values() if one.sent_ms > sent_after_ms])
+        return tuple([exchange.request for exchange in self._in_flight.values() if exchange.sent_ms > sent_after_ms])
 
     @property
     def unanswered_count(self) -> int:
@@ -105,8 +105,8 @@ class Connections:
     def is_busy(self, now_ms: int) -> bool:
         """Whether any request is under way to anybody."""
         sent_after_ms = now_ms - self.request_timeout_ms
-        for one in self._in_flight.values():  # noqa: SIM110 - asked several times for each event
-            if one.sent_ms > sent_after_ms:
+        for exchange in self._in_flight.values():  # noqa: SIM110 - asked several times for each event
+            if exchange.sent_ms > sent_after_ms:
                 return True
         return False
 
@@ -115,8 +115,8 @@ class Connections:
         if not self._in_flight:
             return None
         last_ms = now_ms - self.request_timeout_ms
-        for one in self._in_flight.values():
-            last_ms = max(last_ms, one.sent_ms)
+        for exchange in self._in_flight.values():
+            last_ms = max(last_ms, exchange.sent_ms)
         end_ms = last_ms + self.request_timeout_ms
         return end_ms if end_ms > now_ms else None
 

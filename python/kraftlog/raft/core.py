@@ -255,7 +255,7 @@ class RaftCore:
                 return self._next_of(role, () if role.election.is_rejected else role.election.unanswered)
             case Resigned():
                 voters = replica.voters.latest
-                known = [voters.get(one) for one in role.unacknowledged]
+                known = [voters.get(voter_id) for voter_id in role.unacknowledged]
                 return self._next_of(role, [voter for voter in known if voter is not None])
             case _:
                 return role.deadline_ms

@@ -148,7 +148,7 @@ class Following:
             return False
         others: Sequence[Destination] = self._whom_to_ask()
         if but is not None:
-            others = [one for one in others if one.node_id != but]
+            others = [other for other in others if other.node_id != but]
         destination = replica.connections.choose(others, now_ms, replica.rng)
         if destination is None:
             return False
@@ -170,8 +170,8 @@ class Following:
                 if voter.key.node_id != replica.local_key.node_id
             )
             self._voters_to_ask = voters
-            self._to_ask = (*replica.bootstrap, *(one for one in found if one is not None))
-            self._ids_to_ask = tuple(one.node_id for one in self._to_ask)
+            self._to_ask = (*replica.bootstrap, *(key for key in found if key is not None))
+            self._ids_to_ask = tuple(peer.node_id for peer in self._to_ask)
         return self._to_ask
 
     def _ask(self, destination: Destination, role: Follower | None, now_ms: int) -> None:

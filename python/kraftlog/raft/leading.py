@@ -342,9 +342,9 @@ class Leading:
         if not self.open_records and change is None and role.announced_round == role.wanted_round:
             return soonest_ms
         ends_ms = (soonest_ms, self.linger_end_ms, None if change is None else change.deadline_ms)
-        deadlines = [one for one in ends_ms if one is not None]
+        deadlines = [end_ms for end_ms in ends_ms if end_ms is not None]
         connections = self._replica.connections
-        deadlines += [max(now_ms + 1, connections.ready_ms(one, now_ms)) for one in self._askable(role)]
+        deadlines += [max(now_ms + 1, connections.ready_ms(destination, now_ms)) for destination in self._askable(role)]
         return min(deadlines, default=None)
 
     # Whether nobody else leads
@@ -377,4 +377,8 @@ class Leading:
 
     def _askable(self, role: Leader) -> list[NodeId]:
         name = self._replica.config.listener_name
-        return [one for one in role.unconfirmed_voters() if role.voters.endpoint(one, name) is not None]
+        return [
+            unconfirmed_voter
+            for unconfirmed_voter in role.unconfirmed_voters()
+            if role.voters.endpoint(unconfirmed_voter, name) is not None
+        ]

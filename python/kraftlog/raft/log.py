@@ -56,7 +56,9 @@ class LogState:
         self._epochs = [epoch for epoch, _ in log.leader_epochs]
         self._starts = [start for _, start in log.leader_epochs]
         # Older ones are left-overs: the log starts at the end of the first that counts.
-        self._snapshots = {one: size for one, size in log.snapshots if one.end_offset >= self.start_offset}
+        self._snapshots = {
+            snapshot_id: size for snapshot_id, size in log.snapshots if snapshot_id.end_offset >= self.start_offset
+        }
 
     @property
     def last_epoch(self) -> Epoch:
@@ -175,7 +177,7 @@ class LogState:
 
     def remove_before(self, snapshot_id: SnapshotId) -> None:
         """Checkpoints older than this one were dropped, and the log starts at its end."""
-        self._snapshots = {one: size for one, size in self._snapshots.items() if one >= snapshot_id}
+        self._snapshots = {key: size for key, size in self._snapshots.items() if key >= snapshot_id}
         self.advance_start_offset(snapshot_id.end_offset)
 
     def advance_start_offset(self, start_offset: Offset) -> None:

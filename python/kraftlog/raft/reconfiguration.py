@@ -35,7 +35,9 @@ def _keys_text(voters: VoterSet) -> str:
 
 def _endpoints_text(endpoints: tuple[Endpoint, ...]) -> str:
     """Endpoints as Kafka's messages print them."""
-    listed = ", ".join(f"ListenerName({one.name})={one.host}/<unresolved>:{one.port}" for one in endpoints)
+    listed = ", ".join(
+        f"ListenerName({endpoint.name})={endpoint.host}/<unresolved>:{endpoint.port}" for endpoint in endpoints
+    )
     return f"Endpoints(endpoints={{{listed}}})"
 
 

@@ -48,7 +48,7 @@ class Voter:
             raise ValueError(msg)
 
     def _facts(self) -> tuple[object, ...]:
-        listeners = frozenset((one.name.upper(), one.host, one.port) for one in self.endpoints)
+        listeners = frozenset((endpoint.name.upper(), endpoint.host, endpoint.port) for endpoint in self.endpoints)
         return self.key, listeners, self.min_kraft_version, self.max_kraft_version
 
     def __eq__(self, other: object) -> bool:
@@ -149,7 +149,7 @@ class VoterSet:
         voter = self._voters.get(key.node_id)
         if voter is None or voter.key != key or len(self._voters) == 1:
             return None
-        return VoterSet(one for one in self._voters.values() if one.key != key)
+        return VoterSet(member for member in self._voters.values() if member.key != key)
 
     def with_updated(self, voter: Voter, *, ignores_directory_id: bool = False) -> VoterSet | None:
         """The set with a voter's endpoints and versions replaced; None when there is no such voter (RCFG-03).
@@ -163,7 +163,7 @@ class VoterSet:
             return None
         if not ignores_directory_id and found.key.directory_id not in {Uuid.ZERO, voter.key.directory_id}:
             return None
-        return VoterSet(voter if one is found else one for one in self._voters.values())
+        return VoterSet(voter if member is found else member for member in self._voters.values())
 
     def has_overlapping_majority(self, other: VoterSet) -> bool:
         """Whether any majority of one set meets any of the other: at most one voter differs each way (RCFG-06)."""

@@ -43,7 +43,7 @@ class LogScanner:
         self._columns = schema.names if columns is None else columns
         self._filter = expression
         if isinstance(self._columns, Mapping):
-            needed = {name for one in self._columns.values() for name in columns_of_filter(one, schema)}
+            needed = {name for column in self._columns.values() for name in columns_of_filter(column, schema)}
         else:
             needed = set(self._columns)
             unknown = needed - set(schema.names)

@@ -77,19 +77,23 @@ def list_remote(
     location = location_of(url, kind=kind, filesystem=filesystem, storage_options=storage_options)
     root = location.root
     directories: dict[str, list[ListedFile]] = {}
-    for one in listed(location, root, retry):
-        directory = one.path.rpartition("/")[0]
-        directories.setdefault(directory, []).append(one)
+    for listed_file in listed(location, root, retry):
+        directory = listed_file.path.rpartition("/")[0]
+        directories.setdefault(directory, []).append(listed_file)
     name = root.rpartition("/")[2]
     # As for paths of this machine: a name that could be a partition's is one when there are segments in it.
     own_files = directories.get(root, [])
-    is_partition = _partition_name(name, own_files) is not None and any(one.path.endswith(".log") for one in own_files)
+    is_partition = _partition_name(name, own_files) is not None and any(
+        own_file.path.endswith(".log") for own_file in own_files
+    )
     if is_partition:
         parent = root.rpartition("/")[0]
         checkpoints = RemoteCheckpoints(location, parent, None, retry)
         found = [root]
     else:
-        files = {one.path.rpartition("/")[2]: _object(location, one) for one in directories.get(root, ())}
+        files = {
+            directory.path.rpartition("/")[2]: _object(location, directory) for directory in directories.get(root, ())
+        }
         checkpoints = RemoteCheckpoints(location, root, files, retry)
         found = [path for path in directories if path.rpartition("/")[0] == root]
     logs = []
@@ -144,7 +148,7 @@ def _partition_name(name: str, files: Collection[ListedFile]) -> tuple[str, int]
 
 
 def _has_copies(files: Collection[ListedFile]) -> bool:
-    return any(TIERED_FILE.match(one.path.rpartition("/")[2]) for one in files)
+    return any(TIERED_FILE.match(file.path.rpartition("/")[2]) for file in files)
 
 
 def _log(
@@ -157,7 +161,7 @@ def _log(
     url = location.url_of(path)
     name = path.rpartition("/")[2]
     tiered = TIERED_DIRECTORY.match(name)
-    objects = [_object(location, one) for one in files]
+    objects = [_object(location, file) for file in files]
     if tiered is not None and _has_copies(files):
         tiered_objects, epochs = tiered_partition(url, objects, retry)
         return RemoteLog(
@@ -167,13 +171,15 @@ def _log(
             tiered_id=Uuid.parse(tiered["topic_id"]),
             tiered_epochs=epochs,
         )
-    swapped = next((one for one in objects if _SWAP_FILE.match(one.path.rpartition("/")[2])), None)
+    swapped = next((stored for stored in objects if _SWAP_FILE.match(stored.path.rpartition("/")[2])), None)
     if swapped is not None:
         message = f"{swapped.url}: compaction was replacing segments when this copy was made: copy it again"
         raise LogError(message)
-    partition = RemotePartition(url, tuple(one for one in objects if one.kind != "other"), None, WINDOW_BYTES, retry)
+    partition = RemotePartition(
+        url, tuple(stored for stored in objects if stored.kind != "other"), None, WINDOW_BYTES, retry
+    )
     topic, number = _partition_name(name, files) or (name, 0)
-    small = {one.path.rpartition("/")[2]: one for one in objects if one.kind == "other"}
+    small = {stored.path.rpartition("/")[2]: stored for stored in objects if stored.kind == "other"}
     return RemoteLog(cast("Any", partition), topic, number, checkpoints=checkpoints, small_files=small)
 
 

@@ -291,5 +291,5 @@ def _may_pass(error: Exception) -> bool:
     if isinstance(response, dict):  # botocore
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return bool(status >= 500 or status == 429)
-    names = " ".join(one.__name__.lower() for one in type(error).__mro__)
+    names = " ".join(kind.__name__.lower() for kind in type(error).__mro__)
     return any(name in names for name in _PASSING_NAMES)

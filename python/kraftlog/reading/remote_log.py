@@ -131,12 +131,15 @@ class RemoteLog(Log):
     @property
     def segments(self) -> tuple[RemoteSegment, ...]:  # type: ignore[override]  # a URL where a file has a path
         """The segments by rising base offset."""
-        return tuple(RemoteSegment(one.offset, one.url, one.size_bytes, one.end_offset) for one in self.remote.segments)
+        return tuple(
+            RemoteSegment(segment.offset, segment.url, segment.size_bytes, segment.end_offset)
+            for segment in self.remote.segments
+        )
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the ``.log`` objects."""
-        return sum(one.size_bytes for one in self.remote.segments)
+        return sum(segment.size_bytes for segment in self.remote.segments)
 
     @property
     def log_start_offset(self) -> int:

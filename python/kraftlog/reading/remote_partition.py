@@ -79,11 +79,11 @@ class RemotePartition:
     def __kraftlog_directory__(self) -> RemoteDirectory:
         handle = self._handle
         if handle.directory is None:
-            objects = [one for one in self.objects if one.kind != "other"]
+            objects = [stored for stored in self.objects if stored.kind != "other"]
             handle.directory = RemoteDirectory(
                 RangeFetcher(objects, self.retry),
                 self.url,
-                [(one.kind, one.offset, one.end_offset, one.url, one.size_bytes) for one in objects],
+                [(stored.kind, stored.offset, stored.end_offset, stored.url, stored.size_bytes) for stored in objects],
                 hint=self.hint,
                 window_bytes=self.window_bytes,
             )
@@ -92,18 +92,18 @@ class RemotePartition:
     @property
     def segments(self) -> tuple[RemoteObject, ...]:
         """The ``.log`` objects by rising base offset."""
-        return tuple(sorted((one for one in self.objects if one.kind == "log"), key=lambda one: one.offset))
+        return tuple(sorted((stored for stored in self.objects if stored.kind == "log"), key=lambda one: one.offset))
 
     def part(self, base_offset: int, position: int, size_bytes: int) -> RemotePartition:
         """What a split of one segment needs, with the byte positions that the plan found for it."""
-        later = [one.offset for one in self.segments if one.offset > base_offset]
+        later = [segment.offset for segment in self.segments if segment.offset > base_offset]
         # The next segment says that this one is not the last, which may end within a batch.
         next_offset = min(later, default=None)
         objects = tuple(
-            one
-            for one in self.objects
-            if (one.offset == base_offset and one.kind in {"log", "index", "timeindex"})
-            or (one.offset == next_offset and one.kind == "log")
+            stored
+            for stored in self.objects
+            if (stored.offset == base_offset and stored.kind in {"log", "index", "timeindex"})
+            or (stored.offset == next_offset and stored.kind == "log")
         )
         return replace(self, objects=objects, hint=(base_offset, position, position + size_bytes), _handle=_Handle())
 

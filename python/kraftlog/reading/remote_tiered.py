@@ -74,11 +74,11 @@ def tiered_partition(
         RemoteLogError: An object cannot be read.
     """
     by_copy: dict[str, dict[str, RemoteObject]] = {}
-    for one in objects:
-        name = one.path.rpartition("/")[2]
+    for stored in objects:
+        name = stored.path.rpartition("/")[2]
         if TIERED_FILE.match(name):
             stem, _, suffix = name.partition(".")
-            by_copy.setdefault(stem, {})[suffix] = one
+            by_copy.setdefault(stem, {})[suffix] = stored
     whole = [files for _, files in sorted(by_copy.items()) if "log" in files and EPOCHS_SUFFIX in files]
     if len(whole) < len(by_copy):
         logger.warning("%s: %d copies of segments are not finished and are not read", url, len(by_copy) - len(whole))
@@ -87,13 +87,13 @@ def tiered_partition(
     chosen, epochs = chosen_copies(url, copies)
     kept: list[RemoteObject] = []
     for copy, end_offset in chosen:
-        for suffix, one in copy.objects.items():
+        for suffix, stored in copy.objects.items():
             if suffix == "snapshot":
                 # It is of the end of the segment, unlike the file with the same digits in a log directory.
                 if end_offset == copy.end_offset:
-                    kept.append(replace(one, kind="snapshot", offset=copy.end_offset))
+                    kept.append(replace(stored, kind="snapshot", offset=copy.end_offset))
             elif suffix != EPOCHS_SUFFIX:
-                kept.append(replace(one, end_offset=end_offset if suffix == "log" else None))
+                kept.append(replace(stored, end_offset=end_offset if suffix == "log" else None))
     return RemotePartition(url, tuple(kept), None, WINDOW_BYTES, retry), epochs
 
 
@@ -105,21 +105,23 @@ def chosen_copies(url: str, copies: Sequence[Copy]) -> tuple[list[tuple[Copy, in
     """
     if not copies:
         return [], ()
-    newest = max(copies, key=lambda one: (one.epochs[-1].epoch if one.epochs else -1, one.end_offset))
-    counting = [(one, _valid_end(one, newest.epochs)) for one in copies]
-    counting = [(one, end) for one, end in counting if one.base_offset < end]
+    newest = max(copies, key=lambda copy: (copy.epochs[-1].epoch if copy.epochs else -1, copy.end_offset))
+    counting = [(copy, _valid_end(copy, newest.epochs)) for copy in copies]
+    counting = [(segment_copy, end) for segment_copy, end in counting if segment_copy.base_offset < end]
     # Of copies that begin at the same offset the longest is first, and makes the others superfluous.
     counting.sort(key=lambda pair: (pair[0].base_offset, -pair[1]))
     kept: list[tuple[Copy, int]] = []
-    for one, end in counting:
+    for segment_copy, end in counting:
         if not kept or end > kept[-1][1]:
-            kept.append((one, end))
-    for (one, end), (following, _) in pairwise(kept):
+            kept.append((segment_copy, end))
+    for (segment_copy, end), (following, _) in pairwise(kept):
         if end < following.base_offset:
-            message = f"{url}: no copy has the offsets from {end} up to {following.base_offset}, behind {one.name}"
+            message = (
+                f"{url}: no copy has the offsets from {end} up to {following.base_offset}, behind {segment_copy.name}"
+            )
             raise LogError(message)
     ends = [following.base_offset for following, _ in kept[1:]] + [end for _, end in kept[-1:]]
-    return [(one, end) for (one, _), end in zip(kept, ends, strict=True)], newest.epochs
+    return [(segment_copy, end) for (segment_copy, _), end in zip(kept, ends, strict=True)], newest.epochs
 
 
 def _valid_end(copy: Copy, history: Sequence[LeaderEpoch]) -> int:
@@ -143,5 +145,5 @@ def _look_at(url: str, files: dict[str, RemoteObject], retry: RetryPolicy) -> Co
     log = files["log"]
     epochs_file = files[EPOCHS_SUFFIX]
     epochs = parse_leader_epochs(small_file(epochs_file, retry), origin=epochs_file.url)
-    alone = RemotePartition(url, tuple(one for one in files.values() if one.kind in {"log", "index"}), retry=retry)
+    alone = RemotePartition(url, tuple(file for file in files.values() if file.kind in {"log", "index"}), retry=retry)
     return Copy(files, log.offset, log_end_offset(alone), epochs)

@@ -112,8 +112,8 @@ class KraftlogBatchesReader(DataSourceReader):  # type: ignore[misc]  # pyspark 
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The Arrow batches of a task. An empty log has no task, for which Spark asks with None."""
-        for one in partition.ranges if isinstance(partition, BatchesPartition) else ():
-            for batch in _read(one, self._options, self._columns):
+        for range_ in partition.ranges if isinstance(partition, BatchesPartition) else ():
+            for batch in _read(range_, self._options, self._columns):
                 rows = batch if self._names == self._columns else batch.rename_columns(self._names)
                 yield rows if self._arrow_schema is None or not self._names else rows.cast(self._arrow_schema)
 
@@ -128,15 +128,15 @@ def plan_batches(options: SourceOptions) -> list[tuple[BatchRange, ...]]:
     offsets = resolve_offsets(options, partitions)
     tasks: list[list[BatchRange]] = []
     size = 0
-    for one in split_ranges(options, partitions, offsets):
-        is_first = one.start_offset == offsets[one.topic, one.partition][0]
+    for range_ in split_ranges(options, partitions, offsets):
+        is_first = range_.start_offset == offsets[range_.topic, range_.partition][0]
         # Those who ask for a number of tasks, or for small ones, get them.
         is_asked = options.min_partitions is not None or options.max_records_per_partition is not None
-        if not tasks or is_asked or size + one.size_bytes > options.split_bytes:
+        if not tasks or is_asked or size + range_.size_bytes > options.split_bytes:
             tasks.append([])
             size = 0
-        tasks[-1].append(BatchRange(one, is_first))
-        size += one.size_bytes
+        tasks[-1].append(BatchRange(range_, is_first))
+        size += range_.size_bytes
     return [tuple(task) for task in tasks]
 
 

@@ -75,9 +75,9 @@ def report_losses(options: SourceOptions, losses: Sequence[DataLoss], *, total: 
         return
     directory = Path(options.data_loss_report)
     directory.mkdir(parents=True, exist_ok=True)
-    parts = sorted({(one.path, one.start_offset, one.end_offset) for one in losses})
+    parts = sorted({(loss.path, loss.start_offset, loss.end_offset) for loss in losses})
     name = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
     file = directory / f"{name}.json"
     temporary = directory / f".{name}.{uuid.uuid4().hex}"
-    temporary.write_text("".join(json.dumps(asdict(one)) + "\n" for one in losses), encoding="utf-8")
+    temporary.write_text("".join(json.dumps(asdict(loss)) + "\n" for loss in losses), encoding="utf-8")
     temporary.replace(file)

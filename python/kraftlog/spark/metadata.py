@@ -187,7 +187,7 @@ def plan_metadata(options: SourceOptions, source: Source, table: str = "records"
     if log is None:
         return MetadataPlan(tuple(snapshots[-1:]), None, first_offset, end_offset)
     start = log.start_offset
-    base = next((one for one in snapshots if one.end_offset >= start), None)
+    base = next((snapshot for snapshot in snapshots if snapshot.end_offset >= start), None)
     if start == 0 and (base is None or base.end_offset > 0):
         return MetadataPlan((), log, first_offset, end_offset)
     if base is None:

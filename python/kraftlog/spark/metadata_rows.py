@@ -159,7 +159,7 @@ class MetadataHistory:
                 raise CorruptRecordError("a metadata transaction ends that never began")
             if isinstance(message, AbortTransactionRecord):
                 return []
-            return [change for one in held for change in self._apply(one)]
+            return [change for record in held for change in self._apply(record)]
         if self._held is not None:
             self._held.append(read)
             return []
@@ -283,7 +283,8 @@ def _quorum_changes(read: _Read) -> Iterator[_Change]:
                         "voterId": voter.voter_id,
                         "directoryId": str(voter.voter_directory_id),
                         "endpoints": [
-                            {"name": one.name, "host": one.host, "port": one.port} for one in voter.endpoints
+                            {"name": endpoint.name, "host": endpoint.host, "port": endpoint.port}
+                            for endpoint in voter.endpoints
                         ],
                         "minKRaftVersion": versions.min_supported_version,
                         "maxKRaftVersion": versions.max_supported_version,

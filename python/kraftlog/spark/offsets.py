@@ -95,8 +95,8 @@ class KraftlogOffsetsReader(DataSourceReader):  # type: ignore[misc]  # pyspark 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The Arrow batches of a task. Without any record there is no task, for which Spark asks with None."""
         ranges = partition.ranges if isinstance(partition, OffsetsPartition) else ()
-        for one in ranges:
-            yield from record_batches(self._rows(one), self._columns, self._schema)
+        for range_ in ranges:
+            yield from record_batches(self._rows(range_), self._columns, self._schema)
 
     def _rows(self, one: OffsetRange) -> Iterator[Row]:
         losses: list[DataLoss] = []
@@ -141,12 +141,12 @@ def plan_offsets(options: SourceOptions, table: str) -> list[tuple[OffsetRange, 
         whole[name] = part if remote is None else replace(part, remote=remote.remote)
     tasks: list[list[OffsetRange]] = []
     size = 0
-    for one in whole.values():
-        if not tasks or size + one.size_bytes > _TASK_BYTES:
+    for segment in whole.values():
+        if not tasks or size + segment.size_bytes > _TASK_BYTES:
             tasks.append([])
             size = 0
-        tasks[-1].append(one)
-        size += one.size_bytes
+        tasks[-1].append(segment)
+        size += segment.size_bytes
     return [tuple(task) for task in tasks]
 
 

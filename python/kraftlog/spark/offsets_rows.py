@@ -199,7 +199,9 @@ def _group_row(decoded: _Decoded) -> Row | None:
         return None
     name = decoded.name
     classic = value if isinstance(value, GroupMetadataValue) else None
-    kind = next((one for one in ("Consumer", "Share", "Streams") if name.startswith(f"{one}Group")), "Classic").lower()
+    kind = next(
+        (kind for kind in ("Consumer", "Share", "Streams") if name.startswith(f"{kind}Group")), "Classic"
+    ).lower()
     return {
         "group": getattr(key, "group", None) if name == "GroupMetadata" else getattr(key, "group_id", None),
         "groupType": kind,
@@ -238,7 +240,8 @@ def _members(group: GroupMetadataValue) -> list[Row]:
                 "assignment": None
                 if assignment is None
                 else [
-                    {"topic": one.topic, "partitions": list(one.partitions)} for one in assignment.assigned_partitions
+                    {"topic": assigned_partition.topic, "partitions": list(assigned_partition.partitions)}
+                    for assigned_partition in assignment.assigned_partitions
                 ],
             }
         )
@@ -261,7 +264,8 @@ def _transaction_row(decoded: _Decoded) -> Row:
     partitions = None
     if value is not None and value.transaction_partitions is not None:
         partitions = [
-            {"topic": one.topic, "partitions": list(one.partition_ids)} for one in value.transaction_partitions
+            {"topic": transaction_partition.topic, "partitions": list(transaction_partition.partition_ids)}
+            for transaction_partition in value.transaction_partitions
         ]
     row: Row = {
         "transactionalId": getattr(decoded.key, "transactional_id", None),

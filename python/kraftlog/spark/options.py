@@ -274,7 +274,9 @@ def check_known(options: Mapping[str, str], known: Collection[str]) -> None:
     names = {name.lower() for name in known}
     unknown = sorted(name for name in options if name.lower() not in names)
     for name in unknown:
-        if name.lower().startswith("kafka.") or name.lower() in {one.lower() for one in _BROKER_OPTIONS}:
+        if name.lower().startswith("kafka.") or name.lower() in {
+            broker_option.lower() for broker_option in _BROKER_OPTIONS
+        }:
             message = (
                 f"option {name} is about a connection to Kafka brokers; this format reads files, and of the options "
                 "with kafka. it knows kafka.isolation.level"

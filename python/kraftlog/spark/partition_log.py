@@ -235,7 +235,7 @@ def _remote_facts(log: RemoteLog, options: SourceOptions) -> PartitionLog:
         named = log.checkpoints.offsets(REPLICATION_OFFSET_CHECKPOINT)
         if named is not None and TopicPartition(log.topic, log.partition) not in named:
             _warn_unreplicated(str(log.path))
-    segments = [(one.base_offset, Path(one.url), one.size_bytes) for one in log.segments]
+    segments = [(segment.base_offset, Path(segment.url), segment.size_bytes) for segment in log.segments]
     log_end = max(_log_end_offset(log.remote, log, options, segments), log_start)
     facts = PartitionLog(
         path=str(log.path),

@@ -130,28 +130,28 @@ def split_ranges(
     if options.min_partitions is not None:
         total = sum(log.log.size_bytes for log, _, _ in logs)
         split_bytes = max(min(split_bytes, total // options.min_partitions), 1)
-    ranges = [one for log, start, end in logs for one in _cut(log, start, end, split_bytes)]
+    ranges = [piece for log, start, end in logs for piece in _cut(log, start, end, split_bytes)]
     most = options.max_records_per_partition
-    parts = [1 if most is None else -(-_count(one) // most) for one in ranges]
-    _raise_to(options.min_partitions or 0, [_count(one) for one in ranges], parts)
-    return [piece for one, count in zip(ranges, parts, strict=True) for piece in _even_pieces(one, count)]
+    parts = [1 if most is None else -(-_count(range_) // most) for range_ in ranges]
+    _raise_to(options.min_partitions or 0, [_count(range_) for range_ in ranges], parts)
+    return [piece for range_, count in zip(ranges, parts, strict=True) for piece in _even_pieces(range_, count)]
 
 
 def pack_ranges(options: SourceOptions, ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
     """Ranges put together into tasks: small ones share one, as far as the options allow."""
     tasks: list[list[OffsetRange]] = []
     size = count = 0
-    for one in ranges:
+    for range_ in ranges:
         most = options.max_records_per_partition
-        is_full = size + one.size_bytes > min(PACK_BYTES, options.split_bytes)
-        if not tasks or is_full or (most is not None and count + _count(one) > most):
+        is_full = size + range_.size_bytes > min(PACK_BYTES, options.split_bytes)
+        if not tasks or is_full or (most is not None and count + _count(range_) > most):
             tasks.append([])
             size = count = 0
-        tasks[-1].append(one)
-        size += one.size_bytes
-        count += _count(one)
+        tasks[-1].append(range_)
+        size += range_.size_bytes
+        count += _count(range_)
     if len(tasks) < (options.min_partitions or 0):
-        return [(one,) for one in ranges]
+        return [(range_,) for range_ in ranges]
     return [tuple(task) for task in tasks]
 
 
@@ -255,7 +255,7 @@ def _cut(log: PartitionLog, start: int, end: int, split_bytes: int) -> Iterator[
     for base_offset, first, last, position, size_bytes in cuts:
         aborted = log.aborted
         if aborted is not None:
-            aborted = tuple(one for one in aborted if one[2] >= first and one[1] < last)
+            aborted = tuple(transaction for transaction in aborted if transaction[2] >= first and transaction[1] < last)
         yield OffsetRange(
             log.path,
             log.topic,

@@ -44,14 +44,14 @@ def take_filters(filters: Sequence[Filter], options: SourceOptions) -> tuple[Nar
     """
     narrowing = Narrowing()
     left: list[Filter] = []
-    for one in filters:
-        taken = _take(one, narrowing, options)
+    for filter_ in filters:
+        taken = _take(filter_, narrowing, options)
         if taken is None:
-            left.append(one)
+            left.append(filter_)
             continue
         narrowing, options, is_done = taken
         if not is_done:
-            left.append(one)
+            left.append(filter_)
     return narrowing, options, left
 
 

@@ -74,14 +74,14 @@ class KraftlogStreamReader(DataSourceStreamReader):  # type: ignore[misc]  # pys
             LogTruncatedError: The log no longer has the batch.
             LogError, OSError: As :func:`~kraftlog.spark.plan.read_range`.
         """
-        for one in partition.ranges if isinstance(partition, StreamPartition) else ():
-            _check(one, self._options)
+        for range_ in partition.ranges if isinstance(partition, StreamPartition) else ():
+            _check(range_, self._options)
             try:
-                yield from read_range([one.offsets], self._options, self._columns)
+                yield from read_range([range_.offsets], self._options, self._columns)
             except (LogError, OSError):
-                _check(one, self._options)  # a truncation explains what was met
+                _check(range_, self._options)  # a truncation explains what was met
                 raise
-            _check(one, self._options)
+            _check(range_, self._options)
 
 
 class UnlimitedStreamReader(KraftlogStreamReader):

@@ -92,7 +92,7 @@ class SurveyedLog:
         if log_end is None and high_watermark is None:
             log_end = log_end_offset(self.path)  # raises what is wrong
         # A copy may have got its checkpoint after its segments.
-        end = min(one for one in (high_watermark, log_end) if one is not None)
+        end = min(bound for bound in (high_watermark, log_end) if bound is not None)
         if options.isolation_level == "read_committed" and end > known:
             end = min(end, read_transactions(self.path, end_offset=end)[0])
         return end

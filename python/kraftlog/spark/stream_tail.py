@@ -177,7 +177,12 @@ class Tail:
         tasks = pack_ranges(self._options, split_ranges(self._options, logs, offsets))
         # The mark says what last_epoch would say, and more.
         return [
-            tuple(MarkedRange(replace(one, last_epoch=None), end.positions[one.topic, one.partition]) for one in task)
+            tuple(
+                MarkedRange(
+                    replace(offset_range, last_epoch=None), end.positions[offset_range.topic, offset_range.partition]
+                )
+                for offset_range in task
+            )
             for task in tasks
         ]
 

@@ -76,8 +76,8 @@ def _check(schema: StructType, topic: str | None, types: Mapping[str, tuple[Data
         raise ValueError("Required attribute 'value' not found")
     for field in schema.fields:
         allowed = types.get(field.name)
-        if allowed and not any(_same(field.dataType, one) for one in allowed):
-            wanted = " or ".join(one.simpleString() for one in allowed)
+        if allowed and not any(_same(field.dataType, data_type) for data_type in allowed):
+            wanted = " or ".join(data_type.simpleString() for data_type in allowed)
             given = field.dataType.simpleString()
             message = f"{field.name} attribute unsupported type {given}. {field.name} must be a {wanted}"
             raise ValueError(message)

@@ -163,26 +163,26 @@ def plan_steps(plan: WritePlan, written: Sequence[WrittenPartition], staging: Pa
     }
     ids = _TopicIds(plan)
     steps: list[Step] = []
-    for one in sorted(written, key=lambda one: (one.topic, one.partition)):
-        if not (staging / one.staged).is_dir():
-            message = f"{staging / one.staged} is gone, which a task wrote: was {staging} removed during the write?"
+    for placed in sorted(written, key=lambda placed: (placed.topic, placed.partition)):
+        if not (staging / placed.staged).is_dir():
+            message = f"{staging / placed.staged} is gone, which a task wrote: was {staging} removed during the write?"
             raise LogError(message)
-        target = plan.directory / one.name
+        target = plan.directory / placed.name
         if not target.exists():
-            if (one.topic, one.partition) in plan.existing and not plan.overwrite:
+            if (placed.topic, placed.partition) in plan.existing and not plan.overwrite:
                 message = f"{target} is gone, which was there when the write began"
                 raise LogError(message)
-            ids.write(staging / one.staged, one.topic)
-            steps.append(_place(one, replaces=False))
+            ids.write(staging / placed.staged, placed.topic)
+            steps.append(_place(placed, replaces=False))
         elif plan.overwrite:
-            ids.write(staging / one.staged, one.topic)
-            steps.append(_place(one, replaces=True))
+            ids.write(staging / placed.staged, placed.topic)
+            steps.append(_place(placed, replaces=True))
         else:
-            ids.check(target, one.topic)
-            steps.append(_append(plan, one, staging, target, checkpoints, ids))
+            ids.check(target, placed.topic)
+            steps.append(_append(plan, placed, staging, target, checkpoints, ids))
     if plan.overwrite:
-        topics = {one.topic for one in written} | ({plan.topic} if plan.topic is not None else set())
-        kept = {(one.topic, one.partition) for one in written}
+        topics = {partition.topic for partition in written} | ({plan.topic} if plan.topic is not None else set())
+        kept = {(partition.topic, partition.partition) for partition in written}
         steps += [
             Step(kind="remove", topic=topic, partition=partition, log_start_offset=0)
             for topic, partition in sorted(existing_partitions(plan.directory, topics).keys() - kept)
@@ -192,12 +192,12 @@ def plan_steps(plan: WritePlan, written: Sequence[WrittenPartition], staging: Pa
 
 def _refuse_shared(written: Sequence[WrittenPartition]) -> None:
     seen: dict[str, WrittenPartition] = {}
-    for one in written:
-        other = seen.setdefault(one.name, one)
-        if other is not one:
+    for shared in written:
+        other = seen.setdefault(shared.name, shared)
+        if other is not shared:
             message = (
-                f"rows of {one.name} came from several tasks ({other.staged.split('/')[0]} wrote {other.rows} and "
-                f"{one.staged.split('/')[0]} {one.rows}): all rows of a partition have to be in one task, see "
+                f"rows of {shared.name} came from several tasks ({other.staged.split('/')[0]} wrote {other.rows} and "
+                f"{shared.staged.split('/')[0]} {shared.rows}): all rows of a partition have to be in shared task, see "
                 "kraftlog.spark.prepare"
             )
             raise LogError(message)

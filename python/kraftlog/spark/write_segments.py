@@ -124,7 +124,12 @@ class SegmentWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is 
             LogError: The directory is not as it was, or rows of one partition came from several tasks; nothing of the
                 directory was changed then.
         """
-        written = [one for message in messages if isinstance(message, SegmentsWritten) for one in message.partitions]
+        written = [
+            partition
+            for message in messages
+            if isinstance(message, SegmentsWritten)
+            for partition in message.partitions
+        ]
         commit_job(self._plan, written)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -83,11 +83,13 @@ class MetadataLog:
         self._parts: dict[SnapshotId, Path] = {}
         first_segment = min((int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit()), default=0)
         # Older ones are left-overs of a deletion that a crash interrupted.
-        self._snapshots = [one for one in list_snapshots(directory) if one.end_offset >= first_segment]
+        self._snapshots = [snapshot for snapshot in list_snapshots(directory) if snapshot.end_offset >= first_segment]
         if first_segment > 0 and not self._snapshots:
             # Nothing was changed yet: whoever looks at it finds everything (SNAP-23).
             raise LogError(f"{directory}: the log starts at {first_segment}, but no checkpoint leads there")
-        start_offset = next((one.end_offset for one in self._snapshots if one != BOOTSTRAP_SNAPSHOT_ID), 0)
+        start_offset = next(
+            (snapshot.end_offset for snapshot in self._snapshots if snapshot != BOOTSTRAP_SNAPSHOT_ID), 0
+        )
         log_config = LogConfig(
             segment_bytes=config.segment_bytes,
             segment_ms=config.segment_ms,
@@ -111,7 +113,7 @@ class MetadataLog:
         if latest is not None and self._log.log_end_offset < latest.end_offset:
             # The snapshot stands for everything the log has and more: go on behind it.
             self._log.truncate_fully_and_start_at(latest.end_offset)
-        self._snapshots = [one for one in self._snapshots if one.end_offset >= self.log_start_offset]
+        self._snapshots = [snapshot for snapshot in self._snapshots if snapshot.end_offset >= self.log_start_offset]
         remove_left_overs(directory)
         for old in set(list_snapshots(directory)) - set(self._snapshots):
             (directory / old.file_name).unlink(missing_ok=True)
@@ -135,9 +137,9 @@ class MetadataLog:
     def snapshots(self) -> Sequence[tuple[SnapshotId, int]]:
         """The finished checkpoints with their sizes in bytes, oldest first, 0-0 included."""
         found: list[tuple[SnapshotId, int]] = []
-        for one in self._snapshots:
+        for snapshot in self._snapshots:
             with contextlib.suppress(FileNotFoundError):
-                found.append((one, (self.directory / one.file_name).stat().st_size))
+                found.append((snapshot, (self.directory / snapshot.file_name).stat().st_size))
         return found
 
     @property
@@ -310,7 +312,7 @@ class MetadataLog:
             msg = f"checkpoint {snapshot_id} is beyond the end of the log at {self.log_end_offset}"
             raise ValueError(msg)
         if self.log_start_offset < end_offset:
-            last_epoch = max((one for one, start in self.leader_epochs if start < end_offset), default=0)
+            last_epoch = max((epoch for epoch, start in self.leader_epochs if start < end_offset), default=0)
             if last_epoch != snapshot_id.epoch:
                 msg = f"checkpoint {snapshot_id} does not fit the log, whose record {end_offset - 1} is of {last_epoch}"
                 raise ValueError(msg)
@@ -329,7 +331,7 @@ class MetadataLog:
                 return os.pread(file.fileno(), size_bytes, position)
         except FileNotFoundError:
             # Somebody removed it: it counts no more (SNAP-26).
-            self._snapshots = [one for one in self._snapshots if one != snapshot_id]
+            self._snapshots = [snapshot for snapshot in self._snapshots if snapshot != snapshot_id]
             return None
 
     def write_snapshot_chunk(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
@@ -399,7 +401,7 @@ class MetadataLog:
                 self._snapshots = self._snapshots[1:]
             self._log.remove_deleted(now_ms)
             due = [path for due_ms, path in self._deleted if due_ms <= now_ms]
-            self._deleted = [one for one in self._deleted if one[0] > now_ms]
+            self._deleted = [entry for entry in self._deleted if entry[0] > now_ms]
             for path in due:
                 path.unlink(missing_ok=True)
             return self._snapshots[0] if self._snapshots else None

@@ -149,7 +149,7 @@ def write_snapshot(directory: Path, snapshot_id: SnapshotId, data: bytes) -> Pat
 def list_snapshots(directory: Path) -> list[SnapshotId]:
     """Ids of the finished checkpoints of a metadata log directory, oldest first."""
     found = (SnapshotId.parse(entry.name) for entry in os.scandir(directory))
-    return sorted(one for one in found if one is not None)
+    return sorted(snapshot for snapshot in found if snapshot is not None)
 
 
 def remove_left_overs(directory: Path) -> None:

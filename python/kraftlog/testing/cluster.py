@@ -77,8 +77,13 @@ class Cluster:
         voter_count = self.config.voter_count or 1
         ids = range(1, voter_count + 1)
         self.static_voters = VoterSet(
-            Voter(self._key(one, 1) if self.is_dynamic else ReplicaKey(NodeId(one)), self._endpoints(one), 0, 1)
-            for one in ids
+            Voter(
+                self._key(identifier, 1) if self.is_dynamic else ReplicaKey(NodeId(identifier)),
+                self._endpoints(identifier),
+                0,
+                1,
+            )
+            for identifier in ids
         )
         self._first_ids = tuple(range(1, voter_count + (self.config.observer_count or 0) + 1))
         made = {node_id: self._make_node(node_id, is_formatted=node_id <= voter_count) for node_id in self._first_ids}
@@ -96,9 +101,9 @@ class Cluster:
 
     def _bootstrap_servers(self, node_id: int) -> tuple[Endpoint, ...]:
         """Two that a node is configured to ask, voters first: the others may be empty by then."""
-        others = [one for one in (self.nodes or self._first_ids) if one != node_id]
+        others = [node for node in (self.nodes or self._first_ids) if node != node_id]
         others.sort(key=lambda one: self.invariants.commit_voters.get(NodeId(one)) is None)
-        return tuple(self._endpoints(one)[0] for one in others[:_BOOTSTRAP_SERVERS])
+        return tuple(self._endpoints(other)[0] for other in others[:_BOOTSTRAP_SERVERS])
 
     def make_machine(self) -> ReplicatedMachine:
         """A fresh machine for a replica that starts."""
@@ -172,11 +177,15 @@ class Cluster:
         if self.nodes[node.node_id] is not node:
             return
         epoch = self._wiped_epochs[node.node_id]
-        others = [one for one in self.nodes.values() if one is not node]
+        others = [other for other in self.nodes.values() if other is not node]
         leader = self.leader()
         has_gone_on = leader is not None and leader.core.epoch > epoch and leader.core.role.high_watermark is not None  # type: ignore[attr-defined]
-        states = [one.disk.election_state for one in others]
-        if leader is not None and has_gone_on and all(one is None or one.epoch >= leader.core.epoch for one in states):
+        states = [other.disk.election_state for other in others]
+        if (
+            leader is not None
+            and has_gone_on
+            and all(state is None or state.epoch >= leader.core.epoch for state in states)
+        ):
             node.is_kept_down = False
             if leader.core.kraft_version_before(leader.core.role.high_watermark) > 0:  # type: ignore[attr-defined]
                 node.static_voters = VoterSet()  # the first voters might elect each other in a cluster of their own
@@ -300,7 +309,9 @@ class Cluster:
 
     def leader(self) -> SimulatedNode | None:
         """The leader of the highest epoch, if it is up."""
-        leaders = [one for one in self.nodes.values() if one.is_up and not one.is_paused and one.core.is_leader]
+        leaders = [
+            other for other in self.nodes.values() if other.is_up and not other.is_paused and other.core.is_leader
+        ]
         return max(leaders, key=lambda one: one.core.epoch, default=None)
 
     def add_voter(self, node_id: int) -> None:

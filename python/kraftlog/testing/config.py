@@ -85,7 +85,7 @@ class SimulationConfig:
     def settings(self) -> Mapping[str, int]:
         """Every number of a resolved config by its name, as a text scenario has them."""
         left_out = {"fault_kinds", "fault_count", "fault_interval_ms", "keeps_trace", "machine", "commands"}
-        return {one.name: int(getattr(self, one.name)) for one in fields(self) if one.name not in left_out}
+        return {field.name: int(getattr(self, field.name)) for field in fields(self) if field.name not in left_out}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,7 +109,7 @@ class SimulatedDisk:
     def snapshots(self) -> Sequence[tuple[SnapshotId, int]]:
         """Checkpoints with their sizes, oldest first, 0-0 included."""
         bootstrap = [(SnapshotId(Offset(0), Epoch(0)), 100)] if self._bootstrap_voters is not None else []
-        return bootstrap + [(one.snapshot_id, one.size_bytes) for one in self.stored.values()]
+        return bootstrap + [(snapshot.snapshot_id, snapshot.size_bytes) for snapshot in self.stored.values()]
 
     @property
     def latest_snapshot(self) -> StoredSnapshot | None:
@@ -216,19 +216,19 @@ class SimulatedDisk:
         self.batches.clear()
         self._base_offsets.clear()
         self.control.clear()
-        self.rotten -= {one for one in self.rotten if isinstance(one, int)}
+        self.rotten -= {offset for offset in self.rotten if isinstance(offset, int)}
         self.log_start_offset = self.log_end_offset = self.flushed_end_offset = snapshot.snapshot_id.end_offset
         self._bootstrap_voters = None
 
     def drop_before(self, snapshot_id: SnapshotId) -> None:
         """Forget older checkpoints and the log below this one."""
-        self.stored = {one: stored for one, stored in self.stored.items() if one >= snapshot_id}
+        self.stored = {key: stored for key, stored in self.stored.items() if key >= snapshot_id}
         keep = bisect_right(self._base_offsets, snapshot_id.end_offset - 1)
         while keep and self.batches[keep - 1].last_offset >= snapshot_id.end_offset:
             keep -= 1
         self.rotten.difference_update(self._base_offsets[:keep])
         del self.batches[:keep], self._base_offsets[:keep]
-        self.control = [one for one in self.control if one[0] >= snapshot_id.end_offset]
+        self.control = [entry for entry in self.control if entry[0] >= snapshot_id.end_offset]
         self.log_start_offset = snapshot_id.end_offset
         self._bootstrap_voters = None
 
@@ -271,7 +271,7 @@ class SimulatedDisk:
 
     def rot(self, rng: Random) -> str | None:
         """Flip a bit of something durable; return what it was, None where there was nothing."""
-        durable = [one.base_offset for one in self.batches if one.last_offset < self.flushed_end_offset]
+        durable = [batch.base_offset for batch in self.batches if batch.last_offset < self.flushed_end_offset]
         if self.election_state is not None and (not durable or rng.random() < 0.2):
             self.rotten.add("election_state")
             return "election_state"
@@ -308,7 +308,7 @@ class SimulatedDisk:
             whole = rng.randint(0, len(unflushed))
             kept = unflushed[:whole]
         self.batches[first:] = kept
-        self._base_offsets[first:] = [one.base_offset for one in kept]
+        self._base_offsets[first:] = [batch.base_offset for batch in kept]
         return len(unflushed) - whole
 
     def recover(self) -> None:
@@ -330,7 +330,7 @@ class SimulatedDisk:
         self.cut_at_recovery += len(self.batches) - keep
         del self.batches[keep:], self._base_offsets[keep:]
         self.log_end_offset = end_offset
-        self.control = [one for batch in self.batches for one in batch.control_records]
+        self.control = [control_record for batch in self.batches for control_record in batch.control_records]
         self.flushed_end_offset = end_offset
         latest = self.latest_snapshot
         if latest is not None and latest.snapshot_id.end_offset > end_offset:

@@ -109,14 +109,14 @@ class Faults:
         if found is None:
             return False
         network = self._cluster.network
-        others = [one for one in self._cluster.nodes if one != found.node_id]
+        others = [node for node in self._cluster.nodes if node != found.node_id]
         self._mend_later(network.isolate(found.node_id, others), for_ms)
         return True
 
     def cut_one_way(self, *, node: Value, to: int, for_ms: int) -> bool:
         """Lose all messages from one node to another."""
         found = self.node(node)
-        others = [one for one in self._cluster.nodes if found is not None and one != found.node_id]
+        others = [node for node in self._cluster.nodes if found is not None and node != found.node_id]
         if found is None or not others:
             return False
         cut = self._cluster.network.cut_one_way(found.node_id, others[to % len(others)])
@@ -126,8 +126,8 @@ class Faults:
     def split_network(self, *, mask: int, for_ms: int) -> bool:
         """Cut the nodes into two groups."""
         ids = list(self._cluster.nodes)
-        left = [one for one in ids if mask >> one & 1]
-        cut = self._cluster.network.split(left, [one for one in ids if one not in left])
+        left = [identifier for identifier in ids if mask >> identifier & 1]
+        cut = self._cluster.network.split(left, [identifier for identifier in ids if identifier not in left])
         self._mend_later(cut, for_ms)
         return bool(cut.links)
 
@@ -137,8 +137,8 @@ class Faults:
         ids = list(self._cluster.nodes)
         if middle is None or len(ids) < 3:
             return False
-        left = [one for one in ids if mask >> one & 1]
-        right = [one for one in ids if one not in left]
+        left = [identifier for identifier in ids if mask >> identifier & 1]
+        right = [identifier for identifier in ids if identifier not in left]
         cut = self._cluster.network.bridge(left, right, middle.node_id)
         self._mend_later(cut, for_ms)
         return bool(cut.links)
@@ -302,7 +302,7 @@ class Faults:
         leader = cluster.leader()
         if leader is None or not cluster.is_dynamic:
             return False
-        spare = [one.node_id for one in self._up() if leader.core.voters.get(one.node_id) is None]
+        spare = [node.node_id for node in self._up() if leader.core.voters.get(node.node_id) is None]
         if spare:
             cluster.add_voter(spare[node % len(spare)])
             return True
@@ -317,7 +317,7 @@ class Faults:
         leader = cluster.leader()
         if leader is None or not cluster.is_dynamic or len(leader.core.voters) < 2:
             return False
-        keys = [one.key for one in leader.core.voters]
+        keys = [voter.key for voter in leader.core.voters]
         gone = [key for key in keys if cluster.nodes[key.node_id].key != key]
         wanted = gone or keys
         cluster.remove_voter(wanted[voter % len(wanted)])

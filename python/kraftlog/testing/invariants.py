@@ -175,7 +175,7 @@ class Invariants(LogInvariants):
             return
         granted = self._pre_votes.get(question, set()) | {node.node_id}
         voters = node.core.voters
-        if sum(one in granted for one in voters.ids) < voters.majority_size:
+        if sum(identifier in granted for identifier in voters.ids) < voters.majority_size:
             self.fail("INV-26", node, f"raised epoch {epoch} with pre-votes of {sorted(granted)} among {voters.ids}")
 
     def _check_leader(self, node: SimulatedNode, role: Leader) -> None:
@@ -201,7 +201,7 @@ class Invariants(LogInvariants):
             contact.voters, contact.since_ms = role.voters, now_ms
         self.looked["INV-28"] += 1
         heard = sorted(
-            (contact.heard.get(one, 0) for one in role.voters.ids if one != node.node_id),
+            (contact.heard.get(identifier, 0) for identifier in role.voters.ids if identifier != node.node_id),
             reverse=True,
         )
         last_ms = max(contact.since_ms, heard[needed - 1] if 0 < needed <= len(heard) else 0)
@@ -292,7 +292,7 @@ class Invariants(LogInvariants):
         if core.unanswered_count == 1:
             return
         under_way = core.requests_under_way(node.now_ms())
-        count = sum(type(one) is FetchRequest or type(one) is FetchSnapshotRequest for one in under_way)
+        count = sum(type(request) is FetchRequest or type(request) is FetchSnapshotRequest for request in under_way)
         if count > 1:
             self.fail("INV-30", node, f"{count} fetches under way")
 

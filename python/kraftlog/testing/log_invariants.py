@@ -101,16 +101,16 @@ class LogInvariants:
 
     def check_control_append(self, node: SimulatedNode, effect: AppendControlRecords) -> None:
         """A leader is about to append control records: at most one uncommitted change of voters, and none early."""
-        if not any(isinstance(one, VotersChange) for one in effect.records):
+        if not any(isinstance(record, VotersChange) for record in effect.records):
             return
-        if any(isinstance(one, LeaderChange) for one in effect.records):
+        if any(isinstance(record, LeaderChange) for record in effect.records):
             return
         self.looked["INV-21"] += 1
         role = node.core.role
         committed = role.high_watermark if isinstance(role, Leader) else None
         if committed is None:
             self.fail("INV-21", node, f"changes the voters in epoch {effect.epoch} before it has committed in it")
-        last = next((offset for offset, one in reversed(node.disk.control) if isinstance(one, VotersChange)), -1)
+        last = next((offset for offset, record in reversed(node.disk.control) if isinstance(record, VotersChange)), -1)
         if last >= committed:
             self.fail("INV-21", node, f"changes the voters, those of offset {last} not being committed")
 
@@ -162,7 +162,9 @@ class LogInvariants:
         self._logs_due.add(node.node_id)
         self.looked["INV-15"] += 1
         disk = node.disk
-        if disk.log_start_offset and all(one.end_offset != disk.log_start_offset for one in disk.stored):
+        if disk.log_start_offset and all(
+            snapshot_id.end_offset != disk.log_start_offset for snapshot_id in disk.stored
+        ):
             self.fail("INV-15", node, f"the log starts at {disk.log_start_offset}, snapshots are {list(disk.stored)}")
         latest = disk.latest_snapshot
         if latest is not None and latest.snapshot_id.end_offset > disk.log_end_offset:

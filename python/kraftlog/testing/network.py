@@ -104,7 +104,7 @@ class SimulatedNetwork:
         """Take a cut back; harmless when it was healed meanwhile."""
         if cut in self._cuts:
             self._cuts.remove(cut)
-            self.blocked = {link for one in self._cuts for link in one.links}
+            self.blocked = {link for cut in self._cuts for link in cut.links}
 
     def isolate(self, node_id: int, others: Iterable[int]) -> Cut:
         """Cut a node off, both ways."""
@@ -117,8 +117,10 @@ class SimulatedNetwork:
     def split(self, left: Iterable[int], right: Iterable[int]) -> Cut:
         """Cut the nodes into two groups."""
         far = list(right)
-        return self.cut(link for one in left for other in far for link in ((one, other), (other, one)))
+        return self.cut(link for near in left for other in far for link in ((near, other), (other, near)))
 
     def bridge(self, left: Iterable[int], right: Iterable[int], middle: int) -> Cut:
         """Cut the nodes into two groups that one node still reaches."""
-        return self.split([one for one in left if one != middle], [one for one in right if one != middle])
+        return self.split(
+            [near for near in left if near != middle], [far_node for far_node in right if far_node != middle]
+        )

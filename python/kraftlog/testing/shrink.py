@@ -129,7 +129,7 @@ def _smaller(shrinker: _Shrinker, scenario: Scenario) -> Scenario:
         if shrinker.breaks(smaller):
             best = smaller
     for divisor in (8, 4, 2):
-        earlier = tuple(replace(one, at_ms=3000 + (one.at_ms - 3000) // divisor) for one in best.faults)
+        earlier = tuple(replace(fault, at_ms=3000 + (fault.at_ms - 3000) // divisor) for fault in best.faults)
         if shrinker.breaks(best.with_faults(earlier)):
             return best.with_faults(earlier)
     return best

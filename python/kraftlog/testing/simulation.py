@@ -78,7 +78,7 @@ class Simulation(Cluster):
 
     def _propose_again(self) -> None:
         rng = self._load_rng
-        for node in [one for one in self.nodes.values() if one.is_up and one.core.is_leader]:
+        for node in [node for node in self.nodes.values() if node.is_up and node.core.is_leader]:
             count = rng.randint(1, 3)
             self._value += count
             commands = self.config.commands

@@ -268,8 +268,8 @@ class _TracedCore(RaftCore):
             while entered and entered[0][0] <= position:
                 _, _, role = self._on_entered(entered.pop(0))
             self._on_effect(effect, role, request)
-        for one in entered:
-            _, _, role = self._on_entered(one)
+        for change in entered:
+            _, _, role = self._on_entered(change)
         self._count(role)
         if isinstance(role, Follower) and role.has_fetched != self._has_heard:
             self._has_heard = role.has_fetched
@@ -433,13 +433,13 @@ def literals(value: object) -> Iterator[str]:
         case str():
             yield f'"{value}"'
         case frozenset():
-            yield "{" + ",".join(text for one in sorted(value) for text in literals(one)) + "}"
+            yield "{" + ",".join(text for element in sorted(value) for text in literals(element)) + "}"
         case tuple() | list():
             yield "<<"
-            for index, one in enumerate(value):
+            for index, element in enumerate(value):
                 if index:
                     yield ","
-                yield from literals(one)
+                yield from literals(element)
             yield ">>"
         case _:
             msg = f"{value!r} has no form in TLA+"

@@ -41,7 +41,7 @@ class _UserMachine:
         self._check = check
 
     def apply(self, base_offset: Offset, epoch: Epoch, records: Sequence[object]) -> None:
-        commands = [one for one in records if isinstance(one, bytes)]
+        commands = [record for record in records if isinstance(record, bytes)]
         self._machine.apply(
             CommittedBatch(
                 base_offset=base_offset,

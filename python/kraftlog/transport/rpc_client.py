@@ -93,7 +93,7 @@ class RpcConnection(asyncio.BufferedProtocol):
             response = await self._request(ApiVersionsRequest(), 0)
         if not isinstance(response, ApiVersionsResponse) or response.error_code:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the peer does not tell what it speaks")
-        self._versions = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
+        self._versions = {api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in response.api_keys}
 
     def common_version(self, api_key: int, *, lowest: int = 0) -> int | None:
         """The highest version both sides have, if it is at least ``lowest``."""

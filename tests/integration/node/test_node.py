@@ -59,7 +59,7 @@ def values(bootstrap_servers: str, topic: str) -> list[bytes]:
     with RawClient(bootstrap_servers) as client:
         data = client.call(request, 12).responses[0].partitions[0]
     assert data.error_code == 0
-    return [value for one in read_batches(data.records) for _, _, _, value, _ in one.records()]
+    return [value for batch in read_batches(data.records) for _, _, _, value, _ in batch.records()]
 
 
 def test_unformatted_directory_is_refused_with_what_to_do(tmp_path):

@@ -46,7 +46,7 @@ def test_what_followers_propose_in_one_turn_travels_as_one_batch(tmp_path):
             await quorum.leader()
             follower = next(quorum.followers())
             results = await asyncio.gather(*(follower.call([b"%d" % index]) for index in range(100)))
-            assert [one for (one,) in results] == list(range(100))
+            assert [result for (result,) in results] == list(range(100))
             assert len(quorum.machine(follower).batches) == 1
 
     asyncio.run(run())
@@ -165,7 +165,7 @@ def test_each_leader_is_announced_once_and_the_own_leadership_only_when_all_befo
                 await leader.step_down()
                 assert not leader.is_leader
                 await until(
-                    lambda epoch=epoch: any(one.is_leader and one.epoch > epoch for one in quorum.nodes.values())
+                    lambda epoch=epoch: any(node.is_leader and node.epoch > epoch for node in quorum.nodes.values())
                 )
                 # Resigned: nobody claims the epoch that was given up.
                 own = [call[1:3] for call in quorum.machine(leader).named("leader")]
@@ -181,7 +181,7 @@ def test_each_leader_is_announced_once_and_the_own_leadership_only_when_all_befo
                 assert epochs == sorted(epochs)
                 for _, leader_id, epoch, applied in calls:
                     if leader_id == node.node_id and epoch > 1:
-                        started = sum(len(one) for one in quorum.machine(node).batches if one.epoch < epoch)
+                        started = sum(len(batch) for batch in quorum.machine(node).batches if batch.epoch < epoch)
                         assert applied == started
 
     asyncio.run(run())
@@ -198,10 +198,10 @@ def test_a_replica_that_joins_late_gets_everything_and_can_become_a_voter_and_le
             await late.read_barrier()
             assert quorum.machine(late).commands == quorum.machine(leader).commands
             assert quorum.machine(late).named("leader")[-1][1] == leader.node_id
-            assert [one.replica_id for one in (await late.describe()).observers] == [4]
+            assert [observer.replica_id for observer in (await late.describe()).observers] == [4]
 
             await late.add_voter()
-            assert [one.replica_id for one in (await leader.describe()).voters] == [1, 2, 3, 4]
+            assert [voter.replica_id for voter in (await leader.describe()).voters] == [1, 2, 3, 4]
             with pytest.raises(KafkaError) as caught:
                 await late.add_voter()
             assert caught.value.code == ErrorCode.DUPLICATE_VOTER
@@ -210,7 +210,7 @@ def test_a_replica_that_joins_late_gets_everything_and_can_become_a_voter_and_le
             await leader.remove_voter()  # the leader itself
             await until(lambda: not leader.is_leader)
             described = await late.describe()
-            assert leader.node_id not in [one.replica_id for one in described.voters]
+            assert leader.node_id not in [voter.replica_id for voter in described.voters]
             assert len(described.voters) == 3
             with pytest.raises(KafkaError) as caught:
                 await late.remove_voter(leader.node_id)
@@ -251,7 +251,7 @@ def test_a_leader_hands_over_when_it_closes(tmp_path):
             successor = await quorum.leader()
             took_s = asyncio.get_running_loop().time() - begun
             assert took_s < 20, "somebody waited for a timer"
-            assert all(isinstance(one.result(), int) for one in load)
+            assert all(isinstance(task.result(), int) for task in load)
             assert successor.node_id != leader.node_id
             with pytest.raises(NodeClosedError):
                 await leader.propose([b"b"])

@@ -18,18 +18,18 @@ def test_three_replicas_and_describe_agree_at_rest(tmp_path):
         async with members(tmp_path, 3) as quorum:
             leader = await quorum.leader()
             await leader.propose([b"a", b"b"])
-            await asyncio.gather(*(one.propose([b"c"]) for one in quorum.followers()))
+            await asyncio.gather(*(follower.propose([b"c"]) for follower in quorum.followers()))
             async with asyncio.timeout(20):
                 while True:
                     info = await leader.describe()
-                    found = [one.metrics() for one in quorum.nodes.values()]
-                    if {one["raft-metrics.high-watermark"] for one in found} == {info.high_watermark}:
+                    found = [node.metrics() for node in quorum.nodes.values()]
+                    if {readings["raft-metrics.high-watermark"] for readings in found} == {info.high_watermark}:
                         break
                     await asyncio.sleep(0)
-            assert {one["raft-metrics.current-leader"] for one in found} == {info.leader_id}
-            assert {one["raft-metrics.current-epoch"] for one in found} == {info.leader_epoch}
-            assert {one["raft-metrics.number-of-voters"] for one in found} == {len(info.voters)} == {3}
-            states = [one["raft-metrics.current-state"] for one in found]
+            assert {readings["raft-metrics.current-leader"] for readings in found} == {info.leader_id}
+            assert {readings["raft-metrics.current-epoch"] for readings in found} == {info.leader_epoch}
+            assert {readings["raft-metrics.number-of-voters"] for readings in found} == {len(info.voters)} == {3}
+            states = [readings["raft-metrics.current-state"] for readings in found]
             assert sorted(states) == ["follower", "follower", "leader"]
             leading = found[states.index("leader")]
             assert leading["raft-metrics.append-records-rate"] > 0

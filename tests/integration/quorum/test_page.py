@@ -57,26 +57,26 @@ def test_the_store_of_the_page_outlives_a_killed_process(home):
     nodes = [Terminal(home, node_id) for node_id in (1, 2, 3)]
     try:
         assert nodes[0].type("set colour green") == "None -> green"
-        assert [one.type("get colour") for one in nodes] == ["green"] * 3
+        assert [node.type("get colour") for node in nodes] == ["green"] * 3
         assert nodes[1].type("swap colour green blue") == "green -> blue"
         assert nodes[2].type("swap colour green red") == "refused, it is blue"
         for round_, killed in enumerate((0, 1)):
             nodes[killed].process.kill()
             nodes[killed].process.wait()
-            rest = [one for one in nodes if one is not nodes[killed]]
-            for index, one in enumerate(rest):
+            rest = [node for node in nodes if node is not nodes[killed]]
+            for index, terminal in enumerate(rest):
                 value = f"{round_}-{index}"
-                assert one.type(f"set colour {value}").endswith(f"-> {value}")
+                assert terminal.type(f"set colour {value}").endswith(f"-> {value}")
                 assert [other.type("get colour") for other in rest] == [value] * 2
             nodes[killed] = Terminal(home, killed + 1)
             assert nodes[killed].type("get colour") == value
         assert nodes[0].type("what") == "get KEY | set KEY VALUE | swap KEY EXPECTED VALUE"
     finally:
-        for one in nodes:
+        for node in nodes:
             with contextlib.suppress(OSError):
-                one.process.stdin.close()
-        for one in nodes:
-            one.process.wait(30)
+                node.process.stdin.close()
+        for node in nodes:
+            node.process.wait(30)
 
 
 def run_page(continuation):

@@ -46,7 +46,7 @@ def test_everything_between_replicas_is_encrypted(tmp_path):
             contacts = list(quorum.voters.values())
             joined = await quorum.start(4, join=contacts, address="127.0.0.1:0")
             await joined.add_voter()  # asked of the leader, over a connection of its own
-            assert {one.replica_id for one in (await joined.describe()).voters} == {1, 2, 3, 4}
+            assert {voter.replica_id for voter in (await joined.describe()).voters} == {1, 2, 3, 4}
             without_certificate = ssl.create_default_context(cadata=AUTHORITY.certificate)
             with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
                 await read_byte(leader.address, without_certificate)

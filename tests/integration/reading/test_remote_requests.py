@@ -62,7 +62,7 @@ def open_log(directory: Path, files: FaultyFiles) -> RemoteLog:
 
 
 def size_of(requests: list[Request]) -> int:
-    return sum(one.size_bytes for one in requests)
+    return sum(request.size_bytes for request in requests)
 
 
 def rows_of(scan: kraftlog.reading.Scan) -> int:
@@ -79,7 +79,7 @@ def test_everything_is_fetched_once(directory: Path, files: FaultyFiles):
     assert size_of(reads) == log.size_bytes == scan.report().bytes_read
     # Windows of 1, 4 and then 8 MiB.
     assert len(reads) <= SEGMENTS * (2 + 50 / 8 + 1)
-    assert max(one.size_bytes for one in reads) == 8 * MIB
+    assert max(read.size_bytes for read in reads) == 8 * MIB
     # The object is compared with the listing when it is met and when its last bytes are there.
     counts = fetch_counts() - before
     assert counts.reads == len(reads)
@@ -182,13 +182,13 @@ def test_a_store_is_asked_no_more_than_that(server: S3Server, library: str):
         arguments = {"filesystem": S3FileSystem(**server.pyarrow_options)}
     with server.counted() as seen:
         scan = kraftlog.scan("s3://logs/kafka-logs", start_offsets=20_000, end_offsets=26_400, **arguments)
-    methods = Counter(one.method for one in seen)
+    methods = Counter(request.method for request in seen)
     assert methods["LIST"] == 1
     assert methods["GET"] == 0
     with server.counted() as seen:
         assert rows_of(scan) == 6400
-    methods = Counter(one.method for one in seen)
+    methods = Counter(request.method for request in seen)
     assert methods["LIST"] == 0
     assert methods["GET"] <= 6
     assert methods["HEAD"] <= 6
-    assert 6400 * 1020 <= size_of([one for one in seen if one.method == "GET"]) <= 6400 * 1020 + 900_000
+    assert 6400 * 1020 <= size_of([request for request in seen if request.method == "GET"]) <= 6400 * 1020 + 900_000

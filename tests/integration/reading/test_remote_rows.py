@@ -68,9 +68,9 @@ def test_splits_hold_each_row_once_and_can_be_pickled(place: Any):
         wanted = pa.table(kraftlog.scan(NODE, topics=topics, **options))
         scan = kraftlog.scan(url, topics=topics, **options, **arguments)
         # Each one unpickled opens the file system anew.
-        splits = [pickle.loads(pickle.dumps(one)) for one in scan.splits(split_bytes=100_000)]
+        splits = [pickle.loads(pickle.dumps(split)) for split in scan.splits(split_bytes=100_000)]
         assert len(splits) > 5
-        assert pa.concat_tables([pa.table(one) for one in splits]).equals(wanted)
+        assert pa.concat_tables([pa.table(split) for split in splits]).equals(wanted)
 
 
 def test_facts_equal_those_of_the_local_directory(memory_url: str):
@@ -134,7 +134,7 @@ def test_a_log_without_any_index_is_read_from_its_start(tmp_path: Path):
         wanted = pa.table(local)
         assert wanted.num_rows > 500
         assert pa.table(remote).equals(wanted)
-        parts = [pa.table(one) for one in remote.splits(split_bytes=10_000)]
+        parts = [pa.table(split) for split in remote.splits(split_bytes=10_000)]
         assert len(parts) > 3
         assert pa.concat_tables(parts).equals(wanted)
 
@@ -154,7 +154,7 @@ def test_an_odd_index_costs_requests_and_no_rows(tmp_path: Path):
     for threads in (1, 2):
         assert pa.table(remote.scan(start_offset=500, end_offset=900, threads=threads)).equals(wanted)
     parts = remote.scan(start_offset=500, end_offset=900).splits(split_bytes=4096)
-    assert pa.concat_tables([pa.table(one) for one in parts]).equals(wanted)
+    assert pa.concat_tables([pa.table(part) for part in parts]).equals(wanted)
 
 
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, memory_url: str):

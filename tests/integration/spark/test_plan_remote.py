@@ -86,9 +86,9 @@ def test_a_task_asks_for_its_range_alone() -> None:
 def test_topics_are_selected(name: str) -> None:
     value = {"subscribe": "g-keyed", "assign": '{"g-keyed": [0, 1, 2]}', "subscribePattern": "g-key.*"}[name]
     parsed = SourceOptions.parse({"path": URL, name: value})
-    ranges = [one for task in plan_tasks(parsed) for one in task]
-    assert {(one.topic, one.partition) for one in ranges} == {("g-keyed", number) for number in range(3)}
-    assert all(one.path.startswith("memory://plan-remote/g-keyed-") for one in ranges)
+    ranges = [piece for task in plan_tasks(parsed) for piece in task]
+    assert {(range_.topic, range_.partition) for range_ in ranges} == {("g-keyed", number) for number in range(3)}
+    assert all(range_.path.startswith("memory://plan-remote/g-keyed-") for range_ in ranges)
 
 
 def test_mistakes_are_told_and_credentials_are_not() -> None:

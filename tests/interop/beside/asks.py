@@ -365,5 +365,5 @@ def in_words(response: Any, begun: int) -> str:
     leader = getattr(partition, "current_leader", partition)
     words.append(f"leader={leader.leader_id} epoch={relative(leader.leader_epoch, begun)}")
     if response.node_endpoints:
-        words.append("at=" + ",".join(str(one.node_id) for one in response.node_endpoints))
+        words.append("at=" + ",".join(str(node_endpoint.node_id) for node_endpoint in response.node_endpoints))
     return " ".join(words)

@@ -104,8 +104,8 @@ FETCHES = [
         "max_bytes=1048576 partition_max_bytes=0 log_start=-1 session=0/-1 replica_epoch=-1 rack=''",
     ),
     *(
-        Case("FTCH-06 RPC-05", "leader", fetch(cluster_id=one), "top INCONSISTENT_CLUSTER_ID")
-        for one in ("another", "")
+        Case("FTCH-06 RPC-05", "leader", fetch(cluster_id=name), "top INCONSISTENT_CLUSTER_ID")
+        for name in ("another", "")
     ),
     Case("FTCH-06 RPC-05", "leader", fetch(cluster_id=None), f"NONE {AT_1}"),
     Case("FTCH-07", "leader", fetch(topic_id=Uuid.parse("JustAnotherDirectoryId")), "top INVALID_REQUEST"),

@@ -41,12 +41,15 @@ def api_versions(version: int) -> Callable[[Driven], str]:
             else ApiVersionsRequest()
         )
         response = driven.ask(request, version)
-        keys = {one.split(":")[0] for one in RAFT_APIS.split()}
-        apis = [one for one in response.api_keys if str(one.api_key) in keys]
-        features = sorted(f"{one.name}:{one.min_version}-{one.max_version}" for one in response.supported_features)
+        keys = {part.split(":")[0] for part in RAFT_APIS.split()}
+        apis = [api_key for api_key in response.api_keys if str(api_key.api_key) in keys]
+        features = sorted(
+            f"{supported_feature.name}:{supported_feature.min_version}-{supported_feature.max_version}"
+            for supported_feature in response.supported_features
+        )
         return (
             f"{ErrorCode.name_of(response.error_code)} "
-            + " ".join(f"{one.api_key}:{one.min_version}-{one.max_version}" for one in apis)
+            + " ".join(f"{api.api_key}:{api.min_version}-{api.max_version}" for api in apis)
             + (f" | {' '.join(features)}" if features else "")
         )
 
@@ -58,22 +61,24 @@ def too_new(driven: Driven) -> str:
     with RawClient(driven.server.bootstrap) as client:
         client.sock.sendall(bytes.fromhex("0000000d 0012 0063 0000002a 0001 78 00 00".replace(" ", "")))
         correlation_id, response = client.receive(ApiVersionsRequest.API_KEY, 0)
-    ranges = [(one.api_key, one.min_version, one.max_version) for one in response.api_keys]
+    ranges = [(api_key.api_key, api_key.min_version, api_key.max_version) for api_key in response.api_keys]
     return f"{correlation_id} {ErrorCode.name_of(response.error_code)} {ranges}"
 
 
 def finalized(driven: Driven) -> str:
     """The level of kraft.version, and whether a feature of level 0 is named."""
     response = driven.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
-    levels = {one.name: one.max_version_level for one in response.finalized_features}
+    levels = {
+        finalized_feature.name: finalized_feature.max_version_level for finalized_feature in response.finalized_features
+    }
     return f"kraft.version={levels.get('kraft.version')} zeros={0 in levels.values()}"
 
 
 VERSIONS = [
     Case("ENDP-23 RPC-01", "unattached", api_versions(0), f"NONE {RAFT_APIS}"),
     *(
-        Case("ENDP-26 KVER-02", "unattached", api_versions(one), f"NONE {RAFT_APIS} | metadata.version:7-30")
-        for one in (3,)
+        Case("ENDP-26 KVER-02", "unattached", api_versions(number), f"NONE {RAFT_APIS} | metadata.version:7-30")
+        for number in (3,)
     ),
     Case("ENDP-25 ENDP-26 KVER-02", "unattached", api_versions(4), f"NONE {RAFT_APIS} | {FEATURES}"),
     Case("ENDP-24", "unattached", too_new, "42 UNSUPPORTED_VERSION [(18, 0, 4)]"),
@@ -87,11 +92,11 @@ def described(driven: Driven) -> str:
     """All of DescribeQuorum v2, with what moves left out."""
     response = driven.ask(asks.describe_request())
     partition = response.topics[0].partitions[0]
-    keys = {ME: driven.directory_id} | {one.node_id: one.directory_id for one in driven.peers.values()}
-    ports = {ME: driven.server.port} | {one.node_id: one.port for one in driven.peers.values()}
-    voters = {one.replica_id: one for one in partition.current_voters}
+    keys = {ME: driven.directory_id} | {peer.node_id: peer.directory_id for peer in driven.peers.values()}
+    ports = {ME: driven.server.port} | {peer.node_id: peer.port for peer in driven.peers.values()}
+    voters = {current_voter.replica_id: current_voter for current_voter in partition.current_voters}
     times = voters[ME].last_fetch_timestamp > 0 and voters[ME].last_caught_up_timestamp > 0
-    nodes = {one.node_id: [(each.name, each.host, each.port) for each in one.listeners] for one in response.nodes}
+    nodes = {node.node_id: [(each.name, each.host, each.port) for each in node.listeners] for node in response.nodes}
     return (
         f"leader={partition.leader_id} epoch={asks.relative(partition.leader_epoch, driven.epoch)} "
         f"high_watermark={'known' if partition.high_watermark >= 0 else -1} voters={sorted(voters)} "
@@ -108,7 +113,7 @@ def observed(version: int) -> Callable[[Driven], str]:
     def ask(driven: Driven) -> str:
         fetch(sender=9, directory_id=OTHER_DIRECTORY, offset=0, last_epoch=0)(driven)
         response = driven.ask(asks.describe_request(), version)
-        found = {one.replica_id: one for one in response.topics[0].partitions[0].observers}
+        found = {observer.replica_id: observer for observer in response.topics[0].partitions[0].observers}
         one = found[9]
         return (
             f"end={one.log_end_offset} directory={one.replica_directory_id == OTHER_DIRECTORY} "
@@ -123,7 +128,11 @@ def went_back(driven: Driven) -> str:
     fetch(sender=3)(driven)
     fetch(sender=3, offset=0, last_epoch=0)(driven)
     partition = driven.ask(asks.describe_request()).topics[0].partitions[0]
-    return str(next(one.log_end_offset for one in partition.current_voters if one.replica_id == 3))
+    return str(
+        next(
+            current_voter.log_end_offset for current_voter in partition.current_voters if current_voter.replica_id == 3
+        )
+    )
 
 
 def of_other(topic: str, index: int, version: int = 2) -> Callable[[Driven], str]:
@@ -158,7 +167,10 @@ def controllers(endpoint_type: int) -> Callable[[Driven], str]:
 QUORUM = [
     Case("RPC-33", "fetching", of_other(asks.TOPIC, 0), "NOT_LEADER_OR_FOLLOWER"),
     Case("RPC-33", "unattached", of_other(asks.TOPIC, 0), "NOT_LEADER_OR_FOLLOWER"),
-    *(Case("RPC-33 RPC-38", "fetching", of_other(asks.TOPIC, 0, one), "NOT_LEADER_OR_FOLLOWER") for one in (0, 1)),
+    *(
+        Case("RPC-33 RPC-38", "fetching", of_other(asks.TOPIC, 0, number), "NOT_LEADER_OR_FOLLOWER")
+        for number in (0, 1)
+    ),
     Case("RPC-07", "leader", of_other("orders", 0), "UNKNOWN_TOPIC_OR_PARTITION"),
     Case("RPC-07", "leader", of_other(asks.TOPIC, 1), "UNKNOWN_TOPIC_OR_PARTITION"),
     Case(
@@ -253,7 +265,7 @@ def later(ask: Callable[[Driven], Any], then: Callable[[Driven], Any]) -> Callab
 
 def known(driven: Driven) -> str:
     partition = driven.ask(asks.describe_request()).topics[0].partitions[0]
-    return str(sorted(one.replica_id for one in partition.current_voters))
+    return str(sorted(current_voter.replica_id for current_voter in partition.current_voters))
 
 
 def moved(driven: Driven) -> Any:
@@ -289,8 +301,8 @@ PEER_2 = (2, OTHER_DIRECTORY)
 OK = "top NONE"
 VOTERS = [
     *(
-        Case("RCFG-13 RPC-05 RPC-41", "leading", add(cluster_id=one), "top INCONSISTENT_CLUSTER_ID text")
-        for one in ("another", "")
+        Case("RCFG-13 RPC-05 RPC-41", "leading", add(cluster_id=name), "top INCONSISTENT_CLUSTER_ID text")
+        for name in ("another", "")
     ),
     Case("RCFG-13 RCFG-21", "led", add(cluster_id=None, voter=PEER_2), "top DUPLICATE_VOTER text"),
     Case("RCFG-21", "led", lambda d: add(voter=(2, d.peers[2].directory_id))(d), "top DUPLICATE_VOTER text"),
@@ -309,8 +321,8 @@ VOTERS = [
     Case("RCFG-46", "led", update(voter=(2, Uuid.ZERO)), f"top INVALID_REQUEST {AT_1}"),
     Case("RCFG-46", "led", update(endpoints=[("OTHER", "127.0.0.1", 9)]), f"top INVALID_REQUEST {AT_1}"),
     *(
-        Case("RCFG-46", "led", update(versions=one), f"top INVALID_REQUEST {AT_1}")
-        for one in ((-1, 1), (0, -1), (1, 0))
+        Case("RCFG-46", "led", update(versions=versions), f"top INVALID_REQUEST {AT_1}")
+        for versions in ((-1, 1), (0, -1), (1, 0))
     ),
     Case("RCFG-48", "led", update(versions=(2, 3)), f"top INVALID_REQUEST {AT_1}"),
     Case("RCFG-49", "led", update(voter=(9, OTHER_DIRECTORY)), f"top VOTER_NOT_FOUND {AT_1}"),
@@ -353,7 +365,7 @@ VOTERS = [
         then="leader=-1 epoch=E+1",
     ),
     Case("RCFG-34", "leading", steps(later(asks.remove_request, Driven.commit)), OK),
-    *(Case("KVER-06 RPC-47", "led", level(0, one), "INVALID_UPDATE_VERSION") for one in (1, 2, 3)),
+    *(Case("KVER-06 RPC-47", "led", level(0, number), "INVALID_UPDATE_VERSION") for number in (1, 2, 3)),
     Case("RPC-47", "led", level(1, 4), "INVALID_UPDATE_VERSION"),
     Case("KVER-03", "led", finalized, "kraft.version=1 zeros=False"),
 ]

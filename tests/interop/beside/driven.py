@@ -81,7 +81,7 @@ class Driven:
         if is_static:
             voters = [
                 f"{ME}@127.0.0.1:{self.server.port}",
-                *(f"{key}@{one}" for key, one in zip((2, 3), addresses, strict=True)),
+                *(f"{key}@{address}" for key, address in zip((2, 3), addresses, strict=True)),
             ]
             self.server.config["controller.quorum.voters"] = ",".join(voters)
         else:
@@ -337,7 +337,14 @@ class Driven:
     def log_end_offset(self) -> int | None:
         """What it has flushed as leader, by its own account; None while it does not lead."""
         partition = self.ask(asks.describe_request()).topics[0].partitions[0]
-        return next((one.log_end_offset for one in partition.current_voters if one.replica_id == ME), None)
+        return next(
+            (
+                current_voter.log_end_offset
+                for current_voter in partition.current_voters
+                if current_voter.replica_id == ME
+            ),
+            None,
+        )
 
     def fetch_as(self, node_id: int, *, offset: int | None = None, directory_id: Uuid | None = None) -> Any:
         """Fetch as a voter that has all, so that what the leader has counts as replicated."""
@@ -351,7 +358,7 @@ class Driven:
 
     def age(self, epoch: int) -> int | str:
         """The other way round."""
-        ages = {one: age for age, one in enumerate(sorted(self.starts, reverse=True))}
+        ages = {start: age for age, start in enumerate(sorted(self.starts, reverse=True))}
         return ages.get(epoch, f"epoch {epoch}")
 
     def offset_of(self, place: str) -> int:

@@ -116,7 +116,7 @@ class _Member(AsyncQuorum):
     def ends(self) -> dict[int, int]:
         """How far each voter's log goes, as the leader knows it."""
         quorum = describe(self._log.raft, now_ms=self._log.driver.now_ms(), wall_ms=self._server.now_ms())
-        return {one.replica_id: one.log_end_offset for one in quorum.voters}
+        return {voter.replica_id: voter.log_end_offset for voter in quorum.voters}
 
 
 def _ignore(future: asyncio.Future[Any]) -> None:

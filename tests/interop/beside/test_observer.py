@@ -35,7 +35,10 @@ def end_offset(leader: Server, node_id: int) -> int:
     partition = quorum_seen_by(leader)
     if partition is None:
         return -1
-    ends = {one.replica_id: one.log_end_offset for one in [*partition.current_voters, *partition.observers]}
+    ends = {
+        current_voter.replica_id: current_voter.log_end_offset
+        for current_voter in [*partition.current_voters, *partition.observers]
+    }
     return ends.get(node_id, -1)
 
 
@@ -51,10 +54,10 @@ def leader_of(controllers: Sequence[Any]) -> Any:
     found: list[Any] = []
 
     def is_led() -> bool:
-        for one in controllers:
-            partition = quorum_seen_by(one)
-            if partition is not None and partition.leader_id == one.node_id and partition.high_watermark > 0:
-                found.append(one)
+        for controller in controllers:
+            partition = quorum_seen_by(controller)
+            if partition is not None and partition.leader_id == controller.node_id and partition.high_watermark > 0:
+                found.append(controller)
         return bool(found)
 
     eventually(is_led, "nobody leads")
@@ -106,9 +109,9 @@ def test_broker_of_ours_follows_a_kafka_controller_through_a_restart_and_a_snaps
         eventually(lambda: len(metadata_files(kafka, ".checkpoint")) > 2, "it takes no snapshot")
         late.start()
         catches_up(kafka, late)
-        for one in (first, late):
-            one.stop()
-            assert not one.errors_logged()
+        for follower in (first, late):
+            follower.stop()
+            assert not follower.errors_logged()
         kafka.stop()
         same_bytes(first, kafka)
         same_bytes(late, kafka)
@@ -118,28 +121,28 @@ def test_broker_of_ours_follows_a_kafka_controller_through_a_restart_and_a_snaps
         assert loaded[name] == taken[name]
         assert min(metadata_files(late)) == f"{name.split('-')[0]}.log"
     finally:
-        for one in (first, late, kafka):
-            one.kill()
+        for process in (first, late, kafka):
+            process.kill()
 
 
 @pytest.mark.timeout(900)
 @all_of_it
 def test_broker_of_ours_follows_from_one_kafka_controller_to_the_other(tmp_path: Path, java: Java) -> None:
-    kafkas = [Controller("kafka", tmp_path / f"k{one}", java, one) for one in (1, 2)]
+    kafkas = [Controller("kafka", tmp_path / f"k{number}", java, number) for number in (1, 2)]
     keys = [
-        DynamicVoter(node_id=NodeId(one.node_id), host="127.0.0.1", port=one.port, directory_id=random_uuid())
-        for one in kafkas
+        DynamicVoter(node_id=NodeId(kafka.node_id), host="127.0.0.1", port=kafka.port, directory_id=random_uuid())
+        for kafka in kafkas
     ]
     initial = ",".join(f"{key.node_id}@{key.host}:{key.port}:{key.directory_id}" for key in keys)
-    for one in kafkas:
-        one.format_arguments = ("--initial-controllers", initial)
-        one.bootstrap_servers = ",".join(each.bootstrap for each in kafkas)
+    for kafka in kafkas:
+        kafka.format_arguments = ("--initial-controllers", initial)
+        kafka.bootstrap_servers = ",".join(each.bootstrap for each in kafkas)
     ours = Broker("kraftlog", tmp_path / "b5", java, 5, kafkas[0].bootstrap_servers)
     try:
-        for one in kafkas:
-            one.launch()
-        for one in kafkas:
-            eventually(one.answers, f"{one.node_id} does not answer")
+        for kafka in kafkas:
+            kafka.launch()
+        for kafka in kafkas:
+            eventually(kafka.answers, f"{kafka.node_id} does not answer")
         ours.start()
         seen: list[int] = []
         for _ in range(2):
@@ -154,12 +157,12 @@ def test_broker_of_ours_follows_from_one_kafka_controller_to_the_other(tmp_path:
         assert seen[0] != seen[1], "the leader that stopped leads again"
         ours.stop()
         assert not ours.errors_logged()
-        for one in kafkas:
-            one.stop()
-        same_bytes(ours, next(one for one in kafkas if one.node_id == seen[1]))
+        for kafka in kafkas:
+            kafka.stop()
+        same_bytes(ours, next(kafka for kafka in kafkas if kafka.node_id == seen[1]))
     finally:
-        for one in (ours, *kafkas):
-            one.kill()
+        for process in (ours, *kafkas):
+            process.kill()
 
 
 @pytest.mark.timeout(900)

@@ -27,7 +27,9 @@ class Quorum:
     def __init__(self, home: Path, java: Java) -> None:
         ports = {node_id: free_port() for node_id in (1, 2, OURS)}
         self.ours = OurPeer(home / "ours", OURS, ports)
-        self.one, self.two = (TheirPeer(home / f"p{one}", java, one, ports, THEIRS, rate=RATE) for one in (1, 2))
+        self.one, self.two = (
+            TheirPeer(home / f"p{number}", java, number, ports, THEIRS, rate=RATE) for number in (1, 2)
+        )
 
     def end(self) -> int:
         return self.ours.look(lambda member: member.log_end_offset)
@@ -40,7 +42,7 @@ class Quorum:
         eventually(lambda: self.ours.look(lambda member: member.is_leader), "ours does not lead")
         member = self.ours.member
         assert member is not None
-        self.ours.run(member.propose([b"ours %d" % one for one in range(20)]))
+        self.ours.run(member.propose([b"ours %d" % number for number in range(20)]))
 
     def moves(self) -> None:
         """More is committed than there is at this moment."""

@@ -119,7 +119,7 @@ class SparkProcesses:
     def connect_server(self, *conf: str) -> str:
         """A Spark Connect server; its URL."""
         settings = ("spark.connect.grpc.binding.port=0", "spark.connect.grpc.binding.address=127.0.0.1", *conf)
-        args = [part for one in (*SETTINGS, *settings) for part in ("--conf", one)]
+        args = [part for setting in (*SETTINGS, *settings) for part in ("--conf", setting)]
         server = "org.apache.spark.sql.connect.service.SparkConnectServer"
         port = self.start(
             "connect",

@@ -34,10 +34,10 @@ def test_each_cell_becomes_its_records(spark: SparkSession, name: str) -> None:
     frame = cells(spark, GOOD + GOOD, None, b"", GOOD)
     found = frame.select(decode("cell", columns=columns, include_headers=True).alias("records")).collect()
     record = (7, b"k", b"v", 0, -1)
-    rows = [None if row.records is None else [tuple(one) for one in row.records] for row in found]
+    rows = [None if row.records is None else [tuple(record) for record in row.records] for row in found]
     assert rows[1:3] == [None, []]
-    assert [one[:5] for one in rows[3]] == [record, (8, None, None, 0, -1)]
-    assert [one[5] for one in rows[0]] == [0, 0, len(GOOD), len(GOOD)]
+    assert [row[:5] for row in rows[3]] == [record, (8, None, None, 0, -1)]
+    assert [row[5] for row in rows[0]] == [0, 0, len(GOOD), len(GOOD)]
     assert [tuple(header) for header in rows[3][0][6]] == [("h", b"x")]
     assert rows[3][1][6] is None
 
@@ -57,8 +57,8 @@ def test_messages_of_old_formats_are_read(spark: SparkSession) -> None:
         rows = [row for row in read_rows(GOLDEN / "vectors" / f"batches-magic{magic}.jsonl.gz") if row.get("hex")][:40]
         frame = cells(spark, *(bytes.fromhex(row["hex"]) for row in rows))
         found = frame.select(decode_batches("cell", columns=["offset"]).alias("records")).orderBy("id").collect()
-        wanted = [[one["offset"] for batch in row["decoded"] for one in batch["records"]] for row in rows]
-        assert [[one.offset for one in row.records] for row in found] == wanted
+        wanted = [[record["offset"] for batch in row["decoded"] for record in batch["records"]] for row in rows]
+        assert [[record.offset for record in row.records] for row in found] == wanted
 
 
 def test_cells_that_decode_to_more_than_one_arrow_array_are_cut(spark: SparkSession) -> None:

@@ -99,12 +99,12 @@ def test_a_backfill_goes_on_where_it_ended(spark: SparkSession, tmp_path: Path, 
     produce(0, 100)
     first = job.backfill(spark, backfill_args(node, out, split_bytes=2000))
     assert written(out) == in_log(node)
-    assert sum(one["rows"] for one in first) == 100
+    assert sum(task["rows"] for task in first) == 100
     files = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
     assert job.backfill(spark, backfill_args(node, out)) == []
     produce(100, 50)
     second = job.backfill(spark, backfill_args(node, out))
-    assert sum(one["rows"] for one in second) == 50
+    assert sum(task["rows"] for task in second) == 50
     assert written(out) == in_log(node)
     assert {path: path.stat().st_mtime_ns for path in files} == files  # what was there was left alone
     job.report(second)
@@ -126,17 +126,17 @@ def test_a_backfill_that_was_killed_is_finished_with_the_same_ranges(
     (tmp_path / "_offsets" / "run-000001.done.json").unlink()
     marks = tmp_path / "_offsets" / "run-000001"
     marks.mkdir()
-    for number, one in enumerate(done):
-        name = f"{one['partition']}-{one['start']:020}-{one['end']:020}.parquet"
-        files = sorted((tmp_path / f"topic={one['topic']}").glob(f"*/{name}"))
-        assert len(files) == one["files"]
+    for number, task in enumerate(done):
+        name = f"{task['partition']}-{task['start']:020}-{task['end']:020}.parquet"
+        files = sorted((tmp_path / f"topic={task['topic']}").glob(f"*/{name}"))
+        assert len(files) == task["files"]
         if number % 2:
-            (marks / f"{one['topic']}-{one['partition']}-{one['start']}.json").write_text(json.dumps(one))
+            (marks / f"{task['topic']}-{task['partition']}-{task['start']}.json").write_text(json.dumps(task))
         else:
             files[0].rename(files[0].with_name(f".{name}.unfinished"))
     again = job.backfill(spark, args)
     assert written(tmp_path) == in_log(data / "node", ["orders", "clicks"])
-    assert [{**one, "seconds": 0} for one in again] == [{**one, "seconds": 0} for one in done]
+    assert [{**task, "seconds": 0} for task in again] == [{**task, "seconds": 0} for task in done]
     assert (tmp_path / "_offsets" / "run-000001.done.json").exists()
     assert not marks.exists()
 
@@ -158,14 +158,14 @@ def test_a_backfill_says_what_was_deleted_before_its_turn(spark: SparkSession, d
     job.backfill(spark, backfill_args(source, out))
     state = out / "_offsets" / "run-000001.json"
     run = json.loads(state.read_text())
-    for one in run["ranges"]:
-        one["end"] = 100
+    for offset_range in run["ranges"]:
+        offset_range["end"] = 100
     state.write_text(json.dumps(run))
     (source / "log-start-offset-checkpoint").write_text("0\n1\naudit 0 150\n")
     with pytest.raises(SystemExit, match=r"audit-0: offsets 100 to 149 were deleted .* --skip-deleted goes on"):
         job.backfill(spark, backfill_args(source, out))
     again = job.backfill(spark, backfill_args(source, out, skip_deleted=True))
-    assert [one["start"] for one in again] == [150]
+    assert [task["start"] for task in again] == [150]
 
 
 # scan_job
@@ -215,17 +215,17 @@ def test_the_report_adds_up(spark: SparkSession, data: Path, tmp_path: Path, cap
     default = job.Retention(retention_ms=job.WEEK_MS, retention_bytes=-1)
     found = job.survey(spark, source, configs, default, now_ms)
     logs = {f"{log.topic}-{log.partition}": log for log in kraftlog.LogDir(source).partitions() if not log.is_internal}
-    assert {f"{one.topic}-{one.partition}": one.size_bytes for one in found} == {
+    assert {f"{partition.topic}-{partition.partition}": partition.size_bytes for partition in found} == {
         name: log.size_bytes for name, log in logs.items()
     }
     expected = json.loads((data / "expected.json").read_text())
     for topic, facts in expected.items():
-        assert sum(one.records for one in found if one.topic == topic) == facts["count"]
+        assert sum(partition.records for partition in found if partition.topic == topic) == facts["count"]
     ratios = job.compression_ratios(spark, source, 3)
     assert ratios["audit"] == pytest.approx(1)
     assert ratios["orders"] > 2
     short = job.survey(spark, source, {}, job.Retention(retention_ms=0, retention_bytes=-1), now_ms)
-    assert all(one.deletable_bytes == one.size_bytes for one in short)
+    assert all(partition.deletable_bytes == partition.size_bytes for partition in short)
     job.report(found, ratios, by_partition=False)
     job.report(found, {}, by_partition=True)
     lines = capsys.readouterr().out.splitlines()
@@ -241,18 +241,18 @@ def test_the_history_of_a_cluster(spark: SparkSession, data: Path, tmp_path: Pat
     job = load("metadata_report")
     history = job.read_history(spark, str(data / "cluster"))
     events = job.chosen(history, 0, None)
-    kinds = Counter(one.kind for one in events)
+    kinds = Counter(event.kind for event in events)
     assert kinds["topic"] == 3
     assert kinds["config"] == 6
     assert kinds["isr shrinks"] == kinds["isr grows"] > 50
-    assert all(sorted(one.states[-1][1]) == [1, 2, 3] for one in history.partitions.values())
-    assert Counter(one.subject for one in events if one.detail == "fenced") == {
+    assert all(sorted(partition.states[-1][1]) == [1, 2, 3] for partition in history.partitions.values())
+    assert Counter(event.subject for event in events if event.detail == "fenced") == {
         "broker 1": 1,
         "broker 2": 2,
         "broker 3": 1,
     }
     # Broker 2 was away for five hours: a third of the 12 partitions had it as their leader, all had it in sync.
-    hours = {one.under_replicated_ms(history.end_ms) // 3_600_000 for one in history.partitions.values()}
+    hours = {partition.under_replicated_ms(history.end_ms) // 3_600_000 for partition in history.partitions.values()}
     assert min(hours) == 5
     job.report(history, events, None)
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:4]] == [
@@ -267,9 +267,9 @@ def test_the_history_of_a_cluster(spark: SparkSession, data: Path, tmp_path: Pat
 
 def test_the_history_of_a_real_node(spark: SparkSession, data: Path) -> None:
     history = load("metadata_report").read_history(spark, str(data / "node"))
-    leaders = [one for one in history.events if one.kind == "leader"]
+    leaders = [event for event in history.events if event.kind == "leader"]
     assert leaders, "the node was started twice"
-    created = {one.subject for one in history.events if one.kind == "topic"}
+    created = {event.subject for event in history.events if event.kind == "topic"}
     assert created >= set(json.loads((data / "expected.json").read_text()))
 
 

@@ -52,7 +52,7 @@ def test_rows_and_options_are_those_of_the_local_directory(spark: SparkSession, 
         found = remote.options(**options).load()
         tasks = found.rdd.getNumPartitions()
     assert tasks > len(TOPICS)
-    assert len([one for one in seen if one.method == "LIST"]) == 1
+    assert len([request for request in seen if request.method == "LIST"]) == 1
     wanted = rows_of(local.options(**options).load())
     assert len(wanted) > 3000
     assert rows_of(found) == wanted
@@ -69,9 +69,11 @@ def test_rows_and_options_are_those_of_the_local_directory(spark: SparkSession, 
 
 
 def lengths(batches: Iterator[pa.RecordBatch], context: MapContext) -> Iterator[pa.RecordBatch]:
-    found = [one for batch in batches for one in batch["valueLength"].to_pylist()]
+    found = [length for batch in batches for length in batch["valueLength"].to_pylist()]
     assert context.path.startswith("s3://logs/node-1/")
-    yield pa.record_batch({"topic": [context.topic], "rows": [len(found)], "bytes": [sum(one or 0 for one in found)]})
+    yield pa.record_batch(
+        {"topic": [context.topic], "rows": [len(found)], "bytes": [sum(length or 0 for length in found)]}
+    )
 
 
 def test_functions_beside_the_decoder_read_and_write_urls(spark: SparkSession, server: S3Server) -> None:
@@ -99,8 +101,8 @@ def test_functions_beside_the_decoder_read_and_write_urls(spark: SparkSession, s
     assert rows == rows_of(local.schema("topic string, offset bigint, value binary").load())
     assert report.rows == len(rows) > 3000
     objects = files.get_file_info(pafs.FileSelector("logs/parquet", recursive=True))
-    names = {one.base_name for one in objects if one.type == pafs.FileType.File}
-    assert names == {"_SUCCESS", *(PurePosixPath(one.path).name for one in report.files)}
+    names = {stored.base_name for stored in objects if stored.type == pafs.FileType.File}
+    assert names == {"_SUCCESS", *(PurePosixPath(file.path).name for file in report.files)}
     with pytest.raises(Exception, match="mode append or overwrite allows that"):
         write_parquet(spark, "s3://logs/node-1", url, columns=columns, **remote)
     fewer = write_parquet(spark, str(NODE / "g-none-0"), url, columns=columns, mode="overwrite")

@@ -79,7 +79,10 @@ def test_every_column_has_the_type_that_is_documented(spark: SparkSession) -> No
     """All together, in Spark's own names; what a scan gives is what arrives."""
     names = [column.name for column in COLUMNS]
     frame = spark.read.format("kraftlog").option("columns", ",".join(names)).load(str(NODE / "g-gzip-0"))
-    types = {"array<struct<key:string,value:binary>>" if "array" in one.type_name else one.type_name for one in COLUMNS}
+    types = {
+        "array<struct<key:string,value:binary>>" if "array" in column.type_name else column.type_name
+        for column in COLUMNS
+    }
     assert {field.dataType.simpleString() for field in frame.schema} == types
     found = frame.toArrow().sort_by("offset")
     scan = kraftlog.open_log(NODE / "g-gzip-0").scan(columns=[column.scan_name for column in COLUMNS])
@@ -90,7 +93,7 @@ def test_every_column_has_the_type_that_is_documented(spark: SparkSession) -> No
         if column.name == "timestamp":
             ours, theirs = ours.cast(pa.int64()), pa.array([at * 1000 for at in theirs.cast(pa.int64()).to_pylist()])
         if column.name == "headers":
-            theirs = pa.array([one or None for one in theirs.to_pylist()], ours.type)
+            theirs = pa.array([their or None for their in theirs.to_pylist()], ours.type)
         assert ours.to_pylist() == theirs.to_pylist(), column.name
 
 

@@ -91,8 +91,8 @@ class Job:
             if victim == "driver":
                 return [driver]
             below = driver.children(recursive=True)
-            jvms = [one for one in below if one.name() == "java"]
-            return jvms if victim == "jvm" else [one for jvm in jvms for one in jvm.children(recursive=True)]
+            jvms = [process for process in below if process.name() == "java"]
+            return jvms if victim == "jvm" else [child for jvm in jvms for child in jvm.children(recursive=True)]
         return []
 
     def stop(self) -> None:

@@ -44,8 +44,10 @@ def consume(broker: Server, topic: str) -> list[Record]:
 
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.auto.commit": False})
     partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-    expected = sum(consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=30)[1] for one in partitions)
-    consumer.assign([TopicPartition(topic, one, 0) for one in partitions])
+    expected = sum(
+        consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1] for partition in partitions
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     found: list[tuple[int, int, Record]] = []
     while len(found) < expected:
         messages = consumer.consume(expected - len(found), timeout=20)

@@ -204,11 +204,11 @@ class TopicMaker:
         logs = kraftlog.LogDir(self.server.data_dir)
         checkpoints = logs.checkpoints
         starts = {
-            one.partition: start for one, start in checkpoints.log_start_offsets.items() if one.topic == "deleted"
+            key.partition: start for key, start in checkpoints.log_start_offsets.items() if key.topic == "deleted"
         }
-        ends = {one: log.log_end_offset for topic in TOPICS for log in logs.partitions(topic) for one in [_key(log)]}
-        marks = {(one.topic, one.partition): mark for one, mark in checkpoints.high_watermarks.items()}
-        return starts.keys() == {0, 1} and all(marks.get(one) == end for one, end in ends.items())
+        ends = {key: log.log_end_offset for topic in TOPICS for log in logs.partitions(topic) for key in [_key(log)]}
+        marks = {(key.topic, key.partition): mark for key, mark in checkpoints.high_watermarks.items()}
+        return starts.keys() == {0, 1} and all(marks.get(key) == end for key, end in ends.items())
 
     def log(self, topic: str, partition: int) -> kraftlog.Log:
         return kraftlog.open_log(Path(self.server.data_dir) / f"{topic}-{partition}")

@@ -30,7 +30,7 @@ def test_activation_of_an_empty_log_writes_what_kafka_writes():
     cluster = Cluster()
     first, *features, config, last = cluster.records
     assert first == BeginTransactionRecord(name="Bootstrap records")
-    assert [(one.name, one.feature_level) for one in features] == [
+    assert [(feature.name, feature.feature_level) for feature in features] == [
         ("metadata.version", 30),
         ("eligible.leader.replicas.version", 1),
         ("group.version", 1),

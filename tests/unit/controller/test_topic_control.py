@@ -157,7 +157,7 @@ def test_create_existing_duplicate_and_reserved_names_are_refused():
     assert cluster.create("__cluster_metadata").error_code == ErrorCode.INVALID_REQUEST
     twice = CreateTopicsRequest.CreatableTopic(name="d", num_partitions=1, replication_factor=1)
     response = cluster.run(cluster.core.create_topics(CreateTopicsRequest(topics=[twice, twice])))
-    assert [(one.error_code, one.error_message) for one in response.topics] == [(42, "Duplicate topic name.")]
+    assert [(topic.error_code, topic.error_message) for topic in response.topics] == [(42, "Duplicate topic name.")]
 
 
 def test_one_bad_topic_does_not_stop_the_others_and_validate_only_writes_nothing():
@@ -166,7 +166,7 @@ def test_one_bad_topic_does_not_stop_the_others_and_validate_only_writes_nothing
         CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("g 2", "g1")
     ]
     response = cluster.run(cluster.core.create_topics(CreateTopicsRequest(topics=topics)))
-    assert [one.error_code for one in response.topics] == [17, 0]
+    assert [topic.error_code for topic in response.topics] == [17, 0]
     assert cluster.create("v", validate_only=True).error_code == 0
     assert cluster.image.topics.by_name("v") is None
     assert cluster.image.topics.by_name("g1") is not None
@@ -196,7 +196,9 @@ def test_replicas_spread_over_racks_and_leaders_over_brokers():
         cluster.add_broker(broker_id, rack="ab"[broker_id % 2])
     cluster.create("t", 60, 2)
     partitions = cluster.image.topics.by_name("t").partitions.values()
-    racks = [{cluster.image.cluster.brokers[one].rack for one in partition.replicas} for partition in partitions]
+    racks = [
+        {cluster.image.cluster.brokers[replica].rack for replica in partition.replicas} for partition in partitions
+    ]
     assert racks == [{"a", "b"}] * 60
     leaders = [partition.leader for partition in partitions]
     assert {leaders.count(broker_id) for broker_id in range(1, 7)} == {10}
@@ -211,7 +213,10 @@ def test_delete_by_name_and_id_removes_topic_and_settings():
         DeleteTopicsRequest.DeleteTopicState(name="b"),
     ]
     response = cluster.run(cluster.core.delete_topics(DeleteTopicsRequest(topics=states)))
-    assert [(one.name, one.error_code) for one in response.responses] == [("a", 0), ("b", 0)]
+    assert [(topic_response.name, topic_response.error_code) for topic_response in response.responses] == [
+        ("a", 0),
+        ("b", 0),
+    ]
     assert [type(record) for record in cluster.records] == [RemoveTopicRecord] * 2
     assert len(cluster.image.topics) == 0
     assert cluster.image.configs.get(2, "a") == {}
@@ -235,9 +240,11 @@ def test_delete_refusals_have_kafkas_codes_and_words():
         ),
     ):
         response = cluster.run(cluster.core.delete_topics(DeleteTopicsRequest(topics=states)))
-        assert [(one.error_code, one.error_message) for one in response.responses] == expected
+        assert [
+            (topic_response.error_code, topic_response.error_message) for topic_response in response.responses
+        ] == expected
     response = cluster.run(cluster.core.delete_topics(DeleteTopicsRequest(topic_names=["a", "b"])))
-    assert {one.name: one.error_code for one in response.responses} == {"a": 0, "b": 3}
+    assert {topic_response.name: topic_response.error_code for topic_response in response.responses} == {"a": 0, "b": 3}
 
 
 def grow(cluster, name, count, assignments=None, **options):
@@ -246,7 +253,7 @@ def grow(cluster, name, count, assignments=None, **options):
         count=count,
         assignments=None
         if assignments is None
-        else [CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=one) for one in assignments],
+        else [CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=assignment) for assignment in assignments],
     )
     request = CreatePartitionsRequest(topics=[topic], **options)
     result = cluster.run(cluster.core.create_partitions(request)).results[0]
@@ -280,4 +287,4 @@ def test_create_partitions_refusals_have_kafkas_codes_and_words():
     assert grow(cluster, "a", 20000)[0] == ErrorCode.POLICY_VIOLATION
     twice = CreatePartitionsRequest.CreatePartitionsTopic(name="a", count=9, assignments=None)
     response = cluster.run(cluster.core.create_partitions(CreatePartitionsRequest(topics=[twice, twice])))
-    assert [(one.error_code, one.error_message) for one in response.results] == [(42, "Duplicate topic name.")]
+    assert [(result.error_code, result.error_message) for result in response.results] == [(42, "Duplicate topic name.")]

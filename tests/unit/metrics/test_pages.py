@@ -24,7 +24,7 @@ def test_example_of_the_page_prints_what_the_page_says():
 def test_table_names_every_metric_of_a_node():
     table = (DOCS / "reference" / "metrics.md").read_text()
     with kraftlog.Broker() as broker:
-        names = {re.sub(r"\{.*", "", one).split(".")[-1] for one in broker.metrics()}
+        names = {re.sub(r"\{.*", "", metric).split(".")[-1] for metric in broker.metrics()}
     assert len(names) > 55
     for name in names:
         stem = re.sub("(-avg|-max)$", "", name)

@@ -19,11 +19,11 @@ from waiting import until
 
 
 def families(metrics):
-    return {one.name: one for one in text_string_to_metric_families(to_prometheus_text(metrics.snapshot()))}
+    return {family.name: family for family in text_string_to_metric_families(to_prometheus_text(metrics.snapshot()))}
 
 
 def samples(family):
-    return {(one.name, tuple(one.labels.items())): one.value for one in family.samples}
+    return {(sample.name, tuple(sample.labels.items())): sample.value for sample in family.samples}
 
 
 def test_every_reading_is_a_family_with_help_and_type_that_prometheus_parses():
@@ -35,11 +35,13 @@ def test_every_reading_is_a_family_with_help_and_type_that_prometheus_parses():
     controller.on_elections(unclean=2, from_eligible=0)
     found = families(metrics)
     assert len(found) == len(metrics.snapshot())
-    assert all(one.documentation for one in found.values())
+    assert all(family.documentation for family in found.values())
     state = found["kafka_server_raft_metrics_current_state"]
     assert state.type == "gauge"
     name = "kafka_server_raft_metrics_current_state"
-    assert samples(state) == {(name, (("state", one),)): float(one == "candidate") for one in RAFT_STATES}
+    assert samples(state) == {
+        (name, (("state", raft_state),)): float(raft_state == "candidate") for raft_state in RAFT_STATES
+    }
     assert samples(found["kafka_server_raft_metrics_current_epoch"]) == {
         ("kafka_server_raft_metrics_current_epoch", ()): 7
     }
@@ -50,7 +52,7 @@ def test_every_reading_is_a_family_with_help_and_type_that_prometheus_parses():
     assert queue.type == "summary"
     name = queue.name
     assert samples(queue) == {
-        **{(name, (("quantile", str(one)),)): 1 for one in QUANTILES},
+        **{(name, (("quantile", str(quantile)),)): 1 for quantile in QUANTILES},
         (f"{name}_sum", ()): 1,
         (f"{name}_count", ()): 1,
     }
@@ -68,7 +70,7 @@ def test_texts_labels_and_odd_numbers_come_back_as_they_were():
     metrics.register(MetricGroup("kafka.server", "odd-group", lambda: readings))
     found = families(metrics)
     assert found["kafka_server_odd_group_some_text"].samples[0].labels == {"some_text": odd}
-    assert [one.value for one in found["kafka_server_odd_group_large"].samples] == [math.inf, -math.inf]
+    assert [sample.value for sample in found["kafka_server_odd_group_large"].samples] == [math.inf, -math.inf]
     assert found["kafka_server_odd_group_large"].samples[0].labels == {"feature_name": odd}
     assert found["kafka_server_odd_group_exact"].samples[0].value == 2**53
 
@@ -158,8 +160,8 @@ def test_listener_has_a_limit_of_connections():
         reader, writer = await asyncio.open_connection(*served.address)
         writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert (await reader.read()).endswith(b"x 1\n")
-        for one in held:
-            one.close()
+        for connection in held:
+            connection.close()
         served.close()
 
     asyncio.run(run())

@@ -175,8 +175,8 @@ def test_another_thread_reads_whole_states_and_stops_nobody():
             readings += 1
 
     readers = [threading.Thread(target=read) for _ in range(3)]
-    for one in readers:
-        one.start()
+    for reader in readers:
+        reader.start()
     number = 0
     while readings < 300 or number < 3000:
         number += 1
@@ -184,6 +184,6 @@ def test_another_thread_reads_whole_states_and_stops_nobody():
         measured.metrics.on_appended(number, 1)
         measured.metrics.on_committed(number)
     is_over.set()
-    for one in readers:
-        one.join()
+    for reader in readers:
+        reader.join()
     assert not torn

@@ -44,7 +44,7 @@ def test_listeners_without_host_bind_to_loopback() -> None:
         EndPoint("PLAINTEXT", "127.0.0.1", 9092),
         EndPoint("CONTROLLER", "127.0.0.1", 9093),
     )
-    assert [one.listener_name for one in config().broker_listeners] == ["PLAINTEXT"]
+    assert [broker_listener.listener_name for broker_listener in config().broker_listeners] == ["PLAINTEXT"]
 
 
 def test_log_dirs_first_one_holds_metadata() -> None:

@@ -34,7 +34,7 @@ def ask(tmp_path):
             node = Node(config)
             await node.start()
             try:
-                ports = {one.listener_name: one.port for one in node.end_points()}
+                ports = {end_point.listener_name: end_point.port for end_point in node.end_points()}
 
                 def work():
                     with (
@@ -60,8 +60,13 @@ def test_api_versions_of_each_listener(ask):
             for version in range(5):
                 found = client.call(ASK, version)
                 assert found.error_code == 0
-                served[name] = {one.api_key: (one.min_version, one.max_version) for one in found.api_keys}
-                features = {one.name: (one.min_version, one.max_version) for one in found.supported_features}
+                served[name] = {
+                    api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in found.api_keys
+                }
+                features = {
+                    supported_feature.name: (supported_feature.min_version, supported_feature.max_version)
+                    for supported_feature in found.supported_features
+                }
                 if version < 3:
                     assert not features
                 elif version == 3:  # a feature that begins at 0 would confuse clients before KIP-1022
@@ -70,7 +75,10 @@ def test_api_versions_of_each_listener(ask):
                     assert features["kraft.version"] == (0, 1)
                     assert features["group.version"] == (0, 1)
                 if version >= 3:
-                    levels = {one.name: one.max_version_level for one in found.finalized_features}
+                    levels = {
+                        finalized_feature.name: finalized_feature.max_version_level
+                        for finalized_feature in found.finalized_features
+                    }
                     assert levels["kraft.version"] == 1
                     assert levels["metadata.version"] == 30
                     assert all(levels.values())
@@ -98,7 +106,7 @@ def test_describe_quorum_tells_the_bound_port_from_version_2_on(ask):
                 found = client.call(DescribeQuorumRequest(topics=(METADATA,)), version)
                 assert found.topics[0].partitions[0].leader_id == 1
                 listeners = {
-                    one.node_id: [(each.name, each.host, each.port) for each in one.listeners] for one in found.nodes
+                    node.node_id: [(each.name, each.host, each.port) for each in node.listeners] for node in found.nodes
                 }
                 # The checkpoint of the format has port 0; the leader has written where it really listens.
                 expected = {1: [("CONTROLLER", "127.0.0.1", ports["CONTROLLER"])]}
@@ -112,7 +120,7 @@ def test_describe_cluster_tells_controllers_to_those_who_ask_controllers(ask):
     def asking(controller, broker, ports):
         found = controller.call(DescribeClusterRequest(endpoint_type=2))
         assert (found.error_code, found.endpoint_type, found.controller_id) == (0, 2, 1)
-        assert [(one.broker_id, one.port) for one in found.brokers] == [(1, ports["CONTROLLER"])]
+        assert [(broker.broker_id, broker.port) for broker in found.brokers] == [(1, ports["CONTROLLER"])]
         for client, wrong in ((controller, 1), (broker, 2)):
             refused = client.call(DescribeClusterRequest(endpoint_type=wrong))
             assert refused.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE

@@ -64,7 +64,10 @@ def test_requests_carry_all_endpoints_and_give_them_back(request_):
     wire = through_the_wire(to_wire_request(request_, version), version)
     assert to_core_request(wire, version) == request_
     listed = getattr(wire, "listeners", None) or wire.leader_endpoints
-    assert [(one.name, one.host, one.port) for one in listed] == [("A", A.host, 40_000), ("B", "2001:db8::7", 65_535)]
+    assert [(endpoint.name, endpoint.host, endpoint.port) for endpoint in listed] == [
+        ("A", A.host, 40_000),
+        ("B", "2001:db8::7", 65_535),
+    ]
     if isinstance(request_, raft.BeginQuorumEpochRequest):
         assert (wire.voter_id, wire.topics[0].partitions[0].voter_directory_id) == (3, DIRECTORY)
 
@@ -118,10 +121,14 @@ def test_answers_tell_the_leaders_endpoint_of_the_listener_that_was_asked(respon
         for listener, expected in (("A", A), ("b", B), ("C", None)):
             wire = through_the_wire(to_wire_response(response, version=version, listener_name=listener), version)
             told = [] if version < first or expected is None else [(3, expected.host, expected.port)]
-            assert [(one.node_id, one.host, one.port) for one in wire.node_endpoints] == told
+            assert [
+                (node_endpoint.node_id, node_endpoint.host, node_endpoint.port) for node_endpoint in wire.node_endpoints
+            ] == told
             back = to_core_response(wire, listener_name=listener)
             assert (back.leader_id, back.leader_epoch) == (3, 5)
-            assert [(one.host, one.port) for one in back.leader_endpoints] == [one[1:] for one in told]
+            assert [(leader_endpoint.host, leader_endpoint.port) for leader_endpoint in back.leader_endpoints] == [
+                answer[1:] for answer in told
+            ]
         nobody = type(response)(leader_id=None, leader_epoch=Epoch(5))
         wire = to_wire_response(nobody, version=version, listener_name="A")
         assert not wire.node_endpoints
@@ -152,17 +159,17 @@ def config(**changes):
 @pytest.mark.spec("ENDP-10", "BOOT-25")
 def test_static_voters_are_on_the_first_controller_listener():
     voters = static_voters(config(controller_quorum_voters="1@127.0.0.1:9093,2@[::1]:9095"))
-    assert [(one.key, one.endpoints) for one in voters] == [
+    assert [(voter.key, voter.endpoints) for voter in voters] == [
         (ReplicaKey(NodeId(1)), (Endpoint("A", "127.0.0.1", 9093),)),
         (ReplicaKey(NodeId(2)), (Endpoint("A", "::1", 9095),)),
     ]
-    assert {(one.min_kraft_version, one.max_kraft_version) for one in voters} == {(0, 0)}
+    assert {(voter.min_kraft_version, voter.max_kraft_version) for voter in voters} == {(0, 0)}
 
 
 @pytest.mark.spec("ENDP-19")
 def test_controller_listener_that_is_not_advertised_is_where_it_listens():
     found = config(advertised_listeners="B://outside.example:1234").advertised_listeners
-    assert {str(one) for one in found} == {"A://127.0.0.1:9093", "B://outside.example:1234"}
+    assert {str(endpoint) for endpoint in found} == {"A://127.0.0.1:9093", "B://outside.example:1234"}
 
 
 @pytest.mark.spec("BOOT-27", "BOOT-30", "BOOT-31")
@@ -190,7 +197,7 @@ def test_addresses_of_the_quorum_that_cannot_be_are_refused(changes, words):
 
 @pytest.mark.spec("BOOT-29")
 def test_bootstrap_servers_have_ids_no_node_can_have():
-    assert [one.node_id for one in bootstrap_destinations((A, B))] == [-2, -3]
+    assert [bootstrap_destination.node_id for bootstrap_destination in bootstrap_destinations((A, B))] == [-2, -3]
 
 
 # Versions, by what the peer says it has

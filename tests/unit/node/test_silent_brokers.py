@@ -125,7 +125,7 @@ def test_restarted_broker_waits_for_the_session_of_the_killed_one(tmp_path, monk
         asyncio.run(registration.register())
     assert registration.broker_epoch == 7
     assert len(asked) == 3
-    assert len({one.incarnation_id for one in asked}) == 1
+    assert len({request.incarnation_id for request in asked}) == 1
     assert caplog.text.count("another process is registered as broker 2") == 1
 
 

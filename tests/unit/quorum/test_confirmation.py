@@ -16,11 +16,11 @@ def taken(core):
     """Rounds confirmed, and questions by destination."""
     effects = core.take_effects()
     asked = {
-        one.destination.node_id: one.correlation_id
-        for one in effects
-        if isinstance(one, SendRequest) and isinstance(one.request, BeginQuorumEpochRequest)
+        effect.destination.node_id: effect.correlation_id
+        for effect in effects
+        if isinstance(effect, SendRequest) and isinstance(effect.request, BeginQuorumEpochRequest)
     }
-    return [one.round for one in effects if isinstance(one, LeadershipConfirmed)], asked
+    return [effect.round for effect in effects if isinstance(effect, LeadershipConfirmed)], asked
 
 
 def answer(core, node_id, correlation_id, *, epoch=None, leader_id=1, error_code=0, now_ms=0):
@@ -142,15 +142,15 @@ def test_what_was_proposed_and_not_appended_is_gone_after_a_crash_and_its_offset
     core = leader_of(1, 2, 3, append_linger_ms=25)
     core.propose([b"flushing"], 0)
     end_offset = core.log.end_offset
-    assert any(isinstance(one, AppendRecords) for one in core.take_effects())
+    assert any(isinstance(effect, AppendRecords) for effect in core.take_effects())
     offset = core.propose([b"lost"], 0)  # waits for the flush to end
     assert offset == end_offset + 1
-    assert not any(isinstance(one, AppendRecords) for one in core.take_effects())
+    assert not any(isinstance(effect, AppendRecords) for effect in core.take_effects())
     # The crash: nothing but what was carried out is there. Another replica leads from the same log's end.
     other = leader_of(1, 2, 3)
     assert other.log.end_offset < offset
     while other.propose([b"other"], 0) < offset:
         pass
-    appended = [one for one in other.take_effects() if isinstance(one, AppendRecords)]
-    assert {record for one in appended for record in one.records} == {b"other"}
+    appended = [effect for effect in other.take_effects() if isinstance(effect, AppendRecords)]
+    assert {record for batch in appended for record in batch.records} == {b"other"}
     assert core_of(1, 2, 3).log.end_offset < offset

@@ -41,7 +41,7 @@ def test_what_is_applied_is_what_was_proposed_whatever_becomes_of_its_memory(tmp
             commands.append(b"more")
             await proposing
             assert journal.commands == [b"before", b"before"]
-            assert {type(one) for one in journal.commands} == {bytes}
+            assert {type(command) for command in journal.commands} == {bytes}
 
     asyncio.run(run())
 

@@ -286,7 +286,7 @@ def test_what_is_pending_is_bounded_and_what_finds_no_room_uses_no_offset(tmp_pa
             waiting = [asyncio.ensure_future(quorum.propose([bytes(5000)])) for _ in range(10)]
 
             def pending_bytes():
-                return sum(one.size_bytes for one in quorum._log.pending)
+                return sum(batch.size_bytes for batch in quorum._log.pending)
 
             # A flush that had begun before may still commit some; once one is held, three more are all that fits.
             await until(lambda: is_held.is_set() and pending_bytes() > 15_000)
@@ -472,7 +472,7 @@ def test_any_thread_may_use_a_quorum_and_none_waits_for_a_timer(tmp_path):
         assert time.monotonic() - begun < 10
         assert quorum.read_barrier() == FIRST_OFFSET + 101
         assert quorum.is_leader
-        assert [one.replica_id for one in quorum.describe().voters] == [1]
+        assert [voter.replica_id for voter in quorum.describe().voters] == [1]
     with pytest.raises(NodeClosedError):
         quorum.propose([b"late"])
     quorum.close()

@@ -132,8 +132,8 @@ def test_who_joins_fetches_at_once_after_an_answer_that_ends_its_wish_and_is_qui
     kind = RemoveVoterResponse if is_old else AddVoterResponse
     core.handle_response(2, sent.correlation_id, kind(top_level_error_code=error), 2100)
     assert core._replica.connections.is_backing_off(NodeId(2), 2100) is not is_fine
-    asked = [one.request for one in core.take_effects() if isinstance(one, SendRequest)]
-    assert all(isinstance(one, FetchRequest) for one in asked)
+    asked = [effect.request for effect in core.take_effects() if isinstance(effect, SendRequest)]
+    assert all(isinstance(request, FetchRequest) for request in asked)
     assert core.role.update_voter_deadline_ms == 4100
 
 
@@ -146,11 +146,19 @@ def test_change_of_the_voters_is_over_when_its_own_record_is_committed_not_the_o
     core.handle_request("admin", RemoveVoterRequest(voter_key=key(3)), 0)
     core.on_flushed(core.log.end_offset, 0)
     voters_offset = core.voters_offset
-    told = [one for one in fetch(core, 2, voters_offset) if isinstance(one, SendResponse) and one.source == "admin"]
+    told = [
+        effect
+        for effect in fetch(core, 2, voters_offset)
+        if isinstance(effect, SendResponse) and effect.source == "admin"
+    ]
     assert core.high_watermark == voters_offset
     assert not told
-    told = [one for one in fetch(core, 2, voters_offset + 1) if isinstance(one, SendResponse) and one.source == "admin"]
-    assert [one.response.top_level_error_code for one in told] == [0]
+    told = [
+        effect
+        for effect in fetch(core, 2, voters_offset + 1)
+        if isinstance(effect, SendResponse) and effect.source == "admin"
+    ]
+    assert [effect.response.top_level_error_code for effect in told] == [0]
 
 
 class Cleaned:
@@ -220,7 +228,7 @@ def test_vote_that_a_peer_refuses_for_its_version_leads_to_a_standard_election_a
     core.handle_response(2, asked[2].correlation_id, refused, 5001)
     assert (core.role.name, core.epoch) == ("candidate", 2)
     votes = requests_of(core)
-    assert [votes[one].request.pre_vote for one in (2, 3)] == [False, False]
+    assert [votes[number].request.pre_vote for number in (2, 3)] == [False, False]
     core.handle_response(3, asked[3].correlation_id, refused, 5002)
     core.handle_response(3, votes[3].correlation_id, refused, 5003)
     assert (core.role.name, core.epoch) == ("candidate", 2)

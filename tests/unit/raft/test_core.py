@@ -28,7 +28,10 @@ class EmptyLog:
 
 
 def voters_of(*ids):
-    return VoterSet(Voter(LOCAL if one == 1 else ReplicaKey(NodeId(one), Uuid(bytes([one] * 16)))) for one in ids)
+    return VoterSet(
+        Voter(LOCAL if identifier == 1 else ReplicaKey(NodeId(identifier), Uuid(bytes([identifier] * 16))))
+        for identifier in ids
+    )
 
 
 def core_of(voters, *, local=LOCAL, election_timeout_ms=1000, seed=1):

@@ -56,7 +56,7 @@ def test_fetch_that_waits_is_answered_exactly_once():
     core.handle_timeout(900)
     core.resign(900)
     effects += core.take_effects()
-    answers = [one for one in effects if isinstance(one, SendResponse) and one.source == "waiting"]
+    answers = [effect for effect in effects if isinstance(effect, SendResponse) and effect.source == "waiting"]
     assert len(answers) == 1
 
 

@@ -36,7 +36,9 @@ def after_records(core, *, epochs=(2,)):
 
 
 def next_fetch(effects):
-    return next(one for one in effects if isinstance(one, SendRequest) and isinstance(one.request, FetchRequest))
+    return next(
+        effect for effect in effects if isinstance(effect, SendRequest) and isinstance(effect.request, FetchRequest)
+    )
 
 
 @pytest.mark.spec("DISK-24")
@@ -47,7 +49,7 @@ def test_fetch_of_a_possible_voter_waits_for_the_flush_of_what_it_acknowledges(l
     sent = next_fetch(effects)
     assert sent.request.fetch_offset == 4
     assert sent.waits_for.log_end_offset == 4
-    assert any(isinstance(one, FlushLog) and one.log_end_offset == 4 for one in effects)
+    assert any(isinstance(effect, FlushLog) and effect.log_end_offset == 4 for effect in effects)
 
 
 @pytest.mark.spec("DISK-26")
@@ -56,13 +58,13 @@ def test_fetch_of_an_observer_for_good_waits_for_no_flush():
     effects = after_records(core)
     assert next_fetch(effects).request.fetch_offset == 4
     assert next_fetch(effects).waits_for.log_end_offset is None
-    assert not any(isinstance(one, FlushLog) for one in effects)
+    assert not any(isinstance(effect, FlushLog) for effect in effects)
 
 
 @pytest.mark.spec("DISK-19")
 def test_batches_of_an_epoch_above_the_asked_one_are_left_out():
     effects = after_records(follower_of(1, 2, 3), epochs=(2, 3, 3))
-    (appended,) = (one for one in effects if isinstance(one, AppendFetched))
+    (appended,) = (effect for effect in effects if isinstance(effect, AppendFetched))
     assert [batch.epoch for batch in appended.batches] == [2]
     assert next_fetch(effects).request.fetch_offset == 4
 
@@ -90,6 +92,6 @@ def test_replica_with_a_new_directory_id_does_not_stand_for_election():
     for now_ms in range(0, 60_000, 1000):
         core.handle_timeout(now_ms)
         asked = requests_of(core).values()
-        assert all(isinstance(one.request, FetchRequest) for one in asked)
+        assert all(isinstance(effect.request, FetchRequest) for effect in asked)
     assert core.role.name == "unattached"
     assert core.epoch == 0

@@ -75,7 +75,7 @@ def test_fetch_asks_for_what_is_configured():
 
 @pytest.mark.spec("CQ-16")
 def test_acknowledgement_of_somebody_who_is_no_voter_is_refused():
-    role = Resigned(Epoch(1), local_id=NodeId(1), deadline_ms=0, voters=[NodeId(one) for one in (1, 2, 3)])
+    role = Resigned(Epoch(1), local_id=NodeId(1), deadline_ms=0, voters=[NodeId(number) for number in (1, 2, 3)])
     with pytest.raises(ValueError, match="not in the voter set"):
         role.acknowledge(NodeId(9))
     role.acknowledge(NodeId(2))

@@ -40,7 +40,7 @@ def answer(core, response, now_ms=0):
     if not core.requests_under_way(now_ms):
         core.handle_timeout(now_ms)
         core.take_effects()
-    under_way = [one for one in range(100) if core.is_expected(LEADER, one)]
+    under_way = [number for number in range(100) if core.is_expected(LEADER, number)]
     assert len(under_way) == 1
     core.handle_response(LEADER, under_way[0], response, now_ms)
     return [effect for effect in core.take_effects() if not isinstance(effect, SendRequest)]
@@ -52,10 +52,10 @@ def fetched(*batches, high_watermark=-1):
 
 def appended(effects):
     return [
-        (one.base_offset, one.epoch)
+        (batch.base_offset, batch.epoch)
         for effect in effects
         if isinstance(effect, AppendFetched)
-        for one in effect.batches
+        for batch in effect.batches
     ]
 
 
@@ -95,7 +95,7 @@ def test_high_watermark_is_bounded_by_the_log_with_the_batches_of_the_same_answe
     core = follower_of(1, 2, 3)
     effects = answer(core, fetched(batch(3, 1), high_watermark=told))
     assert core.high_watermark == known
-    assert [one.high_watermark for one in effects if isinstance(one, HighWatermarkAdvanced)] == (
+    assert [effect.high_watermark for effect in effects if isinstance(effect, HighWatermarkAdvanced)] == (
         [] if known is None else [known]
     )
 

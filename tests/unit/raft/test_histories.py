@@ -59,10 +59,10 @@ def test_history_of_voter_sets_by_offset():
 def test_voter_set_without_a_common_majority_is_reported_and_taken_but_the_first_one_is_not_compared():
     core = follower_of(1, 2, 3)
     core._replica.apply_control(Offset(3), VotersChange(voters=voter_set(1, 2, 4)))
-    assert not any(isinstance(one, Fault) for one in core.take_effects())
+    assert not any(isinstance(effect, Fault) for effect in core.take_effects())
     core._replica.apply_control(Offset(4), VotersChange(voters=voter_set(1, 7, 8)))
-    faults = [one for one in core.take_effects() if isinstance(one, Fault)]
-    assert [(one.is_fatal, "no common majority" in one.reason) for one in faults] == [(False, True)]
+    faults = [effect for effect in core.take_effects() if isinstance(effect, Fault)]
+    assert [(fault.is_fatal, "no common majority" in fault.reason) for fault in faults] == [(False, True)]
     assert core.voters.ids == (1, 7, 8)
     static = RaftCore(
         core.config,
@@ -74,7 +74,7 @@ def test_voter_set_without_a_common_majority_is_reported_and_taken_but_the_first
         now_ms=0,
     )
     static._replica.apply_control(Offset(3), VotersChange(voters=voter_set(7, 8, 9)))
-    assert not any(isinstance(one, Fault) for one in static.take_effects())
+    assert not any(isinstance(effect, Fault) for effect in static.take_effects())
 
 
 @pytest.mark.spec("RCFG-09", "SNAP-09")

@@ -72,11 +72,11 @@ def test_leader_outside_the_voter_set_counts_neither_itself_nor_a_minority():
 
 @pytest.mark.spec("HWM-10")
 def test_what_is_known_of_a_voter_stays_when_its_directory_id_becomes_known():
-    static = VoterSet(Voter(ReplicaKey(NodeId(one)), endpoints(one)) for one in (1, 2, 3))
+    static = VoterSet(Voter(ReplicaKey(NodeId(number)), endpoints(number)) for number in (1, 2, 3))
     role = Leader(Epoch(2), local_key=key(1), voters=static, epoch_start_offset=Offset(3))
     role.on_fetch(key(2), Offset(5), Offset(9), 0)
     role.set_voters(voter_set(1, 2, 3))
-    assert [one.log_end_offset for one in role.progress(0)] == [None, 5, None]
+    assert [progress.log_end_offset for progress in role.progress(0)] == [None, 5, None]
 
 
 @pytest.mark.spec("HWM-17", "RCFG-38", "FTCH-31")
@@ -117,10 +117,10 @@ def test_observer_that_is_silent_for_five_minutes_is_forgotten():
     core = leader_of(1, 2, 3)
     fetch(core, 8, 4)
     fetch(core, 9, 4, now_ms=1)
-    assert [one.key.node_id for one in core.observer_progress(299_999)] == [8, 9]
-    assert [one.key.node_id for one in core.observer_progress(300_000)] == [9]
+    assert [progress.key.node_id for progress in core.observer_progress(299_999)] == [8, 9]
+    assert [progress.key.node_id for progress in core.observer_progress(300_000)] == [9]
     core.role.set_voters(voter_set(2, 3))
-    assert [one.key.node_id for one in core.observer_progress(900_000)] == [1]
+    assert [progress.key.node_id for progress in core.observer_progress(900_000)] == [1]
 
 
 @pytest.mark.spec("OBS-09")
@@ -151,5 +151,5 @@ def test_voters_and_their_endpoints_are_those_of_the_set_in_force():
     core = leader_of(1, 2, 3)
     fetch(core, 2, 4)
     core.handle_request("admin", RemoveVoterRequest(voter_key=key(3)), 0)
-    assert [(one.key.node_id, one.endpoints[0].host) for one in core.voters] == [(1, "node1"), (2, "node2")]
-    assert [one.key.node_id for one in core.observer_progress(0)] == [3]
+    assert [(voter.key.node_id, voter.endpoints[0].host) for voter in core.voters] == [(1, "node1"), (2, "node2")]
+    assert [progress.key.node_id for progress in core.observer_progress(0)] == [3]

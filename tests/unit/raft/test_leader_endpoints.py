@@ -35,7 +35,7 @@ def begin(core, endpoints):
 @pytest.mark.spec("ENDP-15")
 def test_more_endpoints_of_the_leader_replace_fewer_and_never_the_other_way():
     core = follower_of(1, 2, 3)
-    assert [one.host for one in core.leader_endpoints] == ["node2"]
+    assert [leader_endpoint.host for leader_endpoint in core.leader_endpoints] == ["node2"]
     assert begin(core, TWO) == TWO
     assert begin(core, ONE) == TWO
 
@@ -87,5 +87,5 @@ def test_a_leader_that_removed_itself_is_described_as_an_observer():
     found = describe(core, now_ms=0, wall_ms=1_000)
     assert core.is_leader
     assert found.leader_id == 1
-    assert [one.replica_id for one in found.voters] == [2, 3]
-    assert 1 in [one.replica_id for one in found.observers]
+    assert [voter.replica_id for voter in found.voters] == [2, 3]
+    assert 1 in [observer.replica_id for observer in found.observers]

@@ -206,7 +206,7 @@ def test_voter_with_a_new_directory_id_does_not_inherit_what_the_old_one_acknowl
     changed = voters.with_removed(old.key)
     changed = changed.with_added(type(old)(key(2, directory), old.endpoints, 0, 1))
     core.role.set_voters(changed)
-    progress = {one.key: one.log_end_offset for one in core.progress(0)}
+    progress = {replica.key: replica.log_end_offset for replica in core.progress(0)}
     assert progress[key(2, directory)] == acknowledged
 
 
@@ -225,6 +225,8 @@ def test_confirmation_is_refused_by_whoever_does_not_lead():
 
 def test_high_watermark_is_announced_once_for_each_move():
     core = leader_of(1, 2, 3)
-    assert [one.high_watermark for one in fetch(core, 2, END) if isinstance(one, HighWatermarkAdvanced)] == [END]
-    assert not any(isinstance(one, HighWatermarkAdvanced) for one in fetch(core, 2, END))
-    assert not any(isinstance(one, HighWatermarkAdvanced) for one in fetch(core, 3, END))
+    assert [effect.high_watermark for effect in fetch(core, 2, END) if isinstance(effect, HighWatermarkAdvanced)] == [
+        END
+    ]
+    assert not any(isinstance(effect, HighWatermarkAdvanced) for effect in fetch(core, 2, END))
+    assert not any(isinstance(effect, HighWatermarkAdvanced) for effect in fetch(core, 3, END))

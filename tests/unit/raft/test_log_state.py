@@ -26,7 +26,7 @@ def log_of(*epochs, start=0, snapshots=()):
     for index, epoch in enumerate(epochs):
         if not entries or epoch > entries[-1][0]:
             entries.append((epoch, start + index))
-    return LogState(Opened(start, start + len(epochs), entries, [(one, 100) for one in snapshots]))
+    return LogState(Opened(start, start + len(epochs), entries, [(snapshot, 100) for snapshot in snapshots]))
 
 
 def at(end_offset, epoch):
@@ -99,8 +99,8 @@ def test_truncations_lead_to_the_common_prefix_and_never_below_it(common, mine, 
     """Two logs that Raft can bring about: a record of one epoch at one offset is the same record."""
     common = sorted(common)
     last = common[-1] if common else 0
-    mine = sorted(last + 2 * one for one in mine)  # epochs of my own leaders: even steps
-    theirs = sorted(last + 2 * one + 1 for one in theirs)
+    mine = sorted(last + 2 * epoch for epoch in mine)  # epochs of my own leaders: even steps
+    theirs = sorted(last + 2 * their + 1 for their in theirs)
     follower, leader = log_of(*common, *mine), log_of(*common, *theirs)
     for _ in range(20):
         answer = leader.check_fetch(follower.end_offset, follower.last_epoch)
@@ -139,7 +139,7 @@ def test_changes_keep_what_a_scan_of_the_records_gives(epochs, cut, start):
     assert log.end_offset == len(kept)
     assert log.last_epoch == (kept[-1] if kept else 0)
     for epoch in range(7):
-        below = [one for one in kept if one <= epoch]
+        below = [kept_epoch for kept_epoch in kept if kept_epoch <= epoch]
         if kept and epoch <= kept[-1] and below:
             assert log.end_offset_for_epoch(epoch).end_offset == len(below)
     log.advance_start_offset(Offset(min(start, cut)))

@@ -137,7 +137,11 @@ def asked_replica(core):
 def answered(core, response, now_ms=0):
     sent = asked_replica(core)
     core.handle_response(sent.destination.node_id, sent.correlation_id, response, now_ms)
-    found = [one.response for one in core.take_effects() if isinstance(one, SendResponse) and one.source == "client"]
+    found = [
+        effect.response
+        for effect in core.take_effects()
+        if isinstance(effect, SendResponse) and effect.source == "client"
+    ]
     return found[0].top_level_error_code if found else None
 
 
@@ -167,9 +171,9 @@ def test_addition_is_given_up_at_the_end_of_the_request_timeout(now_ms, is_over)
     asked_replica(core)
     core.handle_timeout(now_ms)
     codes = [
-        one.response.top_level_error_code
-        for one in core.take_effects()
-        if isinstance(one, SendResponse) and one.source == "client"
+        effect.response.top_level_error_code
+        for effect in core.take_effects()
+        if isinstance(effect, SendResponse) and effect.source == "client"
     ]
     assert codes == ([ErrorCode.REQUEST_TIMED_OUT] if is_over else [])
 
@@ -198,7 +202,7 @@ def test_removal_is_in_force_at_once_and_answered_when_it_is_committed():
     core.on_flushed(core.log.end_offset, 0)
     core.take_effects()
     effects = fetch(core, 2, core.log.end_offset)
-    codes = [one.response.top_level_error_code for one in effects if getattr(one, "source", None) == "client"]
+    codes = [effect.response.top_level_error_code for effect in effects if getattr(effect, "source", None) == "client"]
     assert codes == [0]
 
 

@@ -27,7 +27,7 @@ STRANGE = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def notices(effects):
-    return [one.text for one in effects if isinstance(one, Notice)]
+    return [effect.text for effect in effects if isinstance(effect, Notice)]
 
 
 def downloading():
@@ -49,7 +49,7 @@ def test_voter_that_answers_with_an_error_has_rejected_nobody():
     for node_id, sent in requests_of(core).items():
         answer = VoteResponse(error_code=STRANGE, leader_epoch=core.epoch)
         core.handle_response(node_id, sent.correlation_id, answer, 0)
-    assert notices(core.take_effects()) == [f"{one} answers a Vote with UNKNOWN_SERVER_ERROR" for one in (2, 3)]
+    assert notices(core.take_effects()) == [f"{number} answers a Vote with UNKNOWN_SERVER_ERROR" for number in (2, 3)]
     assert isinstance(core.role, Candidate)
     assert not core.role.election.is_rejected
     core.handle_timeout(20)
@@ -81,7 +81,7 @@ def test_voter_that_answers_with_an_error_has_acknowledged_nothing():
 def test_follower_that_may_not_fetch_a_snapshot_says_so_and_ends(error):
     core, correlation_id = downloading()
     core.handle_response(2, correlation_id, FetchSnapshotResponse(top_level_error_code=error), 1000)
-    assert [one.is_fatal for one in core.take_effects() if isinstance(one, Fault)] == [True]
+    assert [effect.is_fatal for effect in core.take_effects() if isinstance(effect, Fault)] == [True]
 
 
 @pytest.mark.spec("RPC-25", "RPC-28")
@@ -93,7 +93,7 @@ def test_download_outlives_a_leader_that_is_not_available_and_ends_with_other_er
     core, correlation_id = downloading()
     core.handle_response(2, correlation_id, FetchSnapshotResponse(top_level_error_code=STRANGE), 1100)
     effects = core.take_effects()
-    assert any(isinstance(one, AbandonSnapshot) for one in effects)
+    assert any(isinstance(effect, AbandonSnapshot) for effect in effects)
     assert notices(effects) == ["2 refuses a FetchSnapshotRequest with UNKNOWN_SERVER_ERROR"]
     assert core.role.fetch_deadline_ms == 3000, "no fetch has succeeded"
 
@@ -105,8 +105,8 @@ def test_snapshot_that_is_longer_than_it_was_said_to_be_is_not_installed():
     piece = FetchSnapshotResponse(**leader, size_bytes=100, position=0, chunk_bytes=101)
     core.handle_response(2, correlation_id, piece, 1000)
     effects = core.take_effects()
-    assert not any(isinstance(one, InstallSnapshot) for one in effects)
-    assert any(isinstance(one, AbandonSnapshot) for one in effects)
+    assert not any(isinstance(effect, InstallSnapshot) for effect in effects)
+    assert any(isinstance(effect, AbandonSnapshot) for effect in effects)
     assert core.role.download is None
 
 
@@ -118,7 +118,7 @@ def test_snapshot_that_is_longer_than_it_was_said_to_be_is_not_installed():
 def test_update_that_the_leader_took_or_cannot_take_counts_as_a_fetch(error, is_acknowledged):
     core = follower_of(1, 2, 3, now_ms=0)
     moved = Voter(key(1), (Endpoint("CONTROLLER", "elsewhere", 1),), 0, 1)
-    core._replica.voters.add(Offset(2), VoterSet([moved, *(one for one in voter_set(2, 3))]))
+    core._replica.voters.add(Offset(2), VoterSet([moved, *(voter for voter in voter_set(2, 3))]))
     core.role.update_voter_deadline_ms = 1500
     core.handle_timeout(1500)
     sent = requests_of(core)[2]
@@ -157,16 +157,16 @@ def test_voter_with_two_endpoints_of_one_listener_is_refused_by_the_leader_only(
         (follower_of(1, 2), ErrorCode.NOT_LEADER_OR_FOLLOWER),
     ):
         core.handle_request("admin", addition, 0)
-        told = [one.response for one in core.take_effects() if getattr(one, "source", None) == "admin"]
-        assert [one.top_level_error_code for one in told] == [code]
+        told = [effect.response for effect in core.take_effects() if getattr(effect, "source", None) == "admin"]
+        assert [response.top_level_error_code for response in told] == [code]
     core = leader_of(1, 2)
     fetch(core, 2, 4)
     update = UpdateVoterRequest(
         current_leader_epoch=core.epoch, voter_key=key(2), min_kraft_version=0, max_kraft_version=1, endpoints=twice
     )
     core.handle_request("voter", update, 0)
-    told = [one.response for one in core.take_effects() if getattr(one, "source", None) == "voter"]
-    assert [one.top_level_error_code for one in told] == [ErrorCode.INVALID_REQUEST]
+    told = [effect.response for effect in core.take_effects() if getattr(effect, "source", None) == "voter"]
+    assert [response.top_level_error_code for response in told] == [ErrorCode.INVALID_REQUEST]
 
 
 @pytest.mark.spec("HWM-13")
@@ -182,8 +182,8 @@ def test_fetch_that_goes_back_is_told_to_whoever_runs_the_leader():
 def test_removed_voter_that_never_fetched_is_forgotten_like_one_that_is_silent():
     core = leader_of(1, 2, 3)
     core._replica.append_control([VotersChange(voters=voter_set(1, 2))])
-    assert [one.key.node_id for one in core.observer_progress(1000)] == [3]
-    assert [one.key.node_id for one in core.observer_progress(300_999)] == [3]
+    assert [progress.key.node_id for progress in core.observer_progress(1000)] == [3]
+    assert [progress.key.node_id for progress in core.observer_progress(300_999)] == [3]
     assert core.observer_progress(301_000) == ()
 
 
@@ -196,7 +196,7 @@ def test_prospective_replica_that_shuts_down_still_stands_where_pre_votes_are_no
     core.take_effects()
     core.handle_no_response(2, asked[2].correlation_id, 5000, error_code=ErrorCode.UNSUPPORTED_VERSION)
     assert core.role.name == "candidate"
-    assert all(not one.request.pre_vote for one in core.take_effects() if isinstance(one, SendRequest))
+    assert all(not effect.request.pre_vote for effect in core.take_effects() if isinstance(effect, SendRequest))
 
 
 @pytest.mark.spec("ENDP-08", "RCFG-22")
@@ -219,6 +219,6 @@ def test_snapshot_of_a_level_that_nobody_knows_ends_the_replica(level, is_known)
     core.on_snapshot_installed(
         SnapshotId(Offset(9), Epoch(2)), 100, kraft_version=level, voters=voter_set(1, 2, 3), now_ms=1000
     )
-    faults = [one.is_fatal for one in core.take_effects() if isinstance(one, Fault)]
+    faults = [effect.is_fatal for effect in core.take_effects() if isinstance(effect, Fault)]
     assert faults == ([] if is_known else [True])
     assert core.is_halted is not is_known

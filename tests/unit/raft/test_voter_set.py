@@ -17,7 +17,7 @@ def voter(node_id, directory=None, **fields):
 
 
 def voters(*ids):
-    return VoterSet(voter(one) for one in ids)
+    return VoterSet(voter(identifier) for identifier in ids)
 
 
 @pytest.mark.spec("RCFG-01")

@@ -60,7 +60,7 @@ def cached_pages(path: Path) -> int:
         failed = libc.mincore(ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(len(view)), found)
         del array
         assert not failed, os.strerror(ctypes.get_errno())
-        return sum(one & 1 for one in found)
+        return sum(residency & 1 for residency in found)
 
 
 def rows(path: Path, *, drop_behind: bool, threads: int = 1) -> pa.Table:

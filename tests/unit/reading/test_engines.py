@@ -237,7 +237,7 @@ def test_dataset_bounds_come_from_the_filter(log_dir: Path) -> None:
 
     def bounds(expression: ds.Expression) -> list[tuple[str, int, int, int | None]]:
         read = scan.dataset().scanner(columns=["key"], filter=expression).scan
-        return [(one.topic, one.partition, one.start_offset, one.end_offset) for one in read.sources]
+        return [(source.topic, source.partition, source.start_offset, source.end_offset) for source in read.sources]
 
     assert bounds((field("offset") >= 100) & (field("key") == b"k1") & (field("offset") < 120)) == [
         ("audit", 0, 100, 120),

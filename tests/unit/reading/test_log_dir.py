@@ -39,10 +39,10 @@ def test_topics_and_partitions_are_listed_with_their_sizes() -> None:
     assert [(log.topic, log.partition) for log in log_dir.partitions("g-keyed")] == [("g-keyed", n) for n in range(3)]
     for log in log_dir.partitions():
         facts = json.loads((TOPICS / "expected" / "node-1" / log.path.name / "partition.json").read_text())
-        assert [(one.base_offset, one.size_bytes) for one in log.segments] == [
-            (one["baseOffset"], one["logBytes"]) for one in facts["segments"]
+        assert [(segment.base_offset, segment.size_bytes) for segment in log.segments] == [
+            (fact["baseOffset"], fact["logBytes"]) for fact in facts["segments"]
         ]
-        assert log.size_bytes == sum(one["logBytes"] for one in facts["segments"])
+        assert log.size_bytes == sum(fact["logBytes"] for fact in facts["segments"])
         assert [list(epoch) for epoch in log.leader_epochs] == facts["leaderEpochs"]
     assert log_dir.size_bytes == sum(topic.size_bytes for topic in topics.values())
     with pytest.raises(FileNotFoundError, match="partition 9 of topic g-keyed"):
@@ -68,7 +68,7 @@ def test_the_broker_s_own_files_are_read() -> None:
 def test_producers_are_those_of_kafka_s_snapshots(partition: Path, tmp_path: Path) -> None:
     """Each snapshot is what the one before it, and the log up to it, give."""
     facts = json.loads((TOPICS / "expected" / partition / "partition.json").read_text())
-    snapshots = {int(one["file"].removesuffix(".snapshot")): one["entries"] for one in facts["producerSnapshots"]}
+    snapshots = {int(fact["file"].removesuffix(".snapshot")): fact["entries"] for fact in facts["producerSnapshots"]}
     newest = max(snapshots)
     copy = tmp_path / partition.name
     shutil.copytree(TOPICS / partition, copy)
@@ -88,22 +88,22 @@ def test_producers_are_those_of_kafka_s_snapshots(partition: Path, tmp_path: Pat
         for entry in snapshots[newest]
     }
     found = {
-        one.producer_id: (
-            one.producer_epoch,
-            one.last_sequence,
-            one.last_offset,
-            one.last_timestamp,
-            one.coordinator_epoch,
-            one.current_transaction_start_offset,
+        producer.producer_id: (
+            producer.producer_epoch,
+            producer.last_sequence,
+            producer.last_offset,
+            producer.last_timestamp,
+            producer.coordinator_epoch,
+            producer.current_transaction_start_offset,
         )
-        for one in log.producers()
+        for producer in log.producers()
     }
     if not is_at_end:
         assert expected.keys() <= found.keys()
         return
     assert {producer_id: found[producer_id] for producer_id in expected} == expected
     # A broker that starts again forgets producers that were idle for a day; here that is those with old timestamps.
-    oldest = min((one[3] for one in expected.values()), default=2**63)
+    oldest = min((producer[3] for producer in expected.values()), default=2**63)
     forgotten = [found[producer_id] for producer_id in found.keys() - expected.keys()]
     assert all(state[3] < oldest and state[5] is None for state in forgotten)
 
@@ -119,14 +119,20 @@ def test_aborted_transactions_are_those_of_the_indexes() -> None:
         for index in sorted((TOPICS / "expected" / partition).glob("*.index.json.gz")):
             facts = json.loads(gzip.decompress(index.read_bytes()))
             expected += [
-                (one["producerId"], one["firstOffset"], one["lastOffset"]) for one in facts.get("txnIndex", [])
+                (fact["producerId"], fact["firstOffset"], fact["lastOffset"]) for fact in facts.get("txnIndex", [])
             ]
         log = kraftlog.open_log(TOPICS / partition)
-        assert [entry_of(one) for one in log.aborted_transactions()] == expected, partition
+        assert [entry_of(aborted_transaction) for aborted_transaction in log.aborted_transactions()] == expected, (
+            partition
+        )
         for entry in expected:
             last = entry[2]
-            assert entry in [entry_of(one) for one in log.aborted_transactions(last, last + 1)]
-            assert all(one.last_offset != last for one in log.aborted_transactions(last + 1))
+            assert entry in [
+                entry_of(aborted_transaction) for aborted_transaction in log.aborted_transactions(last, last + 1)
+            ]
+            assert all(
+                aborted_transaction.last_offset != last for aborted_transaction in log.aborted_transactions(last + 1)
+            )
         checked += len(expected)
     assert checked > 50
 
@@ -143,7 +149,10 @@ def test_marked_directories_are_apart(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{0:020}.log").write_bytes(bytes(3))
     log_dir = kraftlog.LogDir(tmp_path)
-    assert [(one.topic, one.partition, one.mark, one.size_bytes) for one in log_dir.marked_directories] == [
+    assert [
+        (marked_directory.topic, marked_directory.partition, marked_directory.mark, marked_directory.size_bytes)
+        for marked_directory in log_dir.marked_directories
+    ] == [
         ("a.b", 3, "stray", 3),
         ("t", 1, "delete", 3),
         ("t", 2, "future", 3),
@@ -171,9 +180,9 @@ def test_damaged_checkpoints_are_errors_that_name_them(tmp_path: Path, content: 
 
 def test_index_files_are_told_with_their_segments() -> None:
     log = kraftlog.open_log(TOPICS / "node-1" / "g-txn-0")
-    kinds = {segment.base_offset: [one.kind for one in segment.indexes] for segment in log.segments}
+    kinds = {segment.base_offset: [index.kind for index in segment.indexes] for segment in log.segments}
     assert kinds[0] == ["index", "timeindex"]
     assert kinds[5] == ["index", "timeindex", "txnindex", "snapshot"]
     for segment in log.segments:
         assert segment.modified_ms == segment.path.stat().st_mtime_ns // 1_000_000
-        assert all(one.size_bytes == one.path.stat().st_size for one in segment.indexes)
+        assert all(index.size_bytes == index.path.stat().st_size for index in segment.indexes)

@@ -98,7 +98,7 @@ def test_copies_that_overlap_after_a_change_of_leader_give_each_offset_once(dire
     write_copy(directory, 20, 60, [(0, 0)])
     log = check_all_ways(directory, values(0, 300))
     assert log.leader_epochs == (LeaderEpoch(0, 0), LeaderEpoch(2, 180))
-    assert [(one.base_offset, one.end_offset) for one in log.segments] == [(0, 100), (100, 150), (150, 300)]
+    assert [(segment.base_offset, segment.end_offset) for segment in log.segments] == [(0, 100), (100, 150), (150, 300)]
 
 
 def test_what_a_leader_truncated_is_not_read(directory: Path):

@@ -34,8 +34,8 @@ def write_segment(directory: Path, batches: list[bytes], *, suffix: str = "", in
         positions = [sum(map(len, batches[:number])) for number in range(len(batches))]
         (directory / f"{base_offset:020}.index{suffix}").write_bytes(
             b"".join(
-                struct.pack(">II", struct.unpack_from(">q", one)[0] + 9 - base_offset, position)
-                for one, position in zip(batches, positions, strict=True)
+                struct.pack(">II", struct.unpack_from(">q", batch)[0] + 9 - base_offset, position)
+                for batch, position in zip(batches, positions, strict=True)
             )
         )
     return path
@@ -79,7 +79,7 @@ def test_retention_under_a_scan_is_an_error_that_names_the_new_start(tmp_path: P
     for base in (0, 1000):
         (log.path / f"{base:020}.log").rename(log.path / f"{base:020}.log.deleted")
     with pytest.raises(OffsetOutOfRangeError, match=r"offset 1000 is outside \[2000, "):
-        found.extend(offset for one in rows for offset in pa.record_batch(one)["offset"].to_pylist())
+        found.extend(offset for row in rows for offset in pa.record_batch(row)["offset"].to_pylist())
     assert found == list(range(1000))
 
 
@@ -166,9 +166,9 @@ def test_damage_is_skipped_and_counted(tmp_path: Path, threads: int, start: int)
         scan = log.scan(on_corrupt="skip", start_offset=start, threads=threads, **options)
         assert offsets(scan) == [at for at in good if at >= start]
         report = scan.report()
-        damaged = [(Path(one.path), one.position, one.end_position) for one in report.skipped]
+        damaged = [(Path(skipped.path), skipped.position, skipped.end_position) for skipped in report.skipped]
         expected = [(path, number * size, (number + 1) * size) for number in (70, 80, 99)]
-        assert damaged == [one for one in expected if 1000 + one[1] // size * 10 + 9 >= start]
+        assert damaged == [row for row in expected if 1000 + row[1] // size * 10 + 9 >= start]
         assert report.skipped_count == len(damaged)
         assert report.skipped[-1].reason.startswith("CRC 0x")
         assert report.skipped[-1].base_offset == 1990
@@ -241,7 +241,7 @@ def test_a_segment_with_all_three_formats_gives_its_rows(tmp_path: Path, threads
     parts: list[bytes] = []
     expected: list[int] = []
     for row in sets:
-        numbers = [record["offset"] for one in row["decoded"] for record in one["records"]]
+        numbers = [record["offset"] for batch in row["decoded"] for record in batch["records"]]
         if expected and numbers[0] <= expected[-1]:
             continue
         parts.append(bytes.fromhex(row["hex"]))

@@ -87,7 +87,7 @@ def test_records_of_snapshots_stand_for_the_offset_before_their_end() -> None:
             end, epoch = map(int, path.name.split(".")[0].split("-"))
             own = [row for row in rows if Path(row["file"]).name == path.name.removesuffix(".jsonl.gz")]
             assert {(row["offset"], row["epoch"], row["source"]) for row in own} == {(end - 1, epoch, "snapshot")}
-            wanted = [one[3:] for one in expected_records(node, path.name)]
+            wanted = [expected_record[3:] for expected_record in expected_records(node, path.name)]
             assert [(row["isControl"], row["type"], json.loads(row["json"])) for row in own] == wanted
 
 
@@ -110,11 +110,14 @@ def test_the_latest_state_is_that_of_the_image(node: Path) -> None:
     assert partitions == {
         (topic_id, int(number)): (
             topic["name"],
-            *(one[name] for name in ("leader", "leaderEpoch", "partitionEpoch", "replicas", "isr", "directories")),
-            *(one[name] for name in ("elr", "lastKnownElr", "leaderRecoveryState")),
+            *(
+                partition[name]
+                for name in ("leader", "leaderEpoch", "partitionEpoch", "replicas", "isr", "directories")
+            ),
+            *(partition[name] for name in ("elr", "lastKnownElr", "leaderRecoveryState")),
         )
         for topic_id, topic in topics.items()
-        for number, one in topic["partitions"].items()
+        for number, partition in topic["partitions"].items()
     }
     configs: dict[str, Any] = {}
     for row in read(node, "configs", latest=True):

@@ -134,7 +134,7 @@ def test_groups_have_members_and_assignments() -> None:
         for member, other in zip(row["members"], value["members"], strict=True):
             assert (member["memberId"], member["clientHost"]) == (other["memberId"], other["clientHost"])
             assert member["assignment"]
-            assert set(member["subscribedTopics"]) >= {one["topic"] for one in member["assignment"]}
+            assert set(member["subscribedTopics"]) >= {partition["topic"] for partition in member["assignment"]}
     kinds = {row["groupType"] for row in rows}
     assert kinds == {"consumer" if row["name"].startswith("Consumer") else "classic" for row in others}
     assert all(row["memberId"] for row in rows if "Member" in row["recordType"])
@@ -154,7 +154,7 @@ def test_transactions_are_their_states() -> None:
     latest = read(NODE, "transactions", ["transactionalId", "state"], latest="true")
     document = state_document("transaction", [NODE / "__transaction_state-0", NODE / "__transaction_state-1"])
     assert {row["transactionalId"]: row["state"] for row in latest} == {
-        name: one["state"] for name, one in document["transactions"].items()
+        name: transaction["state"] for name, transaction in document["transactions"].items()
     }
 
 

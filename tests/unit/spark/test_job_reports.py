@@ -94,7 +94,7 @@ def test_a_history_of_a_partition() -> None:
             broker(9600, 1, "unregistered", fenced=True),
         ]
     )
-    assert [(one.time_ms, one.kind, one.subject, one.detail) for one in history.events] == [
+    assert [(event.time_ms, event.kind, event.subject, event.detail) for event in history.events] == [
         (0, "topic", "t", "created"),
         (0, "broker", "broker 1", "unfenced"),
         (1000, "broker", "broker 1", "fenced"),
@@ -127,21 +127,21 @@ def test_a_history_of_settings_and_of_what_a_snapshot_says() -> None:
             config(9, "y", resourceType="BROKER", resourceName="", name="log.x"),
         ]
     )
-    assert [(one.time_ms, one.subject, one.detail) for one in history.events] == [
+    assert [(event.time_ms, event.subject, event.detail) for event in history.events] == [
         (6, "t", "retention.ms: 1 -> 2"),
         (8, "t", "retention.ms: 2 -> default"),
         (9, "broker default", "log.x: default -> y"),
     ]
     assert history.configs == {("TOPIC", "t"): {}, ("BROKER", ""): {"log.x": "y"}}
-    assert [one.time_ms for one in metadata_report.chosen(history, 7, ["other"])] == [9]
-    assert [one.time_ms for one in metadata_report.chosen(history, 7, None)] == [8, 9]
+    assert [change.time_ms for change in metadata_report.chosen(history, 7, ["other"])] == [9]
+    assert [change.time_ms for change in metadata_report.chosen(history, 7, None)] == [8, 9]
 
 
 def test_a_deleted_topic_is_no_longer_under_replicated() -> None:
     gone = [partition(0, [1], 1, event="created"), partition(10, [1], 1, event="deleted")]
     again = {**partition(50, [1, 2], 1, event="created"), "topicId": "another"}
     history = metadata_report.fold([*gone, again])
-    assert [one.under_replicated_ms(99) for one in history.partitions.values()] == [10, 49]
+    assert [partition.under_replicated_ms(99) for partition in history.partitions.values()] == [10, 49]
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_of_two_attempts_one_counts_and_nothing_is_left(tmp_path: Path) -> None:
     assert lost["temporary"] != won["temporary"]
     assert (won["rows"], won["name"]) == (3, "part-00000-job.parquet")
     assert won["bytes"] == Path(won["temporary"]).stat().st_size
-    moves = [(one["temporary"], one["name"]) for one in (won, other)]
+    moves = [(attempt["temporary"], attempt["name"]) for attempt in (won, other)]
     _committed(str(place), "job", "error", moves, ["offset"])()
     assert sorted(path.name for path in place.iterdir()) == [
         "_SUCCESS",

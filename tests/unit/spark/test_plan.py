@@ -156,7 +156,7 @@ def test_loss_of_data_can_be_allowed(log_dir: Path, tmp_path: Path, caplog: pyte
     assert "failOnDataLoss=false: 3 ranges of orders-1 and others" in caplog.text
     (file,) = report.iterdir()
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [(one["partition"], one["start_offset"], one["end_offset"]) for one in lines] == [
+    assert [(line["partition"], line["start_offset"], line["end_offset"]) for line in lines] == [
         (1, 3, 1000),
         (2, 40, 99),
         (2, 40, 100),
@@ -204,19 +204,21 @@ def test_tasks_hold_every_offset_once(log_dir: Path, options: dict[str, str]) ->
     planned: dict[str, list[int]] = {name: [] for name in expected}
     read: dict[str, list[int]] = {name: [] for name in expected}
     for task in pickle.loads(pickle.dumps(tasks)):
-        for one in task:
-            planned[f"{one.topic}-{one.partition}"] += range(one.start_offset, one.end_offset)
-            for batch in read_range([one], given, ["offset"]):
-                read[f"{one.topic}-{one.partition}"] += batch["offset"].to_pylist()
+        for offset_range in task:
+            planned[f"{offset_range.topic}-{offset_range.partition}"] += range(
+                offset_range.start_offset, offset_range.end_offset
+            )
+            for batch in read_range([offset_range], given, ["offset"]):
+                read[f"{offset_range.topic}-{offset_range.partition}"] += batch["offset"].to_pylist()
     assert planned == expected
     assert read == expected
-    counts = [sum(one.end_offset - one.start_offset for one in task) for task in tasks]
+    counts = [sum(offset_range.end_offset - offset_range.start_offset for offset_range in task) for task in tasks]
     if given.max_records_per_partition is not None:
         assert max(counts) <= given.max_records_per_partition
     if given.min_partitions is not None:
         assert len(tasks) >= min(given.min_partitions, sum(map(len, expected.values())))
     if "splitBytes" in options:
-        assert max(sum(one.size_bytes for one in task) for task in tasks) < 2 * given.split_bytes
+        assert max(sum(offset_range.size_bytes for offset_range in task) for task in tasks) < 2 * given.split_bytes
 
 
 def test_small_partitions_share_a_task_and_large_ones_have_many(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def offsets(ranges: list[OffsetRange], options: SourceOptions) -> list[int]:
 
 
 def plan(options: SourceOptions) -> list[OffsetRange]:
-    return [one for task in plan_tasks(options) for one in task]
+    return [offset_range for task in plan_tasks(options) for offset_range in task]
 
 
 @pytest.fixture
@@ -105,12 +105,12 @@ def test_a_log_that_changes_between_planning_and_reading(
             offsets(ranges, strict)
     # A task that is run again gives the same, and one report.
     for _ in range(2):
-        assert [offset for one in loose_ranges for offset in offsets([one], loose)] == left
+        assert [offset for loose_range_ in loose_ranges for offset in offsets([loose_range_], loose)] == left
     reports = list((tmp_path / "report").iterdir()) if (tmp_path / "report").exists() else []
     assert bool(reports) == (error is not None)
     lines = [json.loads(line) for file in reports for line in file.read_text().splitlines()]
     if change is retention:
-        assert sum(one["end_offset"] - one["start_offset"] for one in lines) == 2000
+        assert sum(line["end_offset"] - line["start_offset"] for line in lines) == 2000
 
 
 @pytest.mark.parametrize("strict", [True, False])

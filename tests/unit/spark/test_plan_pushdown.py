@@ -100,10 +100,10 @@ def test_rows_are_those_that_the_filters_keep(log_dir: Path, filters: list[Filte
     narrowing, options, rest = take_filters(filters, given)
     assert len(rest) == left
     found = rows(plan_tasks(options, narrowing), options, keys=narrowing.keys)
-    expected = [row for row in everything if all(holds(one, row) for one in filters)]
+    expected = [row for row in everything if all(holds(filter_, row) for filter_ in filters)]
     # Spark applies what it is given back.
-    assert [row for row in found if all(holds(one, row) for one in rest)] == expected
-    if not any(isinstance(one, IsNotNull) for one in rest):
+    assert [row for row in found if all(holds(condition, row) for condition in rest)] == expected
+    if not any(isinstance(condition, IsNotNull) for condition in rest):
         assert len(found) < len(everything)
 
 

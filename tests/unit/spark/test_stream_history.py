@@ -143,4 +143,4 @@ def test_a_position_passes_if_and_only_if_the_records_before_it_are_the_same() -
     outcomes: Counter[str] = Counter()
     for seed in range(1500):
         outcomes += run_history(random.Random(seed))
-    assert min(outcomes[one] for one in ("truncated", "same", "gone")) > 5000, outcomes
+    assert min(outcomes[name] for name in ("truncated", "same", "gone")) > 5000, outcomes

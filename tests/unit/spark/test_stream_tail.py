@@ -45,11 +45,11 @@ def planned(tail: Tail, start: StreamOffset, end: StreamOffset) -> dict[str, tup
     """First offset and end of each partition in a plan, whose ranges have to join."""
     found: dict[str, tuple[int, int]] = {}
     for task in tail.plan(start, end):
-        for one in task:
-            name = f"{one.offsets.topic}-{one.offsets.partition}"
-            first, last = found.get(name, (one.offsets.start_offset,) * 2)
-            assert last == one.offsets.start_offset
-            found[name] = first, one.offsets.end_offset
+        for marked in task:
+            name = f"{marked.offsets.topic}-{marked.offsets.partition}"
+            first, last = found.get(name, (marked.offsets.start_offset,) * 2)
+            assert last == marked.offsets.start_offset
+            found[name] = first, marked.offsets.end_offset
     return found
 
 
@@ -377,7 +377,7 @@ def test_one_partition_makes_several_tasks(logs: GrowingLogs, tail_of: Callable[
     tasks = tail.plan(initial, end)
     assert len(tasks) > 4
     assert planned(tail, initial, end) == {"t-0": (0, 30_000)}
-    assert {one.end for task in tasks for one in task} == {end.positions["t", 0]}
+    assert {marked.end for task in tasks for marked in task} == {end.positions["t", 0]}
     assert pickle.loads(pickle.dumps(tasks)) == tasks
     assert len(tail_of(minPartitions="9").plan(initial, end)) >= 9
 

@@ -50,7 +50,7 @@ def test_format_standalone_writes_kafkas_bytes(tmp_path):
         ours, kafkas = (path / name).read_bytes(), (KAFKA / name).read_bytes()
         assert without_times(ours) == without_times(kafkas), name
     assert read_snapshot(path / CHECKPOINT) == read_snapshot(KAFKA / CHECKPOINT)
-    ours, kafkas = ((one / "meta.properties").read_text().splitlines() for one in (path, KAFKA))
+    ours, kafkas = ((directory / "meta.properties").read_text().splitlines() for directory in (path, KAFKA))
     assert ours[0] == kafkas[0] == "#"
     assert ours[2:] == kafkas[2:]
 

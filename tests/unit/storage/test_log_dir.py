@@ -32,7 +32,7 @@ def test_partition_directories_are_told_from_everything_else(tmp_path, log_dir):
     for name in ("a-0", "a-b.c_d-12", "__cluster_metadata-0", "a-1." + "0" * 32 + "-delete", "plain", "a-x"):
         (tmp_path / name).mkdir()
     (tmp_path / "file-0").touch()
-    found = [one.topic_partition for one in log_dir.partition_directories()]
+    found = [partition_directory.topic_partition for partition_directory in log_dir.partition_directories()]
     assert found == [TopicPartition("a", 0), TopicPartition("a-b.c_d", 12)]
     assert [path.name for path in log_dir.deleted_directories()] == ["a-1." + "0" * 32 + "-delete"]
 

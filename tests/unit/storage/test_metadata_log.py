@@ -52,7 +52,7 @@ def checkpoint(log, end_offset, epoch, **options):
 
 
 def ids(log):
-    return [one for one, _ in log.snapshots]
+    return [snapshot_id for snapshot_id, _ in log.snapshots]
 
 
 @pytest.fixture

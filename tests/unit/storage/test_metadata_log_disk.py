@@ -83,7 +83,7 @@ def test_bytes_that_are_no_batches_leave_the_log_at_a_batch_boundary(log):
             log.append_fetched([bytes(data)], epoch=1)
         assert log.log_end_offset == 2, bytes(data)
     log.append_fetched([good], epoch=1)
-    assert [one.base_offset for one in log.batches(0)] == [0, 2]
+    assert [batch.base_offset for batch in log.batches(0)] == [0, 2]
 
 
 @pytest.mark.spec("DISK-20")
@@ -110,7 +110,7 @@ def test_segments_roll_at_batches_and_are_named_after_their_first_offset(tmp_pat
     assert set(segments) <= set(bases)
     for path in log.directory.glob("*.log"):
         assert path.stat().st_size <= 400
-    assert [one.base_offset for one in log.batches(0)] == bases
+    assert [batch.base_offset for batch in log.batches(0)] == bases
     log.close()
 
 

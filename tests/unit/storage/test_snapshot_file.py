@@ -45,8 +45,8 @@ def test_kafkas_checkpoint_is_written_again_with_the_same_structure(tmp_path):
     path = write_snapshot(tmp_path, snapshot_id(131, 1), encode_snapshot(snapshot, epoch=Epoch(1), now_ms=7))
     assert read_snapshot(path) == snapshot
     ours, kafkas = read_batches(path.read_bytes()), read_batches(KAFKA.read_bytes())
-    assert [(one.base_offset, one.last_offset, one.is_control, one.size_bytes) for one in ours] == [
-        (one.base_offset, one.last_offset, one.is_control, one.size_bytes) for one in kafkas
+    assert [(our.base_offset, our.last_offset, our.is_control, our.size_bytes) for our in ours] == [
+        (kafka.base_offset, kafka.last_offset, kafka.is_control, kafka.size_bytes) for kafka in kafkas
     ]
 
 
@@ -54,9 +54,9 @@ def test_many_records_go_into_several_batches(tmp_path):
     values = [b"\x01\x14\x00\x00"] * (2 * SNAPSHOT_RECORDS_PER_BATCH + 1)
     data = encode_snapshot(Snapshot(values=values), epoch=Epoch(9), now_ms=1)
     batches = read_batches(data)
-    assert [one.record_count for one in batches] == [1, 1024, 1024, 1, 1]
-    assert [one.base_offset for one in batches] == [0, 1, 1025, 2049, 2050]
-    assert {one.partition_leader_epoch for one in batches} == {9}
+    assert [batch.record_count for batch in batches] == [1, 1024, 1024, 1, 1]
+    assert [batch.base_offset for batch in batches] == [0, 1, 1025, 2049, 2050]
+    assert {batch.partition_leader_epoch for batch in batches} == {9}
 
 
 def test_damaged_or_unfinished_files_are_refused(tmp_path):
@@ -98,7 +98,7 @@ def test_names_of_finished_partial_and_deleted_checkpoints_and_of_others(tmp_pat
         (tmp_path / name).touch()
     assert list_snapshots(tmp_path) == [snapshot_id(45, 1), snapshot_id(200, 2)]
     remove_left_overs(tmp_path)
-    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(kept)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
     part = new_part_path(tmp_path, snapshot_id(45, 1))
     assert re.fullmatch(r"00000000000000000045-0000000001-\d+\.checkpoint\.part", part.name)
     assert part != new_part_path(tmp_path, snapshot_id(45, 1))

@@ -69,7 +69,7 @@ def test_control_batches_offsets_and_epoch(tmp_path, kraft_version, voters, name
     assert control_names(last) == ["SnapshotFooterRecord"]
     offsets = [offset for batch in (first, middle, last) for offset, *_ in batch.records()]
     assert offsets == list(range(len(names) + 3 + 1))
-    assert {one.partition_leader_epoch for one in (first, middle, last)} == {ID.epoch}
+    assert {batch.partition_leader_epoch for batch in (first, middle, last)} == {ID.epoch}
     snapshot = read_snapshot(tmp_path / ID.file_name)
     assert (snapshot.values, snapshot.voters, snapshot.last_contained_log_timestamp) == ([b"a", b"b", b"c"], voters, 7)
     assert encode_snapshot(snapshot, epoch=ID.epoch, now_ms=99) == data

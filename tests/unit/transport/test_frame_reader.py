@@ -59,7 +59,7 @@ def test_any_cutting_gives_the_same_frames(pair, seed):
         left.sendall(data[:size])
         data = data[size:]
         frames += read_available(one, right)
-    assert [bytes(one) for one in frames] == bodies
+    assert [bytes(frame) for frame in frames] == bodies
     assert not one.has_partial_frame
 
 

@@ -31,7 +31,10 @@ def handle(
         topics=[
             TopicResult(
                 name=topic.name,
-                partitions=[_delete(replicas, topic.name, one.partition_index, one.offset) for one in topic.partitions],
+                partitions=[
+                    _delete(replicas, topic.name, partition.partition_index, partition.offset)
+                    for partition in topic.partitions
+                ],
             )
             for topic in request.topics
         ]

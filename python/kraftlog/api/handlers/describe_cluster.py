@@ -64,9 +64,13 @@ def handle(
         controller_id=some_broker_id(image, cluster.node_id),
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
-                broker_id=one.broker_id, host=one.host, port=one.port, rack=one.rack, is_fenced=one.is_fenced
+                broker_id=broker.broker_id,
+                host=broker.host,
+                port=broker.port,
+                rack=broker.rack,
+                is_fenced=broker.is_fenced,
             )
-            for one in found
+            for broker in found
         ],
         cluster_authorized_operations=operations,
     )

@@ -35,7 +35,9 @@ def handle(
 ) -> DescribeConfigsResponse:
     """Show settings of topics, brokers, broker loggers and groups."""
     view = ConfigView(cluster.node_id, settings.properties, cluster.image)
-    return DescribeConfigsResponse(results=[_describe(cluster, view, request, one) for one in request.resources])
+    return DescribeConfigsResponse(
+        results=[_describe(cluster, view, request, resource) for resource in request.resources]
+    )
 
 
 def _describe(

@@ -50,9 +50,9 @@ def handle(context: RequestContext, request: DescribeQuorumRequest, *, raft: Raf
 
 
 def _asks_for_metadata_partition(request: DescribeQuorumRequest) -> bool:
-    return [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics] == [
-        (CLUSTER_METADATA_TOPIC, [0])
-    ]
+    return [
+        (topic.topic_name, [partition.partition_index for partition in topic.partitions]) for topic in request.topics
+    ] == [(CLUSTER_METADATA_TOPIC, [0])]
 
 
 def _failed(request: DescribeQuorumRequest, version: int, error_code: int, message: str) -> DescribeQuorumResponse:
@@ -91,7 +91,8 @@ def _nodes(quorum: QuorumInfo) -> list[DescribeQuorumResponse.Node]:
         DescribeQuorumResponse.Node(
             node_id=voter.replica_id,
             listeners=[
-                DescribeQuorumResponse.Listener(name=one.name, host=one.host, port=one.port) for one in voter.listeners
+                DescribeQuorumResponse.Listener(name=listener.name, host=listener.host, port=listener.port)
+                for listener in voter.listeners
             ],
         )
         for voter in quorum.voters

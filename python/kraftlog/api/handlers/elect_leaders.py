@@ -35,7 +35,9 @@ def handle(context: RequestContext, request: ElectLeadersRequest, *, cluster: Cl
     if request.topic_partitions is None:
         asked = {topic.name: sorted(topic.partitions) for topic in image.topics.all()}
     else:
-        asked = {one.topic: list(one.partitions) for one in request.topic_partitions}
+        asked = {
+            topic_partition.topic: list(topic_partition.partitions) for topic_partition in request.topic_partitions
+        }
     results = []
     for name, indexes in asked.items():
         outcomes = []

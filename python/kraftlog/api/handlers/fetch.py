@@ -70,7 +70,12 @@ def handle(
         return _response(cluster, context, session, reads, is_incremental=is_incremental)
 
     if replica_id >= 0:
-        return finish([_refuse_follower(replicas, one, replica_id, uses_topic_ids=uses_topic_ids) for one in wanted])
+        return finish(
+            [
+                _refuse_follower(replicas, request_partition, replica_id, uses_topic_ids=uses_topic_ids)
+                for request_partition in wanted
+            ]
+        )
     reads = read_all(replicas, wanted, limits)
     if limits.max_wait_ms <= 0 or not reads or is_enough(reads, limits):
         return finish(reads)
@@ -99,15 +104,15 @@ def _open_session(
         SessionPartition(
             topic.topic,
             topic.topic_id,
-            one.partition,
-            one.partition_max_bytes,
-            one.fetch_offset,
-            one.current_leader_epoch,
-            one.last_fetched_epoch,
-            one.log_start_offset,
+            partition.partition,
+            partition.partition_max_bytes,
+            partition.fetch_offset,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
         )
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     epoch = request.session_epoch
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -182,8 +187,13 @@ def _response(
     end_points: list[FetchResponse.NodeEndpoint] = []
     if leaders and context.api_version >= 16:
         end_points = [
-            FetchResponse.NodeEndpoint(node_id=one.broker_id, host=one.host, port=one.port, rack=one.rack)
-            for one in leader_addresses(cluster.image, leaders, context.listener_name)
+            FetchResponse.NodeEndpoint(
+                node_id=leader_address.broker_id,
+                host=leader_address.host,
+                port=leader_address.port,
+                rack=leader_address.rack,
+            )
+            for leader_address in leader_addresses(cluster.image, leaders, context.listener_name)
         ]
     return FetchResponse(
         session_id=session.session_id if session is not None else 0, responses=responses, node_endpoints=end_points

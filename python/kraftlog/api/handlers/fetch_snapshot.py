@@ -35,9 +35,9 @@ def handle(
                     name=topic.name,
                     partitions=[
                         FetchSnapshotResponse.PartitionSnapshot(
-                            index=one.partition, error_code=error.code, unaligned_records=b""
+                            index=partition.partition, error_code=error.code, unaligned_records=b""
                         )
-                        for one in topic.partitions
+                        for partition in topic.partitions
                     ],
                 )
                 for topic in request.topics

@@ -48,18 +48,20 @@ READ_COMMITTED = 1
 
 def handle(context: RequestContext, request: ListOffsetsRequest, *, replicas: ReplicaService) -> ListOffsetsResponse:
     """Look every partition up."""
-    counts = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+    counts = Counter(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
     topics: list[TopicResponse] = []
     for topic in request.topics:
         partitions: list[PartitionResponse] = []
         topics.append(TopicResponse(name=topic.name, partitions=partitions))
-        for one in topic.partitions:
-            index = one.partition_index
+        for partition in topic.partitions:
+            index = partition.partition_index
             if counts[topic.name, index] > 1:
                 partitions.append(_failed(index, ErrorCode.INVALID_REQUEST))
                 continue
             try:
-                found = _look_up(replicas, context.api_version, request, topic.name, one)
+                found = _look_up(replicas, context.api_version, request, topic.name, partition)
             except KafkaError as error:
                 partitions.append(_failed(index, error.code))
                 continue

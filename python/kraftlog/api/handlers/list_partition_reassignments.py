@@ -23,7 +23,9 @@ def handle(
     context: RequestContext, request: ListPartitionReassignmentsRequest, *, cluster: ClusterService
 ) -> ListPartitionReassignmentsResponse:
     """List partitions that replicas are being added to or removed from."""
-    asked = None if request.topics is None else {one.name: frozenset(one.partition_indexes) for one in request.topics}
+    asked = (
+        None if request.topics is None else {topic.name: frozenset(topic.partition_indexes) for topic in request.topics}
+    )
     topics = []
     for topic in cluster.image.topics.all():
         if asked is not None and topic.name not in asked:
@@ -31,12 +33,13 @@ def handle(
         partitions = [
             _Partition(
                 partition_index=index,
-                replicas=one.replicas,
-                adding_replicas=one.adding_replicas,
-                removing_replicas=one.removing_replicas,
+                replicas=partition.replicas,
+                adding_replicas=partition.adding_replicas,
+                removing_replicas=partition.removing_replicas,
             )
-            for index, one in sorted(topic.partitions.items())
-            if (one.adding_replicas or one.removing_replicas) and (asked is None or index in asked[topic.name])
+            for index, partition in sorted(topic.partitions.items())
+            if (partition.adding_replicas or partition.removing_replicas)
+            and (asked is None or index in asked[topic.name])
         ]
         if partitions:
             topics.append(_Topic(name=topic.name, partitions=partitions))

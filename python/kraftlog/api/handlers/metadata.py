@@ -115,8 +115,13 @@ def _response(
 ) -> MetadataResponse:
     image = cluster.image
     brokers = [
-        MetadataResponse.MetadataResponseBroker(node_id=one.broker_id, host=one.host, port=one.port, rack=one.rack)
-        for one in reachable_brokers(image, context.listener_name)
+        MetadataResponse.MetadataResponseBroker(
+            node_id=reachable_broker.broker_id,
+            host=reachable_broker.host,
+            port=reachable_broker.port,
+            rack=reachable_broker.rack,
+        )
+        for reachable_broker in reachable_brokers(image, context.listener_name)
     ]
     return MetadataResponse(
         brokers=brokers,

@@ -30,8 +30,12 @@ def handle(
     topics = []
     for topic in request.topics:
         image = cluster.image.topics.by_name(topic.name)
-        known = [] if image is None else [one for one in topic.partitions if one.partition_index in image.partitions]
-        missing = [one.partition_index for one in topic.partitions if one not in known]
+        known = (
+            []
+            if image is None
+            else [partition for partition in topic.partitions if partition.partition_index in image.partitions]
+        )
+        missing = [partition.partition_index for partition in topic.partitions if partition not in known]
         if missing:
             unknown[topic.name] = missing
         if known:

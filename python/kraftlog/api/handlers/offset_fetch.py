@@ -135,8 +135,8 @@ def _ungrouped(
     topics = group.topics
     if group.error_code and context.api_version < GROUP_ERROR_VERSION:
         topics = [
-            _Topic(name=one.name, partitions=[_absent(index, group.error_code) for index in one.partition_indexes])
-            for one in asked
+            _Topic(name=topic.name, partitions=[_absent(index, group.error_code) for index in topic.partition_indexes])
+            for topic in asked
         ]
     return OffsetFetchResponse(
         error_code=group.error_code,
@@ -145,13 +145,13 @@ def _ungrouped(
                 name=topic.name,
                 partitions=[
                     OffsetFetchResponse.OffsetFetchResponsePartition(
-                        partition_index=one.partition_index,
-                        committed_offset=one.committed_offset,
-                        committed_leader_epoch=one.committed_leader_epoch,
-                        metadata=one.metadata,
-                        error_code=one.error_code,
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
                     )
-                    for one in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in topics

@@ -27,7 +27,8 @@ def handle(
     return OffsetForLeaderEpochResponse(
         topics=[
             TopicResult(
-                topic=topic.topic, partitions=[_look_up(replicas, topic.topic, one) for one in topic.partitions]
+                topic=topic.topic,
+                partitions=[_look_up(replicas, topic.topic, partition) for partition in topic.partitions],
             )
             for topic in request.topics
         ]

@@ -335,8 +335,13 @@ def _response(
             )
     if leaders:
         end_points = [
-            ProduceResponse.NodeEndpoint(node_id=one.broker_id, host=one.host, port=one.port, rack=one.rack)
-            for one in leader_addresses(cluster.image, leaders, context.listener_name)
+            ProduceResponse.NodeEndpoint(
+                node_id=leader_address.broker_id,
+                host=leader_address.host,
+                port=leader_address.port,
+                rack=leader_address.rack,
+            )
+            for leader_address in leader_addresses(cluster.image, leaders, context.listener_name)
         ]
         return ProduceResponse(responses=responses, node_endpoints=end_points)
     return ProduceResponse(responses=responses)

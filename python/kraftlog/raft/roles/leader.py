@@ -324,7 +324,7 @@ class Leader(Role):
 
     def _update_high_watermark(self) -> bool:
         known = sorted(
-            [-1 if one.log_end_offset is None else one.log_end_offset for one in self._replicas.values()],
+            [-1 if replica.log_end_offset is None else replica.log_end_offset for replica in self._replicas.values()],
             reverse=True,
         )
         candidate = Offset(known[len(known) // 2]) if known else Offset(-1)

@@ -69,9 +69,9 @@ class ClusterCounter:
         active, fenced, shutting_down = counts.active_brokers, counts.fenced_brokers, counts.shutting_down_brokers
         if are_brokers_changed:
             brokers = image.cluster.brokers.values()
-            fenced = sum(one.fenced for one in brokers)
+            fenced = sum(broker.fenced for broker in brokers)
             active = len(brokers) - fenced
-            shutting_down = sum(one.in_controlled_shutdown for one in brokers)
+            shutting_down = sum(broker.in_controlled_shutdown for broker in brokers)
         self.counts = ClusterCounts(
             active_brokers=active,
             fenced_brokers=fenced,

@@ -66,8 +66,11 @@ def describe(core: RaftCore, *, now_ms: int, wall_ms: int) -> QuorumInfo:
         leader_epoch=core.epoch,
         high_watermark=-1 if core.high_watermark is None else core.high_watermark,
         voters=tuple(
-            info(one.key.node_id, one.key.directory_id, one.endpoints, progress.get(one.key.node_id))
-            for one in core.voters
+            info(voter.key.node_id, voter.key.directory_id, voter.endpoints, progress.get(voter.key.node_id))
+            for voter in core.voters
         ),
-        observers=tuple(info(one.key.node_id, one.key.directory_id, (), one) for one in core.observer_progress(now_ms)),
+        observers=tuple(
+            info(progress.key.node_id, progress.key.directory_id, (), progress)
+            for progress in core.observer_progress(now_ms)
+        ),
     )

@@ -185,7 +185,7 @@ class RaftDriver:
     def can_be_succeeded(self) -> bool:
         """Whether so many voters, this one among them, are within reach that they could elect another leader."""
         voters = self.core.voters.ids
-        within_reach = [one for one in voters if not self._peers.is_gone(one)]
+        within_reach = [voter for voter in voters if not self._peers.is_gone(voter)]
         return 2 * len(within_reach) > len(voters)
 
     # Input
@@ -272,7 +272,7 @@ class RaftDriver:
         if self._timer is not None:
             self._timer.cancel()
         self._peers.close()
-        writing = [one for one in (self._flush_task, self._election_write) if one is not None]
+        writing = [task for task in (self._flush_task, self._election_write) if task is not None]
         if writing:
             await asyncio.wait(writing)
         self._inputs.clear()
@@ -362,7 +362,7 @@ class RaftDriver:
     def _write_notice(self, text: str) -> None:
         """What a peer repeats with every request is not repeated in the log as often."""
         now_s = time.monotonic()
-        self._noticed = {one: at_s for one, at_s in self._noticed.items() if now_s - at_s < NOTICE_INTERVAL_S}
+        self._noticed = {key: at_s for key, at_s in self._noticed.items() if now_s - at_s < NOTICE_INTERVAL_S}
         if text not in self._noticed and len(self._noticed) < MAX_NOTICES:
             self._noticed[text] = now_s
             logger.warning("replica %d: %s", self.core.config.local_key.node_id, text)

@@ -392,7 +392,9 @@ class ReplicatedLog(Generic[P]):
         self.snapshots.bytes_since_last += size_bytes
 
     def _wake_waiters(self) -> None:
-        reached = [one for one in self._offset_waiters if one[0] < self.applied_end_offset]
+        reached = [
+            offset_waiter for offset_waiter in self._offset_waiters if offset_waiter[0] < self.applied_end_offset
+        ]
         for waiter in reached:
             self._offset_waiters.remove(waiter)
             if not waiter[1].done():

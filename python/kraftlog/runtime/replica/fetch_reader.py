@@ -96,8 +96,8 @@ def read_all(replicas: PartitionSource, wanted: Iterable[SessionPartition], limi
     reads: list[PartitionRead] = []
     remaining_bytes = limits.max_bytes
     is_first = True
-    for one in wanted:
-        read = _read_partition(replicas, one, limits, remaining_bytes, is_first=is_first)
+    for partition_request in wanted:
+        read = _read_partition(replicas, partition_request, limits, remaining_bytes, is_first=is_first)
         reads.append(read)
         if read.size_bytes:
             is_first = False
@@ -148,7 +148,12 @@ def _read_partition(
                 read.size_bytes = size_bytes
         if is_read_committed:
             read.aborted_transactions = (
-                [(one[0], one[1]) for one in log.aborted_transactions(fetch_offset, end_offset)] if read.records else []
+                [
+                    (aborted_transaction[0], aborted_transaction[1])
+                    for aborted_transaction in log.aborted_transactions(fetch_offset, end_offset)
+                ]
+                if read.records
+                else []
             )
     except OffsetOutOfRangeError:
         read.error_code = ErrorCode.OFFSET_OUT_OF_RANGE

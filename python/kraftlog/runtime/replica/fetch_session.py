@@ -148,7 +148,7 @@ class FetchSessionCache:
             return True
         # Followers before consumers, then large before small; only sessions that had their time may lose.
         rank = (is_privileged, partition_count)
-        candidates = [one for one in self._sessions.values() if now_ms - one.created_ms > self._eviction_ms]
+        candidates = [session for session in self._sessions.values() if now_ms - session.created_ms > self._eviction_ms]
         smallest = min(candidates, key=lambda one: (one.is_privileged, len(one.partitions)), default=None)
         if smallest is not None and (smallest.is_privileged, len(smallest.partitions)) < rank:
             self.remove(smallest.session_id)

@@ -50,10 +50,10 @@ def test_create_topics_every_version_creates(client, version):
     (topic,) = create(client, {"name": name, "num_partitions": 2, "replication_factor": 1}, version=version)
     assert topic.error_code == ErrorCode.NONE
     answer = metadata(client, name, allow_auto_topic_creation=False)
-    (here,) = [one.node_id for one in answer.brokers]
-    assert [one.leader_id for one in answer.topics[0].partitions] == [here, here]
+    (here,) = [broker.node_id for broker in answer.brokers]
+    assert [partition.leader_id for partition in answer.topics[0].partitions] == [here, here]
     if version >= 5:
-        settings = {one.name: one.value for one in topic.configs}
+        settings = {config.name: config.value for config in topic.configs}
         assert settings["retention.ms"] == "604800000"
         assert "internal.segment.bytes" not in settings
 
@@ -75,24 +75,27 @@ def test_metadata_creates_a_topic_that_is_asked_for_and_answers_with_it(client):
 @pytest.mark.parametrize("version", [4, 9, 13])
 def test_metadata_creates_nothing_when_it_may_not(client, version):
     found = metadata(client, "unwanted", version=version, allow_auto_topic_creation=False).topics
-    assert [one.error_code for one in found] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [topic.error_code for topic in found] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_metadata_refuses_names_no_topic_can_have(client):
-    codes = {one.name: one.error_code for one in metadata(client, "a b", "..", "x" * 250).topics}
+    codes = {topic.name: topic.error_code for topic in metadata(client, "a b", "..", "x" * 250).topics}
     assert set(codes.values()) == {ErrorCode.INVALID_TOPIC_EXCEPTION}
 
 
 def test_metadata_of_all_topics_is_null_and_before_version_1_an_empty_list(client):
     make(client, "listed")
-    assert "listed" in {one.name for one in client.call(MetadataRequest(topics=None), 12).topics}
-    assert "listed" in {one.name for one in client.call(MetadataRequest(topics=()), 0).topics}
+    assert "listed" in {topic.name for topic in client.call(MetadataRequest(topics=None), 12).topics}
+    assert "listed" in {topic.name for topic in client.call(MetadataRequest(topics=()), 0).topics}
     assert client.call(MetadataRequest(topics=()), 1).topics == ()
 
 
 def test_metadata_by_topic_id(client):
     topic_id = make(client, "by-id")
-    topics = [MetadataRequest.MetadataRequestTopic(topic_id=one, name=None) for one in (topic_id, Uuid(b"\x05" * 16))]
+    topics = [
+        MetadataRequest.MetadataRequestTopic(topic_id=known_or_not, name=None)
+        for known_or_not in (topic_id, Uuid(b"\x05" * 16))
+    ]
     known, unknown = client.call(MetadataRequest(topics=topics), 12).topics
     assert (known.name, known.error_code) == ("by-id", ErrorCode.NONE)
     assert (unknown.name, unknown.error_code) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -106,7 +109,7 @@ def test_describe_topic_partitions_goes_page_by_page(client):
     while pages == 0 or cursor is not None:
         request = DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=2, cursor=cursor)
         page = client.call(request)
-        seen += [(topic.name, one.partition_index) for topic in page.topics for one in topic.partitions]
+        seen += [(topic.name, partition.partition_index) for topic in page.topics for partition in topic.partitions]
         following = page.next_cursor
         cursor = following and DescribeTopicPartitionsRequest.Cursor(
             topic_name=following.topic_name, partition_index=following.partition_index
@@ -143,9 +146,9 @@ def test_delete_topics_every_version_deletes(client, version):
     if version < 6:
         request = DeleteTopicsRequest(topic_names=[name, "never-was"], timeout_ms=5000)
     else:
-        states = [DeleteTopicsRequest.DeleteTopicState(name=one) for one in (name, "never-was")]
+        states = [DeleteTopicsRequest.DeleteTopicState(name=topic_name) for topic_name in (name, "never-was")]
         request = DeleteTopicsRequest(topics=states, timeout_ms=5000)
-    codes = {one.name: one.error_code for one in client.call(request, version).responses}
+    codes = {response.name: response.error_code for response in client.call(request, version).responses}
     assert codes == {name: ErrorCode.NONE, "never-was": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     (found,) = metadata(client, name, allow_auto_topic_creation=False).topics
     assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -183,7 +186,7 @@ def test_topics_whose_creation_fails_unexpectedly_are_refused_one_by_one(client,
     with monkeypatch.context() as patch:
         patch.setattr(TopicControl, "create_topics", broken)
         refused = create(client, {"name": "unlucky-a"}, {"name": "unlucky-b"})
-    assert [(one.name, one.error_code) for one in refused] == [
+    assert [(topic.name, topic.error_code) for topic in refused] == [
         ("unlucky-a", ErrorCode.UNKNOWN_SERVER_ERROR),
         ("unlucky-b", ErrorCode.UNKNOWN_SERVER_ERROR),
     ]

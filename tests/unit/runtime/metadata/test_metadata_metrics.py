@@ -155,7 +155,7 @@ def test_counter_tells_elections_of_replicas_that_were_not_in_sync():
 
     def change(*partitions):
         delta = MetadataDelta()
-        delta.changed_partitions = {(topic.topic_id, one.partition): one for one in partitions}
+        delta.changed_partitions = {(topic.topic_id, partition.partition): partition for partition in partitions}
         counter.apply(image, delta)
         return counter.counts, counter.unclean_elections, counter.elections_from_eligible
 
@@ -202,7 +202,7 @@ def test_describe_quorum_metrics_in_process_and_over_http_agree():
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(broker.metrics_url + "/no", timeout=10)
         url = broker.metrics_url
-    scraped = {one.name: one for one in text_string_to_metric_families(text)}
+    scraped = {family.name: family for family in text_string_to_metric_families(text)}
     fields = {"current-leader": "LeaderId", "current-epoch": "LeaderEpoch", "high-watermark": "HighWatermark"}
     for name, field in fields.items():
         family = scraped["kafka_server_raft_metrics_" + name.replace("-", "_")]
@@ -231,12 +231,12 @@ def test_readers_on_other_threads_see_whole_states_while_the_broker_works():
                 highest = high_watermark
 
         readers = [threading.Thread(target=read) for _ in range(2)]
-        for one in readers:
-            one.start()
+        for reader in readers:
+            reader.start()
         for number in range(20):
             broker.create_topic(f"topic-{number}")
         is_over.set()
-        for one in readers:
-            one.join()
+        for reader in readers:
+            reader.join()
         assert not wrong
         assert broker.metrics()["KafkaController.GlobalTopicCount"] == 20

@@ -167,7 +167,7 @@ def test_shutdown_of_a_broker_with_more_partitions_than_a_batch_holds_is_split(p
         for index in range(5):
             await create_topic(quorum, f"t{index}", 100)
         await heartbeat(quorum, epoch, want_shut_down=True)
-        partitions = [one for topic in quorum.image.topics for one in topic.partitions.values()]
+        partitions = [partition for topic in quorum.image.topics for partition in topic.partitions.values()]
         assert {partition.leader for partition in partitions} == {-1}
         assert (await heartbeat(quorum, epoch, want_shut_down=True)).should_shut_down
         await quorum.stop()
@@ -243,7 +243,7 @@ def test_checkpoints_are_written_read_and_cleaned_with_the_log_behind_them(path)
         return before, offset, start
 
     before, offset, start = asyncio.run(run())
-    checkpoints = sorted(one.name for one in (path / PARTITION).glob("*.checkpoint"))
+    checkpoints = sorted(checkpoint.name for checkpoint in (path / PARTITION).glob("*.checkpoint"))
     assert start > 0
     assert checkpoints[0].startswith(f"{start:020}-")
     assert not (path / PARTITION / "00000000000000000000-0000000000.checkpoint").exists()
@@ -276,8 +276,8 @@ def test_start_on_a_directory_that_kafka_used(tmp_path, moment):
         quorum = await started(path, cluster_id=properties.cluster_id)
         assert quorum.replica.leader_epoch == stored["leaderEpoch"] + 1
         assert len(quorum.image.topics) > 2
-        await register_broker(quorum, previous=max(one.epoch for one in quorum.image.cluster.brokers.values()))
-        partitions = [one for topic in quorum.image.topics for one in topic.partitions.values()]
+        await register_broker(quorum, previous=max(broker.epoch for broker in quorum.image.cluster.brokers.values()))
+        partitions = [partition for topic in quorum.image.topics for partition in topic.partitions.values()]
         assert {partition.leader for partition in partitions} == {1}
         assert (await create_topic(quorum, "made-by-us")).topics[0].error_code == 0
         await quorum.stop()

@@ -97,7 +97,7 @@ def test_pieces_of_a_snapshot_are_bounded(path, max_bytes, monkeypatch):
         await register_broker(quorum)
         await quorum.replica.log.snapshots.finish()
         await asyncio.sleep(0)
-        found = [one for one in list_snapshots(quorum.replica.log.log.directory) if one.end_offset]
+        found = [snapshot for snapshot in list_snapshots(quorum.replica.log.log.directory) if snapshot.end_offset]
         partition = FetchSnapshotRequest.PartitionSnapshot(
             partition=0,
             current_leader_epoch=quorum.replica.raft.epoch,
@@ -215,7 +215,9 @@ def test_notices_are_logged_as_warnings_and_not_repeated_at_once(path, caplog):
                 driver.tell(lambda text=text: quorum.replica.raft._replica.note(text))
             driver._noticed["one"] -= 11
             driver.tell(lambda: quorum.replica.raft._replica.note("one"))
-        told = [(one.levelname, one.getMessage()) for one in caplog.records if "replica 1" in one.getMessage()]
+        told = [
+            (record.levelname, record.getMessage()) for record in caplog.records if "replica 1" in record.getMessage()
+        ]
         assert told == [("WARNING", f"replica 1: {text}") for text in ("one", "two", "one")]
         await quorum.stop()
 

@@ -151,7 +151,7 @@ async def closed_port():
 
 @pytest.mark.spec("CONN-21")
 def test_every_request_to_a_peer_that_is_not_there_fails_with_its_correlation_id():
-    assert {type(one) for one in REQUESTS} == {codec.core_request for codec in CODECS}
+    assert {type(request) for request in REQUESTS} == {codec.core_request for codec in CODECS}
 
     async def test():
         asker, port = Asker(), await closed_port()
@@ -178,7 +178,7 @@ def test_disconnect_fails_what_is_under_way_once_and_nothing_else():
         asker.send(1, closing.port, 3)
         await asker.wait_for(2)
         await settle()
-        assert sorted(asker.failures) == [(1, one, ErrorCode.BROKER_NOT_AVAILABLE) for one in (2, 3)]
+        assert sorted(asker.failures) == [(1, number, ErrorCode.BROKER_NOT_AVAILABLE) for number in (2, 3)]
         assert asker.answers == []
         closing.answer = lambda _: None
         asker.send(1, closing.port, 4)
@@ -198,7 +198,7 @@ def test_disconnect_fails_what_is_under_way_once_and_nothing_else():
 @pytest.mark.spec("CONN-24")
 def test_peer_without_a_common_version_is_an_unsupported_version():
     async def test():
-        without = [one for one in ALL_VERSIONS if one[0] not in {52, 53}] + [(53, 9, 12)]
+        without = [version for version in ALL_VERSIONS if version[0] not in {52, 53}] + [(53, 9, 12)]
         asker, peer = Asker(), await Peer(versions=without).open()
         asker.send(1, peer.port, 7, VOTE)
         asker.send(1, peer.port, 8, REQUESTS[3])
@@ -248,7 +248,7 @@ def test_loop_that_sleeps_is_woken_by_what_another_thread_hands_it():
         await asker.wait_for(3)
         waited_s = time.monotonic() - sent_s[0]
         thread.join()
-        assert [one for _, one, _ in asker.answers] == [1, 2, 3]
+        assert [correlation_id for _, correlation_id, _ in asker.answers] == [1, 2, 3]
         assert waited_s < 2, "nothing else would have woken it for five seconds"
         asker.peers.close()
         peer.close()
@@ -283,7 +283,7 @@ def test_name_is_resolved_anew_for_each_connection_and_all_its_addresses_are_tri
         loop.names["node.test"] = ("127.0.0.2", "127.0.0.1")
         asker.send(1, first.port, 1, host="node.test")
         await asker.wait_for(1)
-        assert [one for _, one, _ in asker.answers] == [1]
+        assert [correlation_id for _, correlation_id, _ in asker.answers] == [1]
         assert loop.resolved.count("node.test") == 1
         first.close()
         await until(lambda: asker.peers.is_gone(NodeId(1)))
@@ -292,7 +292,7 @@ def test_name_is_resolved_anew_for_each_connection_and_all_its_addresses_are_tri
         loop.names["node.test"] = ("127.0.0.3",)
         asker.send(1, first.port, 2, host="node.test")
         await asker.wait_for(2)
-        assert [one for _, one, _ in asker.answers] == [1, 2]
+        assert [correlation_id for _, correlation_id, _ in asker.answers] == [1, 2]
         assert loop.resolved.count("node.test") == 2
         asker.peers.close()
         second.close()
@@ -318,7 +318,7 @@ def fetch_response(records):
 def test_records_with_a_wrong_checksum_are_not_handed_on_and_the_follower_goes_on(caplog):
     good = records_of(b"first", b"second")
     batches = to_core_response(fetch_response(good), listener_name="CONTROLLER").batches
-    assert [(one.base_offset, one.last_offset) for one in batches] == [(0, 0), (1, 1)]
+    assert [(batch.base_offset, batch.last_offset) for batch in batches] == [(0, 0), (1, 1)]
     for position in (len(good) - 1, len(good) // 2 + 40, 30):
         bad = bytearray(good)
         bad[position] ^= 1
@@ -332,8 +332,10 @@ def test_records_with_a_wrong_checksum_are_not_handed_on_and_the_follower_goes_o
         for correlation_id in (1, 2, 3):
             asker.send(1, peer.port, correlation_id, REQUESTS[0])
             await asker.wait_for(correlation_id)
-        assert [one[1] for one in asker.failures] == [1, 2]
-        assert [(node_id, one, len(answer.batches)) for node_id, one, answer in asker.answers] == [(1, 3, 2)]
+        assert [failure[1] for failure in asker.failures] == [1, 2]
+        assert [
+            (node_id, correlation_id, len(answer.batches)) for node_id, correlation_id, answer in asker.answers
+        ] == [(1, 3, 2)]
         asker.peers.close()
         peer.close()
 
@@ -361,6 +363,6 @@ def test_peer_that_cannot_prove_who_it_is_is_a_network_exception_and_logged(tmp_
         peer.close()
 
     run(test)
-    refused = [one for one in caplog.records if "no connection to" in one.message]
+    refused = [record for record in caplog.records if "no connection to" in record.message]
     assert len(refused) == len(REQUESTS)
-    assert {one.levelname for one in refused} == {"ERROR"}
+    assert {record.levelname for record in refused} == {"ERROR"}

@@ -52,7 +52,7 @@ def election(kind, topics=((TOPIC, (0,)),), **fields):
     return kind(
         topics=[
             kind.TopicData(
-                topic_name=name, partitions=[kind.PartitionData(partition_index=one, **fields) for one in of]
+                topic_name=name, partitions=[kind.PartitionData(partition_index=index, **fields) for index in of]
             )
             for name, of in topics
         ]
@@ -87,7 +87,7 @@ async def running(properties):
 
 
 def address(node, listener):
-    port = next(one.port for one in node.end_points() if one.listener_name == listener)
+    port = next(end_point.port for end_point in node.end_points() if end_point.listener_name == listener)
     return f"127.0.0.1:{port}"
 
 
@@ -125,7 +125,7 @@ def test_a_broker_listener_does_not_serve_what_replicas_say(ask):
 
     def asking(_, broker):
         with RawClient(broker) as client:
-            offered = {one.api_key for one in client.call(ApiVersionsRequest(), 2).api_keys}
+            offered = {api_key.api_key for api_key in client.call(ApiVersionsRequest(), 2).api_keys}
         assert 55 in offered
         for request in requests:
             assert request.API_KEY not in offered
@@ -169,7 +169,7 @@ def test_a_broker_asks_the_active_controller_for_its_clients(tmp_path, monkeypat
             assert len(enclosed) == 2 * len(refused)
             told = here.call(describe()).topics[0].partitions[0]
             assert (told.error_code, told.leader_id) == (0, 1)
-            assert [one.replica_id for one in told.observers] == [2]
+            assert [observer.replica_id for observer in told.observers] == [2]
             assert len(enclosed) == 2 * len(refused) + 1
 
     async def main():
@@ -269,7 +269,7 @@ def test_describe_quorum_tells_where_static_voters_listen(tmp_path):
         assert quorum.kraft_version == 0
         answer = describe_quorum.handle(SimpleNamespace(api_version=2), describe(), raft=quorum.replica)
         listeners = [
-            (one.node_id, [(each.name, each.host, each.port) for each in one.listeners]) for one in answer.nodes
+            (node.node_id, [(each.name, each.host, each.port) for each in node.listeners]) for node in answer.nodes
         ]
         assert listeners == [(1, [("CONTROLLER", "127.0.0.1", 9093)])]
         (voter,) = answer.topics[0].partitions[0].current_voters
@@ -322,8 +322,11 @@ def test_types_of_a_feature_upgrade(ask):
                 )
                 answer = client.call(UpdateFeaturesRequest(feature_updates=(update,)), version)
                 found = client.call(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
-                levels = {one.name: one.max_version_level for one in found.finalized_features}
-                codes = {answer.error_code, *(one.error_code for one in answer.results)} - {0}
+                levels = {
+                    finalized_feature.name: finalized_feature.max_version_level
+                    for finalized_feature in found.finalized_features
+                }
+                codes = {answer.error_code, *(result.error_code for result in answer.results)} - {0}
                 return codes, levels.get("transaction.version", 0)
 
             refused = {ErrorCode.INVALID_UPDATE_VERSION}
@@ -460,7 +463,11 @@ async def fetched(quorum, offset, max_bytes):
     (partition,) = answer.responses[0].partitions
     assert partition.error_code == 0
     data = bytes(partition.records)
-    return [(one.base_offset, one.last_offset, one.size_bytes) for one in read_batches(data)], len(data), partition
+    return (
+        [(batch.base_offset, batch.last_offset, batch.size_bytes) for batch in read_batches(data)],
+        len(data),
+        partition,
+    )
 
 
 @pytest.mark.spec("FTCH-26", "FTCH-51")

@@ -81,16 +81,16 @@ CANDIDATES = "topics.partitions.preferred_candidates"
 ADD_0 = "cluster_id timeout_ms voter_id voter_directory_id listeners.name listeners.host listeners.port"
 REQUESTS = [
     (VOTE, 0, VOTE_0),
-    *((VOTE, one, f"{VOTE_0} voter_id topics.partitions.replica_directory_id topics.partitions.voter_directory_id")
-      for one in (1, 2)),
+    *((VOTE, number, f"{VOTE_0} voter_id topics.partitions.replica_directory_id topics.partitions.voter_directory_id")
+      for number in (1, 2)),
     (PRE_VOTE, 2, f"{VOTE_0} voter_id topics.partitions.replica_directory_id topics.partitions.voter_directory_id "
                   "topics.partitions.pre_vote"),
     (BEGIN, 0, BEGIN_0),
     (BEGIN, 1, f"{BEGIN_0} voter_id topics.partitions.voter_directory_id {LISTED}"),
     (END, 0, f"{BEGIN_0} topics.partitions.preferred_successors"),
     (END, 1, f"{BEGIN_0} {CANDIDATES}.candidate_id {CANDIDATES}.candidate_directory_id {LISTED}"),
-    *((FETCH, one, f"{FETCH_13} replica_id") for one in (13, 14)),
-    *((FETCH, one, f"{FETCH_13} replica_state.replica_id") for one in (15, 16)),
+    *((FETCH, number, f"{FETCH_13} replica_id") for number in (13, 14)),
+    *((FETCH, number, f"{FETCH_13} replica_state.replica_id") for number in (15, 16)),
     (FETCH, 17, f"{FETCH_13} replica_state.replica_id topics.partitions.replica_directory_id"),
     (FETCH, 18, f"{FETCH_13} replica_state.replica_id topics.partitions.replica_directory_id "
                 "topics.partitions.high_watermark"),
@@ -125,11 +125,11 @@ PIECE_0 = (
 )
 ANSWERS = [
     (VOTED, 0, f"{ANSWER_0} topics.partitions.vote_granted"),
-    *((VOTED, one, f"{ANSWER_0} topics.partitions.vote_granted {NODES}") for one in (1, 2)),
-    *((one, 0, ANSWER_0) for one in (BEGUN, ENDED)),
-    *((one, 1, f"{ANSWER_0} {NODES}") for one in (BEGUN, ENDED)),
-    *((FETCHED, one, FETCHED_13) for one in (13, 14, 15, 16)),
-    *((FETCHED, one, f"{FETCHED_13} {NODES}") for one in (17, 18)),
+    *((VOTED, number, f"{ANSWER_0} topics.partitions.vote_granted {NODES}") for number in (1, 2)),
+    *((message, 0, ANSWER_0) for message in (BEGUN, ENDED)),
+    *((message, 1, f"{ANSWER_0} {NODES}") for message in (BEGUN, ENDED)),
+    *((FETCHED, number, FETCHED_13) for number in (13, 14, 15, 16)),
+    *((FETCHED, number, f"{FETCHED_13} {NODES}") for number in (17, 18)),
     (SNAPSHOT, 0, PIECE_0),
     (SNAPSHOT, 1, f"{PIECE_0} {NODES}"),
 ]
@@ -146,9 +146,9 @@ def said(message):
     for name, default in zip(message.FIELDS, message.DEFAULTS, strict=True):
         value = getattr(message, name)
         if isinstance(value, Struct):
-            found |= {f"{name}.{one}" for one in said(value)}
+            found |= {f"{name}.{path}" for path in said(value)}
         elif isinstance(value, (list, tuple)) and value and isinstance(value[0], Struct):
-            found |= {f"{name}.{one}" for each in value for one in said(each)}
+            found |= {f"{name}.{path}" for each in value for path in said(each)}
         elif value != default and not (isinstance(value, (list, tuple)) and not value):
             found.add(name)
     return found
@@ -193,8 +193,8 @@ def test_an_answer_without_leader_or_its_address_names_no_endpoint(response, ver
     kind = type(response)
     unknown = kind(leader_epoch=Epoch(5), leader_endpoints=(A,))
     elsewhere = kind(leader_id=NodeId(3), leader_epoch=Epoch(5), leader_endpoints=(B,))
-    for one in (unknown, elsewhere):
-        assert not through_the_wire(answered(one, version), version).node_endpoints
+    for leader in (unknown, elsewhere):
+        assert not through_the_wire(answered(leader, version), version).node_endpoints
 
 
 @pytest.mark.spec("RPC-38", "FTCH-05")
@@ -221,7 +221,7 @@ def test_both_lists_of_preferred_voters_go_by_version():
         preferred_candidates=[kind.ReplicaInfo(candidate_id=4, candidate_directory_id=OTHER.directory_id)],
     )
     both = kind(topics=(kind.TopicData(topic_name="__cluster_metadata", partitions=(partition,)),))
-    old, new = (through_the_wire(both, one).topics[0].partitions[0] for one in (0, 1))
+    old, new = (through_the_wire(both, number).topics[0].partitions[0] for number in (0, 1))
     assert (list(old.preferred_successors), list(old.preferred_candidates)) == ([4, 3], [])
     assert (list(new.preferred_successors), list(new.preferred_candidates)) == ([], partition.preferred_candidates)
     # What we send has the order of the core, with ids alone in version 0.
@@ -328,7 +328,8 @@ def test_a_fetch_of_any_version_is_of_the_same_replica_at_the_same_place():
 @pytest.mark.parametrize(("topics", "partitions"), [(0, (0,)), (2, (0,)), (1, ()), (1, (1,)), (1, (0, 0)), (1, (0, 1))])
 def test_a_fetch_asks_for_the_one_partition_or_is_refused(version, topics, partitions):
     asked = FetchRequest.FetchTopic(
-        topic_id=Uuid.METADATA_TOPIC_ID, partitions=[FetchRequest.FetchPartition(partition=one) for one in partitions]
+        topic_id=Uuid.METADATA_TOPIC_ID,
+        partitions=[FetchRequest.FetchPartition(partition=partition) for partition in partitions],
     )
     with pytest.raises(KafkaError) as caught:
         to_core_request(through_the_wire(FetchRequest(topics=(asked,) * topics), version), version)
@@ -355,12 +356,12 @@ def test_describe_quorum_tells_of_observers_what_its_version_has(version):
     wire = through_the_wire(response, version)
     told = wire.topics[0].partitions[0]
     assert (told.leader_id, told.leader_epoch, told.high_watermark) == (3, 5, 25)
-    for one, key in ((told.current_voters[0], OWN), (told.observers[0], OTHER)):
-        times = (one.last_fetch_timestamp, one.last_caught_up_timestamp)
-        assert (one.replica_id, one.log_end_offset) == (key.node_id, 30)
+    for state, key in ((told.current_voters[0], OWN), (told.observers[0], OTHER)):
+        times = (state.last_fetch_timestamp, state.last_caught_up_timestamp)
+        assert (state.replica_id, state.log_end_offset) == (key.node_id, 30)
         assert times == ((1000, 900) if version >= 1 else (-1, -1))
-        assert one.replica_directory_id == (key.directory_id if version >= 2 else Uuid.ZERO)
-    nodes = [(one.node_id, [(each.name, each.host, each.port) for each in one.listeners]) for one in wire.nodes]
+        assert state.replica_directory_id == (key.directory_id if version >= 2 else Uuid.ZERO)
+    nodes = [(node.node_id, [(each.name, each.host, each.port) for each in node.listeners]) for node in wire.nodes]
     assert nodes == ([(3, [("A", "host-a", 40_000), ("B", "host-b", 50_000)])] if version >= 2 else [])
 
 

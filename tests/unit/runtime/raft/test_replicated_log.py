@@ -26,24 +26,24 @@ def test_those_who_wait_for_offsets_are_told_up_to_what_is_applied_and_all_of_an
         log = replicated(tmp_path / "log", Recorder())
         await propose(log, "before")
         end_offset = log.applied_end_offset
-        waits = [asyncio.ensure_future(log.wait_for_offset(end_offset + one)) for one in (3, 0, 1, 7)]
+        waits = [asyncio.ensure_future(log.wait_for_offset(end_offset + number)) for number in (3, 0, 1, 7)]
         impatient = asyncio.ensure_future(asyncio.wait_for(log.wait_for_offset(end_offset + 5), 0.01))
         with pytest.raises(TimeoutError):
             await impatient
         await propose(log, "a", "b")
         await asyncio.sleep(0)
-        assert [one.done() for one in waits] == [False, True, True, False]
+        assert [wait.done() for wait in waits] == [False, True, True, False]
         await log.wait_for_offset(end_offset)  # what is applied already is not waited for
         await propose(log, "c", "d")
         await asyncio.sleep(0)
-        assert [one.done() for one in waits] == [True, True, True, False]
+        assert [wait.done() for wait in waits] == [True, True, True, False]
         error = NodeClosedError("stopped")
         later = asyncio.ensure_future(log.wait_for_offset(end_offset + 100))
         await asyncio.sleep(0)
         log.fail_offset_waiters(error)
-        for one in (waits[3], later):
+        for wait in (waits[3], later):
             with pytest.raises(NodeClosedError) as caught:
-                await one
+                await wait
             assert caught.value is error
         await log.stop()
 
@@ -119,13 +119,13 @@ def test_voter_set_comes_back_from_its_record_and_no_directory_id_is_zero_on_the
         ]
     )
     record = to_voters_record(voters)
-    assert (record.version, [one.voter_directory_id for one in record.voters]) == (0, [bytes(range(16)), Uuid.ZERO])
+    assert (record.version, [voter.voter_directory_id for voter in record.voters]) == (0, [bytes(range(16)), Uuid.ZERO])
     key, value = encode_control_record(record)
     assert int.from_bytes(value[:2], "big") == 0
     assert bytes(16) in value
     decoded = decode_control_record(key, value)[1]
     assert from_voters_record(decoded) == voters
-    assert [one.endpoints for one in from_voters_record(decoded)] == [one.endpoints for one in voters]
+    assert [voter.endpoints for voter in from_voters_record(decoded)] == [voter.endpoints for voter in voters]
     assert to_voters_record(from_voters_record(decoded)) == record
 
 
@@ -194,7 +194,7 @@ def test_vote_is_stored_beside_the_loop_and_answered_after_it(tmp_path, monkeypa
         assert threading.current_thread() is not threading.main_thread()
         assert may_write.wait(5)
         write(store, state, **options)
-        order.append((state.epoch, [one.done() for one in answers]))
+        order.append((state.epoch, [answer.done() for answer in answers]))
 
     async def run():
         directory = tmp_path / "log"
@@ -208,8 +208,8 @@ def test_vote_is_stored_beside_the_loop_and_answered_after_it(tmp_path, monkeypa
             await asyncio.sleep(0)  # the loop turns
         assert order == []
         may_write.set()
-        granted = [(await one).topics[0].partitions[0] for one in answers]
-        assert [(one.leader_epoch, one.vote_granted) for one in granted] == [(5, True), (6, True)]
+        granted = [(await answer).topics[0].partitions[0] for answer in answers]
+        assert [(response.leader_epoch, response.vote_granted) for response in granted] == [(5, True), (6, True)]
         # The new epoch may be stored before the vote in it.
         assert list(dict.fromkeys(map(repr, order))) == [repr((5, [False, False])), repr((6, [True, False]))]
         assert ElectionStore(directory).read().epoch == 6
@@ -238,7 +238,7 @@ def test_replica_that_fails_while_a_vote_is_stored_answers_nothing_and_forgets_w
         with pytest.raises(KafkaError) as refused:
             await asyncio.wait_for(answer, 5)
         assert refused.value.code == ErrorCode.BROKER_NOT_AVAILABLE
-        assert [str(one) for one in machine.failures] == ["the disk is gone"]
+        assert [str(failure) for failure in machine.failures] == ["the disk is gone"]
         assert told == []
         await log.stop()
 

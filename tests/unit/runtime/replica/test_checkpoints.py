@@ -77,11 +77,11 @@ def test_cleaner_that_fails_is_logged_and_the_replica_goes_on(tmp_path, caplog):
         await propose(log, "a")
         await log.snapshots.finish()
         assert "old checkpoints and segments cannot be removed" in caplog.text
-        assert BOOTSTRAP_SNAPSHOT_ID in [one for one, _ in log.log.snapshots]
+        assert BOOTSTRAP_SNAPSHOT_ID in [snapshot_id for snapshot_id, _ in log.log.snapshots]
         in_the_way.rmdir()
         await propose(log, "b")
         await log.snapshots.finish()
-        assert [one.end_offset for one, _ in log.log.snapshots] == [log.applied_end_offset]
+        assert [snapshot_id.end_offset for snapshot_id, _ in log.log.snapshots] == [log.applied_end_offset]
         assert log.raft.log.start_offset == log.log.log_start_offset == log.applied_end_offset
         assert (machine.failures, machine.values) == ([], [b"a", b"b"])
         await log.stop()

@@ -81,7 +81,7 @@ def fetch(client, topic, offset, *, version=12, **settings):
 
 
 def values_of(data):
-    return [value for one in read_batches(data.records) for _, _, _, value, _ in one.records()]
+    return [value for batch in read_batches(data.records) for _, _, _, value, _ in batch.records()]
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -210,7 +210,7 @@ def test_fetch_total_limit_holds_across_partitions(client, topic):
         produce(client, topic, batch(b"x" * 10000), index=index)
     partitions = [FetchRequest.FetchPartition(partition=index, partition_max_bytes=1 << 20) for index in (0, 1)]
     request = FetchRequest(max_bytes=5000, topics=[FetchRequest.FetchTopic(topic=topic, partitions=partitions)])
-    sizes = [len(one.records) for one in client.call(request, 12).responses[0].partitions]
+    sizes = [len(partition.records) for partition in client.call(request, 12).responses[0].partitions]
     assert sizes[0] > 10000
     assert sizes[1] == 0
 
@@ -241,7 +241,7 @@ def test_fetch_session_answers_only_what_changed(client, topic):
         FetchRequest(session_epoch=0, topics=[FetchRequest.FetchTopic(topic=topic, partitions=partitions)]), 12
     )
     assert full.session_id > 0
-    assert [one.partition_index for one in full.responses[0].partitions] == [0, 1]
+    assert [partition.partition_index for partition in full.responses[0].partitions] == [0, 1]
     moved = FetchRequest.FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)
     empty = client.call(
         FetchRequest(
@@ -254,7 +254,7 @@ def test_fetch_session_answers_only_what_changed(client, topic):
     assert (empty.session_id, len(empty.responses)) == (full.session_id, 0)
     produce(client, topic, batch(b"b"), index=1)
     news = client.call(FetchRequest(session_id=full.session_id, session_epoch=2), 12)
-    assert [one.partition_index for one in news.responses[0].partitions] == [1]
+    assert [partition.partition_index for partition in news.responses[0].partitions] == [1]
     assert values_of(news.responses[0].partitions[0]) == [b"b"]
     stale = client.call(FetchRequest(session_id=full.session_id, session_epoch=2), 12)
     assert stale.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -332,10 +332,10 @@ def test_describe_log_dirs_sizes(broker, client, topic):
         (result,) = client.call(DescribeLogDirsRequest(topics=None), version).results
         assert result.log_dir == str(broker.data_dir)
         sizes = {
-            one.partition_index: one.partition_size
+            partition.partition_index: partition.partition_size
             for described in result.topics
             if described.name == topic
-            for one in described.partitions
+            for partition in described.partitions
         }
         assert sizes[0] > 1000
         assert sizes[1] == 0

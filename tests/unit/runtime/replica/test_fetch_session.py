@@ -50,13 +50,13 @@ def test_unknown_session_and_change_to_topic_ids_are_refused():
 def test_update_adds_changes_and_forgets():
     session = create(cache(), 2)
     session.update([partition(index=1, offset=7), partition(index=5)], [("t", 0)])
-    assert [(one.index, one.fetch_offset) for one in session] == [(1, 7), (5, 0)]
+    assert [(partition.index, partition.fetch_offset) for partition in session] == [(1, 7), (5, 0)]
 
 
 def test_moved_partitions_are_served_last():
     session = create(cache(), 3)
     session.move_to_end(("t", 0))
-    assert [one.index for one in session] == [1, 2, 0]
+    assert [partition.index for partition in session] == [1, 2, 0]
 
 
 def test_full_cache_keeps_young_sessions():

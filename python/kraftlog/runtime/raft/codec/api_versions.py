@@ -24,7 +24,14 @@ def to_wire_request(_request: raft.ApiVersionsRequest, _version: int, _topic: Lo
 
 def to_core_response(response: ApiVersionsResponse, _listener_name: str, _topic: LogTopic) -> raft.ApiVersionsResponse:
     """The levels of kraft.version, when the replica tells them."""
-    found = next((one for one in response.supported_features if one.name == KRAFT_VERSION), None)
+    found = next(
+        (
+            supported_feature
+            for supported_feature in response.supported_features
+            if supported_feature.name == KRAFT_VERSION
+        ),
+        None,
+    )
     return raft.ApiVersionsResponse(
         top_level_error_code=response.error_code,
         min_kraft_version=None if found is None else found.min_version,

@@ -44,7 +44,7 @@ def to_core(
     if response.error_code:
         refused: raft.Response = kind(top_level_error_code=response.error_code)
         return refused
-    partition = answered_partition(response, topic, [(one.topic_name, one.partitions) for one in response.topics])
+    partition = answered_partition(response, topic, [(topic.topic_name, topic.partitions) for topic in response.topics])
     answer: raft.Response = kind(
         error_code=partition.error_code,
         **leader_fields(partition.leader_id, partition.leader_epoch, response.node_endpoints, listener_name),

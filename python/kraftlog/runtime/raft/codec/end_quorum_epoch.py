@@ -19,12 +19,18 @@ def to_wire_request(request: raft.EndQuorumEpochRequest, version: int, topic: Lo
     """Version 0 names successors by id, later ones candidates by id and directory."""
     more: dict[str, Any] = {}
     if version == 0:
-        preferred: dict[str, Any] = {"preferred_successors": [one.node_id for one in request.preferred_candidates]}
+        preferred: dict[str, Any] = {
+            "preferred_successors": [
+                preferred_candidate.node_id for preferred_candidate in request.preferred_candidates
+            ]
+        }
     else:
         preferred = {
             "preferred_candidates": [
-                EndQuorumEpochRequest.ReplicaInfo(candidate_id=one.node_id, candidate_directory_id=one.directory_id)
-                for one in request.preferred_candidates
+                EndQuorumEpochRequest.ReplicaInfo(
+                    candidate_id=preferred_candidate.node_id, candidate_directory_id=preferred_candidate.directory_id
+                )
+                for preferred_candidate in request.preferred_candidates
             ]
         }
         more["leader_endpoints"] = wire_endpoints(EndQuorumEpochRequest.LeaderEndpoint, request.leader_endpoints)
@@ -39,10 +45,11 @@ def to_core_request(request: EndQuorumEpochRequest, version: int, topic: LogTopi
     """Version 0 names successors by id, later ones candidates by id and directory."""
     partition = asked_partition(request.topics, topic)
     preferred = (
-        [ReplicaKey(NodeId(one)) for one in partition.preferred_successors]
+        [ReplicaKey(NodeId(preferred_successor)) for preferred_successor in partition.preferred_successors]
         if version == 0
         else [
-            ReplicaKey(NodeId(one.candidate_id), one.candidate_directory_id) for one in partition.preferred_candidates
+            ReplicaKey(NodeId(preferred_candidate.candidate_id), preferred_candidate.candidate_directory_id)
+            for preferred_candidate in partition.preferred_candidates
         ]
     )
     return raft.EndQuorumEpochRequest(

@@ -75,7 +75,7 @@ def to_core_request(request: FetchRequest, version: int, topic: LogTopic) -> raf
     is_metadata = (
         len(topics) == 1
         and topics[0].topic_id == topic.topic_id
-        and [one.partition for one in topics[0].partitions] == [0]
+        and [partition.partition for partition in topics[0].partitions] == [0]
     )
     if not is_metadata:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -131,7 +131,9 @@ def to_core_response(response: FetchResponse, listener_name: str, topic: LogTopi
     """What the leader answers; the checksum of every whole batch is right."""
     if response.error_code:
         return raft.FetchResponse(top_level_error_code=response.error_code)
-    partition = answered_partition(response, topic, [(topic.name, one.partitions) for one in response.responses])
+    partition = answered_partition(
+        response, topic, [(topic.name, topic_response.partitions) for topic_response in response.responses]
+    )
     diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
     leader = partition.current_leader
     has_diverging = diverging.epoch >= 0 or diverging.end_offset >= 0

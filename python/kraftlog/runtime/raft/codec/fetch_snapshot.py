@@ -42,8 +42,8 @@ def to_wire_request(request: raft.FetchSnapshotRequest, version: int, topic: Log
 
 def to_core_request(request: FetchSnapshotRequest, _version: int, topic: LogTopic) -> raft.FetchSnapshotRequest:
     """What a replica asks; no more bytes than a response may have."""
-    found = [one for each in request.topics if each.name == topic.name for one in each.partitions]
-    partition = next((one for one in found if one.partition == 0), None)
+    found = [partition for each in request.topics if each.name == topic.name for partition in each.partitions]
+    partition = next((partition for partition in found if partition.partition == 0), None)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return raft.FetchSnapshotRequest(
@@ -88,7 +88,7 @@ def to_core_response(
     """A piece of the snapshot."""
     if response.error_code:
         return raft.FetchSnapshotResponse(top_level_error_code=response.error_code)
-    partition = answered_partition(response, topic, [(one.name, one.partitions) for one in response.topics])
+    partition = answered_partition(response, topic, [(topic.name, topic.partitions) for topic in response.topics])
     snapshot = partition.snapshot_id
     leader = partition.current_leader
     payload = partition.unaligned_records or b""

@@ -46,7 +46,9 @@ def asked_partition(topics: Sequence[Any], topic: LogTopic) -> Any:
     Raises:
         KafkaError: INVALID_REQUEST: it is about another one, or about several.
     """
-    if [(one.topic_name, [each.partition_index for each in one.partitions]) for one in topics] != [(topic.name, [0])]:
+    if [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in topics] != [
+        (topic.name, [0])
+    ]:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     return topics[0].partitions[0]
 
@@ -70,7 +72,7 @@ def optional_key(node_id: int, directory_id: Uuid) -> ReplicaKey | None:
 
 def endpoints_of(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
     """Addresses of a request."""
-    return tuple(Endpoint(one.name, one.host, one.port) for one in listeners)
+    return tuple(Endpoint(listener.name, listener.host, listener.port) for listener in listeners)
 
 
 def distinct_endpoints(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
@@ -87,7 +89,7 @@ def distinct_endpoints(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
 
 def wire_endpoints(kind: Any, endpoints: Iterable[Endpoint]) -> tuple[Any, ...]:
     """Addresses as structs of the class ``kind``."""
-    return tuple(kind(name=one.name, host=one.host, port=one.port) for one in endpoints)
+    return tuple(kind(name=endpoint.name, host=endpoint.host, port=endpoint.port) for endpoint in endpoints)
 
 
 def node_or_unknown(node_id: NodeId | None) -> int:
@@ -115,7 +117,7 @@ def node_endpoints(kind: Any, response: Any, answering: Answering) -> tuple[Any,
 
 def leader_fields(leader_id: int, leader_epoch: int, endpoints: Iterable[Any], listener_name: str) -> dict[str, Any]:
     """The leader as responses of the core have it, from a response of the wire and its NodeEndpoints."""
-    found = next((one for one in endpoints if one.node_id == leader_id), None)
+    found = next((endpoint for endpoint in endpoints if endpoint.node_id == leader_id), None)
     return {
         "leader_id": node_or_none(leader_id),
         "leader_epoch": Epoch(max(leader_epoch, 0)),

@@ -41,10 +41,10 @@ CODECS: Final[tuple[RaftCodec, ...]] = (
     remove_raft_voter.CODEC,
     update_raft_voter.CODEC,
 )
-_BY_CORE_REQUEST: Final = {one.core_request: one for one in CODECS}
-_BY_CORE_RESPONSE: Final = {one.core_response: one for one in CODECS}
-_BY_WIRE_REQUEST: Final = {one.wire_request: one for one in CODECS}
-_BY_WIRE_RESPONSE: Final = {one.wire_response: one for one in CODECS}
+_BY_CORE_REQUEST: Final = {codec.core_request: codec for codec in CODECS}
+_BY_CORE_RESPONSE: Final = {codec.core_response: codec for codec in CODECS}
+_BY_WIRE_REQUEST: Final = {codec.wire_request: codec for codec in CODECS}
+_BY_WIRE_RESPONSE: Final = {codec.wire_response: codec for codec in CODECS}
 
 
 def api_key_of(request: raft.Request) -> int:
