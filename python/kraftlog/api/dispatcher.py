@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.context import RequestContext
-from kraftlog.api.handler_table import APIS, FORWARDED_KEYS, Handler, LazyHandler
+from kraftlog.api.handler_table import APIS, UNREAD_KEYS, Handler, LazyHandler
 from kraftlog.errors import ErrorCode, KafkaError, ProtocolError
 from kraftlog.transport.exchange import CloseConnection, PeerContext, PendingResponse
 from kraftlog.wire.frame import decode_request, encode_response
@@ -93,7 +93,7 @@ class Dispatcher:
         context = RequestContext(api_key, api_version, header.correlation_id, header.client_id, peer)
         try:
             response: Any = None
-            if self._forward is not None and api_key in FORWARDED_KEYS:
+            if self._forward is not None and api_key in UNREAD_KEYS:
                 response = self._forward(context, frame)
             if response is None:
                 response = handler(context, request)

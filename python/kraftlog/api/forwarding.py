@@ -1,6 +1,7 @@
 """Admin requests that came to a broker go to the active controller in an Envelope, and their answers back (KIP-590).
 
-The request travels as the client sent it, header and all, and so does the answer: neither is read on the way.
+The request travels as the client sent it, header and all, and so does the answer: neither is read on the way, unless
+the broker checks a part of the request itself.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.wire.frame import decode_response, encode_request
 from kraftlog.wire.messages.embedded import DefaultPrincipalData
 from kraftlog.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
@@ -60,6 +62,19 @@ class Forwarder:
         controller answered within request.timeout.ms, or what the controller says of the envelope itself.
         """
         return None if self._raft.is_leader else self._tasks.spawn(self._forward(context, bytes(frame)))
+
+    def send(self, context: RequestContext, request: Message) -> asyncio.Future[Any] | None:
+        """Ask the active controller for what is left of a client's request; None when that is this node.
+
+        The future has the response; it fails as that of a whole frame does.
+        """
+        return None if self._raft.is_leader else self._tasks.spawn(self._send(context, request))
+
+    async def _send(self, context: RequestContext, request: Message) -> Message:
+        parts = encode_request(context.api_key, context.api_version, context.correlation_id, context.client_id, request)
+        # The frame in an envelope has no length prefix, and neither has what is decoded.
+        _, answer = await self._forward(context, b"".join(map(bytes, parts))[4:])
+        return decode_response(context.api_key, context.api_version, bytes(answer))[1]
 
     async def _forward(self, context: RequestContext, frame: bytes) -> list[bytes]:
         principal = DefaultPrincipalData(

@@ -20,7 +20,7 @@ from kraftlog.security.operation import Operation, ResourceKind
 from kraftlog.transport.exchange import CloseConnection
 from kraftlog.wire.struct import Message
 
-__all__ = ["APIS", "FORWARDED_KEYS", "Api", "Handler", "LazyHandler", "handler_parameters"]
+__all__ = ["APIS", "FORWARDED_KEYS", "UNREAD_KEYS", "Api", "Handler", "LazyHandler", "handler_parameters"]
 
 Response = Message | asyncio.Future[Any] | CloseConnection | None
 Handler = Callable[[RequestContext, Any], Response]
@@ -40,6 +40,8 @@ class Api:
         module: Its module below ``kraftlog.api.handlers``.
         operation, resource: What the client must be allowed to do; None where everybody may ask.
         is_forwarded: Whether a broker that is not the active controller sends it on.
+        is_checked_first: Whether the broker's own handler does so, for what passed its checks; else the frame goes on
+            unread.
     """
 
     key: int
@@ -47,6 +49,7 @@ class Api:
     operation: Operation | None
     resource: ResourceKind = ResourceKind.CLUSTER
     is_forwarded: bool = False
+    is_checked_first: bool = False
 
 
 _OP, _ON = Operation, ResourceKind
@@ -74,12 +77,12 @@ APIS: dict[int, Api] = {
         Api(23, "offset_for_leader_epoch", _OP.DESCRIBE, _ON.TOPIC),
         Api(29, "describe_acls", _OP.DESCRIBE),
         Api(32, "describe_configs", _OP.DESCRIBE_CONFIGS),
-        Api(33, "alter_configs", _OP.ALTER_CONFIGS, is_forwarded=True),
+        Api(33, "alter_configs", _OP.ALTER_CONFIGS, is_forwarded=True, is_checked_first=True),
         Api(35, "describe_log_dirs", _OP.DESCRIBE),
         Api(37, "create_partitions", _OP.ALTER, _ON.TOPIC, is_forwarded=True),
         Api(42, "delete_groups", _OP.DELETE, _ON.GROUP),
         Api(43, "elect_leaders", _OP.ALTER, is_forwarded=True),
-        Api(44, "incremental_alter_configs", _OP.ALTER_CONFIGS, is_forwarded=True),
+        Api(44, "incremental_alter_configs", _OP.ALTER_CONFIGS, is_forwarded=True, is_checked_first=True),
         Api(46, "list_partition_reassignments", _OP.DESCRIBE, is_forwarded=True),
         Api(47, "offset_delete", _OP.DELETE, _ON.GROUP),
         Api(48, "describe_client_quotas", _OP.DESCRIBE_CONFIGS),
@@ -108,6 +111,7 @@ APIS: dict[int, Api] = {
 }
 
 FORWARDED_KEYS = frozenset(api.key for api in APIS.values() if api.is_forwarded)
+UNREAD_KEYS = frozenset(api.key for api in APIS.values() if api.is_forwarded and not api.is_checked_first)
 
 
 def handler_parameters(handle: FunctionType) -> tuple[str, ...]:

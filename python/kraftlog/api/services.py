@@ -18,6 +18,7 @@ from kraftlog.runtime.replica.fetch_reader import PartitionSource
 from kraftlog.wire.struct import Message
 
 if TYPE_CHECKING:
+    from kraftlog.api.context import RequestContext
     from kraftlog.api.settings import ApiSettings
     from kraftlog.coordinator.group.group_shard import GroupShard
     from kraftlog.runtime.coordinator.shard_runner import ShardRunner
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BrokerServices",
     "ClusterService",
-    "CompactorService",
     "ControllerService",
     "ControllerServices",
+    "DynamicSettingsService",
+    "ForwardingService",
     "GroupService",
     "ProducerIdService",
     "RaftService",
@@ -177,12 +179,31 @@ class TaskService(Protocol):
         ...
 
 
-class CompactorService(Protocol):
-    """The compactor of this node's logs."""
+class ForwardingService(Protocol):
+    """The way to the active controller for a client's request that this broker has checked."""
 
-    @property
-    def thread_count(self) -> int:
-        """log.cleaner.threads in force."""
+    def send(self, context: RequestContext, request: Message) -> asyncio.Future[Any] | None:
+        """Ask for the response to ``request``, of the API and version in ``context``.
+
+        Returns:
+            A future of the response; None when this node is the active controller.
+        """
+        ...
+
+
+class DynamicSettingsService(Protocol):
+    """Settings of this broker that change while it runs."""
+
+    def check(self, changes: Mapping[str, str | None], *, per_broker: bool) -> None:
+        """Check changes that are about to be asked of the controller.
+
+        Args:
+            changes: The new text of each changed key; None deletes it.
+            per_broker: Whether they are for this broker (else the cluster-wide default).
+
+        Raises:
+            KafkaError: INVALID_REQUEST; a key that cannot change at run time, or a value out of bounds.
+        """
         ...
 
 
@@ -207,4 +228,5 @@ class BrokerServices(ControllerServices):
     groups: GroupService
     producer_ids: ProducerIdService
     topic_creation: TopicCreationService
-    compactor: CompactorService
+    dynamic_settings: DynamicSettingsService
+    forwarding: ForwardingService

@@ -19,6 +19,7 @@ from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
 from kraftlog.node.config import METRICS_LISTENER, ConfigError
 from kraftlog.node.controller_registration import ControllerRegistration
+from kraftlog.node.dynamic_settings import DynamicSettings
 from kraftlog.node.producer_ids import ProducerIds
 from kraftlog.node.quorum_settings import channel_settings, metadata_settings
 from kraftlog.node.registration import BrokerRegistration
@@ -90,6 +91,7 @@ class Node:
     partitions: Partitions
     producer_ids: ProducerIds
     topic_creation: TopicCreation
+    dynamic_settings: DynamicSettings
     groups: ShardRegistry[GroupShard]
     log_cleaner: LogCleaner
     fetch_sessions: FetchSessionCache
@@ -171,6 +173,7 @@ class Node:
         self.log_cleaner = LogCleaner(CleanerSettings.of(self.config, {}), self.now_ms)
         self.partitions = Partitions(self)
         self._make_quorum()
+        self.dynamic_settings = DynamicSettings(self.config, lambda: self.metadata.image, self._connections)
         await self.metadata.start()
         if self.config.is_controller:
             identity = node_identity(
@@ -226,6 +229,12 @@ class Node:
 
     def _accept_clients(self) -> None:
         """Serve the broker listeners."""
+        forward = Forwarder(
+            self.metadata.replica,
+            self.controllers,
+            self.tasks,
+            request_timeout_ms=self.config.get_int("request.timeout.ms"),
+        )
         services = BrokerServices(
             cluster=self.metadata,
             raft=self.metadata.replica,
@@ -238,13 +247,8 @@ class Node:
             groups=self.groups,
             producer_ids=self.producer_ids,
             topic_creation=self.topic_creation,
-            compactor=self.log_cleaner,
-        )
-        forward = Forwarder(
-            self.metadata.replica,
-            self.controllers,
-            self.tasks,
-            request_timeout_ms=self.config.get_int("request.timeout.ms"),
+            dynamic_settings=self.dynamic_settings,
+            forwarding=forward,
         )
         self._accept(Dispatcher(services, "broker", forward=forward), is_controller_listener=False)
 
@@ -280,6 +284,8 @@ class Node:
             # A checkpoint may promise more than a crash left: it must not, once a log grows beyond that again.
             self._housekeeping.write_checkpoints()
         self.metadata.add_listener(self.partitions.apply)
+        self.dynamic_settings.load(self.metadata.image)
+        self.metadata.add_listener(self.dynamic_settings.apply)
         self.groups.start()
         await self._registration.unfence()
         self._housekeeping.start()

@@ -20,7 +20,6 @@ __all__ = [
     "dirtiest_ratio",
     "max_compaction_delay_ms",
     "offsets_to_clean",
-    "thread_count_problem",
 ]
 
 
@@ -207,14 +206,3 @@ def choose(candidates: Iterable[tuple[Candidate, CleaningSettings]]) -> int | No
 def dirtiest_ratio(candidates: Iterable[Candidate]) -> float:
     """Dirty share of the dirtiest log, whether it is due or not."""
     return max((one.cleanable_ratio for one in candidates if one.total_bytes), default=0.0)
-
-
-def thread_count_problem(current: int, wanted: int) -> str:
-    """Why ``log.cleaner.threads`` may not change like this while the node runs; empty when it may."""
-    if wanted < 1:
-        return "Log cleaner threads should be at least 1"
-    if wanted < current // 2:
-        return f"Log cleaner threads cannot be reduced to less than half the current value {current}"
-    if wanted > current * 2:
-        return f"Log cleaner threads cannot be increased to more than double the current value {current}"
-    return ""

@@ -8,8 +8,8 @@ import logging
 import os
 import resource
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kraftlog.security.principal import ANONYMOUS
@@ -43,6 +43,7 @@ class ConnectionLimits:
 
     Attributes:
         max_connections, max_connections_per_ip: Connections open at once, of the node and of one address.
+        max_connections_per_ip_overrides: The latter for single addresses.
         max_idle_ms: connections.max.idle.ms; 0 or less closes none.
         max_frame_bytes: socket.request.max.bytes.
         send_buffer_bytes, receive_buffer_bytes: Sizes for the kernel; -1 leaves them to its own tuning.
@@ -56,10 +57,15 @@ class ConnectionLimits:
     send_buffer_bytes: int
     receive_buffer_bytes: int
     listen_backlog: int
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
 
 
 class Connections:
-    """Every open connection of a node; refuses those above the limits and closes those that are idle."""
+    """Every open connection of a node; refuses those above the limits and closes those that are idle.
+
+    Attributes:
+        limits: In force for new connections; may be replaced at any time.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits) -> None:
         self._loop = loop
@@ -81,8 +87,9 @@ class Connections:
         """Why a new connection from this host is refused, or None."""
         if len(self._open) >= self.limits.max_connections:
             return f"max.connections={self.limits.max_connections} reached"
-        if self._count_by_host.get(host, 0) >= self.limits.max_connections_per_ip:
-            return f"max.connections.per.ip={self.limits.max_connections_per_ip} reached"
+        most = self.limits.max_connections_per_ip_overrides.get(host, self.limits.max_connections_per_ip)
+        if self._count_by_host.get(host, 0) >= most:
+            return f"max.connections.per.ip={most} reached"
         return None
 
     def add(self, connection: Connection) -> None:

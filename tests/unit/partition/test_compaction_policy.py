@@ -16,7 +16,6 @@ from kraftlog.partition.compaction_policy import (
     dirtiest_ratio,
     max_compaction_delay_ms,
     offsets_to_clean,
-    thread_count_problem,
 )
 
 NOW_MS = 1_000_000
@@ -142,11 +141,3 @@ def test_the_filthiest_log_that_is_due_is_chosen(
 def test_the_dirtiest_ratio_counts_logs_that_are_not_due() -> None:
     assert dirtiest_ratio([dirt(75, 25)[0], dirt(90, 10)[0], dirt(0, 0)[0]]) == 0.25
     assert dirtiest_ratio([]) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("current", "wanted", "is_refused"),
-    [(1, 1, False), (1, 2, False), (1, 3, True), (1, 0, True), (5, 2, False), (5, 1, True), (4, 8, False)],
-)
-def test_threads_change_by_half_or_double(current: int, wanted: int, is_refused: bool) -> None:
-    assert bool(thread_count_problem(current, wanted)) == is_refused

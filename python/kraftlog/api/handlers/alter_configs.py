@@ -6,19 +6,74 @@ Older than IncrementalAlterConfigs and still spoken by older clients.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kraftlog.api.combined_answer import transform
+from kraftlog.api.handlers.incremental_alter_configs import check_broker
+from kraftlog.errors import KafkaError
+from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
-    from kraftlog.api.services import ControllerService
+    from kraftlog.api.services import (
+        ClusterService,
+        ControllerService,
+        DynamicSettingsService,
+        ForwardingService,
+    )
 
-__all__ = ["handle"]
+__all__ = ["handle", "handle_on_controller"]
+
+_Resource = AlterConfigsRequest.AlterConfigsResource
+_Result = AlterConfigsResponse.AlterConfigsResourceResponse
+_Answer = AlterConfigsResponse | asyncio.Future[AlterConfigsResponse]
 
 
 def handle(
+    context: RequestContext,
+    request: AlterConfigsRequest,
+    *,
+    cluster: ClusterService,
+    controller: ControllerService,
+    dynamic_settings: DynamicSettingsService,
+    forwarding: ForwardingService,
+) -> _Answer:
+    """Replace settings; answered when that is committed and in force on this node."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    results: list[_Result] = []
+    wanted: list[_Resource] = []
+    for resource in request.resources:
+        key = (resource.resource_type, resource.resource_name)
+        try:
+            # The controller refuses a resource that occurs twice.
+            if resource.resource_type == ConfigResourceType.BROKER and counts[key] == 1:
+                check_broker(cluster, resource.resource_name)
+                changes = {config.name: config.value for config in resource.configs}
+                dynamic_settings.check(changes, per_broker=bool(resource.resource_name))
+            wanted.append(resource)
+        except KafkaError as error:
+            results.append(
+                _Result(
+                    error_code=error.code,
+                    error_message=error.message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+    if not wanted:
+        return AlterConfigsResponse(responses=results)
+    rest = replace(request, resources=wanted)
+    return transform(
+        forwarding.send(context, rest) or controller.submit_request(rest),
+        lambda response: replace(response, responses=[*results, *response.responses]),
+    )
+
+
+def handle_on_controller(
     context: RequestContext, request: AlterConfigsRequest, *, controller: ControllerService
 ) -> asyncio.Future[AlterConfigsResponse]:
-    """Replace settings; answered when that is committed and in force on this node."""
+    """Replace settings; the broker that a setting is for has checked it."""
     return controller.submit_request(request)

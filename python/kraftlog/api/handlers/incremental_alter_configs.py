@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from kraftlog.api.combined_answer import transform
 from kraftlog.api.logger_levels import LEVELS, ROOT, logger_levels, set_logger_level, unset_logger_level
 from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.partition.compaction_policy import thread_count_problem
 from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -23,9 +22,14 @@ from kraftlog.wire.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
-    from kraftlog.api.services import ClusterService, CompactorService, ControllerService
+    from kraftlog.api.services import (
+        ClusterService,
+        ControllerService,
+        DynamicSettingsService,
+        ForwardingService,
+    )
 
-__all__ = ["handle", "handle_on_controller"]
+__all__ = ["check_broker", "handle", "handle_on_controller"]
 
 SET, DELETE = 0, 1
 
@@ -42,15 +46,22 @@ def handle(
     *,
     cluster: ClusterService,
     controller: ControllerService,
-    compactor: CompactorService,
+    dynamic_settings: DynamicSettingsService,
+    forwarding: ForwardingService,
 ) -> _Answer:
     """Change settings; answered when the changes are committed and in force on this node."""
 
     def check(resource: _Resource) -> None:
-        _check_broker(cluster, resource.resource_name)
-        _check_cleaner_threads(compactor, resource)
+        check_broker(cluster, resource.resource_name)
+        changes = {
+            config.name: None if config.config_operation == DELETE else config.value for config in resource.configs
+        }
+        dynamic_settings.check(changes, per_broker=bool(resource.resource_name))
 
-    return _alter(cluster, controller, request, check)
+    def submit(wanted: IncrementalAlterConfigsRequest) -> asyncio.Future[IncrementalAlterConfigsResponse]:
+        return forwarding.send(context, wanted) or controller.submit_request(wanted)
+
+    return _alter(cluster, submit, request, check)
 
 
 def handle_on_controller(
@@ -61,12 +72,12 @@ def handle_on_controller(
     controller: ControllerService,
 ) -> _Answer:
     """Change settings; the broker that a setting is for has checked it."""
-    return _alter(cluster, controller, request, lambda _resource: None)
+    return _alter(cluster, controller.submit_request, request, lambda _resource: None)
 
 
 def _alter(
     cluster: ClusterService,
-    controller: ControllerService,
+    submit: Callable[[IncrementalAlterConfigsRequest], asyncio.Future[IncrementalAlterConfigsResponse]],
     request: IncrementalAlterConfigsRequest,
     check_broker_resource: Callable[[_Resource], None],
 ) -> _Answer:
@@ -90,7 +101,7 @@ def _alter(
         return IncrementalAlterConfigsResponse(responses=results)
     wanted = replace(request, resources=forwarded)
     return transform(
-        controller.submit_request(wanted),
+        submit(wanted),
         lambda response: replace(response, responses=[*results, *response.responses]),
     )
 
@@ -104,20 +115,11 @@ def _result(resource: _Resource, error_code: int, message: str | None) -> _Resul
     )
 
 
-def _check_broker(cluster: ClusterService, name: str) -> None:
+def check_broker(cluster: ClusterService, name: str) -> None:
     """A broker takes changes for all brokers and for itself; clients send those for others to the others."""
     if name.removeprefix("-").isdecimal() and int(name) != cluster.node_id:
         msg = f"Unexpected broker id, expected {cluster.node_id}, but received {name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
-
-
-def _check_cleaner_threads(compactor: CompactorService, resource: _Resource) -> None:
-    """As ``LogCleaner.validateReconfiguration``; a value that is no integer is refused with all others like it."""
-    for config in resource.configs:
-        if config.name == "log.cleaner.threads" and config.config_operation == SET and (config.value or "").isdecimal():
-            problem = thread_count_problem(compactor.thread_count, int(config.value or ""))
-            if problem:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
 
 
 def _alter_loggers(cluster: ClusterService, resource: _Resource, *, validate_only: bool) -> None:

@@ -393,4 +393,4 @@ def _fail(waiting: Iterable[asyncio.Future[Any] | None], error: KraftlogError) -
     for future in waiting:
         if future is not None and not future.done():
             future.set_exception(error)
-            future.exception()  # whoever awaits it still gets it; nobody has to
+            future.exception()  # an await still raises it; nobody has to

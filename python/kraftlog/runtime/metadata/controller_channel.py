@@ -41,7 +41,7 @@ class LeaderInfo(Protocol):
 
 
 class ControllerChannel:
-    """Asks the active controller, whoever it is by now.
+    """Asks the active controller, in this process or another one.
 
     Args:
         settings: Timeouts, and the listener to use.
@@ -99,7 +99,7 @@ class ControllerChannel:
             async with asyncio.timeout(timeout_s):
                 return await connection.request(message)
         except TimeoutError:
-            # A controller that stopped without closing its sockets: ask whoever leads by now, on a new connection.
+            # A controller that stopped without closing its sockets: ask the present leader, on a new connection.
             connection.close()
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no answer within {timeout_s:g} s") from None
 

@@ -119,7 +119,7 @@ class MetadataReplica:
         self._leader_listeners.append(listener)
 
     def handle_request(self, request: Message, *, version: int, listener_name: str) -> asyncio.Future[Message]:
-        """Answer another replica, or whoever adds and removes voters.
+        """Answer another replica, or an operator who adds and removes voters.
 
         Raises:
             KafkaError: The request is not about the metadata partition, or the node is stopping.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kraftlog._kraftlog import LogConfig
-from kraftlog.config_table import parse_value, topic_config, topic_config_default
+from kraftlog.config_table import broker_configs, parse_value, topic_config, topic_config_default
 from kraftlog.node.config import NodeConfig
 from kraftlog.partition.compaction_policy import CleaningSettings
 
@@ -129,7 +129,7 @@ class TopicConfigs:
             cleanup_policy=",".join(cleanup_policy),
             file_delete_delay_ms=integer("file.delete.delay.ms"),
             preallocate=bool(values["preallocate"]),
-            producer_id_expiration_ms=self._node_config.get_int("producer.id.expiration.ms"),
+            producer_id_expiration_ms=self._producer_id_expiration_ms(broker_values),
             segment_jitter_seed=self._jitter_seed,
         )
         flush_ms = integer("flush.ms")
@@ -148,3 +148,11 @@ class TopicConfigs:
             flush_messages=integer("flush.messages"),
             flush_ms=flush_ms if flush_ms < _NEVER_MS else None,
         )
+
+    @staticmethod
+    def _producer_id_expiration_ms(broker_values: Mapping[str, str]) -> int:
+        """producer.id.expiration.ms, which no topic sets and which changes at run time."""
+        definition = broker_configs()["producer.id.expiration.ms"]
+        text = broker_values.get(definition.name)
+        value = definition.default if text is None else parse_value(definition, text)
+        return value if isinstance(value, int) else 0

@@ -20,6 +20,7 @@ from kraftlog.api.handler_table import APIS, LazyHandler
 from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.image import MetadataImage
 from kraftlog.node.config import NodeConfig
+from kraftlog.node.dynamic_settings import DynamicSettings
 from kraftlog.node.settings import api_settings
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.exchange import PeerContext
@@ -102,7 +103,8 @@ class HandlerNode:
             "controller": self.metadata,
             "settings": api_settings(self.config),
             "tasks": tasks,
-            "compactor": SimpleNamespace(thread_count=1),
+            "dynamic_settings": DynamicSettings(self.config, lambda: image, None),
+            "forwarding": SimpleNamespace(send=lambda *_: None),  # this node is the active controller
         }
         for name in ("replicas", "log_dirs", "sessions", "groups", "producer_ids", "topic_creation"):
             self.services[name] = None  # asked of a node with sockets only

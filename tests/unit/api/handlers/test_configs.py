@@ -10,6 +10,7 @@ import pytest
 import kraftlog
 from kraftlog.api.config_view import ConfigSource
 from kraftlog.errors import ErrorCode
+from kraftlog.runtime.replica import topic_config
 from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest
 from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest
@@ -201,3 +202,60 @@ def test_list_config_resources(client):
     assert (TOPIC, "t") in {(one.resource_type, one.resource_name) for one in found}
     assert client.call(ListConfigResourcesRequest(), 0).config_resources == ()
     assert client.call(ListConfigResourcesRequest(resource_types=[99]), 1).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def replace_settings(client, kind, name, *settings):
+    resource = AlterConfigsRequest.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[AlterConfigsRequest.AlterableConfig(name=key, value=value) for key, value in settings],
+    )
+    (result,) = client.call(AlterConfigsRequest(resources=[resource])).responses
+    return result.error_code, result.error_message
+
+
+def test_thread_count_out_of_kafkas_bounds_is_refused_by_both_requests(client):
+    for kind, name in ((BROKER, "1"), (BROKER, "")):
+        code, message = alter(client, kind, name, ("num.io.threads", SET, "17"))
+        assert code == ErrorCode.INVALID_REQUEST
+        assert "value should not be greater than double the current value 8" in message
+        code, message = replace_settings(client, kind, name, ("num.io.threads", "3"))
+        assert code == ErrorCode.INVALID_REQUEST
+        assert "value should be at least half the current value 8" in message
+    assert alter(client, BROKER, "1", ("num.io.threads", SET, "16")) == (ErrorCode.NONE, None)
+    assert alter(client, BROKER, "1", ("num.io.threads", SET, "32")) == (ErrorCode.NONE, None)
+    assert alter(client, BROKER, "1", ("num.io.threads", DELETE, None)) == (ErrorCode.NONE, None)
+
+
+def test_key_that_cannot_change_at_run_time_is_refused(client):
+    for key, value in (("listeners", "PLAINTEXT://127.0.0.1:1"), ("ssl.client.auth", "required")):
+        code, message = alter(client, BROKER, "1", (key, SET, value))
+        assert code == ErrorCode.INVALID_REQUEST
+        assert f"{key} cannot be changed while this broker runs" in message
+
+
+@pytest.mark.parametrize("key", ["max.connections", "max.connections.per.ip"])
+def test_altered_limit_of_connections_is_in_force_at_once(broker, client, key):
+    assert alter(client, BROKER, "", (key, SET, "1")) == (ErrorCode.NONE, None)
+    with RawClient(broker.bootstrap_servers) as refused:
+        assert refused.is_closed_by_peer()
+    assert alter(client, BROKER, "", (key, DELETE, None)) == (ErrorCode.NONE, None)
+    with RawClient(broker.bootstrap_servers) as taken:
+        assert entry(taken, BROKER, "1", key).value == "2147483647"
+
+
+def test_one_address_may_have_another_limit_of_connections(broker, client):
+    assert alter(client, BROKER, "1", ("max.connections.per.ip.overrides", SET, "127.0.0.1:1,10.0.0.1:7"))[0] == 0
+    with RawClient(broker.bootstrap_servers) as refused:
+        assert refused.is_closed_by_peer()
+    assert alter(client, BROKER, "1", ("max.connections.per.ip.overrides", DELETE, None))[0] == 0
+
+
+def test_altered_producer_id_expiration_reaches_the_logs(client, monkeypatch):
+    built, log_config = [], topic_config.LogConfig
+    monkeypatch.setattr(topic_config, "LogConfig", lambda **values: built.append(values) or log_config(**values))
+    assert alter(client, BROKER, "", ("producer.id.expiration.ms", SET, "4321"))[0] == 0
+    assert {values["producer_id_expiration_ms"] for values in built} == {4321}
+    built.clear()
+    assert alter(client, BROKER, "", ("producer.id.expiration.ms", DELETE, None))[0] == 0
+    assert {values["producer_id_expiration_ms"] for values in built} == {86_400_000}
