@@ -2,8 +2,8 @@
 # shellcheck shell=sh disable=SC2154 # .ci/dev sets venv, py and jobs
 
 #: check      before each commit, in less than a minute once warm: lint, types and the pure tests
-check() {
-    have
+check() { # setup builds the extension again if Rust changed
+    setup
     lint
     type_
     say "pure tests"

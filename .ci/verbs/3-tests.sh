@@ -67,7 +67,7 @@ fuzz_logs() { # a longer run than the tests do
     KRAFTLOG_FUZZ_ROUNDS=${KRAFTLOG_FUZZ_ROUNDS:-2000} "$py" -m pytest -s tests/property/test_open_log_fuzz.py "$@"
 }
 
-#: beside     our controllers, brokers and raft replicas in one cluster with Kafka's, all of it
+#: beside     controllers, brokers and raft replicas of kraftlog in one cluster with Kafka's, all cases
 beside() {
     setup
     jars

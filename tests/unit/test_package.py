@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -33,6 +34,28 @@ def test_the_modules_of_an_extra_are_among_its_requirements():
     for extra, modules in extras.MODULES.items():
         packages = {re.split(r"[^A-Za-z0-9_-]", requirement)[0].replace("-", "_") for requirement in wanted[extra]}
         assert set(modules) <= packages, extra
+
+
+def requirements(*arguments: str) -> list[str]:
+    """What setup installs before it builds kraftlog."""
+    namespace = runpy.run_path(str(ROOT / ".ci" / "requirements.py"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return namespace["requirements_of"](project, *arguments)
+
+
+def test_requirements_of_dev_are_all_that_the_extras_name_without_kraftlog_itself():
+    """Installed with build isolation, which source packages such as PySpark need in a new environment."""
+    found = requirements("dev")
+    assert not [one for one in found if one.startswith("kraftlog")]
+    assert len(found) == len(set(found))
+    for extra in ("spark", "duckdb", "demo", "remote"):
+        assert set(requirements(extra)) <= set(found)
+    assert [one for one in found if one.startswith("maturin==")]
+
+
+def test_spark_excludes_the_pandas_that_pyspark_warns_of_and_duckdb_works_alone():
+    assert next(one for one in requirements("spark") if one.startswith("pandas")).endswith(",<3")
+    assert [one for one in requirements("duckdb") if one.startswith("pytz")], "DuckDB imports it for a timestamptz"
 
 
 def test_package_is_typed():
