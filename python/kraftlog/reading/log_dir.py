@@ -25,6 +25,7 @@ from kraftlog.reading.facts import Checkpoints, MarkedDirectory, Topic
 from kraftlog.reading.log import Log, batches_of, columns_of
 from kraftlog.reading.remote import RemoteDirectories, is_tiered_directory, list_remote, wanted_logs
 from kraftlog.reading.remote_files import FileSystemKind, RemoteLocation, display_url, is_url
+from kraftlog.reading.remote_log import RemoteLog
 from kraftlog.reading.scan_options import (
     BinaryType,
     End,
@@ -426,7 +427,7 @@ def _check_found(paths: StrPath | Sequence[StrPath], found: Iterable[Log], *, is
     Raises:
         FileNotFoundError: Its text says what is there.
     """
-    logs = [log.path.resolve() for log in found if isinstance(log.path, Path)]
+    logs = [log.path.resolve() for log in found if not isinstance(log, RemoteLog)]
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
         directory = Path(path)
         if is_url(path) or not is_local or is_tiered_directory(directory) or _is_log_directory(directory):
