@@ -164,8 +164,6 @@ class ArrowScan:
 
 
 def _open_stream(sources: Sequence[ScanSource], options: ScanOptions) -> ArrowStream:
-    # Named only where it is wanted: an extension that was built before the option will do otherwise.
-    further: Any = {"drop_behind": True} if options.drop_behind else {}
     return scan_stream(
         [
             (source.path, source.topic, source.partition, source.start_offset, source.end_offset, source.aborted)
@@ -183,7 +181,7 @@ def _open_stream(sources: Sequence[ScanSource], options: ScanOptions) -> ArrowSt
         batch_bytes=options.batch_bytes,
         threads=options.threads,
         memory_map=options.memory_map,
-        **further,
+        drop_behind=options.drop_behind,
         check_crc=options.check_crc is not False,
         trust_headers=options.check_crc is not True,
         include_control=options.include_control,
