@@ -14,7 +14,7 @@ from kraftlog.node.settings import node_identity
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.storage.dynamic_voter import DynamicVoter
-from kraftlog.storage.format import Formatter
+from kraftlog.storage.formatter import Formatter
 from kraftlog.storage.meta_properties import ensure_directory_id, random_uuid
 from kraftlog.types import NodeId
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest

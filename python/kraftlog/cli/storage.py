@@ -24,7 +24,7 @@ from kraftlog.features import (
     metadata_version_from_string,
 )
 from kraftlog.storage.dynamic_voter import DynamicVoter, from_kip_spelling, parse_dynamic_voters
-from kraftlog.storage.format import FormatError, Formatter
+from kraftlog.storage.formatter import FormatError, Formatter
 from kraftlog.storage.meta_properties import MetaProperties, random_uuid, read_meta_properties
 from kraftlog.storage.properties import parse_properties
 from kraftlog.types import NodeId, Uuid

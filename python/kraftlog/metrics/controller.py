@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kraftlog.metrics.histogram import Histogram
-from kraftlog.metrics.idle import IdleRatio
+from kraftlog.metrics.idle_ratio import IdleRatio
 from kraftlog.metrics.meter import Meter
 from kraftlog.metrics.registry import MetricGroup, Metrics, Reading
 

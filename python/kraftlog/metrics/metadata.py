@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from kraftlog.metrics.idle import IdleRatio
+from kraftlog.metrics.idle_ratio import IdleRatio
 from kraftlog.metrics.registry import MetricGroup, Metrics, Reading
 
 __all__ = ["BrokerMetadataMetrics", "LoadedMetadata", "LoaderMetrics", "register_node_metrics"]

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kraftlog.metrics.idle import IdleRatio
+from kraftlog.metrics.idle_ratio import IdleRatio
 from kraftlog.metrics.registry import MetricGroup, Metrics, Reading
 from kraftlog.metrics.sensor import SampledSensor
 from kraftlog.types import Uuid

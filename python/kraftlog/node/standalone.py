@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kraftlog.node.config import NodeConfig
 from kraftlog.storage.dynamic_voter import DynamicVoter
-from kraftlog.storage.format import Formatter
+from kraftlog.storage.formatter import Formatter
 from kraftlog.storage.meta_properties import random_uuid, read_meta_properties
 from kraftlog.types import NodeId
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kraftlog.quorum.blocking import Quorum
-from kraftlog.quorum.member import AsyncQuorum
+from kraftlog.quorum.async_quorum import AsyncQuorum
+from kraftlog.quorum.blocking_quorum import Quorum
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo
 

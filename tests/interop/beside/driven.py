@@ -15,7 +15,7 @@ from interop.beside import asks
 from interop.beside.scripted_peer import Asked, ScriptedPeer
 from interop.harness import CLUSTER_ID, Java, KafkaServer, KraftlogServer, Server
 from kraftlog.storage.dynamic_voter import DynamicVoter
-from kraftlog.storage.format import Formatter
+from kraftlog.storage.formatter import Formatter
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.storage.snapshot_file import (
     BOOTSTRAP_SNAPSHOT_ID,

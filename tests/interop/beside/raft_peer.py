@@ -14,10 +14,10 @@ from interop.harness import Java, Server
 from kraftlog._kraftlog import read_batches
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.quorum_settings import metadata_log_config, raft_config, static_voters
-from kraftlog.quorum.member import AsyncQuorum, Options
+from kraftlog.quorum.async_quorum import AsyncQuorum, Options
 from kraftlog.quorum.replica import QuorumReplica
-from kraftlog.quorum.routing import Routes
-from kraftlog.quorum.serving import QuorumServer
+from kraftlog.quorum.routes import Routes
+from kraftlog.quorum.server import QuorumServer
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.runtime.metadata.quorum_info import describe
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kraftlog.metrics.histogram import Histogram
-from kraftlog.metrics.idle import IdleRatio
+from kraftlog.metrics.idle_ratio import IdleRatio
 from kraftlog.metrics.meter import Meter
 from kraftlog.metrics.sensor import SampledSensor
 

@@ -22,7 +22,7 @@ from kraftlog.node.standalone import format_when_needed, standalone_properties
 from kraftlog.raft import messages as raft
 from kraftlog.raft.core import RaftCore
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
-from kraftlog.storage.format import Formatter
+from kraftlog.storage.formatter import Formatter
 from kraftlog.storage.meta_properties import random_uuid, read_meta_properties
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId, Uuid
 from kraftlog.wire.frame import decode_response, encode_request

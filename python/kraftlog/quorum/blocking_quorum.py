@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 from kraftlog.config_input import ConfigInput, config_properties
 from kraftlog.metrics import MetricsSnapshot
 from kraftlog.own_thread import OwnThread
-from kraftlog.quorum.member import AsyncQuorum, Options
+from kraftlog.quorum.async_quorum import AsyncQuorum, Options
 from kraftlog.quorum.state_machine import StateMachine
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo
 

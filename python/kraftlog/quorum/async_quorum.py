@@ -16,8 +16,8 @@ from kraftlog.node.config import METRICS_LISTENER, ConfigError, NodeConfig
 from kraftlog.node.quorum_settings import metadata_log_config, raft_config
 from kraftlog.quorum.proposals import Group
 from kraftlog.quorum.replica import QuorumReplica
-from kraftlog.quorum.routing import Routes
-from kraftlog.quorum.serving import QuorumServer
+from kraftlog.quorum.routes import Routes
+from kraftlog.quorum.server import QuorumServer
 from kraftlog.quorum.settings import LISTENER_NAME, format_when_needed, node_config, split_address
 from kraftlog.quorum.state_machine import StateMachine
 from kraftlog.raft.voter_set import Endpoint, VoterSet

@@ -7,7 +7,7 @@ import pytest
 from batch_rows import GOLDEN
 from kraftlog.features import metadata_version_from_string
 from kraftlog.storage.dynamic_voter import DynamicVoter, from_kip_spelling, parse_dynamic_voters
-from kraftlog.storage.format import FormatError, Formatter
+from kraftlog.storage.formatter import FormatError, Formatter
 from kraftlog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from kraftlog.storage.snapshot_file import read_snapshot
 from kraftlog.types import NodeId, Uuid
