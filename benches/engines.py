@@ -1,4 +1,4 @@
-"""Engines over Kafka segment files: CPU seconds and rows a second of one query, the sum of the lengths of all values.
+"""Engines over Kafka segment files: CPU seconds and rows per second of one query, the sum of the lengths of all values.
 
     python benches/engines.py DIRECTORY [--topics b100-none,b100-zstd] [--runs 7] [--threads 2] [--only duckdb]
 

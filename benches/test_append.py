@@ -1,7 +1,7 @@
 """Appending to a log, beside the bare write of the same bytes.
 
 Expected: the write itself is 1 to 2 us plus bytes / 8 GB/s; checks of a small batch add 1 to 2 us, of a large one
-about 10 ns a record. With a flush each, what the disk takes.
+about 10 ns per record. With a flush each, what the disk takes.
 
     python -m pytest benches/test_append.py --benchmark-enable --benchmark-group-by=group
 """

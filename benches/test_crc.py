@@ -1,4 +1,4 @@
-"""CRC-32C: bytes a second at the sizes of batches, beside google-crc32c and the peers' own.
+"""CRC-32C: bytes per second at the sizes of batches, beside google-crc32c and the peers' own.
 
 Expected: 30 to 120 GB/s while the data are in cache, the memory's 10 to 30 GB/s beyond; a call costs about 0.1 us.
 

@@ -127,7 +127,7 @@ def million(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize("columns", [None, MAIN_COLUMNS], ids=["all", "main"])
 @pytest.mark.parametrize("binary_type", ["binary", "binary_view"])
 def test_scan_million_records(benchmark: Any, million: Path, columns: list[str] | None, binary_type: Any) -> None:
-    """Expected: the read from the page cache at 8 GB/s, 17 ns a record, and the decoding."""
+    """Expected: the read from the page cache at 8 GB/s, 17 ns per record, and the decoding."""
     log = kraftlog.open_log(million)
     benchmark.group = "dump 1 M records of 108 B"
     benchmark.extra_info.update(bytes=108 * log.log_end_offset, records=log.log_end_offset)

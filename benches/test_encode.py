@@ -2,7 +2,7 @@
 
 Expected: a record of 100 B costs one copy of its value (about 10 ns from cache) and some ten bytes of
 variable-length integers, then a checksum at 30-100 GB/s; so 15 to 25 ns from columns. A list of bytes
-adds the reading of one Python object a record, about 15 ns.
+adds the reading of one Python object per record, about 15 ns.
 
     python -m pytest benches/test_encode.py --benchmark-enable --benchmark-group-by=group
 """

@@ -1,4 +1,4 @@
-"""Every codec, value size and kind of record: decoding and encoding, ours, the peers and the bare libraries.
+"""Every codec, value size and kind of record: decoding and encoding, kraftlog, the peers and the bare libraries.
 
 Expected: docs/reports/decoder-speed.md says what bounds each row. `benches/write_tables.py` makes a table each.
 

@@ -78,7 +78,7 @@ def plan(source: str, topics: Sequence[str] | None, ended: dict[str, int], args:
 
 
 def write_range(one: Range, out: str, isolation_level: str) -> Range:
-    """A range's files, one a day; runs in a worker, as often as Spark likes, as their names follow from the offsets."""
+    """A range's files, one per day; runs in a worker, any number of times, as the offsets give the names."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

@@ -35,7 +35,7 @@ def describe_bytes(value: bytes | None) -> Row | None:
 
 
 def describe_batch(batch: RecordBatch) -> Row:
-    """All that a row says of a batch and its records, from ours."""
+    """All that a row says of a batch and its records, read by kraftlog."""
     return {
         "position": batch.position,
         "size": batch.size_bytes,

@@ -48,7 +48,7 @@ async def closed_loop(propose: Propose, *, depth: int, size: int, per_call: int,
 
 
 async def open_loop(propose: Propose, *, rate: int, size: int, seconds: float) -> dict[str, Any]:
-    """``rate`` commands a second, one a call, whatever the answers do; latency counts from when each was due."""
+    """``rate`` commands a second, one per call, whatever the answers do; latency counts from when each was due."""
     command = [bytes(size)]
     latencies: list[float] = []
     running: set[asyncio.Task[None]] = set()
@@ -88,7 +88,7 @@ async def serve(node: Any, propose: Propose) -> None:
 
 
 async def kraftlog_member(options: dict[str, Any]) -> None:
-    """A replica of ours."""
+    """A kraftlog replica."""
     import kraftlog
 
     class Count(kraftlog.StateMachine):

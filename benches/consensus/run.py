@@ -95,7 +95,7 @@ def cluster(kind: str, count: int, *, flush: bool) -> Iterator[tuple[Process, li
 
 
 def measure(leader: Process, processes: list[Process], runs: int, **request: Any) -> dict[str, Any]:
-    """The median run by commits a second, with the CPU of all replicas (cores)."""
+    """The median run by commits per second, with the CPU of all replicas (cores)."""
     rows = []
     for _ in range(runs):
         before = sum(process.ask(do="cpu")["cpu_s"] for process in processes)
@@ -159,7 +159,7 @@ def kafka_rows(seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def kafka_run(libs: str, count: int, size: int, rate: int, seconds: float) -> dict[str, Any]:
-    """One run: bytes that the logs of a majority grew by in the second half, as records a second."""
+    """One run: bytes that the logs of a majority grew by in the second half, as records per second."""
     home = Path(tempfile.mkdtemp(prefix="consensus-", dir=os.environ.get("BENCH_DIR")))
     voters = free_addresses(count)
     java, outputs = [], []

@@ -63,7 +63,7 @@ def expected(count: int) -> tuple[int, ...]:
 
 
 class PeakMemory:
-    """The largest resident set of each process below this one, by role, looked at ten times a second."""
+    """The largest resident set of each process below this one, by role, looked at ten times per second."""
 
     def __init__(self) -> None:
         self.peaks: dict[str, dict[int, int]] = defaultdict(dict)

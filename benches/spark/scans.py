@@ -1,4 +1,4 @@
-"""The queries in Spark: its own Kafka source, ours by columns, the channel alone, and work done in the workers."""
+"""The queries in Spark: its own Kafka source, kraftlog by columns, the channel alone, and work done in the workers."""
 
 from __future__ import annotations
 

@@ -1318,7 +1318,7 @@ class LogDump:
     Args:
         path: The file.
         form: ``text`` for the lines of Kafka's DumpLogSegments (bytes that are not UTF-8 become U+FFFD as in Java),
-            ``json`` for one object a line (such bytes are base64 under a name like ``valueBase64``).
+            ``json`` for one object per line (such bytes are base64 under a name like ``valueBase64``).
         records: A line for each record too; with ``json`` instead of those for batches.
         data: Records with key and value, and with ``json`` headers in full.
         record_metadata: Offset, timestamp, sizes and header keys of records (``text`` only).
@@ -1380,7 +1380,7 @@ def verify_files(
     Args:
         paths: What to check.
         deep: Decode every record, not only frames and checksums.
-        threads: Threads that read; 0 is one a processor.
+        threads: Threads that read; 0 means one per processor.
         progress: Called now and then with bytes done and bytes altogether; an exception ends the work.
 
     Returns:
@@ -1405,7 +1405,7 @@ def salvage_files(
         source: Log directory, partition directory or ``.log`` file.
         output: A directory that is new or empty and not inside the source.
         partial_batches: Keep the first records of uncompressed batches with a wrong checksum too.
-        threads: Threads; 0 is one a processor.
+        threads: Threads; 0 means one per processor.
         progress: Called now and then with bytes done and bytes altogether; an exception ends the work.
 
     Returns:

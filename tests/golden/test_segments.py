@@ -1,4 +1,4 @@
-"""Partition directories written by Kafka open as they are, and ours has the same bytes when given the same batches."""
+"""Partition directories written by Kafka open unchanged, and kraftlog writes the same bytes for the same batches."""
 
 from __future__ import annotations
 

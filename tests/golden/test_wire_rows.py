@@ -13,7 +13,7 @@ from kraftlog.wire import records
 from kraftlog.wire.json import message_from_json, message_to_json
 from wire_facts import GOLDEN, all_versions, golden_files, message_classes, rows
 
-# Malformed bodies that Kafka reads and we refuse, with the reason. The bounds that are ours alone (elements,
+# Malformed bodies that Kafka reads and kraftlog refuses, with the reason. The bounds that only kraftlog has (elements,
 # unknown tagged fields) are beyond what these rows hold, so every one of them ends as Kafka's does.
 STRICTER: dict[tuple[str, int, str], str] = {}
 

@@ -1,4 +1,4 @@
-"""Kafka's own tools over our files and our node, and what counts as a complaint of theirs."""
+"""Kafka's tools over the files and the node of kraftlog, and what counts as their complaint."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def assert_dump_accepts(java: Java, *folders: Path, print_data: bool = True, has
     parts = {Path(name): part for name, part in sections}
     batches = dict.fromkeys((folder.name for folder in folders), 0)
     for segment in segments:
-        # The tool stops without a word at bytes that are no batch: the last batch has to end where the file ends.
+        # The tool stops without an error at bytes that are no batch: the last batch has to end where the file ends.
         found = re.findall(r"^baseOffset: .* position: (\d+) .*\bsize: (\d+) ", parts[segment], re.MULTILINE)
         end = sum(map(int, found[-1])) if found else 0
         size = segment.stat().st_size

@@ -142,7 +142,7 @@ class Quorum:
         }
 
     def wait_for(self, what: Callable[[dict[str, Any]], bool], timeout_s: float = 120) -> dict[str, Any]:
-        """What Kafka's tool says once ``what`` holds of it; it is run when ours says so."""
+        """What Kafka's tool says once ``what`` holds of it; it runs when kraftlog's tool says so."""
         deadline = time.monotonic() + timeout_s
         status: dict[str, Any] = {}
         while True:

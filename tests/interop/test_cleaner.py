@@ -1,4 +1,4 @@
-"""Compaction of ours beside Kafka's own ``Cleaner`` on copies of the same directories.
+"""Compaction of kraftlog beside Kafka's own ``Cleaner`` on copies of the same directories.
 
 Uncompressed segments and all sidecars have to come out byte for byte alike; compressed bytes depend on the library, so
 those batches are compared decoded. Inputs: every partition of the golden node, and random histories with idempotent
@@ -113,7 +113,7 @@ def assert_same_directory(ours: Path, kafkas: Path) -> bool:
 
 
 def compare(java: Java, pairs: list[tuple[Path, Path]], *, now_ms: int, buffer_bytes: int = 1 << 20) -> int:
-    """Clean each pair, ours and Kafka's copy, and compare; how many are alike to the last byte."""
+    """Clean each pair, kraftlog's and Kafka's copy, and compare; how many are alike to the last byte."""
     figures = kafka_cleans(java, [theirs for _, theirs in pairs], now_ms=now_ms, buffer_bytes=buffer_bytes)
     equal = 0
     for ours, theirs in pairs:

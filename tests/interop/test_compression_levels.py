@@ -24,8 +24,8 @@ LEVELS = {
     "zstd": [-131072, -1000, -50, -5, -1, *range(23)],
     "snappy": [0],  # the program ignores it, as we do
 }
-# Our bytes for one of Kafka's. The deflate of zlib-rs does less at level 1 than that of zlib; ours of zstd knows the
-# size of what comes and says it in the frame, which Kafka's stream does not.
+# kraftlog's bytes per byte of Kafka's. The deflate of zlib-rs does less at level 1 than that of zlib. kraftlog's
+# zstd frame contains the size of the content, which Kafka's stream does not.
 SIZE_RATIO_MAX = {"gzip": 1.01, "zstd": 1.01, "snappy": 1.02}
 SIZE_RATIO_MAX_OF_GZIP_1 = 1.25
 

@@ -1,4 +1,4 @@
-"""``kraftlog features`` and Kafka's FeatureCommand against the same node of ours, with the same arguments."""
+"""``kraftlog features`` and Kafka's FeatureCommand against the same kraftlog node, with the same arguments."""
 
 from __future__ import annotations
 

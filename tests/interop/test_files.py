@@ -1,4 +1,4 @@
-"""Kafka's tools and Kafka itself on files of ours, and our node on files of Kafka's.
+"""Kafka's tools and Kafka itself on files of kraftlog, and a kraftlog node on files of Kafka.
 
 A directory is formatted, used (every codec, several segments, plain and idempotent producers, topic settings, a deleted
 topic, committed offsets) and stopped; then the other side opens it or a copy of it.
@@ -205,7 +205,7 @@ def test_our_node_serves_a_copy_of_kafkas_directory(kafkas: Used, java: Java, ta
 
 
 def test_directory_goes_to_kafka_and_comes_back(ours: Used, java: Java, target_kind: str, tmp_path: Path) -> None:
-    """Ours, used by Kafka, opened by ours again: metadata, epochs and producer state written by two programs."""
+    """Files of kraftlog, used by Kafka, opened by kraftlog again: two programs write metadata, epochs and producers."""
     kafka = make_server("kafka", tmp_path / "kafka", java)
     copy_of(ours.server, kafka)
     more = make_records(300, seed=400)

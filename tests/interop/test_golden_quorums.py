@@ -1,4 +1,4 @@
-"""Quorums that Apache Kafka wrote are opened and continued by controllers of ours, as processes, on the same ports."""
+"""Quorums that Apache Kafka wrote are opened and continued by kraftlog controllers, as processes, on the same ports."""
 
 from __future__ import annotations
 

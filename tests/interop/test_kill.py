@@ -72,7 +72,7 @@ class SequenceProducer(threading.Thread):
                 self.producer.poll(0.01)
             self.producer.poll(0)
             if self.sent % 10 == 0:
-                time.sleep(0.01)  # a thousand records a second: time goes into kills, not into bytes
+                time.sleep(0.01)  # a thousand records per second: time goes into kills, not into bytes
         if self.producer.flush(120):
             self.failures.append("records left without an answer after 120 s")
 

@@ -1,4 +1,4 @@
-"""Controllers of ours as processes of their own: KIP-853's stories, driven by Kafka's ``kafka-metadata-quorum``."""
+"""kraftlog controllers as separate processes: KIP-853's stories, driven by Kafka's ``kafka-metadata-quorum``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KIP-853's stories, as docs/how-to tells them: our controllers as processes, Kafka's tools and ours around them."""
+"""KIP-853's stories, as docs/how-to tells them: kraftlog controllers as processes, with both products' tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients over TLS: Kafka's Java client and librdkafka against a broker of ours, with a certificate of their own."""
+"""Clients over TLS: Kafka's Java client and librdkafka against a kraftlog broker, with a certificate of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's command line tools beside ours: the same arguments, and what each printed."""
+"""Kafka's command line tools beside those of kraftlog: the same arguments, and what each printed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_kafka(java: Java, main: str, runs: Sequence[Sequence[str]]) -> list[Said
 
 
 def run_ours(main: Callable[[Sequence[str]], int], runs: Sequence[Sequence[str]]) -> list[Said]:
-    """Each run of a command of ours."""
+    """Each run of a kraftlog command."""
     said: list[Said] = []
     for arguments in runs:
         out, err = io.StringIO(), io.StringIO()

@@ -136,7 +136,7 @@ async def take_history(home, seconds):
 
 @pytest.fixture(scope="session")
 def porcupine(tmp_path_factory):
-    """The checker in Go; None where there is no Go: ours is asked in any case."""
+    """The checker in Go; None where there is no Go: the one in Python runs in any case."""
     if shutil.which("go") is None:
         return None
     binary = tmp_path_factory.mktemp("porcupine") / "checker"

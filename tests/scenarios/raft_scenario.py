@@ -14,10 +14,10 @@ One replica, its clock (``at=``, ``after=``), and whatever its peers say:
     upgrade level= [epoch=] [dry_run]  snapshot_installed  snapshot_created  progress  voters
     vote begin end fetch fetch_snapshot add_voter remove_voter update_voter    a request, ``from=`` a peer
     vote_response fetch_response ... no_response    the answer to what ``from=`` was last asked; ``late``: before that;
-        ``from=last`` is whoever was asked last
+        ``from=last`` is the replica that was asked last
 
 A directory id is the one of the id unless ``directory=`` says otherwise, 0 for none. Effects are printed in order,
-one a line, then the replica: role, epoch, leader, high watermark, log end, next timeout.
+one per line, then the replica: role, epoch, leader, high watermark, log end, next timeout.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def test_behaviours_named_in_pages_are_links():
 
 
 def test_paths_named_in_the_docs_exist():
-    """A page that names a file of ours is changed with the file."""
+    """A page that names a file of the repository is changed with the file."""
     tops = "python|rust|tests|benches|spark|docs|\\.ci"
     wrong = []
     for page in PAGES:

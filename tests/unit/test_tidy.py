@@ -108,7 +108,7 @@ LONG_FILES: dict[str, int] = {"rust/kraftlog-log/src/raw.rs": 910}
 
 def python_files(*under: str) -> Iterator[Path]:
     for top in under or ("python/kraftlog",):
-        # What the jars verb fetches is not ours.
+        # What the jars verb fetches is not part of the repository.
         yield from sorted(path for path in (ROOT / top).rglob("*.py") if "target" not in path.parts)
 
 
@@ -498,7 +498,7 @@ def test_pages_keep_the_rules_of_the_language():
 
 
 # A ratchet: violations in the whole tree when the rules came. They may become fewer, never more; then lower the number.
-LANGUAGE_DEBT = {"code": 250, "modules": 7}
+LANGUAGE_DEBT = {"code": 100, "modules": 7}
 
 
 def test_code_keeps_the_rules_of_the_language():

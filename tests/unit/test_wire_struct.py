@@ -142,7 +142,7 @@ def test_null_of_a_tagged_struct_is_written_as_kafka_does():
     assert ConsumerGroupMemberMetadataValue().encode(0).hex() == "010101010101ffffffff0100"
 
 
-# --- bounds that are ours ---
+# --- bounds that Kafka does not have ---
 
 
 def tagged(count, size):

@@ -21,7 +21,7 @@ class RequestContext(NamedTuple):
 
     @property
     def principal(self) -> Principal:
-        """Who asks; for a forwarded request the client, not the broker that forwarded it."""
+        """The principal of the request; for a forwarded request the client, not the broker that forwarded it."""
         return self.peer.principal
 
     @property

@@ -77,7 +77,7 @@ class RaftService(Protocol):
         ...
 
     def handle_request(self, request: Message, *, version: int, listener_name: str) -> asyncio.Future[Message]:
-        """Answer another replica, or whoever changes the voters.
+        """Answer another replica, or a client that changes the voters.
 
         Raises:
             KafkaError: The request is not about this log, or the replica has stopped.

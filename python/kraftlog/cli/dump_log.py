@@ -34,7 +34,7 @@ _STRING_DECODER = "org.apache.kafka.tools.api.StringDecoder"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of Kafka's tool, and ours."""
+    """The options of Kafka's tool, and those of kraftlog."""
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files, partition directories or log directories")
     kafka = parser.add_argument_group("as in Kafka's tool")
     kafka.add_argument("--files", help="files or directories to dump, separated by commas")

@@ -177,7 +177,7 @@ class FeatureControl:
 
     @staticmethod
     def _metadata_downgrade_refusal(level: int, current: int, upgrade_type: int) -> str | None:
-        """A downgrade is safe only between levels that write the same records, and none of ours rewrites them."""
+        """A downgrade is safe only between levels that write the same records, and no level here rewrites them."""
         after, before = metadata_version(level), metadata_version(current)
         same = (
             after.register_broker_record_version == before.register_broker_record_version

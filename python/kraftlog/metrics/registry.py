@@ -1,7 +1,7 @@
 """Groups of metrics and what is read from them.
 
-A group hands out all its readings at once, from one state that it replaces as a whole. Whoever reads, on whatever
-thread, takes no lock and sees no half of a change; whoever writes never waits.
+A group hands out all its readings at once, from one state that it replaces as a whole. A readers, on whatever
+thread, takes no lock and sees no half of a change; a writer never waits.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Metrics:
         """Add a group.
 
         Raises:
-            ValueError: There is one of this name; whoever had it before has to unregister it first.
+            ValueError: There is one of this name; its owner has to unregister it first.
         """
         if any(registered.name == group.name for registered in self._groups):
             msg = f"metrics of the group {group.name} are registered already"

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1}
 DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
-# A key of ours: where metrics are served to Prometheus, as host:port.
+# A key that Kafka does not have: where metrics are served to Prometheus, as host:port.
 METRICS_LISTENER = "kraftlog.metrics.listener"
 MAX_PORT = 65535
 _OWN_KEYS = frozenset({METRICS_LISTENER})
@@ -234,7 +234,7 @@ class NodeConfig:
         return frozenset(roles)
 
     def _check_authorizer(self) -> None:
-        """Whoever asks for permissions must not run without: there are none here (RPC-04)."""
+        """A configuration with an authorizer must not run without one: there is none here (RPC-04)."""
         name = self.get_optional_str("authorizer.class.name")
         if name is not None:
             msg = f"authorizer.class.name={name}: there is no authorizer, everybody may do everything; leave it out"

@@ -276,7 +276,7 @@ class Node:
             lambda: self.metadata.image.offset,
         )
         await self._registration.register()
-        # Whoever acts on the image has to know at least this registration.
+        # Listeners of the image need at least this registration.
         await self.metadata.wait_for_offset(self._registration.broker_epoch)
         self.partitions.load(self.metadata.image)
         self._housekeeping = Housekeeping(self)

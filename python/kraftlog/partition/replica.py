@@ -233,7 +233,7 @@ class PartitionReplica:
             self._pending_acks.append((end_offset, token))
 
     def close(self) -> None:
-        """The replica goes away: whoever waits is told that it does not lead any more."""
+        """The replica goes away: waiting requests are answered with NOT_LEADER_OR_FOLLOWER."""
         self.leader_id = NO_LEADER
         self._fail_pending_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._effects.append(LeadershipChanged(self.leader_epoch, NO_LEADER))

@@ -1,7 +1,7 @@
 """What a replica asks the leader for its users: proposals, a read offset, changes of the voters.
 
 Proposals travel as Produce (key 0) of one record batch to the log's own partition, acks=1: the answer names the offset
-and the epoch they were appended in, and whether they stay there is seen in the own log. The offset to read up to is
+and the epoch they were appended in; this replica's log shows whether they stay there. The offset to read up to is
 ListOffsets (key 2), answered once the leader knows that it still leads. The rest are DescribeQuorum, AddRaftVoter and
 RemoveRaftVoter, as Kafka's tools send them.
 """
@@ -32,7 +32,7 @@ _TOPIC_IDS_FROM = 13
 
 
 class LeaderLink:
-    """One connection to whoever leads; all on one loop.
+    """One connection to the leader; all on one loop.
 
     Args:
         loop: The loop.
@@ -148,6 +148,6 @@ class LeaderLink:
 
 
 def _retrieve(opening: asyncio.Task[RpcConnection]) -> None:
-    """Whoever waits has the exception; nobody has to."""
+    """A waiting caller has the exception; none has to wait."""
     if not opening.cancelled():
         opening.exception()

@@ -1,4 +1,4 @@
-"""From a call to whoever leads, and from the leader's answer to the own log; repeated while nothing was done."""
+"""From a call to the leader, and from the leader's answer to this replica's log; repeated while nothing was done."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Routes:
     """Takes calls to the leader, wherever that is. All methods are called on the loop.
 
     Args:
-        replica: The own replica, its log set.
+        replica: This node's replica, its log set.
         node_id: Of this replica.
         request_timeout_s: A leader that does not answer a question for so long may have a successor.
         default_timeout_s: Of calls that are not given one.
@@ -172,7 +172,7 @@ class Routes:
         task.add_done_callback(self._tasks.discard)
 
     async def _send(self, group: Group) -> None:
-        """Hand a group to the leader; where each proposal was appended is watched in the own log."""
+        """Hand a group to the leader; where each proposal was appended is watched in this replica's log."""
         watched = self._replica.watched
         token = watched.begin(self._log.applied_end_offset)
         try:

@@ -140,7 +140,7 @@ class QuorumServer:
         return describe(log.raft, now_ms=log.driver.now_ms(), wall_ms=self.now_ms())
 
     def handle_request(self, request: Message, *, version: int, listener_name: str) -> asyncio.Future[Message]:
-        """Answer another replica, or whoever changes the voters.
+        """Answer another replica, or a client that changes the voters.
 
         Raises:
             KafkaError: The request is not about the log, or the replica has stopped.

@@ -165,7 +165,7 @@ class LeadershipConfirmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What whoever runs the replica should read in its log; nothing else follows from it."""
+    """What the operator should read in the log; it has no other effect."""
 
     text: str
 

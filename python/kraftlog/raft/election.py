@@ -14,7 +14,7 @@ class EpochElection:
     __slots__ = ("_answers", "_granted_count", "_local_id", "_unanswered", "_voters")
 
     def __init__(self, voters: VoterSet, *, local_id: NodeId | None = None) -> None:
-        """Start with no answer from anyone, ``local_id`` being who asks."""
+        """Start with no answer from anyone, ``local_id`` being the candidate."""
         self._voters = voters
         self._local_id = local_id
         self._answers: dict[NodeId, bool] = {}
@@ -25,7 +25,7 @@ class EpochElection:
         """Note an answer; the same answer twice changes nothing, the latest answer of a voter counts (PREV-03).
 
         Raises:
-            ValueError: Not a voter of this election, or who asks rejects itself (PREV-04).
+            ValueError: Not a voter of this election, or the candidate rejects itself (PREV-04).
         """
         if voter_id == self._local_id and not granted:
             msg = f"{voter_id} cannot reject itself"

@@ -144,7 +144,7 @@ class Elections:
         if replica.role.leader_id is None or leader_epoch > replica.epoch:
             endpoints = endpoints or replica.voters.latest.endpoints_of(leader_id)
             if not endpoints:
-                # Nobody could follow it. Whoever knows where it listens tells of it: this replica goes on asking.
+                # No replica could follow it. Another replica may name its address: this replica goes on asking.
                 replica.note(f"{leader_id} claims epoch {leader_epoch}, and where it listens is not known")
                 return ErrorCode.UNKNOWN_SERVER_ERROR, False
         self.learn_leader(leader_id, leader_epoch, endpoints, now_ms)

@@ -289,7 +289,7 @@ class Leading:
     # What is committed
 
     def on_flushed(self, now_ms: int) -> None:
-        """The own log is durable further than before."""
+        """This replica's log is durable further than before."""
         role = self._replica.role
         if isinstance(role, Leader) and role.update_local_end_offset(self._replica.log.flushed_end_offset):
             self.on_high_watermark(now_ms)

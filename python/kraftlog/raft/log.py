@@ -134,7 +134,7 @@ class LogState:
     def truncation_offset(self, diverging: EpochEndOffset) -> Offset:
         """Where to cut so that in the end nothing is kept that the leader has not (FTCH-37).
 
-        Without the leader's epoch in this log that is the own end of the epoch before, and the next fetch tells the
+        Without the leader's epoch in this log that is this log's end of the epoch before, and the next fetch tells the
         rest (``RaftLog.truncateToEndOffset``): the leader's end may lie within a batch that it does not have.
         """
         if diverging.epoch == 0:

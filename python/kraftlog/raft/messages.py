@@ -132,7 +132,7 @@ class FetchRequest:
 
     Args:
         cluster_id: None accepts any.
-        replica_key: Who asks; None is a reader that is no replica.
+        replica_key: The sender; None is a reader that is no replica.
         current_leader_epoch: The epoch the sender is in.
         fetch_offset: End of its log.
         last_fetched_epoch: Epoch of its last record.

@@ -308,7 +308,7 @@ class Reconfiguration:
                 f'The given id "{cluster_id}" doesn\'t match the cluster id "{replica.config.cluster_id}"',
             )
         if not isinstance(replica.role, Leader):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER, ""  # without a word, as Kafka
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, ""  # without a message, as Kafka
         if replica.is_shutting_down:
             return ErrorCode.BROKER_NOT_AVAILABLE, "The leader is shutting down"
         return None

@@ -350,7 +350,7 @@ class ReplicaState:
             self.become_candidate(now_ms)
 
     def become_candidate(self, now_ms: int) -> None:
-        """Stand for election in the next epoch, with the own vote durable first (ELEC-17).
+        """Stand for election in the next epoch, with its own vote durable first (ELEC-17).
 
         Raises:
             RuntimeError: Not prospective (ELEC-16).

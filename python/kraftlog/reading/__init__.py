@@ -8,7 +8,7 @@
 
     kraftlog.LogDir("kafka-logs").topics                       # what is there, without reading any record
 
-Everything here reads by position and takes no lock, so that it works beside a running node, Kafka's or ours. What a
+Everything here reads by position and takes no lock, so that it works beside a running node of either product. What a
 running node has not yet replicated, or may still truncate, is read too, unless ``end="high_watermark"`` says otherwise.
 """
 

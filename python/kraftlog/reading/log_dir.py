@@ -67,7 +67,7 @@ Offsets: TypeAlias = int | Mapping[int, int] | Mapping[tuple[str, int], int]
 
 
 class LogDir:
-    """One of the ``log.dirs`` of a broker, Kafka's or ours, read only. Each property looks at the files anew.
+    """One of the ``log.dirs`` of a broker of Kafka or kraftlog, read only. Each property looks at the files anew.
 
     Nothing is locked and nothing is written: it works beside a running node, and on a copy.
 

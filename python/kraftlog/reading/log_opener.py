@@ -15,7 +15,7 @@ __all__ = ["open_log"]
 
 
 def open_log(path: StrPath, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Log:
-    """A partition's directory, Kafka's or ours, for reading.
+    """A partition's directory of Kafka or kraftlog, for reading.
 
     Args:
         path: The directory; its name ends in the partition's number, as in ``orders-0``. A URL such as

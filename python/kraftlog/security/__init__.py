@@ -1,1 +1,1 @@
-"""Who asks and what may be asked: values only, so that every room can name them."""
+"""Principals and operations: values only, so that every room can name them."""

@@ -85,7 +85,7 @@ class KraftlogBatchesDataSource(DataSource):  # type: ignore[misc]  # pyspark is
         return BATCH_COLUMNS.ddl(SourceOptions.parse(self.options, known=BATCHES_OPTIONS).columns)
 
     def reader(self, schema: StructType) -> KraftlogBatchesReader:
-        """A reader of the columns of ``schema``, which may be any of ours in any order.
+        """A reader of the columns of ``schema``, which may be any column of the format in any order.
 
         Raises:
             ValueError: A column that does not exist, one of another type, or other columns than the option names.

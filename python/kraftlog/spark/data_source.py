@@ -78,7 +78,7 @@ class KraftlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not ty
         return _arrow_schema(found) if "pysail" in sys.modules else found
 
     def reader(self, schema: StructType) -> KraftlogReader:
-        """A reader of the columns of ``schema``, which may be any of ours in any order.
+        """A reader of the columns of ``schema``, which may be any column of the format in any order.
 
         Raises:
             ValueError: A column that does not exist, one of another type, or other columns than the option names.

@@ -63,8 +63,8 @@ def ship(spark: SparkSession, *, wheel: str | os.PathLike[str] | None = None) ->
     """Gives the executors of a session kraftlog, and registers our formats.
 
     The executors need pyarrow, Linux and CPython 3.11 or later, and no kraftlog; what is shipped goes before what is
-    installed there, so that driver and executors run the same version. Call it before frames and functions of ours
-    are made: those made earlier know nothing of it. A second call only registers again.
+    installed there, so that driver and executors run the same version. Call it before any frame or function of
+    kraftlog is made: it has no effect on earlier ones. A second call only registers again.
 
     A streaming query over Spark Connect does not see the artifacts of its session: there the wheel has to be installed
     on the server and the executors.

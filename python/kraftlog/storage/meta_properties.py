@@ -1,6 +1,6 @@
 """``meta.properties``: which cluster and node a log directory belongs to.
 
-The text is what ``java.util.Properties.store`` writes, so that Kafka's tools read it and we read theirs.
+The text is what ``java.util.Properties.store`` writes, so that Kafka's tools and kraftlog read each other's files.
 """
 
 from __future__ import annotations

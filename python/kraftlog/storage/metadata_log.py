@@ -85,7 +85,7 @@ class MetadataLog:
         # Older ones are left-overs of a deletion that a crash interrupted.
         self._snapshots = [snapshot for snapshot in list_snapshots(directory) if snapshot.end_offset >= first_segment]
         if first_segment > 0 and not self._snapshots:
-            # Nothing was changed yet: whoever looks at it finds everything (SNAP-23).
+            # Nothing was changed yet: a reader finds everything (SNAP-23).
             raise LogError(f"{directory}: the log starts at {first_segment}, but no checkpoint leads there")
         start_offset = next(
             (snapshot.end_offset for snapshot in self._snapshots if snapshot != BOOTSTRAP_SNAPSHOT_ID), 0

@@ -162,7 +162,7 @@ def remove_left_overs(directory: Path) -> None:
 def mark_deleted(directory: Path, snapshot_id: SnapshotId) -> Path | None:
     """Rename a checkpoint durably so that it counts no more; None when it is gone already.
 
-    Whoever reads it goes on reading; the file is removed later (SNAP-49).
+    A reader goes on reading; the file is removed later (SNAP-49).
     """
     path = directory / snapshot_id.file_name
     marked = path.with_name(path.name + ".deleted")

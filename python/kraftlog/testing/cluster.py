@@ -201,7 +201,7 @@ class Cluster:
         leader.core.resign(leader.now_ms())
 
     def may_lose(self, node: SimulatedNode) -> bool:
-        """Whether the cluster can do without what is on this node's disk: most voters have theirs, and are agreed."""
+        """Whether the cluster can do without this node's disk: most voters have their disks, and are agreed."""
         leader = self.leader()
         if leader is None or leader.core.is_voter_change_uncommitted or leader.core.role.high_watermark is None:  # type: ignore[attr-defined]
             return False

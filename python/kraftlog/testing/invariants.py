@@ -246,7 +246,7 @@ class Invariants(LogInvariants):
                 self._check_persist(node, before, effect)  # type: ignore[arg-type]
 
     def _check_persist(self, node: SimulatedNode, before: Role, effect: PersistElectionState) -> None:
-        """Being asked for a pre-vote of the own epoch or an older one leaves no trace."""
+        """A request for a pre-vote of the replica's own epoch or an older one leaves no trace."""
         request = self._handled
         if not isinstance(request, VoteRequest) or not request.pre_vote or request.replica_epoch > before.epoch:
             return

@@ -75,7 +75,7 @@ class LogInvariants:
     # Logs
 
     def on_append(self, node: SimulatedNode, batch: FetchedBatch) -> None:
-        """A batch is appended to a log, on the leader or on whoever fetched it."""
+        """A batch is appended to a log, on the leader or on a replica that fetched it."""
         disk = node.disk
         last_epoch = disk.last_epoch
         if batch.epoch < last_epoch:

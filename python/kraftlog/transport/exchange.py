@@ -1,4 +1,4 @@
-"""The seam between a connection and whoever answers its frames.
+"""The seam between a connection and the dispatcher that answers its frames.
 
 A connection hands each frame to its ``Exchange`` together with the ``PeerContext`` that says who sent it, and gets
 buffers and file slices, a response that is still to come, or the reason to close. Neither side knows the other's class:

@@ -67,7 +67,7 @@ class RpcConnection(asyncio.BufferedProtocol):
 
         Raises:
             KafkaError: BROKER_NOT_AVAILABLE: it cannot be reached, or does not answer; NETWORK_EXCEPTION: its
-                certificate, or ours, is not accepted (CONN-23).
+                certificate, or this node's, is not accepted (CONN-23).
         """
         connection = cls(loop, client_id)
         try:
@@ -199,7 +199,7 @@ class RpcConnection(asyncio.BufferedProtocol):
 
 
 def _code_of(error: BaseException | None) -> int:
-    """What a broken connection is for whoever waits for an answer."""
+    """What a broken connection is for a caller that waits for an answer."""
     from ssl import SSLError
 
     return ErrorCode.NETWORK_EXCEPTION if isinstance(error, SSLError) else ErrorCode.BROKER_NOT_AVAILABLE

@@ -37,7 +37,7 @@ impl EpochCheckpoint {
         Ok(Self { fs, path, entries: read.unwrap_or_default(), dirty: false, is_unreadable })
     }
 
-    /// There was no file with epochs to read: whoever has the batches finds the epochs there.
+    /// There was no file with epochs to read: the owner of the batches finds the epochs there.
     pub fn is_unreadable(&self) -> bool {
         self.is_unreadable
     }

@@ -167,8 +167,8 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// A file that is opened when it is first needed, so that an idle log holds no descriptors. It can be renamed: whoever
-/// holds it goes on reading the same file, never another that took its name.
+/// A file that is opened when it is first needed, so that an idle log holds no descriptors. It can be renamed: a
+/// holder goes on reading the same file, never another that took its name.
 #[derive(Debug)]
 pub(crate) struct LazyFile {
     fs: Arc<dyn FileSystem>,

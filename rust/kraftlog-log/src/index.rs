@@ -1,6 +1,6 @@
 //! `.index`: a sparse map from offset to file position, 8 bytes an entry, as Kafka's `OffsetIndex` writes it.
 //!
-//! Kafka preallocates the files of the active segment with zeros; ours grow. Both are read: entries end where the
+//! Kafka preallocates the files of the active segment with zeros; those of kraftlog grow. Both are read: entries end where the
 //! zeros begin.
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -722,7 +722,7 @@ pub(crate) mod mapped {
     //! Parts of files mapped into memory, in a way that survives the file becoming shorter.
     //!
     //! To read a mapped page that the file no longer has is a SIGBUS, which ends a process. The handler here gives the
-    //! page zeros instead when it is one of ours, and flags the range; every other SIGBUS goes to the handler before.
+    //! page zeros instead when it is in a range of this module, and flags the range; every other SIGBUS goes to the handler before.
     use arrow_buffer::Buffer;
     use std::fs::File;
     use std::io::{Error, Result};
@@ -834,7 +834,7 @@ pub(crate) mod mapped {
 
     impl Drop for MappedRange {
         fn drop(&mut self) {
-            // The slot goes first: from here on a fault at these addresses would be none of ours.
+            // The slot goes first: from here on a fault at these addresses belongs to another owner.
             self.slot.start.store(FREE, Ordering::Release);
             // SAFETY: this mapping was made by `open` and nobody refers to it any more.
             unsafe { libc::munmap(self.start.as_ptr().cast(), self.size) };
@@ -867,7 +867,7 @@ pub(crate) mod mapped {
         }
     }
 
-    /// Puts zeros where a page of ours is gone; otherwise does what would have been done without us.
+    /// Puts zeros where a page of this module is gone; otherwise calls the previous handler.
     extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
         // SAFETY: the kernel hands over a valid siginfo with an address for SIGBUS.
         let address = unsafe { (*info).si_addr() } as usize;
@@ -891,7 +891,7 @@ pub(crate) mod mapped {
             // SAFETY: back to what the kernel does by itself; the access is tried again and ends the process.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         } else if PREVIOUS_TAKES_INFO.load(Ordering::Relaxed) {
-            // SAFETY: whoever installed it said that it has this signature.
+            // SAFETY: its installer declared that it has this signature.
             let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
                 unsafe { std::mem::transmute(previous) };
             handler(signal, info, context);

@@ -31,7 +31,7 @@ pub struct SalvageOptions {
     /// Keep the records before the damage of uncompressed batches with a wrong checksum too, in batches of their own
     /// without producer. Any byte of them may be wrong.
     pub partial_batches: bool,
-    /// Threads; 0 is one a processor.
+    /// Threads; 0 means one per processor.
     pub threads: usize,
 }
 

@@ -439,7 +439,7 @@ impl Segment {
         self.log.sync()
     }
 
-    /// Write the index entries that are held back, for whoever reads the files meanwhile.
+    /// Write the index entries that are held back, for readers of the files meanwhile.
     pub fn write_pending_indexes(&self) -> Result<()> {
         let mut state = self.state();
         state.offset_index.file().write_pending()?;
@@ -492,7 +492,7 @@ impl Segment {
         self.state().transactions.append(aborted)
     }
 
-    /// Rename all files so that they are out of use; whoever holds the segment keeps reading. Returns the new names.
+    /// Rename all files so that they are out of use; a holder of the segment keeps reading. Returns the new names.
     pub fn mark_deleted(&self) -> Result<Vec<PathBuf>> {
         self.change_suffix(DELETED_SUFFIX)
     }

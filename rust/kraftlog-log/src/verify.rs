@@ -129,7 +129,7 @@ impl fmt::Display for Finding {
 pub struct VerifyOptions {
     /// Decompress and decode every record, not only the frames and checksums of batches.
     pub deep: bool,
-    /// Threads that read; 0 is one a processor.
+    /// Threads that read; 0 means one per processor.
     pub threads: usize,
 }
 

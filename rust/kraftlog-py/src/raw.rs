@@ -218,7 +218,7 @@ struct Exported(#[allow(dead_code)] PyUntypedBuffer);
 
 /// The bytes of a Python object: shared when it says that nobody writes to them, else copied.
 ///
-/// Bytes of any format do: pyarrow's buffers, for one, say that theirs are signed.
+/// Bytes of any format do: pyarrow's buffers, for one, say that their bytes are signed.
 pub(crate) fn arrow_buffer(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
     let buffer = PyUntypedBuffer::get(object)?;
     if !buffer.is_c_contiguous() || buffer.item_size() != 1 {

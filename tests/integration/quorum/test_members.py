@@ -240,7 +240,7 @@ def test_the_last_one_of_a_quorum_that_stops_waits_for_no_successor(tmp_path):
 
 def test_a_leader_hands_over_when_it_closes(tmp_path):
     async def run():
-        # Without a word from the leader the others would wait for a minute.
+        # Without a message from the leader the others would wait for a minute.
         async with members(tmp_path, 3, controller_quorum_fetch_timeout_ms=60_000) as quorum:
             leader = await quorum.leader()
             await leader.propose([b"a"])

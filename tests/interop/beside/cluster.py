@@ -54,7 +54,7 @@ class _Part:
         return Server.run_format(self)
 
     def format_command(self: Any) -> list[str]:
-        # Ours writes what Kafka's tool writes, in a tenth of the time.
+        # kraftlog writes what Kafka's tool writes, in a tenth of the time.
         args = ["storage", "format", *self.format_arguments, "-t", CLUSTER_ID, "-c", str(self.properties_path)]
         return [sys.executable, "-m", "kraftlog", *args]
 

@@ -1,7 +1,7 @@
 """A controller that is voter 1 of three, and a test that plays voters 2 and 3 and so drives it into each role.
 
 All its timers but the fetch timer are long, so that a role lasts until the test ends it. It is the same whether the
-controller is ours or Apache Kafka's: nothing here but the process differs.
+controller is that of kraftlog or of Apache Kafka: nothing here but the process differs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TIMERS = {
 
 
 def controller_of(kind: str, home: Path, java: Java, config: Mapping[str, str]) -> Server:
-    """A controller and nothing else, ours or Kafka's, as node 1."""
+    """A controller of kraftlog or Kafka, and nothing else, as node 1."""
 
     class Controller(KafkaServer if kind == "kafka" else KraftlogServer):  # type: ignore[misc]
         def properties(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Raft-only replicas of one log without a broker or a controller: ours, and Kafka's ``kafka.tools.TestRaftServer``."""
+"""Raft-only replicas of one log, without broker or controller: kraftlog's, Kafka's ``kafka.tools.TestRaftServer``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker of ours follows Apache Kafka's controllers and writes the bytes that they write; and the other way round."""
+"""A kraftlog broker follows Apache Kafka's controllers and writes the same bytes; and the reverse."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def same_bytes(observer: Any, leader: Any) -> None:
         if name in theirs:
             assert theirs[name].startswith(data), name
         else:
-            assert data in whole, name  # begins where a snapshot ended, in the middle of a segment of theirs
+            assert data in whole, name  # begins where a snapshot ended, in the middle of a segment of Kafka's
         assert data, name
 
 

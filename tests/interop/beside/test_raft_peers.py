@@ -1,7 +1,7 @@
-"""Two raft-only peers of Kafka's own and a replica of ours are a quorum; ours takes each role, and all logs are equal.
+"""Two raft-only peers of Kafka and a kraftlog replica are a quorum; kraftlog takes each role, all logs are equal.
 
 Kafka's peers are ``kafka.tools.TestRaftServer``: whichever leads appends records. Who leads is decided by who is there
-and who is patient: ours either waits for 30 seconds before it stands for election, or a fraction of one.
+and who is patient: kraftlog either waits for 30 seconds before it stands for election, or a fraction of one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ELECTION, FETCH = "controller.quorum.election.timeout.ms", "controller.quorum.fe
 THEIRS = {ELECTION: "1000", FETCH: "3000"}
 PATIENT = {ELECTION: "30000", FETCH: "30000"}
 QUICK = {ELECTION: "300", FETCH: "3000"}
-RATE = 500  # records a second of the one that leads
+RATE = 500  # records per second of the leader
 
 
 class Quorum:
@@ -38,7 +38,7 @@ class Quorum:
         return self.ours.look(lambda member: member.leader_id) in node_ids
 
     def lead(self) -> None:
-        """Ours becomes the leader, and what it proposes is committed."""
+        """kraftlog becomes the leader, and what it proposes is committed."""
         eventually(lambda: self.ours.look(lambda member: member.is_leader), "ours does not lead")
         member = self.ours.member
         assert member is not None
@@ -68,7 +68,7 @@ def quorum(tmp_path: Path, java: Java) -> Iterator[Quorum]:
 def test_ours_votes_follows_and_leads_beside_two_of_kafkas_peers_and_tails_are_cut_both_ways(quorum: Quorum) -> None:
     ours, one, two = quorum.ours, quorum.one, quorum.two
 
-    # Voter: the first of theirs cannot be elected without our vote, nor commit without our fetches.
+    # Voter: Kafka's first peer cannot be elected without kraftlog's vote, nor commit without its fetches.
     ours.start(PATIENT)
     one.launch()
     eventually(lambda: quorum.is_led_by(1), "the first of theirs is not elected")
@@ -76,7 +76,7 @@ def test_ours_votes_follows_and_leads_beside_two_of_kafkas_peers_and_tails_are_c
     ours.stop()
     one.kill()
 
-    # Leader: the other one has nothing and votes for ours. Then nobody hears what ours appends: its tail.
+    # Leader: the other peer has nothing and votes for kraftlog. Then no peer hears what kraftlog appends: its tail.
     ours.start(QUICK)
     two.launch()
     quorum.lead()
@@ -87,8 +87,8 @@ def test_ours_votes_follows_and_leads_beside_two_of_kafkas_peers_and_tails_are_c
     ours.stop()
     tail_epoch = epochs_of(ours.data_dir)[committed + 39]
 
-    # Follower: theirs go on without the tail, and ours gives it up.
-    # (Ours comes back resigned and names itself as the leader it was, so they elect theirs first.)
+    # Follower: Kafka's peers go on without the tail, and kraftlog gives it up.
+    # (kraftlog returns resigned and names itself as the leader it was, so they elect a peer of Kafka's first.)
     one.launch()
     two.launch()
     eventually(lambda: max(epochs_of(two.data_dir).values()) > tail_epoch, "theirs elect nobody")
@@ -109,7 +109,7 @@ def test_ours_votes_follows_and_leads_beside_two_of_kafkas_peers_and_tails_are_c
     leader.kill()
     lost = epochs_of(leader.data_dir)
 
-    # Ours leads and theirs gives its tail up.
+    # kraftlog leads and Kafka's peer gives its tail up.
     ours.start(QUICK)
     other.launch()
     quorum.lead()

@@ -25,7 +25,7 @@ OURS = ("kraftlog", "pyspark_kraftlog", "__editable__")
 
 
 def python_without_kraftlog(directory: Path) -> Path:
-    """An interpreter with every package of this one but ours, installed there as a wheel or as a source tree."""
+    """An interpreter with every package of this one except kraftlog, installed there as a wheel or as a source tree."""
     venv.EnvBuilder(symlinks=True, with_pip=False).create(directory)
     packages = directory / "packages"
     packages.mkdir()

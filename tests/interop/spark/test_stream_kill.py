@@ -35,7 +35,7 @@ PARTITIONS = 4
 
 
 class Writer(threading.Thread):
-    """Appends about 500 records a second to all partitions, as a broker would, and now and then leads anew."""
+    """Appends about 500 records per second to all partitions, as a broker would, and now and then leads anew."""
 
     def __init__(self, logs: GrowingLogs, seed: int) -> None:
         super().__init__(name="writer", daemon=True)

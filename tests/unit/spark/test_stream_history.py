@@ -96,7 +96,7 @@ class Replica:
 
 
 def run_history(rng: random.Random) -> Counter[str]:
-    """One life of three replicas with elections of whoever, unclean ones too; the first one's directory is read."""
+    """One life of three replicas with elections of any replica, unclean ones too; the first one's directory is read."""
     replicas = [Replica() for _ in range(3)]
     leader, epoch, number = 0, 0, 0
     noted: list[tuple[Position, list[tuple[int, int]]]] = []

@@ -107,7 +107,7 @@ class ClassicGroup:
         self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> Member | None:
-        """Take out a member; the lead goes to whoever joined first of those left."""
+        """Take out a member; of the others, the one that joined first leads."""
         member = self.members.pop(member_id, None)
         if member is None:
             return None

@@ -18,7 +18,7 @@ class Candidate(Role):
     name = "candidate"
 
     def __init__(self, epoch: Epoch, *, local_key: ReplicaKey, voters: VoterSet, deadline_ms: int) -> None:
-        """Enter the role with the own vote counted.
+        """Enter the role with its own vote counted.
 
         Raises:
             ValueError: This replica is not in the voter set (VOTE-25).

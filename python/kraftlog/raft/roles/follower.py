@@ -100,7 +100,7 @@ class Follower(Role):
         self.has_fetched = True
 
     def known_high_watermark(self, current: Offset | None, told: Offset, log_end_offset: Offset) -> Offset | None:
-        """The high watermark after the leader told its own: never falling, never past the own log (HWM-14)."""
+        """The high watermark after the leader told its own: never falling, never past this replica's log (HWM-14)."""
         if told < 0:
             return current
         reached = min(told, log_end_offset)

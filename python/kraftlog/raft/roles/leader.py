@@ -152,7 +152,7 @@ class Leader(Role):
 
     @property
     def voted_key(self) -> ReplicaKey | None:
-        """None: the own vote is not stored once elected (VOTE-29)."""
+        """None: its own vote is not stored once elected (VOTE-29)."""
         return None
 
     @property
@@ -291,7 +291,7 @@ class Leader(Role):
         )
 
     def update_local_end_offset(self, flushed_end_offset: Offset) -> bool:
-        """Note how far the own log is durable; return whether the high watermark moved.
+        """Note how far the leader's log is durable; return whether the high watermark moved.
 
         Raises:
             ValueError: The durable end went backwards (HWM-12).

@@ -28,7 +28,7 @@ class Prospective(Role):
         leader_endpoints: tuple[Endpoint, ...] = (),
         voted_key: ReplicaKey | None = None,
     ) -> None:
-        """Enter the role with the own pre-vote counted."""
+        """Enter the role with its own pre-vote counted."""
         super().__init__(epoch)
         self._deadline_ms = deadline_ms
         self._leader_id = leader_id

@@ -143,7 +143,7 @@ class ShardRunner(Generic[S]):
         return answer
 
     def close(self) -> None:
-        """Unload: whoever waits has to look for the coordinator again."""
+        """Unload: waiting callers have to look for the coordinator again."""
         self._is_closed = True
         self.is_loaded = False
         if self._timer is not None:

@@ -252,7 +252,7 @@ class RaftDriver:
         except Exception as error:
             if isinstance(error, OSError | KraftlogError):
                 raise
-            source.future.set_exception(error)  # whoever asked is told, also when that is no longer the caller
+            source.future.set_exception(error)  # the requester is answered, also when it is no longer the caller
 
     def _refuse_unanswered(self) -> None:
         for source in self._unanswered:

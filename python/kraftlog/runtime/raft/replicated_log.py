@@ -78,7 +78,7 @@ class LogMachine(Protocol[P]):
         """Apply a committed batch as the log has it; control batches too."""
 
     def on_applied(self, done: Sequence[Proposed[P]]) -> None:
-        """Everything committed so far is applied; ``done`` are the own proposals among it."""
+        """Everything committed so far is applied; ``done`` are this replica's proposals among it."""
 
     def take_state(self) -> StateValues | None:
         """What a checkpoint of everything applied has to hold; None when none can be made at this moment."""
@@ -293,7 +293,7 @@ class ReplicatedLog(Generic[P]):
         for _, future in waiters:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever awaits it still gets it; nobody has to
+                future.exception()  # a caller that awaits it still gets it; none has to
 
     # Linearizable reads
 

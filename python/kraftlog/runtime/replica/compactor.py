@@ -210,7 +210,7 @@ class LogCleaner:
                 worker.thread.join()
 
     def _wake_all(self) -> None:
-        # Whoever waits sees the old event set and takes the new one for the next wait.
+        # A waiting task sees the old event set and takes the new one for the next wait.
         wake, self._wake = self._wake, threading.Event()
         wake.set()
 
@@ -450,7 +450,7 @@ class LogCleaner:
 
     @staticmethod
     def _tell_of_failure(partition: Partition, error: Exception) -> None:
-        """A log that takes no more writes takes its directory offline, whoever found out."""
+        """A log that takes no more writes takes its directory offline, wherever the failure was found."""
         if partition.log.poisoned is not None:
             partition.loop.call_soon_threadsafe(partition.storage_failed, error)
 

@@ -86,7 +86,7 @@ class LogRecovery:
         return [progress for found in self._directories.values() for progress in list(found.progress)]
 
     def run(self) -> dict[TopicPartition, tuple[Log, LogDir]]:
-        """Open all; a log that cannot be opened is left out, and whoever needs it finds the reason again."""
+        """Open all; a log that cannot be opened is left out, and the next user of it finds the reason again."""
         began_s = time.monotonic()
         futures: dict[Future[Log], RecoveryJob] = {}
         pools = []

@@ -356,7 +356,7 @@ class Partition:
         logger.error("partition %s is offline: %s", self, error)
         self.replica.on_log_failed()
         self._carry_out()
-        # Not from within: whoever walks over the partitions now finds them all.
+        # Not from within: a loop over the partitions finds them all now.
         self.loop.call_soon(self._on_storage_failed, self, error)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ pub(crate) const LENGTH_MIN: i32 = (HEADER_SIZE - LOG_OVERHEAD) as i32;
 pub enum Source {
     /// Bytes of a request, response or message: `MemoryRecords`. Magic above 2 is corrupt.
     Memory,
-    /// Bytes of a segment file: `FileRecords`. Magic above 2 is left to whoever reads the records.
+    /// Bytes of a segment file: `FileRecords`. Magic above 2 is left to the reader of the records.
     File,
 }
 
@@ -107,7 +107,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// The order of the checks is that of Kafka's two readers; those after `is_whole` are ours.
+    /// The order of the checks is that of Kafka's two readers; Kafka does not have those after `is_whole`.
     fn check(&self, source: Source, magic: Option<i8>) -> Result<()> {
         let length = self.length;
         let reason = match magic {

@@ -90,7 +90,7 @@ fn produced_batch_with_bad_header_is_refused() {
     let cases: [(&str, Vec<u8>, i16); 12] = [
         ("good", good.clone(), 0),
         ("idempotent", idempotent.clone(), 0),
-        // As Kafka: whoever forwards batches as stored leaves their offsets in; the leader assigns its own.
+        // As Kafka: a client that forwards batches as stored leaves their offsets in; the leader assigns its own.
         ("base offset", with_header(&good, |h| set_base_offset(h, 1)), 0),
         ("count 0", with_header(&good, |h| put(h, 57, 0i32.to_be_bytes())), 87),
         ("count 3", with_header(&good, |h| put(h, 57, 3i32.to_be_bytes())), 87),

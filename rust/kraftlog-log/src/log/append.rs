@@ -62,7 +62,7 @@ pub struct AppendOptions {
 }
 
 impl AppendOptions {
-    /// Without a word on transactions.
+    /// Without checks of transactions.
     pub fn new(leader_epoch: i32, now_ms: i64, origin: Origin) -> Self {
         Self { leader_epoch, now_ms, origin, transaction_version: 0, verification: None }
     }

@@ -70,7 +70,7 @@ pub(crate) fn replace(
     Ok(replaced)
 }
 
-/// From `.cleaned` to `.swap`. Whoever took the `.log` away must not cost the segments it was made of.
+/// From `.cleaned` to `.swap`. A caller that took the `.log` away must not cost the segments it was made of.
 fn begin_swap(segment: &Segment) -> Result<()> {
     let renamed = segment.change_suffix(SWAP_SUFFIX)?;
     let name = with_suffix(segment.path(), SWAP_SUFFIX);

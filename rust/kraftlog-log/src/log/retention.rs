@@ -105,7 +105,7 @@ impl Log {
         Ok(removed)
     }
 
-    /// The segments, oldest first, to whoever wants to look inside.
+    /// The segments, oldest first, for callers that read them.
     pub fn segment_handles(&self) -> Result<Vec<Arc<Segment>>> {
         Ok(self.lock_inner()?.segments.values().cloned().collect())
     }

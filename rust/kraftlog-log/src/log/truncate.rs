@@ -153,7 +153,7 @@ impl Log {
     /// Returns false when it starts there or later already.
     ///
     /// # Errors
-    /// [`Error::OffsetOutOfRange`] beyond the log end offset; whoever knows the high watermark checks that first.
+    /// [`Error::OffsetOutOfRange`] beyond the log end offset; the caller, which has the high watermark, checks that first.
     pub fn advance_log_start_offset(&self, offset: i64) -> Result<bool> {
         let mut inner = self.lock_inner()?;
         if offset > inner.log_end_offset {

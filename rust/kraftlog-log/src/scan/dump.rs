@@ -21,7 +21,7 @@ const OUTPUT_SIZE: usize = 256 << 10;
 pub enum DumpFormat {
     /// The lines of Kafka's `DumpLogSegments`: each batch, followed by its records if they are asked for.
     Text,
-    /// One JSON object a line for each batch, or for each record where those are asked for.
+    /// One JSON object per line for each batch, or for each record where those are asked for.
     Json {
         /// Members that every object starts with, such as `"topic":"orders","partition":0,`; may be empty.
         first_members: String,

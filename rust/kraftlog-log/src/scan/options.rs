@@ -41,7 +41,7 @@ pub struct ScanOptions {
     pub memory_map: bool,
     /// What was not in the page cache before is not there afterwards; nothing is read ahead. Not for mapped segments.
     pub drop_behind: bool,
-    /// Ask for bytes of other machines before they are wanted: not for who looks at a few records and leaves.
+    /// Ask for bytes of other machines before they are wanted: not for callers that read only a few records and leaves.
     pub read_ahead: bool,
     /// Threads that decode: 1 for the one that asks for rows.
     pub threads: usize,

@@ -406,7 +406,7 @@ pub(super) fn prepare(
     let mut columns = source.columns(&pass.options);
     let log_start_offset = segments.first().map_or(i64::MIN, |segment| segment.base_offset);
     if source.start_offset != i64::MIN && source.start_offset < log_start_offset {
-        // Deleted by retention since somebody planned to read it: rows must not be missing without a word.
+        // Deleted by retention since somebody planned to read it: rows must not be missing silently.
         return Err(Error::OffsetOutOfRange {
             origin: source.directory.path().display().to_string(),
             offset: source.start_offset,

@@ -300,7 +300,7 @@ impl RemoteDirectory {
         Err(failed(reason, false))
     }
 
-    /// Up to `size` bytes at one place of a segment, with a few of those behind for who looks there next.
+    /// Up to `size` bytes at one place of a segment, with a few of those behind for the next read there.
     pub(super) fn probe(&self, segment: &SegmentFile, position: u64, size: usize) -> Result<Buffer> {
         let Some((index, object)) = self.find(ObjectKind::Log, segment.base_offset) else {
             return Err(Error::Invalid(format!("no segment {}", segment.base_offset)));

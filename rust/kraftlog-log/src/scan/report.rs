@@ -1,4 +1,4 @@
-//! What a scan has read so far, for whoever watches it from another thread.
+//! What a scan has read so far, for a watcher on another thread.
 use crate::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -13,7 +13,7 @@ use crate::segment::recover::note_producer;
 use crate::time_index::TimestampOffset;
 use crate::{Error, Result};
 
-/// How far a recovery is; shared with whoever shows it.
+/// How far a recovery is; shared with the code that shows it.
 #[derive(Debug, Default)]
 pub struct RecoveryProgress {
     segments_total: AtomicU64,

@@ -48,7 +48,7 @@ impl Segment {
 
     /// The batch that the index gives for `offset`, and a scan that goes on behind it. An index entry has no checksum:
     /// where no batch begins, or one that begins after `offset`, the entry is damaged and the scan begins at the
-    /// beginning of the segment. Otherwise records would be passed over without a word.
+    /// beginning of the segment. Otherwise records would be skipped silently.
     fn scan_from(&self, offset: i64) -> Result<(Option<FoundBatch>, HeaderScan)> {
         let position = self.lookup(offset)?.position;
         let mut scan = self.scan(position)?;

@@ -196,7 +196,7 @@ impl Expected {
         Self {
             before: before.clone(),
             after: after.clone(),
-            // Whoever begins anew gives up what is there, from its end on.
+            // A log that begins anew gives up its content, from its end on.
             required_end: if is_restart { 0 } else { before.flushed.min(after.flushed) },
             restarts_at,
         }

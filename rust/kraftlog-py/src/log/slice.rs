@@ -25,7 +25,7 @@ impl FileSlice {
         Self { slice, bytes: OnceLock::new(), reading: Mutex::new(()) }
     }
 
-    /// The bytes, read by the first who asks and kept.
+    /// The bytes, read on first use and kept.
     fn bytes(&self, py: Python<'_>) -> PyResult<&[u8]> {
         if let Some(bytes) = self.bytes.get() {
             return Ok(bytes);

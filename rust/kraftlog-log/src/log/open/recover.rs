@@ -173,7 +173,7 @@ impl Loader<'_> {
                 });
             }
             let outcome = self.apply_in_order(segments, receivers, producers);
-            // Receivers are gone by now: whoever still sends fails and stops.
+            // Receivers are gone by now: a worker that still sends fails and stops.
             is_over.store(true, Ordering::Relaxed);
             outcome
         })
