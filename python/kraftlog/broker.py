@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +39,9 @@ class Broker:
         port: Of the listener on 127.0.0.1; 0 takes a free one.
         **settings: Kafka's keys with underscores for dots, such as ``auto_create_topics_enable=False``.
 
+    Raises:
+        TypeError: A keyword is no such key; the text names the nearest.
+
     Example:
         >>> import kraftlog
         >>> with kraftlog.Broker() as broker:
@@ -55,6 +59,10 @@ class Broker:
         port: int = 0,
         **settings: ConfigInput,
     ) -> None:
+        if settings:
+            from kraftlog.node.keyword_settings import check_keywords
+
+            check_keywords("Broker", ("data_dir", "config", "port"), settings)
         changes = config_properties(config, settings)
         self._embedded = _EmbeddedNode(data_dir, changes, port)
         self._thread = OwnThread("kraftlog-broker", self._embedded.start, self._embedded.stop)
@@ -86,10 +94,14 @@ class Broker:
     def start(self) -> Self:
         """Start on a thread of its own and wait until clients can connect.
 
+        Without a ``with`` block the node runs until ``close``, until nothing refers to this object, or until the
+        interpreter exits.
+
         Raises:
             KraftlogError: The node cannot start; nothing is left behind.
         """
         self._thread.start()
+        weakref.finalize(self, self._thread.request_stop).atexit = False
         return self
 
     def close(self) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import concurrent.futures.thread  # noqa: F401  it registers its own end, see _stop_running
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kraftlog.errors import NodeClosedError
@@ -14,13 +18,29 @@ __all__ = ["OwnThread"]
 T = TypeVar("T")
 
 
+# What is stopped when the interpreter exits: each has a thread that nobody stopped.
+_running: set[OwnThread] = set()
+
+
+def _stop_running() -> None:
+    for one in list(_running):
+        # A child that was forked has the list, but not the threads.
+        if one.process_id == os.getpid():
+            one.stop()
+
+
+# Before the executors of concurrent.futures end, which `end` may need: threading ends what was registered last first.
+# Callbacks of atexit come after them.
+getattr(threading, "_register_atexit", atexit.register)(_stop_running)
+
+
 class OwnThread:
     """A thread whose event loop runs ``begin``, then what it is asked, then ``end``; from any thread.
 
     Args:
         name: Of the thread.
         begin: Awaited first; what it raises, ``start`` raises.
-        end: Awaited last, after ``stop``.
+        end: Awaited last, after ``stop``, and if nobody calls that, when the interpreter exits.
     """
 
     def __init__(self, name: str, begin: Callable[[], Awaitable[object]], end: Callable[[], Awaitable[object]]) -> None:
@@ -30,6 +50,7 @@ class OwnThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop_lock = threading.Lock()
+        self.process_id = 0
 
     def start(self) -> None:
         """Return when ``begin`` is done; when it fails, the thread is gone before its error is raised.
@@ -56,13 +77,21 @@ class OwnThread:
             await self._stop_requested.wait()
             await self._end()
 
-        self._thread = threading.Thread(target=lambda: asyncio.run(serve()), name=self._name, daemon=True)
+        def run() -> None:
+            try:
+                asyncio.run(serve())
+            finally:
+                _running.discard(self)
+
+        self._thread = threading.Thread(target=run, name=self._name, daemon=True)
         self._thread.start()
         started.wait()
         if failure:
             self._thread.join()
             self._thread = None
             raise failure[0]
+        self.process_id = os.getpid()
+        _running.add(self)
 
     def stop(self) -> None:
         """Return when ``end`` is done and the thread gone; a second call does nothing.
@@ -76,8 +105,17 @@ class OwnThread:
             if thread is None or loop is None:
                 return
             self._thread = None
-            loop.call_soon_threadsafe(self._stop_requested.set)
+            _running.discard(self)
+            with suppress(RuntimeError):  # the loop is closed: request_stop came before
+                loop.call_soon_threadsafe(self._stop_requested.set)
             thread.join()
+
+    def request_stop(self) -> None:
+        """Begin what ``stop`` does and return at once; may be called on any thread, also that one."""
+        loop = self._loop
+        if self._thread is not None and loop is not None and self.process_id == os.getpid():
+            with suppress(RuntimeError):  # the loop is closed already
+                loop.call_soon_threadsafe(self._stop_requested.set)
 
     def call(self, call: Callable[[], Coroutine[Any, Any, T]], *, what: str, timeout_s: float | None = None) -> T:
         """Run a coroutine on the loop and return what it does.

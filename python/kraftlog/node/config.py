@@ -16,7 +16,7 @@ from kraftlog.transport.listener import DEFAULT_BIND_HOST, ConfigError, EndPoint
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["METRICS_LISTENER", "ConfigError", "ConfigValue", "NodeConfig"]
+__all__ = ["METRICS_LISTENER", "ConfigError", "ConfigValue", "NodeConfig", "is_known_key"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class NodeConfig:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.properties: dict[str, str] = dict(properties)
-        self.unknown_keys = sorted(key for key in self.properties if _is_unknown(key))
+        self.unknown_keys = sorted(key for key in self.properties if not is_known_key(key))
         self._values: dict[str, ConfigValue] = {}
         self._server_tls: dict[str, SSLContext] = {}
         self._client_tls: dict[str, SSLContext] = {}
@@ -413,10 +413,11 @@ def environment_overrides(environment: Mapping[str, str] | None = None) -> dict[
         if not name.startswith("KAFKA_"):
             continue
         marked = name[6:].lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
-        if not _is_unknown(marked):
+        if is_known_key(marked):
             properties[marked] = value
     return properties
 
 
-def _is_unknown(key: str) -> bool:
-    return broker_config(key) is None and key not in _OWN_KEYS and not key.startswith(_FREE_PREFIXES)
+def is_known_key(key: str) -> bool:
+    """Whether a node has a setting of that name, or takes any under its prefix."""
+    return broker_config(key) is not None or key in _OWN_KEYS or key.startswith(_FREE_PREFIXES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -9,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from kraftlog.config_input import ConfigInput, config_properties
 from kraftlog.metrics import MetricsSnapshot
+from kraftlog.node.keyword_settings import check_keywords
 from kraftlog.own_thread import OwnThread
 from kraftlog.quorum.async_quorum import AsyncQuorum, Options
 from kraftlog.quorum.state_machine import StateMachine
@@ -17,6 +19,19 @@ from kraftlog.runtime.metadata.quorum_info import QuorumInfo
 __all__ = ["Quorum"]
 
 T = TypeVar("T")
+_PARAMETERS = (
+    "data_dir",
+    "node_id",
+    "voters",
+    "join",
+    "address",
+    "listen",
+    "cluster_id",
+    "auto_join",
+    "timeout_s",
+    "max_pending_bytes",
+    "config",
+)
 
 
 class Quorum:
@@ -87,6 +102,7 @@ class Quorum:
         if voters and node_id not in voters:
             msg = f"node {node_id} is none of the voters {sorted(voters)}"
             raise ValueError(msg)
+        check_keywords("Quorum", _PARAMETERS, settings)
         changes = config_properties(config, settings)
         self._async = AsyncQuorum(
             Options(
@@ -111,10 +127,14 @@ class Quorum:
     def start(self) -> Self:
         """Start on a thread of its own; returns when this replica takes part.
 
+        Without a ``with`` block it runs until ``close``, until nothing refers to this object, or until the interpreter
+        exits.
+
         Raises:
             KraftlogError: It cannot start; nothing is left behind.
         """
         self._thread.start()
+        weakref.finalize(self, self._thread.request_stop).atexit = False
         return self
 
     def close(self) -> None:
