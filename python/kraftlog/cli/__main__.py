@@ -60,6 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except BrokenPipeError:
         return 1
+    except OSError as error:
+        text = error.strerror or str(error)
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"kraftlog {parsed.command}: {where}{text}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.api.forwarding import Forwarder
 from kraftlog.api.services import BrokerServices, ControllerServices
 from kraftlog.coordinator.group.group_shard import GroupShard
-from kraftlog.errors import KraftlogError, LogError, NodeClosedError
+from kraftlog.errors import LogError, NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
 from kraftlog.node.config import METRICS_LISTENER, ConfigError
@@ -31,6 +31,7 @@ from kraftlog.node.settings import (
     node_identity,
     topic_creation_settings,
 )
+from kraftlog.node.start_error import StartError, check_directory, named_failures
 from kraftlog.runtime.coordinator.group_coordinator import group_coordinator
 from kraftlog.runtime.coordinator.shard_registry import ShardRegistry
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
@@ -59,10 +60,6 @@ __all__ = ["Node", "StartError"]
 FETCH_SESSION_EVICTION_MS = 120_000
 
 logger = logging.getLogger(__name__)
-
-
-class StartError(KraftlogError):
-    """The data directories do not fit the configuration; the text says what to do."""
 
 
 class Node:
@@ -145,14 +142,16 @@ class Node:
         """Open everything and serve.
 
         Raises:
-            StartError: A directory is not formatted, or belongs to another cluster or node.
+            StartError: A directory is not formatted, belongs to another cluster or node, or the operating system
+                refuses a file of it.
             ConfigError: A listener cannot be bound.
             LogError: A directory is locked, or a log cannot be opened.
         """
         self.loop = asyncio.get_running_loop()
         self.config.warn_unknown_keys()
         try:
-            await self._start()
+            with named_failures():
+                await self._start()
         except BaseException:
             await self._abandon()
             raise
@@ -306,11 +305,15 @@ class Node:
                     raise StartError(msg) from error
                 logger.error("%s cannot be read and is offline: %s", path, error)
                 continue
+            check_directory(path)
             if properties is None:
                 msg = (
                     f"no {META_PROPERTIES_NAME} found in {path}: format it first with "
                     "`kraftlog storage format --standalone -t $(kraftlog storage random-uuid) -c server.properties`"
                 )
+                raise StartError(msg)
+            if properties.node_id is None:
+                msg = f"{path / META_PROPERTIES_NAME} has no node.id: restore it from a backup"
                 raise StartError(msg)
             if properties.node_id != self.config.node_id:
                 msg = (

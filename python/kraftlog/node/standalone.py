@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kraftlog.node.config import NodeConfig
+from kraftlog.node.start_error import check_directory, named_failures
 from kraftlog.storage.dynamic_voter import DynamicVoter
 from kraftlog.storage.formatter import Formatter
 from kraftlog.storage.meta_properties import random_uuid, read_meta_properties
@@ -54,9 +55,16 @@ def format_when_needed(config: NodeConfig) -> bool:
 
     Raises:
         LogError: A ``meta.properties`` is there and cannot be read.
-        OSError: A directory cannot be written.
+        StartError: A directory cannot be written, or is a file.
     """
+    with named_failures():
+        return _format_when_needed(config)
+
+
+def _format_when_needed(config: NodeConfig) -> bool:
     directories = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
+    for path in directories:
+        check_directory(path)
     present = []
     for path in list(directories):
         try:

@@ -44,8 +44,10 @@ def replace_file(path: Path, data: bytes, *, temporary: Path | None = None, sync
         finally:
             os.close(descriptor)
         os.replace(temporary, path)
-    except OSError:
+    except OSError as error:
         temporary.unlink(missing_ok=True)
+        if error.filename is None:  # of a call that was given a descriptor
+            error.filename = str(path)
         raise
     if sync_directory:
         flush_directory(path.parent)
