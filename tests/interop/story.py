@@ -158,7 +158,7 @@ class Story:
 
     def tails(self) -> str:
         """The last words of what runs."""
-        logs = sorted(self.home.glob("*/server.log"))
+        logs = sorted(self.home.rglob("server.log"))
         return "\n".join(f"-- {one}\n" + "\n".join(one.read_text(errors="replace").splitlines()[-12:]) for one in logs)
 
     def close(self) -> None:
@@ -172,7 +172,8 @@ class Story:
         self._shell.wait()
         for pid in map(int, self._pids.read_text().split()):
             with suppress(OSError):
-                if Path(f"/proc/{pid}/cwd").samefile(self.home):  # not a later process of that number
+                # Not a later process of that number.
+                if Path(f"/proc/{pid}/cwd").resolve().is_relative_to(self.home.resolve()):
                     os.kill(pid, signal.SIGKILL)
 
 

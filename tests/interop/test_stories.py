@@ -16,7 +16,7 @@ from waiting import until_true
 def assert_kafka_reads(told: Story, java: Java) -> str:
     """DumpLogSegments reads every log and checkpoint that the controllers wrote, to the last byte; what it printed."""
     printed: list[str] = []
-    for folder in sorted(told.home.glob(f"c*/data/{METADATA}")):
+    for folder in sorted(told.home.rglob(f"c*/data/{METADATA}")):
         files = sorted(path for path in folder.iterdir() if path.suffix in {".log", ".checkpoint"})
         listed = ",".join(map(str, files))
         done = java.tool("org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", listed)
@@ -33,7 +33,7 @@ def assert_kafka_reads(told: Story, java: Java) -> str:
 def replicas_agree(told: Story) -> None:
     """Of any two logs one is a prefix of the other, byte for byte."""
     name = "00000000000000000000.log"
-    logs = [path.read_bytes() for path in sorted(told.home.glob(f"c*/data/{METADATA}/{name}"))]
+    logs = [path.read_bytes() for path in sorted(told.home.rglob(f"c*/data/{METADATA}/{name}"))]
     longest = max(logs, key=len)
     assert len(logs) > 2
     assert all(longest.startswith(one) for one in logs)

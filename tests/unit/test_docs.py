@@ -75,3 +75,36 @@ def test_readme_has_the_two_commands():
     first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:30])
     assert ".venv/bin/kraftlog demo" in first_screen
     assert "sh .ci/dev test" in first_screen
+
+
+# What an example writes, by the call that writes it.
+WRITES = re.compile(
+    r"""sink_parquet\("([^"]+)"|\bTO '([^']+)'|write_parquet\(\s*spark, "[^"]+", "([^"]+)\""""
+    r"""|"checkpointLocation", "([^"]+)"|"dataLossReport", "([^"]+)\""""
+    r"""|writeStream\.format\("parquet"\)\s*\.option\("path", "([^"]+)\""""
+)
+
+
+def paths_written(text: str) -> set[str]:
+    """The paths below the reader's directory that the examples and commands of a page make."""
+    found = {path for match in WRITES.finditer(text) for path in match.groups() if path}
+    folder = ""
+    for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            if entered := re.match(r"mkdir ([\w-]+) && cd \1$", line):
+                found.add(entered[1])
+                folder = f"{entered[1]}/"
+            elif made := re.match(r"\s*mkdir (.+)", line):
+                found |= {folder + name for name in made[1].split()}
+            elif file := re.match(r"\s*cat .*> (\S+)", line):
+                found.add(folder + file[1])
+    return found
+
+
+def test_pages_that_are_followed_in_order_do_not_write_to_the_same_path():
+    pages: dict[str, list[str]] = {}
+    for page in sorted((ROOT / "docs" / "how-to").glob("*.md")):
+        for path in paths_written(page.read_text()):
+            pages.setdefault(path, []).append(page.name)
+    assert {"several", "orders-stream", "orders-by-task", "orders-duckdb.parquet", "c4"} <= pages.keys()
+    assert not {path: names for path, names in pages.items() if len(names) > 1}

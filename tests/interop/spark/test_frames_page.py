@@ -29,7 +29,7 @@ def test_the_examples_of_the_page_run(spark: SparkSession, tmp_path: Path, capsy
         )
     controller = min(CONTROLLER.glob("*/__cluster_metadata-0")).parent
     text = PAGE.read_text()
-    for name, place in (("kafka-logs", log_dir), ("controller", controller), ("orders-parquet", tmp_path / "parquet")):
+    for name, place in (("kafka-logs", log_dir), ("controller", controller), ("orders-by-task", tmp_path / "parquet")):
         text = re.sub(rf'"{name}(?=["/])', f'"{place}', text)
     examples = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert len(examples) == 3

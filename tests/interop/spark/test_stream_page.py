@@ -25,12 +25,12 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     found = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     code, count = re.subn(
-        '"(kafka-logs|orders-parquet|orders-checkpoint)"', lambda match: f'"{tmp_path / match[1]}"', found[1]
+        '"(kafka-logs|orders-stream|orders-checkpoint)"', lambda match: f'"{tmp_path / match[1]}"', found[1]
     )
     assert count == 3
     exec(compile(code, str(PAGE), "exec"), {})
     assert "{'orders-eu': 0, 'orders-us': 0}" in capsys.readouterr().out
-    rows = spark.read.parquet(str(tmp_path / "orders-parquet")).groupBy("topic").count().collect()
+    rows = spark.read.parquet(str(tmp_path / "orders-stream")).groupBy("topic").count().collect()
     assert sorted(map(tuple, rows)) == [("orders-eu", 20), ("orders-us", 20)]
     logs.close()
 
