@@ -25,6 +25,7 @@ __all__ = [
     "broker_config",
     "broker_config_synonyms",
     "broker_configs",
+    "config_description",
     "config_text",
     "group_config",
     "group_configs",
@@ -167,6 +168,18 @@ def topic_config(name: str) -> ConfigDefinition | None:
 def group_config(name: str) -> ConfigDefinition | None:
     """Look up a group key."""
     return group_configs().get(name)
+
+
+@cache
+def _descriptions() -> Mapping[str, str]:
+    from kraftlog.config_descriptions import DESCRIPTIONS
+
+    return dict(line.split("\t", 1) for line in DESCRIPTIONS.strip().split("\n"))
+
+
+def config_description(name: str) -> str | None:
+    """One sentence on a key of a broker, topic, group or client metrics subscription; None for an unknown key."""
+    return _descriptions().get(name) or _descriptions().get(strip_listener_prefix(name))
 
 
 def strip_listener_prefix(name: str) -> str:
@@ -363,7 +376,8 @@ def validate_topic_configs(configs: Mapping[str, str]) -> dict[str, ConfigValue]
         The parsed values of the keys given.
 
     Raises:
-        KafkaError: INVALID_CONFIG; an unknown key, a bad value, or two settings that exclude each other.
+        KafkaError: INVALID_CONFIG; an unknown key, a bad value, two settings that exclude each other, or tiered
+            storage, which is not supported.
     """
     definitions = topic_configs()
     for name in configs:
@@ -371,6 +385,12 @@ def validate_topic_configs(configs: Mapping[str, str]) -> dict[str, ConfigValue]
             msg = f"Unknown topic config name: {name}"
             raise KafkaError(INVALID_CONFIG, msg)
     values = {name: parse_value(definitions[name], text) for name, text in configs.items()}
+    if values.get("remote.storage.enable") is True:
+        msg = (
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+        raise KafkaError(INVALID_CONFIG, msg)
     least = values.get("min.compaction.lag.ms", definitions["min.compaction.lag.ms"].default)
     most = values.get("max.compaction.lag.ms", definitions["max.compaction.lag.ms"].default)
     if isinstance(least, int) and isinstance(most, int) and least > most:

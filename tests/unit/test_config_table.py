@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kraftlog import config_table
+from kraftlog.config_descriptions import DESCRIPTIONS
 from kraftlog.errors import KafkaError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,3 +179,28 @@ def test_flags() -> None:
     assert policy.is_list
     assert policy.default == ("delete",)
     assert config_table.broker_config_synonyms("log.retention.hours")[0] == "log.retention.ms"
+
+
+def test_every_key_has_a_description():
+    tables = (config_table.broker_configs(), config_table.topic_configs(), config_table.group_configs())
+    keys = {name for table in tables for name in table if not table[name].internal} | {
+        "interval.ms",
+        "match",
+        "metrics",
+    }
+    told = dict(line.split("\t") for line in DESCRIPTIONS.strip().split("\n"))
+    assert keys - told.keys() == set()
+    internal = {name for table in tables for name in table if table[name].internal}
+    assert told.keys() - keys <= internal
+    for name, sentence in told.items():
+        assert sentence.endswith("."), name
+        assert sentence[0].isupper() or not sentence[0].isalpha(), name
+    assert config_table.config_description("listener.name.x.ssl.keystore.type") == told["ssl.keystore.type"]
+    assert config_table.config_description("no.such.key") is None
+
+
+def test_tiered_storage_of_a_topic_is_refused():
+    config_table.validate_topic_configs({"remote.storage.enable": "false", "local.retention.ms": "5"})
+    with pytest.raises(KafkaError, match="Tiered Storage functionality is disabled in the broker") as caught:
+        config_table.validate_topic_configs({"remote.storage.enable": "true"})
+    assert caught.value.code == 40

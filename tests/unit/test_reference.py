@@ -76,8 +76,8 @@ def test_refused_keys_stop_a_node_from_starting(generator, tmp_path):
     ("key", "level"),
     [
         ("log.retention.ms", "cluster"),
-        ("listeners", "broker"),
-        ("ssl.keystore.location", "listener"),
+        ("listeners", ""),
+        ("ssl.keystore.location", ""),
         ("node.id", ""),
         ("log.dirs", ""),
     ],

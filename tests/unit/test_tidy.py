@@ -24,7 +24,7 @@ PACKAGE = ROOT / "python" / "kraftlog"
 
 VOCABULARY = {"types", "errors", "error_code", "version", "vocabulary"}
 EXTRAS = {"extras"}  # which optional packages there are
-CONFIG = {"config_table", "config_facts", "config_input"}
+CONFIG = {"config_table", "config_facts", "config_descriptions", "config_input"}
 FACTS = CONFIG | {"features", "partitioner"}  # what Kafka fixes once: keys, feature levels, hashes
 MESSAGES = {"wire.messages", "wire.struct"}  # message classes as values; no codec, no registry
 
@@ -42,8 +42,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "version": set(),
     "config_facts": set(),
+    "config_descriptions": set(),
     "config_input": set(),
-    "config_table": {"config_facts", *VOCABULARY},
+    "config_table": {"config_facts", "config_descriptions", *VOCABULARY},
     "features": VOCABULARY,
     "partitioner": VOCABULARY,
     "_kraftlog": set(),
@@ -98,6 +99,7 @@ OPEN_CIRCLES: list[tuple[str, ...]] = [
 GENERATED = (
     "python/kraftlog/wire/messages/",
     "python/kraftlog/config_facts.py",
+    "python/kraftlog/config_descriptions.py",
     "python/kraftlog/wire/schema_facts.py",
 )
 LINE_LIMIT = 600

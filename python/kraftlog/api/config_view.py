@@ -116,6 +116,7 @@ class ConfigView:
                 value=own.get(key, default),
                 config_source=ConfigSource.CLIENT_METRICS if key in own else ConfigSource.DEFAULT,
                 config_type=kind,
+                synonyms=[Synonym(name=key, value=own[key], source=ConfigSource.CLIENT_METRICS)] if key in own else (),
                 documentation=None,
             )
             for key, kind, default in _CLIENT_METRICS_KEYS

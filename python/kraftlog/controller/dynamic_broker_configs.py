@@ -21,14 +21,13 @@ from kraftlog.config_table import (
 from kraftlog.errors import ErrorCode, KafkaError
 
 __all__ = [
-    "CONNECTION_OVERRIDES",
     "check_dynamic_broker_configs",
     "cleaner_thread_problem",
     "connection_overrides",
     "is_supported_at_run_time",
 ]
 
-CONNECTION_OVERRIDES: Final = "max.connections.per.ip.overrides"
+_CONNECTION_OVERRIDES: Final = "max.connections.per.ip.overrides"
 
 _THREAD_COUNTS: Final = frozenset(
     {
@@ -102,7 +101,7 @@ def _check_key(name: str, text: str, current: Mapping[str, str]) -> None:
         problem = cleaner_thread_problem(_integer(current, name), int(text))
         if problem:
             raise _refused(problem)
-    elif name == CONNECTION_OVERRIDES:
+    elif name == _CONNECTION_OVERRIDES:
         connection_overrides(text)
 
 
@@ -128,9 +127,9 @@ def cleaner_thread_problem(current: int, wanted: int) -> str:
 
 def _check_together(after: Mapping[str, str], wanted: Mapping[str, str]) -> None:
     """As ``AbstractKafkaConfig.validateValues`` and ``DynamicLogConfig.validateReconfiguration``, for what changes."""
-    is_none_allowed = bool(_text(after, CONNECTION_OVERRIDES))
+    is_none_allowed = bool(_text(after, _CONNECTION_OVERRIDES))
     if "max.connections.per.ip" in wanted and not is_none_allowed and _integer(after, "max.connections.per.ip") == 0:
-        raise _refused(f"max.connections.per.ip can be set to zero only if {CONNECTION_OVERRIDES} property is set.")
+        raise _refused(f"max.connections.per.ip can be set to zero only if {_CONNECTION_OVERRIDES} property is set.")
     threads = max(_integer(after, "log.cleaner.threads"), 1)
     dedupe_bytes = _integer(after, "log.cleaner.dedupe.buffer.size")
     is_cleaner_changed = not wanted.keys().isdisjoint({"log.cleaner.threads", "log.cleaner.dedupe.buffer.size"})
@@ -166,7 +165,7 @@ def connection_overrides(text: str) -> dict[str, int]:
             overrides[address] = int(count)
         except ValueError:
             raise _refused(
-                f"cannot read {entry!r} of {CONNECTION_OVERRIDES}: each entry has the form address:count"
+                f"cannot read {entry!r} of {_CONNECTION_OVERRIDES}: each entry has the form address:count"
             ) from None
     return overrides
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from kraftlog.controller import MetadataDelta, MetadataImage
-from kraftlog.controller.dynamic_broker_configs import CONNECTION_OVERRIDES, check_dynamic_broker_configs
+from kraftlog.controller.dynamic_broker_configs import check_dynamic_broker_configs
 from kraftlog.errors import KafkaError
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.settings import connection_limits
@@ -18,7 +18,7 @@ __all__ = ["DynamicSettings"]
 
 logger = logging.getLogger(__name__)
 
-_FOLLOWED = frozenset({"max.connections", "max.connections.per.ip", CONNECTION_OVERRIDES})
+_FOLLOWED = frozenset({"max.connections", "max.connections.per.ip", "max.connections.per.ip.overrides"})
 
 
 class DynamicSettings:

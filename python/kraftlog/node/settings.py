@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kraftlog.api.settings import ApiSettings
-from kraftlog.controller.dynamic_broker_configs import CONNECTION_OVERRIDES, connection_overrides
+from kraftlog.controller.dynamic_broker_configs import connection_overrides
 from kraftlog.coordinator.group.config import GroupConfig
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.identity import NodeIdentity, RegisteredListener
@@ -58,7 +58,7 @@ def connection_limits(config: NodeConfig) -> ConnectionLimits:
         send_buffer_bytes=explicit("socket.send.buffer.bytes"),
         receive_buffer_bytes=explicit("socket.receive.buffer.bytes"),
         listen_backlog=config.get_int("socket.listen.backlog.size"),
-        max_connections_per_ip_overrides=connection_overrides(config.get_str(CONNECTION_OVERRIDES)),
+        max_connections_per_ip_overrides=connection_overrides(config.get_str("max.connections.per.ip.overrides")),
     )
 
 

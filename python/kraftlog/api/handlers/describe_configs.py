@@ -1,7 +1,7 @@
 """DescribeConfigs, API key 32, versions 1-4 (KIP-133).
 
 1   sources instead of "is default", synonyms on demand (KIP-226)
-3   types, documentation on demand (KIP-569): there is none to give here, so it is null
+3   types, documentation on demand (KIP-569): one sentence per key, none for loggers
 4   flexible
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kraftlog.api.config_view import ConfigSource, ConfigView
 from kraftlog.api.logger_levels import logger_levels
-from kraftlog.config_table import ConfigType
+from kraftlog.config_table import ConfigType, config_description
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.vocabulary import ConfigResourceType
@@ -57,6 +57,8 @@ def _describe(
         entries = [entry for entry in entries if entry.name in wanted]
     if not request.include_synonyms:
         entries = [replace(entry, synonyms=()) for entry in entries]
+    if request.include_documentation and resource.resource_type != ConfigResourceType.BROKER_LOGGER:
+        entries = [replace(entry, documentation=config_description(entry.name)) for entry in entries]
     return _Result(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,

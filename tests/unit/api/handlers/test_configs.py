@@ -13,6 +13,7 @@ from kraftlog.errors import ErrorCode
 from kraftlog.runtime.replica import topic_config
 from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest
+from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest
 from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlog.wire.messages.list_config_resources import ListConfigResourcesRequest
@@ -259,3 +260,42 @@ def test_altered_producer_id_expiration_reaches_the_logs(client, monkeypatch):
     built.clear()
     assert alter(client, BROKER, "", ("producer.id.expiration.ms", DELETE, None))[0] == 0
     assert {values["producer_id_expiration_ms"] for values in built} == {86_400_000}
+
+
+def test_documentation_is_given_when_it_is_asked_for(client):
+    def texts(kind, name, *, is_wanted, version=4):
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=None
+        )
+        request = DescribeConfigsRequest(resources=[resource], include_documentation=is_wanted)
+        (result,) = client.call(request, version).results
+        return {config.name: config.documentation for config in result.configs}
+
+    for kind, name in ((TOPIC, "t"), (BROKER, "1"), (ConfigResourceType.CLIENT_METRICS, "m")):
+        assert all(texts(kind, name, is_wanted=True).values()), kind
+        assert not any(texts(kind, name, is_wanted=False).values()), kind
+    assert "leadership" in texts(BROKER, "1", is_wanted=True)["auto.leader.rebalance.enable"]
+
+
+def test_client_metrics_setting_is_its_own_synonym(client):
+    kind = ConfigResourceType.CLIENT_METRICS
+    assert alter(client, kind, "m", ("interval.ms", SET, "5000"))[0] == ErrorCode.NONE
+    one = entry(client, kind, "m", "interval.ms")
+    found = [(synonym.name, synonym.value, synonym.source) for synonym in one.synonyms]
+    assert found == [("interval.ms", "5000", ConfigSource.CLIENT_METRICS)]
+    assert not entry(client, kind, "m", "match").synonyms
+
+
+def test_tiered_storage_is_refused_at_creation_and_later(client):
+    topic = CreateTopicsRequest.CreatableTopic(
+        name="tiered",
+        num_partitions=1,
+        replication_factor=1,
+        configs=[CreateTopicsRequest.CreatableTopicConfig(name="remote.storage.enable", value="true")],
+    )
+    (refused,) = client.call(CreateTopicsRequest(topics=[topic])).topics
+    assert refused.error_code == ErrorCode.INVALID_CONFIG
+    code, message = alter(client, TOPIC, "t", ("remote.storage.enable", SET, "true"))
+    assert (code, "Tiered Storage functionality is disabled" in message) == (ErrorCode.INVALID_CONFIG, True)
+    assert alter(client, TOPIC, "t", ("remote.storage.enable", SET, "false"))[0] == ErrorCode.NONE
+    assert alter(client, TOPIC, "t", ("remote.storage.enable", DELETE, None))[0] == ErrorCode.NONE
