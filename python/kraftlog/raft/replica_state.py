@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import assert_never
 
 from kraftlog.errors import ErrorCode
 from kraftlog.raft.config import RaftConfig
@@ -35,13 +36,7 @@ from kraftlog.raft.effects import (
     SendResponse,
 )
 from kraftlog.raft.log import LogState
-from kraftlog.raft.messages import (
-    AddVoterResponse,
-    FetchResponse,
-    RemoveVoterResponse,
-    Request,
-    Response,
-)
+from kraftlog.raft.messages import AddVoterResponse, FetchResponse, RemoveVoterResponse, Request, Response
 from kraftlog.raft.refusals import Refusals
 from kraftlog.raft.roles.candidate import Candidate
 from kraftlog.raft.roles.follower import Follower
@@ -265,6 +260,8 @@ class ReplicaState:
                     self.on_leader_high_watermark()
             case LeaderChange():
                 pass
+            case _:
+                assert_never(record)
 
     def _note_append(self, record_count: int) -> None:
         self.log.append(self.epoch, record_count)
