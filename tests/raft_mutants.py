@@ -8,8 +8,8 @@ from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.connections import Connections
 from kraftlog.raft.control_records import VotersChange
 from kraftlog.raft.elections import Elections
-from kraftlog.raft.following import Following
-from kraftlog.raft.leading import Leading
+from kraftlog.raft.followership import Followership
+from kraftlog.raft.leadership import Leadership
 from kraftlog.raft.log import LogState
 from kraftlog.raft.messages import VoteResponse
 from kraftlog.raft.reconfiguration import Reconfiguration
@@ -30,7 +30,7 @@ def _grant_to_the_up_to_date(self, candidate, *, is_log_up_to_date, pre_vote):
     return is_log_up_to_date
 
 
-def _truncate_below_the_high_watermark(self, role, diverging, now_ms, _was=Following._truncate):
+def _truncate_below_the_high_watermark(self, role, diverging, now_ms, _was=Followership._truncate):
     self._replica.high_watermark = None
     return _was(self, role, diverging, now_ms)
 
@@ -70,7 +70,7 @@ def _resign_within_the_epoch(self, role, now_ms, _was=Elections.poll_resigned):
     _was(self, role, now_ms)
 
 
-def _append_any_epoch(self, response, _was=Following._append):
+def _append_any_epoch(self, response, _was=Followership._append):
     role, replica = self._replica.role, self._replica
     known, role.epoch = role.epoch, Epoch(99)
     _was(self, response)
@@ -90,11 +90,11 @@ def _keep_endpoints(self, leader_id, epoch, endpoints, now_ms, _was=Elections.le
         _was(self, leader_id, epoch, endpoints, now_ms)
 
 
-def _let_everything_wait(self, source, request, now_ms, _was=Leading.handle_fetch):
+def _let_everything_wait(self, source, request, now_ms, _was=Leadership.handle_fetch):
     _was(self, source, request if request.max_wait_ms == 0 else replace(request, high_watermark=Offset(99)), now_ms)
 
 
-def _let_the_diverging_wait(self, request, now_ms, _was=Leading._read):
+def _let_the_diverging_wait(self, request, now_ms, _was=Leadership._read):
     return replace(_was(self, request, now_ms), diverging_epoch=None)
 
 
@@ -142,7 +142,7 @@ def _count_by_the_old_voters(self, voters, _was=Leader.set_voters):
 MUTANTS = [
     ("KAFKA-10527", ReplicaState, "_role_to_start_in", _start_as_anything_but_resigned, "starting_states"),
     ("KAFKA-10661", Resigned, "can_grant_vote", _grant_to_the_up_to_date, "starting_states"),
-    ("KAFKA-12460", Following, "_truncate", _truncate_below_the_high_watermark, "follower_truncates"),
+    ("KAFKA-12460", Followership, "_truncate", _truncate_below_the_high_watermark, "follower_truncates"),
     ("KAFKA-12619", Leader, "__init__", _begin_the_epoch_one_earlier, "election_by_majority"),
     ("KAFKA-12440", ReplicaState, "is_other_cluster", _accept_any_cluster, "leader_answers_fetches"),
     ("KAFKA-15489", RaftConfig, "check_quorum_ms", 1 << 40, "leader_resigns_without_majority"),
@@ -152,9 +152,9 @@ MUTANTS = [
     ("KAFKA-17067", ReplicaState, "is_voter", True, "observer_replicates"),
     ("KAFKA-17641", ReplicaState, "become_follower", _follow_without_a_vote, "pre_vote_lost_and_found"),
     ("KAFKA-18379", Elections, "poll_resigned", _resign_within_the_epoch, "leader_resigns_without_majority"),
-    ("KAFKA-18723", Following, "_append", _append_any_epoch, "follower_replicates"),
+    ("KAFKA-18723", Followership, "_append", _append_any_epoch, "follower_replicates"),
     ("two leaders in an epoch", Elections, "is_consistent", _follow_whoever_is_named, "begin_quorum_epoch"),
-    ("KIP-1166 not heeded", Leading, "handle_fetch", _let_everything_wait, "leader_defers_fetches"),
+    ("KIP-1166 not heeded", Leadership, "handle_fetch", _let_everything_wait, "leader_defers_fetches"),
     (
         "change before the epoch commits (Ongaro 2015)",
         Reconfiguration,
@@ -162,8 +162,8 @@ MUTANTS = [
         _change_before_the_epoch_commits,
         "add_voter",
     ),
-    ("KAFKA-10826", Leading, "linger_end_ms", None, "proposals"),
-    ("KAFKA-15100", Leading, "_read", _let_the_diverging_wait, "leader_answers_fetches"),
+    ("KAFKA-10826", Leadership, "linger_end_ms", None, "proposals"),
+    ("KAFKA-15100", Leadership, "_read", _let_the_diverging_wait, "leader_answers_fetches"),
     ("KAFKA-15078", LogState, "check_fetch", _send_the_log_from_its_start, "leader_sends_to_the_snapshot"),
     ("KAFKA-17333", ReplicaState, "leader_id", property(_lead_on_after_resigning), "leader_resigns_without_majority"),
     ("KAFKA-19354", Connections, "choose", _ask_the_first_for_ever, "follower_finds_a_new_leader"),

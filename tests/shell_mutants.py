@@ -13,7 +13,7 @@ from kraftlog.errors import ErrorCode, KraftlogError, LogError
 from kraftlog.partition.effects import AssignEpochStart
 from kraftlog.partition.replica import Assignment, PartitionReplica
 from kraftlog.raft.effects import SendRequest
-from kraftlog.raft.following import Following
+from kraftlog.raft.followership import Followership
 from kraftlog.raft.replica_state import ReplicaState
 from kraftlog.storage import snapshot_file
 from kraftlog.storage.atomic_file import flush_directory
@@ -143,7 +143,7 @@ def _send_without_waiting(self, destination, request, now_ms, *, flushed_to=None
     return correlation_id
 
 
-def _poll_at_once(self, now_ms, _was=Following.next_deadline_ms):
+def _poll_at_once(self, now_ms, _was=Followership.next_deadline_ms):
     return now_ms
 
 
@@ -171,5 +171,5 @@ SHELL_MUTANTS = [
         old_metadata_changes_nothing,
     ),
     ("KAFKA-10533", ReplicaState, "send", _send_without_waiting, seed_is_well(1, "INV-13", "INV-03", **QUIET)),
-    ("KAFKA-17751", Following, "next_deadline_ms", _poll_at_once, seed_is_well(2, "INV-32", **QUIET)),
+    ("KAFKA-17751", Followership, "next_deadline_ms", _poll_at_once, seed_is_well(2, "INV-32", **QUIET)),
 ]

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.dispatcher import Dispatcher
-from kraftlog.api.forwarding import Forwarder
+from kraftlog.api.forwarder import Forwarder
 from kraftlog.api.services import BrokerServices, ControllerServices
 from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.errors import LogError, NodeClosedError

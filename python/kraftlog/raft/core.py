@@ -15,8 +15,8 @@ from kraftlog.errors import ErrorCode
 from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.effects import Effect
 from kraftlog.raft.elections import Elections
-from kraftlog.raft.following import Following
-from kraftlog.raft.leading import Leading
+from kraftlog.raft.followership import Followership
+from kraftlog.raft.leadership import Leadership
 from kraftlog.raft.log import Log, LogState
 from kraftlog.raft.messages import (
     AddVoterRequest,
@@ -90,11 +90,11 @@ class RaftCore:
         replica = ReplicaState(config, LogState(log), voters=voters, kraft_versions=kraft_versions, rng=rng)
         self._replica = replica
         self._elections = Elections(replica)
-        self._leading = Leading(replica)
-        self._following = Following(replica, self._elections)
-        self._reconfiguration = Reconfiguration(replica, self._leading)
+        self._leadership = Leadership(replica)
+        self._followership = Followership(replica, self._elections)
+        self._reconfiguration = Reconfiguration(replica, self._leadership)
         self._now_ms = now_ms
-        replica.on_leader_high_watermark = lambda: self._leading.on_high_watermark(self._now_ms)
+        replica.on_leader_high_watermark = lambda: self._leadership.on_high_watermark(self._now_ms)
         replica.start(election_state or ElectionState(), now_ms)
 
     # What the replica is
@@ -137,7 +137,7 @@ class RaftCore:
     @property
     def log_end_offset(self) -> Offset:
         """Offset the next proposed record gets, appends not yet carried out included."""
-        return Offset(self._replica.log.end_offset + self._leading.open_record_count)
+        return Offset(self._replica.log.end_offset + self._leadership.open_record_count)
 
     @property
     def log(self) -> LogState:
@@ -248,9 +248,9 @@ class RaftCore:
         role = replica.role
         match role:
             case Leader():
-                return self._leading.next_deadline_ms(role, self._now_ms)
+                return self._leadership.next_deadline_ms(role, self._now_ms)
             case Follower() | Unattached():
-                return self._following.next_deadline_ms(self._now_ms)
+                return self._followership.next_deadline_ms(self._now_ms)
             case Prospective() | Candidate():
                 return self._next_of(role, () if role.election.is_rejected else role.election.unanswered)
             case Resigned():
@@ -288,12 +288,12 @@ class RaftCore:
             role = replica.role
             match role:
                 case Leader():
-                    if self._leading.poll(role, now_ms):
+                    if self._leadership.poll(role, now_ms):
                         self._elections.poll_leader(role, now_ms)
                 case Follower():
-                    self._following.poll_follower(role, now_ms)
+                    self._followership.poll_follower(role, now_ms)
                 case Unattached():
-                    self._following.poll_unattached(role, now_ms)
+                    self._followership.poll_unattached(role, now_ms)
                 case Prospective():
                     self._elections.poll_prospective(role, now_ms)
                 case Candidate():
@@ -325,8 +325,8 @@ class RaftCore:
         role = self._replica.role
         if isinstance(role, Leader):
             # A leader that was paused must not append before it has looked at its timers (CONN-16).
-            self._leading.poll(role, now_ms)
-        return self._leading.propose(records, size_bytes, epoch, now_ms)
+            self._leadership.poll(role, now_ms)
+        return self._leadership.propose(records, size_bytes, epoch, now_ms)
 
     def confirm_leadership(self, now_ms: int) -> int:
         """Ask a majority whether this replica still leads: what reads that have to be linearizable wait for.
@@ -341,7 +341,7 @@ class RaftCore:
             KafkaError: NOT_LEADER_OR_FOLLOWER.
         """
         self._poll(now_ms)  # a leader that was paused must not act as one before it has looked at its timers (CONN-16)
-        number = self._leading.confirm()
+        number = self._leadership.confirm()
         self._poll(now_ms)
         return number
 
@@ -359,7 +359,7 @@ class RaftCore:
             msg = f"The durable end went from {log.flushed_end_offset} back to {flushed_end_offset}"
             raise ValueError(msg)
         log.flushed_end_offset = max(log.flushed_end_offset, flushed_end_offset)
-        self._leading.on_flushed(self._now_ms)
+        self._leadership.on_flushed(self._now_ms)
 
     def resign(self, now_ms: int, *, epoch: Epoch | None = None) -> None:
         """Give up leadership of ``epoch``, or of the current one; harmless on other replicas (CQ-17).
@@ -403,10 +403,10 @@ class RaftCore:
             self._poll(now_ms)
         match request:
             case FetchRequest():
-                self._leading.force_drain_if_leader()
-                self._leading.handle_fetch(source, request, now_ms)
+                self._leadership.force_drain_if_leader()
+                self._leadership.handle_fetch(source, request, now_ms)
             case FetchSnapshotRequest():
-                self._leading.handle_fetch_snapshot(source, request, now_ms)
+                self._leadership.handle_fetch_snapshot(source, request, now_ms)
             case VoteRequest():
                 self._elections.handle_vote(source, request, now_ms)
             case BeginQuorumEpochRequest():
@@ -459,7 +459,7 @@ class RaftCore:
             case ApiVersionsRequest():
                 self._reconfiguration.handle_no_api_versions(correlation_id, error_code)
             case UpdateVoterRequest() if error_code == ErrorCode.UNSUPPORTED_VERSION:
-                is_success = self._following.handle_update_voter_response(
+                is_success = self._followership.handle_update_voter_response(
                     UpdateVoterResponse(top_level_error_code=error_code), now_ms
                 )
         connections.on_answered(node_id, correlation_id, now_ms, is_success=is_success)
@@ -467,7 +467,7 @@ class RaftCore:
 
     def _take_answer(self, node_id: NodeId, request: Request, response: Response, now_ms: int) -> bool:
         """Go by an answer; return False when the peer should be left alone for a moment."""
-        following = self._following
+        following = self._followership
         match response:
             case FetchResponse():
                 pass  # the one that comes most often
@@ -491,7 +491,7 @@ class RaftCore:
                 return self._elections.handle_vote_response(node_id, request, response, now_ms)
             case BeginQuorumEpochRequest(), BeginQuorumEpochResponse():
                 if isinstance(self._replica.role, Leader):
-                    self._leading.on_begin_epoch_answered(self._replica.role, node_id, response)
+                    self._leadership.on_begin_epoch_answered(self._replica.role, node_id, response)
                 return True
             case EndQuorumEpochRequest(), EndQuorumEpochResponse():
                 if isinstance(self._replica.role, Resigned):
@@ -515,7 +515,7 @@ class RaftCore:
         elif error_code != ErrorCode.BROKER_NOT_AVAILABLE:
             self._replica.note(f"{node_id} refuses a {name} with {ErrorCode.name_of(error_code)}")
             if isinstance(request, FetchSnapshotRequest):
-                self._following.abandon_download()
+                self._followership.abandon_download()
         return False
 
     # The log, changed by others than the core
@@ -532,7 +532,7 @@ class RaftCore:
             voters: Voter set its records give, None for none.
             now_ms: Monotonic clock.
         """
-        self._following.on_snapshot_installed(snapshot_id, size_bytes, kraft_version, voters)
+        self._followership.on_snapshot_installed(snapshot_id, size_bytes, kraft_version, voters)
         self._poll(now_ms)
 
     def on_snapshot_created(self, snapshot_id: SnapshotId, size_bytes: int) -> None:
@@ -560,9 +560,9 @@ class RaftCore:
 
     def take_effects(self) -> list[Effect]:
         """Hand over what is to be done, in order; the list is empty afterwards."""
-        leading, replica = self._leading, self._replica
-        if leading.open_records:
-            leading.drain(self._now_ms)
+        leadership, replica = self._leadership, self._replica
+        if leadership.open_records:
+            leadership.drain(self._now_ms)
         if not replica.effects:
             return []
         effects, replica.effects = replica.effects, []

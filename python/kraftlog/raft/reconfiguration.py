@@ -5,7 +5,7 @@ from __future__ import annotations
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.raft.connections import Destination
 from kraftlog.raft.control_records import ControlRecord, KRaftVersionChange, VotersChange
-from kraftlog.raft.leading import Leading
+from kraftlog.raft.leadership import Leadership
 from kraftlog.raft.messages import (
     AddVoterRequest,
     AddVoterResponse,
@@ -44,9 +44,9 @@ def _endpoints_text(endpoints: tuple[Endpoint, ...]) -> str:
 class Reconfiguration:
     """The part of the core that changes the voter set and kraft.version."""
 
-    def __init__(self, replica: ReplicaState, leading: Leading) -> None:
+    def __init__(self, replica: ReplicaState, leadership: Leadership) -> None:
         self._replica = replica
-        self._leading = leading
+        self._leadership = leadership
 
     # AddRaftVoter
 
@@ -295,9 +295,9 @@ class Reconfiguration:
     # What they share
 
     def _append(self, records: list[ControlRecord]) -> Offset:
-        self._leading.force_drain()
+        self._leadership.force_drain()
         last_offset = self._replica.append_control(records)
-        self._leading.serve_deferred(self._replica.role)
+        self._leadership.serve_deferred(self._replica.role)
         return last_offset
 
     def _check_cluster_and_leader(self, cluster_id: str | None) -> _Refusal | None:

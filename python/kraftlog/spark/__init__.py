@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kraftlog.spark.functions import decode_batches, decode_batches_pandas
     from kraftlog.spark.mapping import MapContext, map_batches, scan
     from kraftlog.spark.parquet import ParquetReport, write_parquet
-    from kraftlog.spark.shipping import ship
+    from kraftlog.spark.shipment import ship
     from kraftlog.spark.stream_progress import StreamLag, stream_lag
     from kraftlog.spark.write_commit import finish_writes
     from kraftlog.spark.write_prepare import prepare, topic_ids
@@ -58,7 +58,7 @@ _MODULE_OF = {
     "prepare": "kraftlog.spark.write_prepare",
     "register": "kraftlog.spark.data_source",
     "scan": "kraftlog.spark.mapping",
-    "ship": "kraftlog.spark.shipping",
+    "ship": "kraftlog.spark.shipment",
     "stream_lag": "kraftlog.spark.stream_progress",
     "topic_ids": "kraftlog.spark.write_prepare",
     "write_parquet": "kraftlog.spark.parquet",

@@ -429,14 +429,14 @@ def test_a_leader_that_shuts_down_is_not_available():
             position=0, max_bytes=10,
         ),
     ]  # fmt: skip
-    core._leading.handle_fetch(2, requests[0], 0)
-    core._leading.handle_fetch_snapshot(2, requests[1], 0)
+    core._leadership.handle_fetch(2, requests[0], 0)
+    core._leadership.handle_fetch_snapshot(2, requests[1], 0)
     for effect in core.take_effects():
         assert effect.response.error_code == ErrorCode.BROKER_NOT_AVAILABLE
         assert (effect.response.leader_id, effect.response.leader_epoch) == (1, core.epoch)
     # A later or an earlier epoch is told first.
     for distance, error_code in ((-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)):
-        assert core._leading._check_leader_request(Epoch(core.epoch + distance)) == error_code
+        assert core._leadership._check_leader_request(Epoch(core.epoch + distance)) == error_code
 
 
 @pytest.mark.spec("FTCH-12", "RPC-11")

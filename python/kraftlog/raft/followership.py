@@ -29,13 +29,13 @@ from kraftlog.raft.roles.unattached import Unattached
 from kraftlog.raft.voter_set import VoterSet
 from kraftlog.types import EpochEndOffset, NodeId, Offset, SnapshotId
 
-__all__ = ["Following"]
+__all__ = ["Followership"]
 
 _ADD_ENDED = frozenset({0, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE_VOTER})
 _REMOVE_ENDED = frozenset({0, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.VOTER_NOT_FOUND})
 
 
-class Following:
+class Followership:
     """The part of the core that acts while somebody else leads, or nobody is known to."""
 
     def __init__(self, replica: ReplicaState, elections: Elections) -> None:

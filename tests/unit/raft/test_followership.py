@@ -214,7 +214,7 @@ def test_observer_whose_leader_is_silent_follows_on_and_may_grant_a_pre_vote():
 
 
 def correction(core):
-    return core._following._correction(core.role)
+    return core._followership._correction(core.role)
 
 
 def test_voter_corrects_an_entry_that_differs_and_leaves_one_that_does_not():
@@ -253,5 +253,5 @@ def test_observer_with_a_new_directory_id_has_the_old_one_removed_before_it_join
 def test_answer_to_a_correction_decides_whether_it_is_told_again(error, is_taken, is_fine):
     core = follower_of(1, 2, 3)
     response = UpdateVoterResponse(top_level_error_code=error, leader_id=LEADER, leader_epoch=Epoch(2))
-    assert core._following.handle_update_voter_response(response, 0) == is_fine
+    assert core._followership.handle_update_voter_response(response, 0) == is_fine
     assert core.role.has_updated_leader == is_taken

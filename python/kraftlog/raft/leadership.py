@@ -19,10 +19,10 @@ from kraftlog.raft.replica_state import ReplicaState
 from kraftlog.raft.roles.leader import DeferredFetch, Leader
 from kraftlog.types import Epoch, EpochEndOffset, NodeId, Offset, SnapshotId
 
-__all__ = ["Leading"]
+__all__ = ["Leadership"]
 
 
-class Leading:
+class Leadership:
     """The part of the core that acts while this replica leads, and refuses while it does not.
 
     Attributes:

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 from kraftlog.api.context import RequestContext
-from kraftlog.api.forwarding import Forwarder
+from kraftlog.api.forwarder import Forwarder
 from kraftlog.api.handlers import incremental_alter_configs
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.security.principal import ANONYMOUS
