@@ -13,6 +13,7 @@ from pathlib import Path
 from kraftlog._kraftlog import FileSlice, Log, LogConfig, RecordBatch, encode_batch, encode_values, read_batches
 from kraftlog.errors import CorruptRecordError, LogError
 from kraftlog.storage.atomic_file import flush_directory, move_durably
+from kraftlog.storage.recovery_report import log_recovery_events
 from kraftlog.storage.snapshot_file import (
     BOOTSTRAP_SNAPSHOT_ID,
     Snapshot,
@@ -107,16 +108,27 @@ class MetadataLog:
             clean_shutdown=clean_shutdown,
             now_ms=now_ms,
         )
+        log_recovery_events(directory, self._log.recovery_events)
         if self._log.topic_id is None:
             self._log.write_partition_metadata(config.topic.topic_id)
         latest = self.latest_snapshot_id
         if latest is not None and self._log.log_end_offset < latest.end_offset:
             # The snapshot stands for everything the log has and more: go on behind it.
+            logger.warning(
+                "%s: the log ends at offset %d, before %s: its segments are removed, and the log begins at offset %d",
+                directory,
+                self._log.log_end_offset,
+                latest.file_name,
+                latest.end_offset,
+            )
             self._log.truncate_fully_and_start_at(latest.end_offset)
         self._snapshots = [snapshot for snapshot in self._snapshots if snapshot.end_offset >= self.log_start_offset]
-        remove_left_overs(directory)
-        for old in set(list_snapshots(directory)) - set(self._snapshots):
+        removed = remove_left_overs(directory)
+        for old in sorted(set(list_snapshots(directory)) - set(self._snapshots)):
             (directory / old.file_name).unlink(missing_ok=True)
+            removed.append(old.file_name)
+        for name in removed:
+            logger.info("%s: removed, a stop came before its end or its deletion", directory / name)
 
     @property
     def log_start_offset(self) -> int:

@@ -152,11 +152,16 @@ def list_snapshots(directory: Path) -> list[SnapshotId]:
     return sorted(snapshot for snapshot in found if snapshot is not None)
 
 
-def remove_left_overs(directory: Path) -> None:
-    """Remove parts of checkpoints and those that were marked for deletion; other files stay (SNAP-22, SNAP-52)."""
-    for entry in os.scandir(directory):
-        if _LEFT_OVER.fullmatch(entry.name):
-            Path(entry.path).unlink(missing_ok=True)
+def remove_left_overs(directory: Path) -> list[str]:
+    """Remove parts of checkpoints and those that were marked for deletion; other files stay (SNAP-22, SNAP-52).
+
+    Returns:
+        The names of the removed files, in order.
+    """
+    removed = sorted(entry.name for entry in os.scandir(directory) if _LEFT_OVER.fullmatch(entry.name))
+    for name in removed:
+        (directory / name).unlink(missing_ok=True)
+    return removed
 
 
 def mark_deleted(directory: Path, snapshot_id: SnapshotId) -> Path | None:

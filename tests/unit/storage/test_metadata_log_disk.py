@@ -14,6 +14,7 @@ from kraftlog.node.config import ConfigError, NodeConfig
 from kraftlog.node.quorum_settings import metadata_log_config
 from kraftlog.raft.log import LogState
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
+from kraftlog.storage.snapshot_file import Snapshot, encode_snapshot, write_snapshot
 from kraftlog.types import Epoch, Offset, SnapshotId, Uuid
 
 NOW_MS = 1_700_000_000_000
@@ -270,3 +271,64 @@ def test_partition_metadata_has_version_and_topic_id(log):
     assert text.splitlines() == ["version: 0", f"topic_id: {Uuid.METADATA_TOPIC_ID}"]
     with pytest.raises(KraftlogError):
         log._log.write_partition_metadata(bytes(range(16)))
+
+
+@pytest.fixture
+def closed(tmp_path):
+    """A log of two epochs, whose records have to be recovered, and what it held."""
+    log = open_log(tmp_path / "__cluster_metadata-0")
+    for epoch in (1, 1, 2, 2):
+        append(log, epoch=epoch, size_bytes=100)
+    log.flush()
+    log.close()
+    return log.directory
+
+
+def warnings_of(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_sound_metadata_log_is_opened_without_a_warning(closed, caplog):
+    for clean_shutdown in (True, False):
+        open_log(closed, clean_shutdown=clean_shutdown).close()
+    assert warnings_of(caplog) == []
+
+
+def test_recovery_that_cuts_the_metadata_log_warns_with_file_and_position(closed, caplog):
+    segment = closed / f"{0:020}.log"
+    size = segment.stat().st_size
+    with segment.open("r+b") as file:
+        file.truncate(size - 5)
+    log = open_log(closed, clean_shutdown=False)
+    assert log.log_end_offset == 3
+    log.close()
+    cut = size * 3 // 4
+    found = [line for line in warnings_of(caplog) if f"{segment}, position {cut}" in line]
+    assert len(found) == 1
+    assert f"{size - 5 - cut} bytes of records are gone" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [(f"{0:020}.index", b"x" * 9), (f"{0:020}.index", None), ("leader-epoch-checkpoint", b"garbage")],
+)
+def test_damaged_file_beside_the_metadata_log_is_built_anew_with_a_warning(closed, caplog, name, text):
+    if text is None:
+        (closed / name).unlink()
+    else:
+        (closed / name).write_bytes(text)
+    log = open_log(closed)
+    assert log.log_end_offset == 4
+    assert [epoch for epoch, _ in log.leader_epochs] == [1, 2]
+    log.close()
+    assert any(name in line for line in warnings_of(caplog)), caplog.text
+
+
+def test_log_that_ends_before_its_checkpoint_is_begun_anew_with_a_warning(closed, caplog):
+    snapshot_id = SnapshotId(Offset(9), Epoch(2))
+    write_snapshot(closed, snapshot_id, encode_snapshot(Snapshot(), epoch=Epoch(2), now_ms=NOW_MS))
+    log = open_log(closed)
+    assert (log.log_start_offset, log.log_end_offset) == (9, 9)
+    log.close()
+    (line,) = warnings_of(caplog)
+    assert f"{closed}: the log ends at offset 4, before {snapshot_id.file_name}" in line

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shutil
 import time
 
@@ -400,3 +401,14 @@ def test_stop_fails_what_was_not_begun_and_is_harmless_twice(path):
             await quorum.submit(lambda core, _: core.no_op())
 
     asyncio.run(run())
+
+
+def test_clean_stop_logs_no_unknown_leader(path, caplog):
+    async def run():
+        quorum = await started(path)
+        await quorum.stop()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    assert "leading the metadata quorum in epoch 1" in caplog.text
+    assert "is unknown" not in caplog.text
