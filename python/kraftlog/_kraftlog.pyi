@@ -847,6 +847,9 @@ class Log:
     def close(self) -> None:
         """Flush, write a producer snapshot, trim the indexes. Closing again does nothing."""
 
+    def discard(self) -> None:
+        """Let go of all files without flushing, before the directory is removed; later calls fail."""
+
     def delete(self) -> None:
         """Remove all files and the directory."""
 

@@ -301,6 +301,7 @@ class _EmbeddedNode:
         for topic in response.topics:
             if topic.error_code:
                 raise KafkaError(topic.error_code, topic.error_message)
+        await self.running.replicas.wait_until_open([name])
 
     async def delete_topic(self, name: str) -> None:
         from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest

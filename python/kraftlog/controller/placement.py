@@ -68,10 +68,8 @@ def place_replicas(
         racks[rack] = (unfenced, fenced)
     names = list(racks)
     rng.shuffle(names)
-    return [
-        _place_one(racks, names[index % len(names) :] + names[: index % len(names)], replication_factor)
-        for index in range(partition_count)
-    ]
+    orders = [names[start:] + names[:start] for start in range(len(names))]
+    return [_place_one(racks, orders[index % len(orders)], replication_factor) for index in range(partition_count)]
 
 
 def _is_cordoned(broker: BrokerImage) -> bool:

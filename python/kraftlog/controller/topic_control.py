@@ -154,7 +154,23 @@ class TopicControl:
         placements = place_replicas(
             brokers, partition_count=count, replication_factor=replication_factor, rng=self._rng
         )
-        return [self._new_partition(first + index, replicas) for index, replicas in enumerate(placements)]
+        # Thousands of partitions have few different sets of replicas: what follows from a set is found once.
+        known: dict[tuple[int, ...], PartitionImage] = {}
+        partitions: list[PartitionImage] = []
+        for index, replicas in enumerate(placements, first):
+            like = known.get(replicas)
+            if like is None:
+                like = known[replicas] = self._new_partition(index, replicas)
+            partitions.append(
+                PartitionImage(
+                    partition=index,
+                    replicas=like.replicas,
+                    directories=like.directories,
+                    isr=like.isr,
+                    leader=like.leader,
+                )
+            )
+        return partitions
 
     def _assigned_partitions(self, topic: CreateTopicsRequest.CreatableTopic) -> list[PartitionImage]:
         if topic.replication_factor != -1:

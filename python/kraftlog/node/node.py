@@ -6,15 +6,13 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.api.forwarder import Forwarder
 from kraftlog.api.services import BrokerServices, ControllerServices
 from kraftlog.coordinator.group.group_shard import GroupShard
-from kraftlog.errors import LogError, NodeClosedError
+from kraftlog.errors import NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
 from kraftlog.node.config import METRICS_LISTENER, ConfigError
@@ -29,6 +27,7 @@ from kraftlog.node.settings import (
     connection_limits,
     group_coordinator_settings,
     node_identity,
+    replica_settings,
     topic_creation_settings,
 )
 from kraftlog.node.start_error import StartError, check_directory, named_failures
@@ -37,16 +36,19 @@ from kraftlog.runtime.coordinator.shard_registry import ShardRegistry
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.runtime.metadata.topic_creation import TopicCreation
-from kraftlog.runtime.replica.compactor import CleanerSettings, LogCleaner
+from kraftlog.runtime.replica.compactor import LogCleaner
 from kraftlog.runtime.replica.fetch_session import FetchSessionCache
+from kraftlog.runtime.replica.log_workers import ThreadedLogWorkers
+from kraftlog.runtime.replica.partition import Partition
 from kraftlog.runtime.replica.registry import Partitions
-from kraftlog.runtime.replica.retention import Housekeeping
+from kraftlog.runtime.replica.replica_manager import ReplicaManager
 from kraftlog.runtime.tasks import NodeTasks
 from kraftlog.storage.log_dir import STAGING_DIRECTORY, LogDir
 from kraftlog.storage.meta_properties import META_PROPERTIES_NAME, ensure_directory_id, read_meta_properties
 from kraftlog.transport.acceptor import Acceptor, Connections
 from kraftlog.transport.listener import EndPoint
 from kraftlog.types import Uuid
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +75,8 @@ class Node:
     Attributes:
         metadata: The metadata quorum; its image is what is committed.
         controllers: The way to the active controller.
-        partitions: The topic partitions of this node.
+        replicas: Opens, serves and closes the topic partitions of this node.
+        partitions: The topic partitions whose logs are open.
         producer_ids: Blocks of producer ids the controller gave this broker.
         groups: The group coordinator.
         log_cleaner: What compacts the logs of this node.
@@ -85,7 +88,7 @@ class Node:
     loop: asyncio.AbstractEventLoop
     metadata: MetadataQuorum
     controllers: ControllerChannel
-    partitions: Partitions
+    replicas: ReplicaManager
     producer_ids: ProducerIds
     topic_creation: TopicCreation
     dynamic_settings: DynamicSettings
@@ -102,8 +105,6 @@ class Node:
         self.cluster_id = ""
         self._acceptors: list[Acceptor] = []
         self._connections: Connections | None = None
-        self._background: ThreadPoolExecutor | None = None
-        self._housekeeping: Housekeeping | None = None
         self._registration: BrokerRegistration | None = None
         self._controller_registration: ControllerRegistration | None = None
         self._is_running = False
@@ -112,6 +113,11 @@ class Node:
     def now_ms() -> int:
         """Wall clock, milliseconds since 1970."""
         return time.time_ns() // 1_000_000
+
+    @property
+    def partitions(self) -> Partitions:
+        """The topic partitions of this node whose logs are open."""
+        return self.replicas.partitions
 
     @property
     def bootstrap_servers(self) -> str:
@@ -132,11 +138,6 @@ class Node:
             )
             for one in self.config.advertised_listeners
         ]
-
-    def run_in_background(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Run file work that nobody waits for on the node's background thread; failures are logged."""
-        if self._background is not None:
-            self._background.submit(_logged, function, *arguments)
 
     async def start(self) -> None:
         """Open everything and serve.
@@ -159,7 +160,6 @@ class Node:
 
     async def _start(self) -> None:
         self._open_log_dirs()
-        self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kraftlog-background")
         self.fetch_sessions = FetchSessionCache(
             self.config.get_int("max.incremental.fetch.session.cache.slots"),
             FETCH_SESSION_EVICTION_MS,
@@ -169,10 +169,9 @@ class Node:
         self._bind()
         if self.config.metrics_listener is not None:
             await self._listen_for_metrics(*self.config.metrics_listener)
-        self.log_cleaner = LogCleaner(CleanerSettings.of(self.config, {}), self.now_ms)
-        self.partitions = Partitions(self)
         self._make_quorum()
         self.dynamic_settings = DynamicSettings(self.config, lambda: self.metadata.image, self._connections)
+        self._make_replicas()
         await self.metadata.start()
         if self.config.is_controller:
             identity = node_identity(
@@ -206,6 +205,20 @@ class Node:
             channel_settings(config), self.metadata.replica, self.metadata.controller, tls=config.client_tls
         )
         self.metadata.replica.add_leader_listener(self.controllers.leader_changed)
+
+    def _make_replicas(self) -> None:
+        settings = replica_settings(self.config)
+        self.log_cleaner = LogCleaner(settings.cleaner, self.now_ms)
+        self.replicas = ReplicaManager(
+            settings,
+            loop=self.loop,
+            now_ms=self.now_ms,
+            log_dirs=[log_dir for log_dir in self.log_dirs if log_dir.path in settings.log_dirs],
+            image=lambda: self.metadata.image,
+            compactor=self.log_cleaner,
+            workers=ThreadedLogWorkers(),
+            on_fatal=self.metadata.on_failure,
+        )
 
     async def _listen_for_metrics(self, host: str, port: int) -> None:
         try:
@@ -259,7 +272,9 @@ class Node:
     async def _start_broker(self) -> None:
         config = self.config
         self.producer_ids = ProducerIds(config.node_id, self.controllers, lambda: self.metadata.image)
-        self.topic_creation = TopicCreation(topic_creation_settings(self.config), self.controllers, self.metadata)
+        self.topic_creation = TopicCreation(
+            topic_creation_settings(self.config), self.controllers, self.metadata, self.replicas.wait_until_open
+        )
         self.groups = group_coordinator(
             group_coordinator_settings(self.config),
             now_ms=self.now_ms,
@@ -277,18 +292,19 @@ class Node:
         await self._registration.register()
         # Listeners of the image need at least this registration.
         await self.metadata.wait_for_offset(self._registration.broker_epoch)
-        self.partitions.load(self.metadata.image)
-        self._housekeeping = Housekeeping(self)
-        if not all(log_dir.was_clean_shutdown for log_dir in self.log_dirs):
-            # A checkpoint may promise more than a crash left: it must not, once a log grows beyond that again.
-            self._housekeeping.write_checkpoints()
-        self.metadata.add_listener(self.partitions.apply)
+        self.metadata.add_listener(self.replicas.apply)
+        await self.replicas.load()
+        self.partitions.add_listener(self._on_partition_changed)
         self.dynamic_settings.load(self.metadata.image)
         self.metadata.add_listener(self.dynamic_settings.apply)
         self.groups.start()
         await self._registration.unfence()
-        self._housekeeping.start()
+        self.replicas.start_timers()
         self.log_cleaner.start()
+
+    def _on_partition_changed(self, partition: Partition) -> None:
+        if partition.topic == CONSUMER_OFFSETS_TOPIC:
+            self.groups.follow(self.metadata.image)
 
     def _open_log_dirs(self) -> None:
         """Lock every data directory and check that it is this node's."""
@@ -368,8 +384,6 @@ class Node:
                 acceptor.close()
         is_clean = True
         if self.config.is_broker:
-            if self._housekeeping is not None:
-                self._housekeeping.stop()
             if self._registration is not None:
                 if self.config.get_bool("controlled.shutdown.enable"):
                     await self._registration.shut_down()
@@ -381,19 +395,13 @@ class Node:
             await self.tasks.cancel_all()
             if self._connections is not None:
                 await self._connections.drain()
-            await self.loop.run_in_executor(None, self.log_cleaner.stop)
-            self.partitions.stop_flushers()
-            if self._housekeeping is not None:
-                self._housekeeping.write_checkpoints()
-            is_clean = self.partitions.close_all()
+            is_clean = await self.replicas.stop()
         await self._stop_quorum()
         self.metrics_listener.close()
         for acceptor in self._acceptors:
             acceptor.close()
         if self._connections is not None:
             self._connections.close_all()
-        if self._background is not None:
-            self._background.shutdown(wait=True)
         broker_epoch = self._registration.broker_epoch if self._registration is not None else -1
         for log_dir in self.log_dirs:
             if is_clean and log_dir.is_online:
@@ -415,23 +423,10 @@ class Node:
             acceptor.close()
         if self._connections is not None:
             self._connections.close_all()
-        if self._housekeeping is not None:
-            self._housekeeping.stop()
-        if hasattr(self, "partitions"):
-            self.log_cleaner.stop()
-            self.partitions.stop_flushers()
-            self.partitions.close_all()
+        if hasattr(self, "replicas"):
+            await self.replicas.stop()
         if hasattr(self, "metadata"):
             await self._stop_quorum()
-        if self._background is not None:
-            self._background.shutdown(wait=True)
         for log_dir in self.log_dirs:
             log_dir.release()
         self.log_dirs.clear()
-
-
-def _logged(function: Callable[..., Any], *arguments: Any) -> None:
-    try:
-        function(*arguments)
-    except (LogError, OSError):
-        logger.exception("background work failed")

@@ -14,6 +14,10 @@ from kraftlog.node.registration import BrokerRegistrationSettings
 from kraftlog.runtime.coordinator.group_coordinator import GroupCoordinatorSettings
 from kraftlog.runtime.coordinator.shard_runner import Compression
 from kraftlog.runtime.metadata.topic_creation import TopicCreationSettings
+from kraftlog.runtime.replica.checkpoint_writer import CheckpointIntervals
+from kraftlog.runtime.replica.compactor import CleanerSettings
+from kraftlog.runtime.replica.retention import RetentionIntervals
+from kraftlog.runtime.replica.settings import ReplicaSettings
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.transport.acceptor import ConnectionLimits
 from kraftlog.transport.listener import EndPoint
@@ -21,9 +25,11 @@ from kraftlog.transport.listener import EndPoint
 __all__ = [
     "api_settings",
     "broker_registration_settings",
+    "cleaner_settings",
     "connection_limits",
     "group_coordinator_settings",
     "node_identity",
+    "replica_settings",
     "topic_creation_settings",
 ]
 
@@ -74,6 +80,46 @@ def group_coordinator_settings(config: NodeConfig) -> GroupCoordinatorSettings:
             offset_metadata_max_bytes=config.get_int("offset.metadata.max.bytes"),
             offsets_retention_ms=config.get_int("offsets.retention.minutes") * _MINUTE_MS,
             offsets_retention_check_interval_ms=config.get_int("offsets.retention.check.interval.ms"),
+        ),
+    )
+
+
+def cleaner_settings(config: NodeConfig) -> CleanerSettings:
+    """Settings of the compactor, before they are altered dynamically."""
+
+    def number(key: str) -> float:
+        value = config.get(key)
+        return value if isinstance(value, int | float) else 0
+
+    return CleanerSettings(
+        enable=config.get_bool("log.cleaner.enable"),
+        threads=config.get_int("log.cleaner.threads"),
+        dedupe_buffer_size=config.get_int("log.cleaner.dedupe.buffer.size"),
+        load_factor=number("log.cleaner.io.buffer.load.factor"),
+        io_buffer_size=config.get_int("log.cleaner.io.buffer.size"),
+        io_max_bytes_per_second=number("log.cleaner.io.max.bytes.per.second"),
+        backoff_ms=config.get_int("log.cleaner.backoff.ms"),
+    )
+
+
+def replica_settings(config: NodeConfig) -> ReplicaSettings:
+    """Settings of the replicas of topic partitions."""
+    return ReplicaSettings(
+        node_id=config.node_id,
+        log_dirs=tuple(config.log_dirs),
+        metadata_log_dir=config.metadata_log_dir,
+        flush_on_ack=config.get_bool("log.flush.on.ack"),
+        recovery_threads_per_dir=config.get_int("num.recovery.threads.per.data.dir"),
+        properties=config.properties,
+        cleaner=cleaner_settings(config),
+        retention=RetentionIntervals(
+            initial_delay_ms=config.get_int("log.initial.task.delay.ms"),
+            check_ms=config.get_int("log.retention.check.interval.ms"),
+        ),
+        checkpoints=CheckpointIntervals(
+            high_watermark_ms=config.get_int("replica.high.watermark.checkpoint.interval.ms"),
+            recovery_point_ms=config.get_int("log.flush.offset.checkpoint.interval.ms"),
+            log_start_ms=config.get_int("log.flush.start.offset.checkpoint.interval.ms"),
         ),
     )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from kraftlog.types import TopicPartition, Uuid
 from kraftlog.vocabulary import CLUSTER_METADATA_DIRECTORY
 
 __all__ = ["CLEAN_SHUTDOWN_NAME", "STAGING_DIRECTORY", "LogDir", "PartitionDirectory"]
+
+logger = logging.getLogger(__name__)
 
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 # What a writer of segments keeps here until its commit is done. Kafka starts on no directory that has one.
@@ -97,7 +101,16 @@ class LogDir:
             REPLICATION_OFFSET_CHECKPOINT: self.high_watermarks,
             LOG_START_OFFSET_CHECKPOINT: self.log_start_offsets,
         }[checkpoint]
-        return {key: offset for key, offset in offsets.items() if key in self.unopened}
+        # Copies: a log may be opened on a thread meanwhile.
+        unopened = set(self.unopened)
+        return {key: offset for key, offset in list(offsets.items()) if key in unopened}
+
+    def forget(self, key: TopicPartition) -> None:
+        """What the checkpoints say of a partition no longer holds: its log is open, or is not here any more."""
+        self.recovery_points.pop(key, None)
+        self.high_watermarks.pop(key, None)
+        self.log_start_offsets.pop(key, None)
+        self.unopened.discard(key)
 
     @property
     def is_online(self) -> bool:
@@ -139,17 +152,44 @@ class LogDir:
         Raises:
             LogError: The rename failed.
         """
+        return self.mark_directories([path], mark)[path]
+
+    def mark_directories(self, paths: Sequence[Path], mark: str) -> dict[Path, Path]:
+        """Like ``mark_directory`` for several, with one fsync for all.
+
+        Returns:
+            The new path of each that could be renamed; the failure of one is logged if others were renamed.
+
+        Raises:
+            LogError: No rename succeeded, or the fsync failed.
+        """
+        marked: dict[Path, Path] = {}
+        failure: LogError | None = None
+        for path in paths:
+            try:
+                marked[path] = self._rename(path, mark)
+            except OSError as error:
+                failure = LogError(f"cannot rename {path} to one marked -{mark}: {error.strerror}")
+                failure.__cause__ = error
+        if failure is not None:
+            if not marked:
+                raise failure
+            logger.error("%s", failure)
+        try:
+            flush_directory(self.path)
+        except OSError as error:
+            msg = f"cannot make the new names in {self.path} durable: {error.strerror}"
+            raise LogError(msg) from error
+        return marked
+
+    @staticmethod
+    def _rename(path: Path, mark: str) -> Path:
         suffix = f".{secrets.token_hex(16)}-{mark}"
         topic, _, partition = path.name.rpartition("-")
         # Kafka cuts the topic's name, not the suffix, where the file system would refuse the whole.
         tail = f"-{partition}{suffix}"
         marked = path.with_name(topic[: _MAX_FILE_NAME_BYTES - len(tail)] + tail)
-        try:
-            path.rename(marked)
-            flush_directory(self.path)
-        except OSError as error:
-            msg = f"cannot rename {path} to {marked.name}: {error.strerror}"
-            raise LogError(msg) from error
+        path.rename(marked)
         return marked
 
     def release(self) -> None:

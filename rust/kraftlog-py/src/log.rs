@@ -462,6 +462,10 @@ impl Log {
         Ok(py.detach(|| self.log.close())?)
     }
 
+    fn discard(&self, py: Python<'_>) {
+        py.detach(|| self.log.discard());
+    }
+
     fn delete(&self, py: Python<'_>) -> Result<()> {
         Ok(py.detach(|| self.log.delete())?)
     }

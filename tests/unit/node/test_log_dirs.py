@@ -11,7 +11,7 @@ import pytest
 import kraftlog
 from kraftlog._kraftlog import RecoveryProgress, encode_batch
 from kraftlog.errors import ErrorCode
-from kraftlog.runtime.replica.log_opener import LogRecovery, RecoveryJob
+from kraftlog.runtime.replica.log_recovery import LogRecovery, RecoveryJob
 from kraftlog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -176,7 +176,7 @@ def test_recovery_reports_logs_segments_and_bytes(tmp_path, caplog):
     (tmp_path / ".kafka_cleanshutdown").unlink()
     (tmp_path / RECOVERY_POINT_CHECKPOINT).unlink()
     with caplog.at_level(logging.INFO), kraftlog.Broker(tmp_path, num_recovery_threads_per_data_dir=6) as broker:
-        recovery = broker._embedded.running.partitions.recovery
+        recovery = broker._embedded.running.replicas.recovery
         assert recovery.remaining_logs == {str(tmp_path): 0}
         assert recovery.remaining_segments == 0
         assert recovery.bytes_done == recovery.bytes_total > 0

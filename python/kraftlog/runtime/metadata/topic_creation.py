@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,12 +37,20 @@ class TopicCreation:
         settings: Of the coordinators' topics.
         channel: The way to the active controller.
         metadata: Knows when this node has the topics.
+        wait_until_open: Waits until this node has opened what it was assigned of the topics.
     """
 
-    def __init__(self, settings: TopicCreationSettings, channel: ControllerChannel, metadata: MetadataQuorum) -> None:
+    def __init__(
+        self,
+        settings: TopicCreationSettings,
+        channel: ControllerChannel,
+        metadata: MetadataQuorum,
+        wait_until_open: Callable[[Iterable[str]], Awaitable[None]],
+    ) -> None:
         self._settings = settings
         self._channel = channel
         self._metadata = metadata
+        self._wait_until_open = wait_until_open
 
     async def create(self, names: Sequence[str]) -> dict[str, int]:
         """Create topics with the broker's defaults, all at once, and wait until this node has them.
@@ -64,7 +72,9 @@ class TopicCreation:
             timeout_ms=self._settings.request_timeout_ms,
         )
         response = await self._channel.request(request)
-        await self._metadata.wait_for_topics(topic.name for topic in response.topics if not topic.error_code)
+        created = [topic.name for topic in response.topics if not topic.error_code]
+        await self._metadata.wait_for_topics(created)
+        await self._wait_until_open(created)
         return {topic.name: topic.error_code for topic in response.topics if topic.error_code not in _FINE}
 
     def _consumer_offsets(self) -> CreateTopicsRequest.CreatableTopic:

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kraftlog._kraftlog import CleanCancel, CleanThrottle
@@ -34,7 +34,6 @@ from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:
     from kraftlog._kraftlog import CleanReport
-    from kraftlog.node.config import NodeConfig
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.storage.log_dir import LogDir
 
@@ -58,25 +57,24 @@ class CleanerSettings:
     io_max_bytes_per_second: float
     backoff_ms: int
 
-    @classmethod
-    def of(cls, config: NodeConfig, overrides: Mapping[str, str]) -> CleanerSettings:
-        """The settings of server.properties under those that were altered since."""
+    def altered(self, overrides: Mapping[str, str]) -> CleanerSettings:
+        """These settings with dynamic ones over them."""
 
-        def number(key: str) -> float:
-            value = config.get(key)
+        def number(key: str, default: float) -> float:
             definition = broker_config(key)
-            if key in overrides and definition is not None:
-                value = parse_value(definition, overrides[key])
-            return value if isinstance(value, int | float) else 0
+            if key not in overrides or definition is None:
+                return default
+            value = parse_value(definition, overrides[key])
+            return value if isinstance(value, int | float) else default
 
-        return cls(
-            enable=config.get_bool("log.cleaner.enable"),
-            threads=int(number("log.cleaner.threads")),
-            dedupe_buffer_size=int(number("log.cleaner.dedupe.buffer.size")),
-            load_factor=number("log.cleaner.io.buffer.load.factor"),
-            io_buffer_size=int(number("log.cleaner.io.buffer.size")),
-            io_max_bytes_per_second=number("log.cleaner.io.max.bytes.per.second"),
-            backoff_ms=int(number("log.cleaner.backoff.ms")),
+        return replace(
+            self,
+            threads=int(number("log.cleaner.threads", self.threads)),
+            dedupe_buffer_size=int(number("log.cleaner.dedupe.buffer.size", self.dedupe_buffer_size)),
+            load_factor=number("log.cleaner.io.buffer.load.factor", self.load_factor),
+            io_buffer_size=int(number("log.cleaner.io.buffer.size", self.io_buffer_size)),
+            io_max_bytes_per_second=number("log.cleaner.io.max.bytes.per.second", self.io_max_bytes_per_second),
+            backoff_ms=int(number("log.cleaner.backoff.ms", self.backoff_ms)),
         )
 
     @property
@@ -131,7 +129,8 @@ class _Worker:
 class LogCleaner:
     """Owns the cleaner threads and ``cleaner-offset-checkpoint`` of each data directory.
 
-    ``add``, ``remove`` and ``update_settings`` are called on the node's loop and do not wait for a clean.
+    Any thread may call. ``add`` and ``remove`` do not wait for a clean, but for its look at the logs and for writes of
+    the checkpoint: the node's loop does not call them.
 
     Args:
         settings: Of the broker.

@@ -5,20 +5,44 @@ from __future__ import annotations
 import logging
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kraftlog.errors import KraftlogError
 
 if TYPE_CHECKING:
     import asyncio
 
-    from kraftlog.runtime.replica.partition import Partition
-
-__all__ = ["Flusher"]
+__all__ = ["Flushable", "Flusher"]
 
 logger = logging.getLogger(__name__)
 
-FlushResult = tuple["Partition", int, KraftlogError | OSError | None]
+
+class FlushableLog(Protocol):
+    """A log that can be made durable."""
+
+    def flush(self) -> int:
+        """Make all that was appended durable; returns the exclusive end of it. Called on the flusher's thread."""
+        ...
+
+
+class Flushable(Protocol):
+    """Something with a log, told on the loop how its flush ended."""
+
+    @property
+    def log(self) -> FlushableLog:
+        """The log."""
+        ...
+
+    def on_flushed(self, flushed_offset: int) -> None:
+        """Everything below ``flushed_offset`` is durable."""
+        ...
+
+    def on_flush_failed(self, error: KraftlogError | OSError) -> None:
+        """The flush failed."""
+        ...
+
+
+FlushResult = tuple[Flushable, int, KraftlogError | OSError | None]
 
 
 class Flusher:
@@ -28,19 +52,19 @@ class Flusher:
     number of requests.
 
     Args:
-        loop: Where ``Partition.on_flushed`` is called.
+        loop: Where ``Flushable.on_flushed`` is called.
         name: Of the thread, for debuggers.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
         self._name = name
-        self._wanted: dict[Partition, None] = {}
+        self._wanted: dict[Flushable, None] = {}
         self._is_busy = False
-        self._queue: SimpleQueue[list[Partition] | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[Flushable] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def request(self, partition: Partition) -> None:
+    def request(self, partition: Flushable) -> None:
         """Flush this partition's log soon."""
         self._wanted[partition] = None
         if not self._is_busy:

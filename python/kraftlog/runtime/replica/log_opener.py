@@ -1,137 +1,107 @@
-"""Recovery of many logs after an unclean stop: several threads per data directory, and how far they are."""
+"""Opening or creating the log of a partition; runs on a thread."""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kraftlog._kraftlog import RecoveryProgress
+from kraftlog._kraftlog import Log
+from kraftlog.storage.recovery_report import RecoveryReport
 
 if TYPE_CHECKING:
-    from kraftlog._kraftlog import Log
+    from kraftlog._kraftlog import RecoveryProgress
+    from kraftlog.runtime.replica.topic_config import TopicConfig
     from kraftlog.storage.log_dir import LogDir
-    from kraftlog.types import TopicPartition
+    from kraftlog.types import TopicPartition, Uuid
 
-__all__ = ["LogRecovery", "RecoveryJob"]
+__all__ = ["LogOpener", "OpenRequest", "first_high_watermark"]
 
 logger = logging.getLogger(__name__)
 
-_REPORT_S = 5.0
 
-
-@dataclass(frozen=True, slots=True)
-class RecoveryJob:
-    """A log to be opened.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRequest:
+    """A log to be opened or created.
 
     Attributes:
-        key: Of the partition.
-        log_dir: Where it lies.
-        open_log: Opens it, checking so many segments at once, and tells how far it is.
+        key: Topic name and index, after which the directory is named.
+        topic_id: Written into ``partition.metadata`` of a new log.
+        config: Settings of the topic.
+        log_dir: The data directory.
+        leader_epoch: The epoch that this node leads, -1 when it does not lead.
     """
 
     key: TopicPartition
+    topic_id: Uuid
+    config: TopicConfig
     log_dir: LogDir
-    open_log: Callable[[int, RecoveryProgress], Log]
+    leader_epoch: int = -1
 
 
-@dataclass(slots=True)
-class _Directory:
-    """The logs of one directory."""
-
-    jobs: list[RecoveryJob]
-    progress: list[RecoveryProgress] = field(default_factory=list)
-    done: int = 0
-
-
-class LogRecovery:
-    """Opens logs; any thread may ask meanwhile how far it is.
+class LogOpener:
+    """Opens logs; any thread may call.
 
     Args:
-        jobs: What is to be opened.
-        threads_per_dir: ``num.recovery.threads.per.data.dir``: that many logs of a directory at once, and where it has
-            fewer logs, that many segments.
+        log_dirs: The data directories.
+        now_ms: Wall clock.
+        flush_on_ack: Whether an acknowledgement waits for the disk.
     """
 
-    def __init__(self, jobs: Iterable[RecoveryJob], threads_per_dir: int) -> None:
-        self._threads_per_dir = threads_per_dir
-        self._directories: dict[LogDir, _Directory] = {}
-        for job in jobs:
-            self._directories.setdefault(job.log_dir, _Directory([])).jobs.append(job)
+    def __init__(self, log_dirs: Iterable[LogDir], now_ms: Callable[[], int], *, flush_on_ack: bool) -> None:
+        self._now_ms = now_ms
+        self._flush_on_ack = flush_on_ack
+        self._reports = {log_dir: RecoveryReport(log_dir.path) for log_dir in log_dirs}
 
-    @property
-    def remaining_logs(self) -> dict[str, int]:
-        """How many logs of each directory are not open yet (Kafka's remainingLogsToRecover)."""
-        return {str(one.path): len(found.jobs) - found.done for one, found in self._directories.items()}
+    def open(self, request: OpenRequest, recovery_threads: int = 1, progress: RecoveryProgress | None = None) -> Log:
+        """Open the log, recover it after an unclean stop, and make it ready for its leader epoch.
 
-    @property
-    def remaining_segments(self) -> int:
-        """Segments of the logs begun that are not checked yet (Kafka's remainingSegmentsToRecover)."""
-        return sum(one.segments_total - one.segments_done for one in self._progress())
-
-    @property
-    def bytes_done(self) -> int:
-        """Bytes checked."""
-        return sum(one.bytes_done for one in self._progress())
-
-    @property
-    def bytes_total(self) -> int:
-        """Bytes to be checked in the logs that were begun."""
-        return sum(one.bytes_total for one in self._progress())
-
-    def _progress(self) -> list[RecoveryProgress]:
-        return [progress for found in self._directories.values() for progress in list(found.progress)]
-
-    def run(self) -> dict[TopicPartition, tuple[Log, LogDir]]:
-        """Open all; a log that cannot be opened is left out, and the next user of it finds the reason again."""
-        began_s = time.monotonic()
-        futures: dict[Future[Log], RecoveryJob] = {}
-        pools = []
-        for log_dir, found in self._directories.items():
-            logger.info("recovering %d logs from %s, which was not closed cleanly", len(found.jobs), log_dir.path)
-            threads = max(1, min(self._threads_per_dir, len(found.jobs)))
-            pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=f"kraftlog-recovery-{log_dir.path.name}")
-            pools.append(pool)
-            for job in found.jobs:
-                futures[pool.submit(self._open, job, max(1, self._threads_per_dir // threads))] = job
-        pending = set(futures)
-        while pending:
-            _, pending = wait(pending, timeout=_REPORT_S)
-            if pending:
-                logger.info("recovery: %s", self)
-        for pool in pools:
-            pool.shutdown()
-        opened = {job.key: (future.result(), job.log_dir) for future, job in futures.items() if not future.exception()}
-        if futures:
-            logger.info("recovered %d logs in %d ms", len(opened), (time.monotonic() - began_s) * 1000)
-        return opened
-
-    def _open(self, job: RecoveryJob, segment_threads: int) -> Log:
-        found = self._directories[job.log_dir]
-        progress = RecoveryProgress()
-        found.progress.append(progress)
-        began_s = time.monotonic()
-        try:
-            log = job.open_log(segment_threads, progress)
-        finally:
-            found.done += 1
-        logger.info(
-            "completed load of %s with %d segments, offsets %d to %d, in %d ms (%d/%d completed in %s)",
-            job.key,
-            log.segment_count,
-            log.log_start_offset,
-            log.log_end_offset,
-            (time.monotonic() - began_s) * 1000,
-            found.done,
-            len(found.jobs),
-            job.log_dir.path,
+        Raises:
+            LogError: The log cannot be opened.
+            OSError: A file operation failed.
+        """
+        key, log_dir = request.key, request.log_dir
+        path = log_dir.path / str(key)
+        was_there = path.is_dir()
+        log = Log.open(
+            path,
+            config=request.config.log_config,
+            recovery_point=log_dir.recovery_points.get(key, 0),
+            log_start_offset=log_dir.log_start_offsets.get(key, 0),
+            clean_shutdown=log_dir.was_clean_shutdown,
+            now_ms=self._now_ms(),
+            recovery_threads=recovery_threads,
+            progress=progress,
         )
+        self._reports[log_dir].add(log.recovery_events)
+        checkpointed = log_dir.high_watermarks.get(key, 0)
+        if was_there and checkpointed > log.log_end_offset:
+            logger.warning(
+                "%s ends at offset %d, before its checkpointed high watermark %d: committed records are gone",
+                path,
+                log.log_end_offset,
+                checkpointed,
+            )
+        if log.topic_id is None:
+            log.write_partition_metadata(bytes(request.topic_id))
+        if request.leader_epoch >= 0 and (log.latest_epoch is None or log.latest_epoch < request.leader_epoch):
+            log.assign_epoch_start(request.leader_epoch, log.log_end_offset)
+        if self._flush_on_ack and log.recovery_point < log.log_end_offset:
+            # What a crash left in the page cache may have been acknowledged as durable: make it so before anyone
+            # asks, so that the high watermark does not start below it.
+            log.flush()
         return log
 
-    def __str__(self) -> str:
-        done, total = self.bytes_done / 1e6, self.bytes_total / 1e6
-        logs = ", ".join(f"{count} logs in {path}" for path, count in self.remaining_logs.items())
-        return f"{done:.0f} of {total:.0f} MB checked, {self.remaining_segments} segments remain, {logs} remain"
+    def finish_reports(self) -> None:
+        """Sum up what opening the logs has found so far."""
+        for report in self._reports.values():
+            report.finish()
+
+
+def first_high_watermark(checkpointed: int, log: Log) -> int:
+    """The high watermark a replica starts with: that of the checkpoint, but never outside its log.
+
+    The checkpoint may be of before a recovery that cut the log, or of before records were deleted.
+    """
+    return max(min(checkpointed, log.log_end_offset), log.log_start_offset)

@@ -7,7 +7,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Protocol, assert_never
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, PoisonedLogError
 from kraftlog.partition.effects import (
@@ -50,6 +51,16 @@ class PartitionWaiter(Protocol):
 
     def partition_moved(self, partition: Partition) -> None:
         """The high watermark, the leader or the log start of ``partition`` changed."""
+
+
+class _QueuedEpochStart:
+    """An epoch whose beginning waits for its turn, or is being written on a thread; appends wait behind it."""
+
+    __slots__ = ("leader_epoch", "start_offset")
+
+    def __init__(self, leader_epoch: int, start_offset: int) -> None:
+        self.leader_epoch = leader_epoch
+        self.start_offset = start_offset
 
 
 class _QueuedAppend:
@@ -112,7 +123,7 @@ class Partition:
         self.log_dir = log_dir
         self.loop = loop
         self.waiters: set[PartitionWaiter] = set()
-        self._append_queue: deque[_QueuedAppend] = deque()
+        self._append_queue: deque[_QueuedAppend | _QueuedEpochStart] = deque()
         self._flusher = flusher
         self._flush_timer: asyncio.TimerHandle | None = None
         self._on_storage_failed = on_storage_failed
@@ -229,11 +240,17 @@ class Partition:
         """Append what is queued, in order, until something takes long again."""
         while self._append_queue:
             first = self._append_queue[0]
+            if isinstance(first, _QueuedEpochStart):
+                future = self.loop.run_in_executor(
+                    None, self.log.assign_epoch_start, first.leader_epoch, first.start_offset
+                )
+                future.add_done_callback(self._epoch_start_ended)
+                return
             try:
                 if self._takes_long(first.records):
                     self._check_append(first.acks)
-                    future = self.loop.run_in_executor(None, self._append_to_log, first.records, first.origin)
-                    future.add_done_callback(self._append_ended)
+                    append = self.loop.run_in_executor(None, self._append_to_log, first.records, first.origin)
+                    append.add_done_callback(partial(self._append_ended, first))
                     return
                 info = self._append_now(first.records, first.acks, first.origin)
             except KraftlogError as error:
@@ -243,8 +260,16 @@ class Partition:
                 self._append_queue.popleft()
                 first.completed(info, None)
 
-    def _append_ended(self, future: asyncio.Future[AppendInfo]) -> None:
-        first = self._append_queue.popleft()
+    def _epoch_start_ended(self, future: asyncio.Future[None]) -> None:
+        self._append_queue.popleft()
+        error = None if future.cancelled() else future.exception()
+        if error is not None:
+            # For want of a descriptor it is written by the epoch's first append.
+            self.storage_failed(error)
+        self._append_queued()
+
+    def _append_ended(self, first: _QueuedAppend, future: asyncio.Future[AppendInfo]) -> None:
+        self._append_queue.popleft()
         error = None if future.cancelled() else future.exception()
         if future.cancelled():
             first.completed(None, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -376,15 +401,25 @@ class Partition:
 
     def _carry_out(self) -> None:
         for effect in self.replica.take_effects():
-            kind = type(effect)
-            if isinstance(effect, HighWatermarkAdvanced):
-                self.log.update_high_watermark(effect.high_watermark)
-                self.notify()
-            elif kind is LeadershipChanged:
-                self.notify()
-            elif kind is FlushLog:
-                self._flusher.request(self)
-            elif isinstance(effect, AckCompleted):
-                effect.token(effect.error_code)
-            elif isinstance(effect, AssignEpochStart):
-                self.log.assign_epoch_start(effect.leader_epoch, effect.start_offset)
+            match effect:
+                case HighWatermarkAdvanced(high_watermark):
+                    self.log.update_high_watermark(high_watermark)
+                    self.notify()
+                case FlushLog():
+                    self._flusher.request(self)
+                case AckCompleted(token, error_code):
+                    token(error_code)
+                case LeadershipChanged():
+                    self.notify()
+                case AssignEpochStart(leader_epoch, start_offset):
+                    self._begin_epoch(leader_epoch, start_offset)
+                case _:
+                    assert_never(effect)
+
+    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """Write where an epoch begins, on a thread; whoever opened the log may have done so."""
+        if self.log.latest_epoch == leader_epoch:
+            return
+        self._append_queue.append(_QueuedEpochStart(leader_epoch, start_offset))
+        if len(self._append_queue) == 1:
+            self._append_queued()

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from kraftlog._kraftlog import LogConfig
 from kraftlog.config_table import broker_configs, parse_value, topic_config, topic_config_default
-from kraftlog.node.config import NodeConfig
 from kraftlog.partition.compaction_policy import CleaningSettings
 
 __all__ = ["TopicConfig", "TopicConfigs"]
@@ -63,11 +62,11 @@ class TopicConfigs:
     """Builds and remembers settings; topics that set the same values share one object.
 
     Args:
-        node_config: What server.properties says.
+        properties: What server.properties says.
     """
 
-    def __init__(self, node_config: NodeConfig) -> None:
-        self._node_config = node_config
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
         # Kafka draws the jitter of each segment at random.
         self._jitter_seed = random.getrandbits(64)
         self._broker_overrides: dict[str, str] = {}
@@ -90,7 +89,7 @@ class TopicConfigs:
         return built
 
     def _build(self, overrides: Mapping[str, str]) -> TopicConfig:
-        broker_values = {**self._node_config.properties, **self._broker_overrides}
+        broker_values = {**self._properties, **self._broker_overrides}
 
         def value(name: str) -> object:
             text = overrides.get(name)

@@ -116,6 +116,15 @@ impl Log {
         Ok(())
     }
 
+    /// Let go of all files without flushing, for a log whose directory is about to be removed. Nothing is written any
+    /// more; whoever holds a slice keeps reading.
+    pub fn discard(&self) {
+        let _flushing = lock(&self.flushing);
+        let mut inner = lock(&self.inner);
+        inner.is_closed = true;
+        inner.segments.clear();
+    }
+
     /// Remove all files and the directory. The log is closed afterwards.
     pub fn delete(&self) -> Result<()> {
         let _flushing = lock(&self.flushing);

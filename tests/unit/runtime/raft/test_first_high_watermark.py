@@ -8,7 +8,7 @@ import pytest
 
 import kraftlog
 from kraftlog._kraftlog import Log, LogConfig, encode_batch, read_batches
-from kraftlog.runtime.replica.registry import first_high_watermark
+from kraftlog.runtime.replica.log_opener import first_high_watermark
 from kraftlog.storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT, read_offset_checkpoint, write_offset_checkpoint
 from kraftlog.types import TopicPartition
 from kraftlog.wire.messages.fetch import FetchRequest

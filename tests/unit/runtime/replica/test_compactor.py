@@ -15,6 +15,7 @@ import pytest
 
 from kraftlog._kraftlog import Log, LogConfig, encode_batch, read_batches
 from kraftlog.node.config import NodeConfig
+from kraftlog.node.settings import cleaner_settings
 from kraftlog.partition.compaction_policy import CleaningSettings
 from kraftlog.runtime.replica.compactor import CleanerSettings, LogCleaner
 from kraftlog.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
@@ -284,7 +285,9 @@ def test_settings_come_from_the_file_and_what_was_altered() -> None:
             "log.cleaner.io.buffer.size": "1048576",
         }
     )
-    settings = CleanerSettings.of(config, {"log.cleaner.dedupe.buffer.size": "1000000", "log.cleaner.backoff.ms": "7"})
+    settings = cleaner_settings(config).altered(
+        {"log.cleaner.dedupe.buffer.size": "1000000", "log.cleaner.backoff.ms": "7"}
+    )
     assert (settings.threads, settings.backoff_ms, settings.load_factor) == (2, 7, 0.9)
     assert settings.dedupe_bytes_per_thread == 500_000
     assert settings.io_bytes_per_thread == 262_144

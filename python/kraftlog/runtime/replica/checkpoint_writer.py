@@ -1,0 +1,142 @@
+"""The offset checkpoints of the data directories: high watermarks, recovery points, log starts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kraftlog.errors import LogError
+from kraftlog.runtime.replica.log_dir_failure import is_disk_failure
+from kraftlog.storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    write_offset_checkpoint,
+)
+from kraftlog.types import TopicPartition
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kraftlog.runtime.replica.partition import Partition
+    from kraftlog.runtime.replica.recurring_timers import RecurringTimers
+    from kraftlog.storage.log_dir import LogDir
+
+__all__ = ["CheckpointIntervals", "CheckpointWriter"]
+
+logger = logging.getLogger(__name__)
+
+Unopened = dict["LogDir", dict[TopicPartition, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointIntervals:
+    """replica.high.watermark.checkpoint.interval.ms and log.flush.(start.)offset.checkpoint.interval.ms."""
+
+    high_watermark_ms: int
+    recovery_point_ms: int
+    log_start_ms: int
+
+
+class CheckpointWriter:
+    """Writes each checkpoint file when its offsets have changed; one thread at a time.
+
+    Args:
+        intervals: When.
+        log_dirs: The data directories.
+        loop: Told of directories that failed.
+        partitions: Of this node.
+        in_background: Runs a function on a thread, one after the other.
+        on_log_dir_failed: Told of a write that failed.
+    """
+
+    def __init__(
+        self,
+        intervals: CheckpointIntervals,
+        log_dirs: Sequence[LogDir],
+        loop: asyncio.AbstractEventLoop,
+        partitions: Iterable[Partition],
+        in_background: Callable[..., None],
+        on_log_dir_failed: Callable[[LogDir, BaseException], None],
+    ) -> None:
+        self._intervals = intervals
+        self._log_dirs = tuple(log_dirs)
+        self._loop = loop
+        self._partitions = partitions
+        self._in_background = in_background
+        self._on_log_dir_failed = on_log_dir_failed
+        self._written: dict[Path, dict[TopicPartition, int]] = {}
+
+    def start(self, timers: RecurringTimers) -> None:
+        """Arm the timers."""
+        for name, interval_ms in (
+            (REPLICATION_OFFSET_CHECKPOINT, self._intervals.high_watermark_ms),
+            (RECOVERY_POINT_CHECKPOINT, self._intervals.recovery_point_ms),
+            (LOG_START_OFFSET_CHECKPOINT, self._intervals.log_start_ms),
+        ):
+            timers.every(interval_ms, partial(self._write_in_background, name))
+
+    def write_all(self) -> None:
+        """Write all checkpoint files now, on the caller's thread, while no partition comes or goes."""
+        for name in _OFFSETS:
+            self._write(name, list(self._partitions), self._unopened(name))
+
+    def _write_in_background(self, name: str) -> None:
+        # Both are taken in one turn of the loop: a log is in one of them.
+        self._in_background(self._write, name, list(self._partitions), self._unopened(name))
+
+    def _unopened(self, name: str) -> Unopened:
+        return {log_dir: log_dir.unopened_offsets(name) for log_dir in self._log_dirs if log_dir.is_online}
+
+    def _write(self, name: str, partitions: Sequence[Partition], offsets: Unopened) -> None:
+        """On a thread."""
+        offset_of = _OFFSETS[name]
+        for partition in partitions:
+            of_dir = offsets.get(partition.log_dir)
+            offset = offset_of(partition)
+            if of_dir is not None and offset is not None:
+                of_dir[partition.topic_partition] = offset
+        for log_dir, of_dir in offsets.items():
+            path = log_dir.path / name
+            if not log_dir.is_online or self._written.get(path) == of_dir:
+                continue
+            try:
+                write_offset_checkpoint(path, of_dir)
+            except OSError as error:
+                if is_disk_failure(error):
+                    self._loop.call_soon_threadsafe(self._on_log_dir_failed, log_dir, error)
+                else:
+                    logger.warning("%s is written with the next checkpoint: %s", path, error)
+                continue
+            self._written[path] = of_dir
+
+
+def _high_watermark(partition: Partition) -> int | None:
+    return partition.high_watermark
+
+
+def _recovery_point(partition: Partition) -> int | None:
+    return partition.log.recovery_point
+
+
+def _explicit_log_start(partition: Partition) -> int | None:
+    """Only where the log does not simply start with its first segment, as Kafka does it."""
+    log_start_offset = partition.log.log_start_offset
+    if log_start_offset == 0:
+        return None
+    try:
+        segments = partition.log.segments()
+    except (LogError, OSError):
+        return log_start_offset
+    return None if not segments or log_start_offset == segments[0].base_offset else log_start_offset
+
+
+_OFFSETS: Final[dict[str, Callable[[Partition], int | None]]] = {
+    REPLICATION_OFFSET_CHECKPOINT: _high_watermark,
+    RECOVERY_POINT_CHECKPOINT: _recovery_point,
+    LOG_START_OFFSET_CHECKPOINT: _explicit_log_start,
+}

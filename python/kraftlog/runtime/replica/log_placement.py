@@ -1,0 +1,90 @@
+"""The data directory of a partition, and directories whose partitions are not this node's."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import LogError
+from kraftlog.types import TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from kraftlog.storage.log_dir import LogDir
+
+__all__ = ["LogPlacement", "set_strays_aside"]
+
+logger = logging.getLogger(__name__)
+
+
+class LogPlacement:
+    """Chooses directories and counts the partitions in each.
+
+    Args:
+        log_dirs: The data directories that can be read.
+    """
+
+    def __init__(self, log_dirs: Sequence[LogDir]) -> None:
+        self.log_dirs = tuple(log_dirs)
+        self._counts: Counter[LogDir] = Counter()
+
+    def choose(self, key: TopicPartition, assigned: Uuid | None) -> LogDir:
+        """Where the partition is, or is assigned to, else the directory with the fewest partitions.
+
+        Raises:
+            LogError: No directory is online.
+        """
+        log_dirs = [log_dir for log_dir in self.log_dirs if log_dir.is_online]
+        if not log_dirs:
+            raise LogError("every directory of log.dirs is offline")
+        if len(log_dirs) == 1:
+            return log_dirs[0]
+        for log_dir in log_dirs:
+            if (log_dir.path / str(key)).is_dir():
+                return log_dir
+        for log_dir in log_dirs:
+            if log_dir.directory_id == assigned:
+                return log_dir
+        return min(log_dirs, key=self._counts.__getitem__)
+
+    def add(self, log_dir: LogDir) -> None:
+        """A partition is in this directory, or about to be."""
+        self._counts[log_dir] += 1
+
+    def remove(self, log_dir: LogDir) -> None:
+        """A partition is no longer in this directory."""
+        self._counts[log_dir] -= 1
+
+
+def set_strays_aside(log_dirs: Sequence[LogDir], wanted: Mapping[TopicPartition, Uuid]) -> None:
+    """Rename directories the metadata does not place here to ``-stray``: data is never deleted on a guess.
+
+    Args:
+        log_dirs: The data directories.
+        wanted: The partitions of this node with the ids of their topics.
+    """
+    for log_dir in log_dirs:
+        for directory in log_dir.partition_directories():
+            key = directory.topic_partition
+            topic_id = wanted.get(key)
+            if topic_id is None or _read_topic_id(directory.path) not in {None, topic_id}:
+                marked = log_dir.mark_directory(directory.path, "stray")
+                log_dir.forget(key)
+                logger.warning("%s is not in the metadata of this node; kept as %s", directory.path, marked.name)
+
+
+def _read_topic_id(directory: Path) -> Uuid | None:
+    try:
+        text = (directory / "partition.metadata").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "topic_id":
+            try:
+                return Uuid.parse(value.strip())
+            except ValueError:
+                return None
+    return None

@@ -1,0 +1,417 @@
+"""Brings the partitions of this node in line with the metadata, a few at a time.
+
+Logs are opened, created and deleted on threads; what follows runs on the event loop in steps of a bounded number per
+turn. Each step looks at the newest metadata, so that a partition may change or go while its log is being opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kraftlog.errors import LogError
+from kraftlog.partition.replica import Assignment, PartitionReplica
+from kraftlog.runtime.replica.log_dir_failure import is_disk_failure
+from kraftlog.runtime.replica.log_opener import OpenRequest, first_high_watermark
+from kraftlog.runtime.replica.log_remover import Removal
+from kraftlog.runtime.replica.partition import Partition
+from kraftlog.runtime.replica.step_queue import STEPS_PER_TURN
+from kraftlog.types import TopicPartition
+from kraftlog.vocabulary import ConfigResourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from kraftlog._kraftlog import Log
+    from kraftlog.controller import MetadataDelta, MetadataImage
+    from kraftlog.controller.topic_image import PartitionImage, TopicImage
+    from kraftlog.runtime.replica.compactor import LogCleaner
+    from kraftlog.runtime.replica.flusher import Flusher
+    from kraftlog.runtime.replica.log_opener import LogOpener
+    from kraftlog.runtime.replica.log_placement import LogPlacement
+    from kraftlog.runtime.replica.log_remover import LogRemover
+    from kraftlog.runtime.replica.log_workers import LogWorkers
+    from kraftlog.runtime.replica.registry import PartitionKey, Partitions
+    from kraftlog.runtime.replica.settings import ReplicaSettings
+    from kraftlog.runtime.replica.step_queue import StepQueue
+    from kraftlog.runtime.replica.topic_config import TopicConfig, TopicConfigs
+    from kraftlog.storage.log_dir import LogDir
+
+__all__ = ["Reconciler", "ReconcilerParts"]
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcilerParts:
+    """What a reconciler works with."""
+
+    settings: ReplicaSettings
+    loop: asyncio.AbstractEventLoop
+    partitions: Partitions
+    topic_configs: TopicConfigs
+    placement: LogPlacement
+    opener: LogOpener
+    remover: LogRemover
+    workers: LogWorkers
+    steps: StepQueue
+    compactor: LogCleaner
+    flushers: dict[LogDir, Flusher]
+
+
+@dataclass(slots=True)
+class _Opening:
+    """A log that is being opened."""
+
+    request: OpenRequest
+    future: Future[Log] | None = None
+
+
+class Reconciler:
+    """Follows the metadata. All methods are called on the loop.
+
+    Args:
+        parts: Collaborators.
+        on_log_dir_failed: Told of a write, fsync or open that failed.
+    """
+
+    def __init__(self, parts: ReconcilerParts, on_log_dir_failed: Callable[[LogDir, BaseException], None]) -> None:
+        self._parts = parts
+        self._partitions = parts.partitions
+        self._steps = parts.steps
+        self._node_id = parts.settings.node_id
+        self._on_log_dir_failed = on_log_dir_failed
+        self._image: MetadataImage | None = None
+        self._opening: dict[PartitionKey, _Opening] = {}
+        # Directories that are being opened or removed: a topic of the same name waits for its name to be free.
+        self._busy: set[TopicPartition] = set()
+        self._blocked: dict[TopicPartition, list[PartitionKey]] = {}
+        self._recovered: dict[TopicPartition, tuple[Log, LogDir]] = {}
+        self._waiters: dict[PartitionKey, list[asyncio.Future[None]]] = {}
+        self._is_stopped = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is being opened, removed or waiting for its step."""
+        return not (self._opening or self._busy or self._steps)
+
+    # -- metadata ------------------------------------------------------------------------------------------------
+
+    def start(self, image: MetadataImage, recovered: dict[TopicPartition, tuple[Log, LogDir]]) -> None:
+        """Open every partition assigned here.
+
+        Args:
+            image: The committed metadata.
+            recovered: Logs that are open already, by the names of their directories.
+        """
+        self._image = image
+        self._recovered = recovered
+        self._enqueue_topics(image.topics.all())
+        self._steps.add(self._discard_recovered)
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Follow one committed batch of metadata."""
+        self._image = image
+        for topic_id, topic in delta.deleted_topics.items():
+            self._enqueue((topic_id, index) for index in topic.partitions)
+        self._enqueue(delta.changed_partitions)
+        if any(kind == ConfigResourceType.BROKER for kind, _ in delta.changed_configs) and self.update_broker_overrides(
+            image
+        ):
+            self._enqueue_topics(image.topics.all())
+            return
+        for kind, name in delta.changed_configs:
+            changed = image.topics.by_name(name) if kind == ConfigResourceType.TOPIC else None
+            if changed is not None:
+                self._enqueue_topics([changed])
+
+    def update_broker_overrides(self, image: MetadataImage) -> bool:
+        """Take over dynamic broker settings; True when they differ."""
+        overrides = {
+            **image.configs.get(ConfigResourceType.BROKER, ""),
+            **image.configs.get(ConfigResourceType.BROKER, str(self._node_id)),
+        }
+        if not self._parts.topic_configs.update_broker_overrides(overrides):
+            return False
+        self._parts.compactor.update_settings(self._parts.settings.cleaner.altered(overrides))
+        return True
+
+    def _enqueue(self, keys: Iterable[PartitionKey]) -> None:
+        self._steps.add_each(self._reconcile, keys)
+
+    def _enqueue_topics(self, topics: Sequence[TopicImage]) -> None:
+        for topic in topics:
+            self._enqueue([(topic.topic_id, index) for index in topic.partitions])
+
+    def _wanted(self, key: PartitionKey) -> tuple[TopicImage, PartitionImage] | None:
+        """The partition as the newest metadata has it, if it is assigned to this node."""
+        topic = None if self._image is None else self._image.topics.by_id(key[0])
+        wanted = None if topic is None else topic.partitions.get(key[1])
+        if topic is None or wanted is None or self._node_id not in wanted.replicas:
+            return None
+        return topic, wanted
+
+    def _config(self, topic: TopicImage) -> TopicConfig:
+        overrides = {} if self._image is None else self._image.configs.get(ConfigResourceType.TOPIC, topic.name)
+        return self._parts.topic_configs.get(overrides)
+
+    def _reconcile(self, key: PartitionKey) -> None:
+        """Bring one partition in line with the metadata."""
+        found = self._wanted(key)
+        partition = self._partitions.get(*key)
+        if found is None:
+            self._partitions.clear_offline(key)
+            self._settle(key)
+            if partition is not None:
+                self._delete(partition)
+            return  # a log that is being opened goes when it is open
+        topic, wanted = found
+        if partition is not None:
+            config = self._config(topic)
+            if partition.config is not config:
+                partition.update_config(config)
+            self._assign(partition, wanted)
+        elif key not in self._opening and not self._partitions.is_offline(key):
+            self._open(key, topic, wanted)
+
+    def _assign(self, partition: Partition, wanted: PartitionImage) -> None:
+        partition.handle_assignment(
+            Assignment(
+                leader_id=wanted.leader,
+                leader_epoch=wanted.leader_epoch,
+                partition_epoch=wanted.partition_epoch,
+                replicas=tuple(wanted.replicas),
+                isr=tuple(wanted.isr),
+            ),
+            self._partitions.now_ms(),
+        )
+        self._partitions.notify(partition)
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    def _open(self, key: PartitionKey, topic: TopicImage, wanted: PartitionImage) -> None:
+        name = TopicPartition(topic.name, key[1])
+        if name in self._busy or self._partitions.get_by_name(name.topic, name.partition) is not None:
+            self._blocked.setdefault(name, []).append(key)
+            return
+        recovered = self._recovered.pop(name, None)
+        assigned = dict(zip(wanted.replicas, wanted.directories, strict=False)).get(self._node_id)
+        try:
+            log_dir = self._parts.placement.choose(name, assigned) if recovered is None else recovered[1]
+        except LogError as error:
+            logger.error("partition %s is offline: %s", name, error)
+            self._partitions.set_offline(key)
+            self._settle(key)
+            return
+        request = OpenRequest(
+            key=name,
+            topic_id=topic.topic_id,
+            config=self._config(topic),
+            log_dir=log_dir,
+            leader_epoch=wanted.leader_epoch if wanted.leader == self._node_id else -1,
+        )
+        self._busy.add(name)
+        self._parts.placement.add(log_dir)
+        if recovered is not None:
+            self._install(key, request, recovered[0])
+            return
+        # Until the log is open, checkpoints keep what they say of it.
+        log_dir.unopened.add(name)
+        opening = self._opening[key] = _Opening(request)
+        opening.future = self._parts.workers.submit(self._parts.opener.open, request)
+        opening.future.add_done_callback(partial(self._open_ended, key))
+
+    def _open_ended(self, key: PartitionKey, future: Future[Log]) -> None:
+        """On a thread."""
+        if not future.cancelled():
+            self._steps.add_threadsafe(partial(self._finish_open, key, future))
+
+    def _finish_open(self, key: PartitionKey, future: Future[Log]) -> None:
+        request = self._opening.pop(key).request
+        error = future.exception()
+        if error is None:
+            self._install(key, request, future.result())
+            return
+        self._parts.placement.remove(request.log_dir)
+        self._free(request.key)
+        if not isinstance(error, LogError | OSError):
+            self._partitions.set_offline(key)
+            self._settle(key)
+            raise error
+        if not is_disk_failure(error):
+            logger.warning("opening partition %s is tried again in %g s: %s", request.key, RETRY_S, error)
+            self._parts.loop.call_later(RETRY_S, self._steps.add, partial(self._reconcile, key))
+            return
+        if self._wanted(key) is not None:
+            logger.error("partition %s cannot be opened and is offline", request.key, exc_info=error)
+            self._partitions.set_offline(key)
+        self._settle(key)
+        if isinstance(error, OSError):
+            self._on_log_dir_failed(request.log_dir, error)
+
+    def _install(self, key: PartitionKey, request: OpenRequest, log: Log) -> None:
+        """A log is open: serve it, unless the metadata or the directory have changed meanwhile."""
+        found = self._wanted(key)
+        log_dir = request.log_dir
+        high_watermark = first_high_watermark(log_dir.high_watermarks.get(request.key, 0), log)
+        log_dir.forget(request.key)
+        if found is None:
+            self._settle(key)
+            self._remove(log, request, before=_nothing)
+            return
+        if not log_dir.is_online:
+            self._parts.placement.remove(log_dir)
+            self._partitions.set_offline(key)
+            self._parts.workers.submit(log.discard)
+            self._free(request.key)
+            self._settle(key)
+            return
+        topic, wanted = found
+        partition = self._new_partition(topic, key[1], request, log, high_watermark)
+        self._partitions.add(partition)
+        self._parts.workers.submit_in_order(self._parts.compactor.add, partition)
+        config = self._config(topic)
+        if config is not request.config:
+            partition.update_config(config)
+        self._assign(partition, wanted)
+        self._free(request.key)
+        self._settle(key)
+
+    def _new_partition(
+        self, topic: TopicImage, index: int, request: OpenRequest, log: Log, high_watermark: int
+    ) -> Partition:
+        log_end_offset = log.log_end_offset
+        return Partition(
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            index=index,
+            log=log,
+            replica=PartitionReplica(
+                node_id=self._node_id,
+                flush_on_ack=self._parts.settings.flush_on_ack,
+                min_insync_replicas=request.config.min_insync_replicas,
+                log_end_offset=log_end_offset,
+                flushed_offset=min(log.recovery_point, log_end_offset),
+                high_watermark=high_watermark,
+            ),
+            config=request.config,
+            log_dir=request.log_dir,
+            flusher=self._parts.flushers[request.log_dir],
+            loop=self._parts.loop,
+            on_storage_failed=self._partition_failed,
+        )
+
+    def _partition_failed(self, partition: Partition, error: BaseException) -> None:
+        self._on_log_dir_failed(partition.log_dir, error)
+
+    def abandon(self, log_dir: LogDir) -> None:
+        """A directory failed: what is being opened there goes offline at once."""
+        for key, opening in self._opening.items():
+            if opening.request.log_dir is log_dir:
+                self._partitions.set_offline(key)
+
+    def _discard_recovered(self) -> None:
+        """Logs that were found on disk and recovered, and that the metadata does not place here any more."""
+        for log, _ in self._recovered.values():
+            self._parts.workers.submit(log.close)
+        self._recovered.clear()
+
+    # -- deletion ------------------------------------------------------------------------------------------------
+
+    def _delete(self, partition: Partition) -> None:
+        """Forget a partition at once, and delete its log."""
+        self._partitions.remove(partition)
+        partition.close()
+        self._busy.add(partition.topic_partition)
+        request = OpenRequest(
+            key=partition.topic_partition,
+            topic_id=partition.topic_id,
+            config=partition.config,
+            log_dir=partition.log_dir,
+        )
+        self._remove(partition.log, request, before=partial(self._parts.compactor.remove, partition))
+
+    def _remove(self, log: Log, request: OpenRequest, before: Callable[[], None]) -> None:
+        self._parts.placement.remove(request.log_dir)
+        self._parts.remover.remove(
+            Removal(
+                log=log,
+                log_dir=request.log_dir,
+                delay_ms=request.config.file_delete_delay_ms,
+                before=before,
+                removed=partial(self._free, request.key),
+            )
+        )
+
+    def _free(self, name: TopicPartition) -> None:
+        """The directory of this name is open as wanted, or gone: whoever waits for the name is next."""
+        self._busy.discard(name)
+        self._enqueue(self._blocked.pop(name, ()))
+
+    # -- waiting -------------------------------------------------------------------------------------------------
+
+    def _settle(self, key: PartitionKey) -> None:
+        for waiter in self._waiters.pop(key, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_until_open(self, topics: Iterable[str]) -> None:
+        """Wait until each partition of these topics that is assigned here is open, offline or gone again."""
+        for name in topics:
+            topic = None if self._image is None else self._image.topics.by_name(name)
+            for key in [] if topic is None else [(topic.topic_id, index) for index in topic.partitions]:
+                await self._wait_for(key)
+                if key[1] % STEPS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+
+    async def _wait_for(self, key: PartitionKey) -> None:
+        while self._is_awaited(key):
+            waiter: asyncio.Future[None] = self._parts.loop.create_future()
+            self._waiters.setdefault(key, []).append(waiter)
+            await waiter
+
+    async def wait_until_settled(self) -> None:
+        """Wait until every partition that is assigned here now is open, offline or gone again."""
+        if self._image is not None:
+            await self.wait_until_open([topic.name for topic in self._image.topics.all()])
+
+    def _is_awaited(self, key: PartitionKey) -> bool:
+        return (
+            self._partitions.get(*key) is None
+            and not self._partitions.is_offline(key)
+            and not self._is_stopped
+            and self._wanted(key) is not None
+        )
+
+    # -- stop ----------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> list[Log]:
+        """Begin nothing more and wait for the threads.
+
+        Returns:
+            Logs that were opened and never served: the caller closes them.
+        """
+        self._is_stopped = True
+        self._steps.close()
+        await self._parts.loop.run_in_executor(None, self._parts.workers.shut_down)
+        for key in list(self._waiters):
+            self._settle(key)
+        unserved = [log for log, _ in self._recovered.values()]
+        for opening in self._opening.values():
+            future: Future[Any] | None = opening.future
+            if future is not None and future.done() and not future.cancelled() and future.exception() is None:
+                unserved.append(future.result())
+        self._opening.clear()
+        self._recovered.clear()
+        return unserved
+
+
+def _nothing() -> None:
+    """A log that was never served is known to nobody."""

@@ -1,0 +1,240 @@
+"""The replicas of topic partitions on this node: what they consist of, and their life from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import LogError
+from kraftlog.runtime.replica.checkpoint_writer import CheckpointWriter
+from kraftlog.runtime.replica.flusher import Flusher
+from kraftlog.runtime.replica.log_dir_failure import LogDirFailures
+from kraftlog.runtime.replica.log_opener import LogOpener, OpenRequest
+from kraftlog.runtime.replica.log_placement import LogPlacement, set_strays_aside
+from kraftlog.runtime.replica.log_recovery import LogRecovery, RecoveryJob
+from kraftlog.runtime.replica.log_remover import LogRemover, remove_directories
+from kraftlog.runtime.replica.reconciler import Reconciler, ReconcilerParts
+from kraftlog.runtime.replica.recurring_timers import RecurringTimers
+from kraftlog.runtime.replica.registry import Partitions
+from kraftlog.runtime.replica.retention import Retention
+from kraftlog.runtime.replica.step_queue import StepQueue
+from kraftlog.runtime.replica.topic_config import TopicConfig, TopicConfigs
+from kraftlog.types import TopicPartition, Uuid
+from kraftlog.vocabulary import ConfigResourceType
+
+if TYPE_CHECKING:
+    from kraftlog._kraftlog import Log
+    from kraftlog.controller import MetadataDelta, MetadataImage
+    from kraftlog.runtime.replica.compactor import LogCleaner
+    from kraftlog.runtime.replica.log_workers import LogWorkers
+    from kraftlog.runtime.replica.settings import ReplicaSettings
+    from kraftlog.storage.log_dir import LogDir
+
+__all__ = ["ReplicaManager"]
+
+logger = logging.getLogger(__name__)
+
+_CLOSING_THREADS = 8
+
+
+class ReplicaManager:
+    """Composes the parts of this room. Called on the node's loop.
+
+    Args:
+        settings: From the node's configuration.
+        loop: The node's.
+        now_ms: Wall clock.
+        log_dirs: The data directories that can be read, locked.
+        image: The committed metadata.
+        compactor: Cleans the logs.
+        workers: Threads for file work.
+        on_fatal: Called when the node cannot go on.
+
+    Attributes:
+        partitions: The registry.
+        recovery: How far the recovery at start is; any thread may read it.
+        steps: The queue of work on the loop.
+    """
+
+    def __init__(
+        self,
+        settings: ReplicaSettings,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        now_ms: Callable[[], int],
+        log_dirs: Sequence[LogDir],
+        image: Callable[[], MetadataImage],
+        compactor: LogCleaner,
+        workers: LogWorkers,
+        on_fatal: Callable[[LogError], None],
+    ) -> None:
+        self._settings = settings
+        self._loop = loop
+        self._image = image
+        self._log_dirs = tuple(log_dirs)
+        self._compactor = compactor
+        self._workers = workers
+        self._topic_configs = TopicConfigs(settings.properties)
+        self._flushers = {one: Flusher(loop, f"kraftlog-flush-{one.path.name}") for one in self._log_dirs}
+        self._opener = LogOpener(self._log_dirs, now_ms, flush_on_ack=settings.flush_on_ack)
+        self._timers = RecurringTimers(loop)
+        self.recovery = LogRecovery((), 1)
+        self.partitions = Partitions(image, now_ms)
+        self.steps = StepQueue(loop)
+        parts = ReconcilerParts(
+            settings=settings,
+            loop=loop,
+            partitions=self.partitions,
+            topic_configs=self._topic_configs,
+            placement=LogPlacement(self._log_dirs),
+            opener=self._opener,
+            remover=LogRemover(loop, workers, self.steps, workers.in_background),
+            workers=workers,
+            steps=self.steps,
+            compactor=compactor,
+            flushers=self._flushers,
+        )
+        self._reconciler = Reconciler(parts, self.fail_log_dir)
+        self._failures = LogDirFailures(
+            self._log_dirs,
+            settings.metadata_log_dir,
+            self.partitions,
+            abandon=self._reconciler.abandon,
+            on_fatal=on_fatal,
+        )
+        self._retention = Retention(settings.retention, loop, self.partitions, now_ms, workers.in_background)
+        self._checkpoints = CheckpointWriter(
+            settings.checkpoints, self._log_dirs, loop, self.partitions, workers.in_background, self.fail_log_dir
+        )
+
+    # -- start ---------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Set directories of unknown topics aside, recover what an unclean stop left, open every log assigned here.
+
+        ``apply`` may be called meanwhile: what it brings is followed afterwards.
+        """
+        self.steps.pause()
+        image = self._image()
+        self._reconciler.update_broker_overrides(image)
+        wanted = self._wanted(image)
+        jobs = await self._loop.run_in_executor(None, self._find_logs, wanted)
+        self.recovery = LogRecovery(jobs, self._settings.recovery_threads_per_dir)
+        recovered = await self._loop.run_in_executor(None, self.recovery.run)
+        self._reconciler.start(self._image(), recovered)
+        self.steps.resume()
+        await self._reconciler.wait_until_settled()
+        self._opener.finish_reports()
+        if not all(log_dir.was_clean_shutdown for log_dir in self._log_dirs):
+            # A checkpoint may promise more than a crash left: it must not, once a log grows beyond that again.
+            await self._loop.run_in_executor(None, self._checkpoints.write_all)
+
+    def start_timers(self) -> None:
+        """Begin with recurring work, and remove what an earlier run has marked."""
+        self._retention.start(self._timers)
+        self._checkpoints.start(self._timers)
+        for log_dir in self._log_dirs:
+            self._workers.in_background(_remove_deleted, log_dir)
+
+    def _wanted(self, image: MetadataImage) -> dict[TopicPartition, tuple[Uuid, int, TopicConfig]]:
+        """The partitions assigned here: topic id, leader epoch (-1 unless led here), settings."""
+        node_id = self._settings.node_id
+        wanted: dict[TopicPartition, tuple[Uuid, int, TopicConfig]] = {}
+        all_readable = len(self._log_dirs) == len(self._settings.log_dirs)
+        found = set() if all_readable else self._directories()
+        for topic in image.topics.all():
+            config = self._topic_configs.get(image.configs.get(ConfigResourceType.TOPIC, topic.name))
+            for index, partition in topic.partitions.items():
+                if node_id not in partition.replicas:
+                    continue
+                key = TopicPartition(topic.name, index)
+                epoch = partition.leader_epoch if partition.leader == node_id else -1
+                wanted[key] = topic.topic_id, epoch, config
+                if not all_readable and key not in found:
+                    # A directory could not be read: what is in no other one may be there, and is not to be begun anew.
+                    self.partitions.set_offline((topic.topic_id, index))
+        return wanted
+
+    def _directories(self) -> set[TopicPartition]:
+        return {one.topic_partition for log_dir in self._log_dirs for one in log_dir.partition_directories()}
+
+    def _find_logs(self, wanted: Mapping[TopicPartition, tuple[Uuid, int, TopicConfig]]) -> list[RecoveryJob]:
+        """On a thread: set strays aside; the logs that have to be recovered."""
+        set_strays_aside(self._log_dirs, {key: topic_id for key, (topic_id, _, _) in wanted.items()})
+        jobs: list[RecoveryJob] = []
+        for log_dir in self._log_dirs:
+            if log_dir.was_clean_shutdown:
+                continue
+            for directory in log_dir.partition_directories():
+                key = directory.topic_partition
+                topic_id, leader_epoch, config = wanted[key]
+                log_dir.unopened.add(key)
+                request = OpenRequest(
+                    key=key, topic_id=topic_id, config=config, log_dir=log_dir, leader_epoch=leader_epoch
+                )
+                jobs.append(RecoveryJob(key, log_dir, partial(self._opener.open, request)))
+        return jobs
+
+    # -- while it runs -------------------------------------------------------------------------------------------
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Follow one committed batch of metadata; partitions that are to be opened are missing until they are open."""
+        self._reconciler.apply(image, delta)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every partition is as the metadata says: nothing is being opened or removed."""
+        return self._reconciler.is_settled
+
+    async def wait_until_open(self, topics: Iterable[str]) -> None:
+        """Wait until each partition of these topics that is assigned here is open, offline or gone again."""
+        await self._reconciler.wait_until_open(topics)
+
+    def fail_log_dir(self, log_dir: LogDir, error: BaseException) -> None:
+        """A write or fsync failed: the directory goes offline. See :class:`LogDirFailures`."""
+        self._failures.fail(log_dir, error)
+
+    # -- stop ----------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> bool:
+        """Stop the timers and threads, write the checkpoints, flush and close every log.
+
+        Returns:
+            False when one of them could not be closed cleanly.
+        """
+        self._timers.stop()
+        unserved = await self._reconciler.stop()
+        await self._loop.run_in_executor(None, self._compactor.stop)
+        await self._loop.run_in_executor(None, self._stop_flushers)
+        for partition in self.partitions:
+            partition.close()
+        return await self._loop.run_in_executor(None, self._close_logs, unserved)
+
+    def _stop_flushers(self) -> None:
+        for flusher in self._flushers.values():
+            flusher.stop()
+
+    def _close_logs(self, unserved: list[Log]) -> bool:
+        self._checkpoints.write_all()
+        if not all(log_dir.is_online for log_dir in self._log_dirs):
+            logger.warning("directories that failed are not closed cleanly")
+        logs = [partition.log for partition in self.partitions] + unserved
+        with ThreadPoolExecutor(max_workers=_CLOSING_THREADS, thread_name_prefix="kraftlog-close") as pool:
+            return all(list(pool.map(_close_log, logs)))
+
+
+def _close_log(log: Log) -> bool:
+    try:
+        log.close()
+    except (LogError, OSError):
+        logger.exception("the log in %s was not closed cleanly", log.path)
+        return False
+    return True
+
+
+def _remove_deleted(log_dir: LogDir) -> None:
+    remove_directories(log_dir.deleted_directories())
