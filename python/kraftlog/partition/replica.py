@@ -177,13 +177,16 @@ class PartitionReplica:
             return ErrorCode.NOT_ENOUGH_REPLICAS
         return ErrorCode.NONE
 
-    def check_follower(self, replica_id: int, current_leader_epoch: int) -> int:
-        """Whether a fetch may come from this broker (LEPO-16)."""
-        if replica_id in self._followers:
-            return ErrorCode.NONE
-        if current_leader_epoch >= 0:
-            return ErrorCode.UNKNOWN_LEADER_EPOCH
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    def follower_refusal(self, current_leader_epoch: int) -> int:
+        """The error code for a fetch from a broker that may not replicate from here (LEPO-16).
+
+        Args:
+            current_leader_epoch: What the broker believes; -1 when it does not say.
+        """
+        error_code = self.check_leader_epoch(current_leader_epoch)
+        if error_code:
+            return error_code
+        return ErrorCode.UNKNOWN_LEADER_EPOCH if current_leader_epoch >= 0 else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     @property
     def is_high_watermark_settled(self) -> bool:

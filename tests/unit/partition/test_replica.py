@@ -183,9 +183,9 @@ def test_older_assignments_are_ignored():
 
 def test_unknown_follower_is_refused_by_what_it_knows():
     one = leads(replica(), replicas=(1, 2), isr=(1, 2))
-    assert one.check_follower(2, 5) == ErrorCode.NONE
-    assert one.check_follower(9, 5) == ErrorCode.UNKNOWN_LEADER_EPOCH
-    assert one.check_follower(9, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert one.follower_refusal(4) == ErrorCode.FENCED_LEADER_EPOCH
+    assert one.follower_refusal(5) == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert one.follower_refusal(-1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_failed_log_fails_pending_acks():

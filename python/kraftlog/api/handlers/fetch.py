@@ -14,16 +14,15 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.leader_hint import leader_addresses, leader_hint
-from kraftlog.errors import ErrorCode
 from kraftlog.runtime.replica.fetch_reader import (
     FetchLimits,
-    FetchWait,
     PartitionRead,
     is_enough,
     missing_partition_error,
     read_all,
 )
 from kraftlog.runtime.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, SessionPartition
+from kraftlog.runtime.replica.long_poll import FetchWait
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
 
@@ -151,10 +150,7 @@ def _refuse_follower(
         read.error_code = missing_partition_error(replicas, wanted, uses_topic_ids=uses_topic_ids)
         return read
     read.partition = partition
-    replica = partition.replica
-    read.error_code = replica.check_leader_epoch(wanted.current_leader_epoch) or (
-        ErrorCode.UNKNOWN_LEADER_EPOCH if wanted.current_leader_epoch >= 0 else ErrorCode.NOT_LEADER_OR_FOLLOWER
-    )
+    read.error_code = partition.replica.follower_refusal(wanted.current_leader_epoch)
     return read
 
 

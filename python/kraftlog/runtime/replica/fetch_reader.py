@@ -1,9 +1,8 @@
-"""Read what a fetch asks for, and wait for more when there is too little."""
+"""Reads what a fetch asks for."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog.errors import CorruptRecordError, ErrorCode, LogError, OffsetOutOfRangeError
@@ -13,7 +12,16 @@ if TYPE_CHECKING:
     from kraftlog.runtime.replica.fetch_session import SessionPartition
     from kraftlog.runtime.replica.partition import Partition
 
-__all__ = ["READ_COMMITTED", "FetchLimits", "FetchWait", "PartitionRead", "PartitionSource", "read_all"]
+__all__ = [
+    "READ_COMMITTED",
+    "FetchLimits",
+    "PartitionRead",
+    "PartitionSource",
+    "is_enough",
+    "missing_partition_error",
+    "read_all",
+    "read_partition",
+]
 
 READ_COMMITTED = 1
 
@@ -97,7 +105,7 @@ def read_all(replicas: PartitionSource, wanted: Iterable[SessionPartition], limi
     remaining_bytes = limits.max_bytes
     is_first = True
     for partition_request in wanted:
-        read = _read_partition(replicas, partition_request, limits, remaining_bytes, is_first=is_first)
+        read = read_partition(replicas, partition_request, limits, remaining_bytes, is_first=is_first)
         reads.append(read)
         if read.size_bytes:
             is_first = False
@@ -105,9 +113,18 @@ def read_all(replicas: PartitionSource, wanted: Iterable[SessionPartition], limi
     return reads
 
 
-def _read_partition(
+def read_partition(
     replicas: PartitionSource, wanted: SessionPartition, limits: FetchLimits, remaining_bytes: int, *, is_first: bool
 ) -> PartitionRead:
+    """Read one partition.
+
+    Args:
+        replicas: Where the partition is found.
+        wanted: What to read.
+        limits: Of the request.
+        remaining_bytes: What the other partitions leave of the request's limit.
+        is_first: Whether no other partition has records: then the first batch is read whatever its size.
+    """
     read = PartitionRead(wanted)
     if limits.uses_topic_ids:
         partition = replicas.get(wanted.topic_id, wanted.index)
@@ -134,8 +151,7 @@ def _read_partition(
             return read
         read.high_watermark = high_watermark
         read.log_start_offset = log_start_offset
-        first_unstable = log.first_unstable_offset
-        last_stable = high_watermark if first_unstable is None else min(high_watermark, first_unstable)
+        last_stable = partition.last_stable_offset
         read.last_stable_offset = last_stable
         is_read_committed = limits.isolation_level == READ_COMMITTED
         end_offset = last_stable if is_read_committed else high_watermark
@@ -192,81 +208,6 @@ def missing_partition_error(replicas: PartitionSource, wanted: SessionPartition,
     if uses_topic_ids:
         return replicas.missing_error_by_id(wanted.topic_id, wanted.index)
     return replicas.missing_error(wanted.topic, wanted.index)
-
-
-class FetchWait:
-    """A long poll: ends when enough can be read, when a partition changes hands, or when the time is over.
-
-    Args:
-        replicas: Where the partitions are found.
-        wanted: The partitions of the fetch, in order.
-        limits: Of the request.
-        reads: What the first attempt gave.
-        finish: Makes the response of the final reads.
-    """
-
-    __slots__ = (
-        "_finish_response",
-        "_is_scheduled",
-        "_limits",
-        "_loop",
-        "_partitions",
-        "_replicas",
-        "_timer",
-        "_wanted",
-        "future",
-    )
-
-    def __init__(
-        self,
-        replicas: PartitionSource,
-        wanted: list[SessionPartition],
-        limits: FetchLimits,
-        reads: list[PartitionRead],
-        finish: Callable[[list[PartitionRead]], Any],
-    ) -> None:
-        self._replicas = replicas
-        self._loop = asyncio.get_running_loop()
-        self._wanted = wanted
-        self._limits = limits
-        self._finish_response = finish
-        self._is_scheduled = False
-        self._partitions = [read.partition for read in reads if read.partition is not None]
-        self.future: asyncio.Future[Any] = self._loop.create_future()
-        self._timer = self._loop.call_later(limits.max_wait_ms / 1000, self._finish, None)
-        # Also when it is cancelled: the client is gone, or the node stops.
-        self.future.add_done_callback(self._forget)
-        for partition in self._partitions:
-            partition.waiters.add(self)
-
-    def partition_moved(self, partition: Partition) -> None:
-        """Look again, once per turn of the loop however many partitions moved."""
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._look_again)
-
-    def _look_again(self) -> None:
-        self._is_scheduled = False
-        if self.future.done():
-            return
-        reads = read_all(self._replicas, self._wanted, self._limits)
-        if is_enough(reads, self._limits):
-            self._finish(reads)
-
-    def _finish(self, reads: list[PartitionRead] | None) -> None:
-        if self.future.done():
-            return
-        if reads is None:
-            reads = read_all(self._replicas, self._wanted, self._limits)
-        try:
-            self.future.set_result(self._finish_response(reads))
-        except Exception as error:  # noqa: BLE001  the connection it belongs to ends with it
-            self.future.set_exception(error)
-
-    def _forget(self, _: asyncio.Future[Any]) -> None:
-        self._timer.cancel()
-        for partition in self._partitions:
-            partition.waiters.discard(self)
 
 
 def is_enough(reads: list[PartitionRead], limits: FetchLimits) -> bool:

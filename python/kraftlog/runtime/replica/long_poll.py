@@ -1,0 +1,125 @@
+"""A fetch that waits for more records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kraftlog.runtime.replica.fetch_reader import read_partition
+
+if TYPE_CHECKING:
+    from kraftlog.runtime.replica.fetch_reader import FetchLimits, PartitionRead, PartitionSource
+    from kraftlog.runtime.replica.fetch_session import SessionPartition
+    from kraftlog.runtime.replica.partition import Partition
+
+__all__ = ["FetchWait"]
+
+
+class FetchWait:
+    """A long poll: ends when enough can be read, when a partition changes hands, or when the time is over.
+
+    What was read of a partition is kept; only a partition that moved is read again.
+
+    Args:
+        replicas: Where the partitions are found.
+        wanted: The partitions of the fetch, in order.
+        limits: Of the request.
+        reads: What the first attempt gave for each of ``wanted``.
+        finish: Makes the response of the final reads.
+
+    Attributes:
+        future: Ends with the response.
+    """
+
+    __slots__ = (
+        "_finish_response",
+        "_is_scheduled",
+        "_limits",
+        "_loop",
+        "_moved",
+        "_positions",
+        "_reads",
+        "_replicas",
+        "_size_bytes",
+        "_timer",
+        "_wanted",
+        "future",
+    )
+
+    def __init__(
+        self,
+        replicas: PartitionSource,
+        wanted: list[SessionPartition],
+        limits: FetchLimits,
+        reads: list[PartitionRead],
+        finish: Callable[[list[PartitionRead]], Any],
+    ) -> None:
+        self._replicas = replicas
+        self._loop = asyncio.get_running_loop()
+        self._wanted = wanted
+        self._limits = limits
+        self._reads = reads
+        self._finish_response = finish
+        self._is_scheduled = False
+        self._size_bytes = sum(read.size_bytes for read in reads)
+        self._positions: dict[Partition, list[int]] = {}
+        self._moved: dict[Partition, None] = {}
+        for position, read in enumerate(reads):
+            if read.partition is not None:
+                self._positions.setdefault(read.partition, []).append(position)
+        self.future: asyncio.Future[Any] = self._loop.create_future()
+        self._timer = self._loop.call_later(limits.max_wait_ms / 1000, self._time_over)
+        # Also when it is cancelled: the client is gone, or the node stops.
+        self.future.add_done_callback(self._forget)
+        for partition in self._positions:
+            partition.waiters.add(self)
+
+    def partition_moved(self, partition: Partition) -> None:
+        """Read ``partition`` again, once per turn of the loop however often it moves."""
+        self._moved[partition] = None
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._is_scheduled = False
+        if self.future.done():
+            return
+        if self._read_moved() or self._size_bytes >= self._limits.min_bytes:
+            self._finish()
+
+    def _time_over(self) -> None:
+        if not self.future.done():
+            self._read_moved()
+            self._finish()
+
+    def _read_moved(self) -> bool:
+        """Read again what moved; True when a partition has an error or a divergence to tell."""
+        is_over = False
+        for partition in self._moved:
+            for position in self._positions[partition]:
+                others_bytes = self._size_bytes - self._reads[position].size_bytes
+                read = read_partition(
+                    self._replicas,
+                    self._wanted[position],
+                    self._limits,
+                    max(0, self._limits.max_bytes - others_bytes),
+                    is_first=others_bytes == 0,
+                )
+                self._reads[position] = read
+                self._size_bytes = others_bytes + read.size_bytes
+                is_over = is_over or read.error_code != 0 or read.diverging_epoch is not None
+        self._moved.clear()
+        return is_over
+
+    def _finish(self) -> None:
+        try:
+            self.future.set_result(self._finish_response(self._reads))
+        except Exception as error:  # noqa: BLE001  the connection it belongs to ends with it
+            self.future.set_exception(error)
+
+    def _forget(self, _: asyncio.Future[Any]) -> None:
+        self._timer.cancel()
+        for partition in self._positions:
+            partition.waiters.discard(self)
