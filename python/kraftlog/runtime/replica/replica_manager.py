@@ -79,7 +79,7 @@ class ReplicaManager:
         self._compactor = compactor
         self._workers = workers
         self._topic_configs = TopicConfigs(settings.properties)
-        self._flushers = {one: Flusher(loop, f"kraftlog-flush-{one.path.name}") for one in self._log_dirs}
+        self._flushers = {log_dir: Flusher(loop, f"kraftlog-flush-{log_dir.path.name}") for log_dir in self._log_dirs}
         self._opener = LogOpener(self._log_dirs, now_ms, flush_on_ack=settings.flush_on_ack)
         self._timers = RecurringTimers(loop)
         self.recovery = LogRecovery((), 1)
@@ -160,7 +160,9 @@ class ReplicaManager:
         return wanted
 
     def _directories(self) -> set[TopicPartition]:
-        return {one.topic_partition for log_dir in self._log_dirs for one in log_dir.partition_directories()}
+        return {
+            directory.topic_partition for log_dir in self._log_dirs for directory in log_dir.partition_directories()
+        }
 
     def _find_logs(self, wanted: Mapping[TopicPartition, tuple[Uuid, int, TopicConfig]]) -> list[RecoveryJob]:
         """On a thread: set strays aside; the logs that have to be recovered."""

@@ -18,6 +18,7 @@ from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
 from kraftlog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kraftlog.wire.messages.produce import ProduceRequest
 from raw_client import RawClient
+from waiting import until_true
 
 TOPIC = "t"
 
@@ -347,9 +348,11 @@ def test_deleted_topic_is_gone_at_once(broker, client, topic):
     produce(client, topic, batch(b"a"))
     broker.delete_topic(topic)
     assert produce(client, topic, batch(b"a")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    names = [path.name for path in broker.data_dir.iterdir() if path.name.startswith(topic)]
-    assert len(names) == 2
-    assert all(name.endswith("-delete") for name in names)
+
+    def marked() -> list[bool]:
+        return [path.name.endswith("-delete") for path in broker.data_dir.iterdir() if path.name.startswith(topic)]
+
+    until_true(lambda: marked() == [True, True])
     broker.create_topic(topic)
     assert produce(client, topic, batch(b"new")).base_offset == 0
 

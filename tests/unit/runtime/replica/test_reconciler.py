@@ -266,7 +266,9 @@ def test_both_changes_in_one_commit(run: Any) -> None:
         bench.commit(
             RemoveTopicRecord(topic_id=FIRST),
             TopicRecord(name="t", topic_id=SECOND),
-            PartitionRecord(partition_id=0, topic_id=SECOND, replicas=(NODE,), isr=(NODE,), leader=NODE),
+            PartitionRecord(
+                partition_id=0, topic_id=SECOND, replicas=(NODE,), isr=(NODE,), leader=NODE, leader_epoch=0
+            ),
         )
         await bench.settle()
         partition = bench.partitions.get_by_name("t", 0)
