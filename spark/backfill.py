@@ -175,9 +175,9 @@ def backfill(spark: SparkSession, args: argparse.Namespace) -> list[Range]:
     runs = sorted(state.glob("run-??????.json"))
     for file in runs:
         written += finish(spark, file, args.out)
-        for load in json.loads(file.read_text())["ranges"]:
-            key = f"{load['topic']}-{load['partition']}"
-            ended[key] = max(ended.get(key, 0), load["end"])
+        for offset_range in json.loads(file.read_text())["ranges"]:
+            key = f"{offset_range['topic']}-{offset_range['partition']}"
+            ended[key] = max(ended.get(key, 0), offset_range["end"])
     ranges = plan(args.source, args.topics.split(",") if args.topics else None, ended, args)
     if ranges:
         file = state / f"run-{int(runs[-1].stem.split('-')[1]) + 1 if runs else 1:06}.json"

@@ -23,10 +23,10 @@ _running: set[OwnThread] = set()
 
 
 def _stop_running() -> None:
-    for one in list(_running):
+    for thread in list(_running):
         # A child that was forked has the list, but not the threads.
-        if one.process_id == os.getpid():
-            one.stop()
+        if thread.process_id == os.getpid():
+            thread.stop()
 
 
 # Before the executors of concurrent.futures end, which `end` may need: threading ends what was registered last first.

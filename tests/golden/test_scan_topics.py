@@ -305,7 +305,9 @@ def test_times_are_found_as_a_full_scan_finds_them(expected: Path) -> None:
     for since in [*times[:: max(len(times) // 25, 1)], *(min(time + 1, 2**63 - 1) for time in times[-2:])]:
         later = [(offset, time) for offset, time in rows if time >= since]
         found = log.offset_for_timestamp(since)
-        assert (found and (found.offset, found.timestamp)) == next((one for one in places if one[1] >= since), None)
+        assert (found and (found.offset, found.timestamp)) == next(
+            (place for place in places if place[1] >= since), None
+        )
         assert offsets_of(log.scan(from_timestamp=since, columns=["offset"])) == [offset for offset, _ in later]
 
 

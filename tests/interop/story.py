@@ -159,7 +159,7 @@ class Story:
     def tails(self) -> str:
         """The last words of what runs."""
         logs = sorted(self.home.rglob("server.log"))
-        return "\n".join(f"-- {one}\n" + "\n".join(one.read_text(errors="replace").splitlines()[-12:]) for one in logs)
+        return "\n".join(f"-- {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-12:]) for log in logs)
 
     def close(self) -> None:
         """End the shell and what it began."""

@@ -36,7 +36,7 @@ def replicas_agree(told: Story) -> None:
     logs = [path.read_bytes() for path in sorted(told.home.rglob(f"c*/data/{METADATA}/{name}"))]
     longest = max(logs, key=len)
     assert len(logs) > 2
-    assert all(longest.startswith(one) for one in logs)
+    assert all(longest.startswith(log) for log in logs)
 
 
 @pytest.fixture

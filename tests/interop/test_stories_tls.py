@@ -74,7 +74,7 @@ class Writer(threading.Thread):
         )
         async with AdminClient([server], is_controller=True, tls=context, timeout_s=3) as client:
             response = await client.request(IncrementalAlterConfigsRequest(resources=(resource,)))
-        return all(one.error_code == 0 for one in response.responses)
+        return all(topic_response.error_code == 0 for topic_response in response.responses)
 
 
 def test_a_node_listens_with_tls(tmp_path: Path, java: Java) -> None:

@@ -114,14 +114,14 @@ def test_timestamps_are_found_where_kafka_finds_them(stopped: Stopped) -> None:
     log = kraftlog.open_log(stopped.data_dir / "kept-0")
     end = log.log_end_offset
     found = {timestamp: log.offset_for_timestamp(timestamp) for timestamp in stopped.times}
-    assert {timestamp: end if one is None else one.offset for timestamp, one in found.items()} == {
-        timestamp: end if offset < 0 else offset for timestamp, offset in stopped.times.items()
-    }
+    assert {
+        timestamp: end if found_offset is None else found_offset.offset for timestamp, found_offset in found.items()
+    } == {timestamp: end if offset < 0 else offset for timestamp, offset in stopped.times.items()}
     markers = {
-        one["offset"]
+        row["offset"]
         for batch in log.scan(columns=["offset", "is_control"], include_control=True)
-        for one in _rows(batch)
-        if one["is_control"]
+        for row in _rows(batch)
+        if row["is_control"]
     }
     assert markers & set(stopped.times.values()), "no answer of Kafka's is a marker"
 

@@ -46,16 +46,20 @@ def requirements(*arguments: str) -> list[str]:
 def test_requirements_of_dev_are_all_that_the_extras_name_without_kraftlog_itself():
     """Installed with build isolation, which source packages such as PySpark need in a new environment."""
     found = requirements("dev")
-    assert not [one for one in found if one.startswith("kraftlog")]
+    assert not [requirement for requirement in found if requirement.startswith("kraftlog")]
     assert len(found) == len(set(found))
     for extra in ("spark", "duckdb", "demo", "remote"):
         assert set(requirements(extra)) <= set(found)
-    assert [one for one in found if one.startswith("maturin==")]
+    assert [requirement for requirement in found if requirement.startswith("maturin==")]
 
 
 def test_spark_excludes_the_pandas_that_pyspark_warns_of_and_duckdb_works_alone():
-    assert next(one for one in requirements("spark") if one.startswith("pandas")).endswith(",<3")
-    assert [one for one in requirements("duckdb") if one.startswith("pytz")], "DuckDB imports it for a timestamptz"
+    assert next(requirement for requirement in requirements("spark") if requirement.startswith("pandas")).endswith(
+        ",<3"
+    )
+    assert [requirement for requirement in requirements("duckdb") if requirement.startswith("pytz")], (
+        "DuckDB imports it for a timestamptz"
+    )
 
 
 def test_package_is_typed():

@@ -500,7 +500,7 @@ def test_pages_keep_the_rules_of_the_language():
 
 
 # A ratchet: violations in the whole tree when the rules came. They may become fewer, never more; then lower the number.
-LANGUAGE_DEBT = {"code": 95, "modules": 0}
+LANGUAGE_DEBT = {"code": 50, "modules": 0}
 
 
 def test_code_keeps_the_rules_of_the_language():

@@ -104,7 +104,9 @@ class NodeConfig:
     @property
     def broker_listeners(self) -> tuple[EndPoint, ...]:
         """The listeners that are not controller listeners."""
-        return tuple(one for one in self.listeners if one.listener_name not in self.controller_listener_names)
+        return tuple(
+            listener for listener in self.listeners if listener.listener_name not in self.controller_listener_names
+        )
 
     @property
     def inter_broker_listener_name(self) -> str:
@@ -266,11 +268,11 @@ class NodeConfig:
         if not listeners:
             msg = "listeners is empty"
             raise ConfigError(msg)
-        ports = [one.port for one in listeners if one.port]
+        ports = [listener.port for listener in listeners if listener.port]
         if len(set(ports)) != len(ports):
             msg = f"listeners={listeners_text}: each listener must have a different port"
             raise ConfigError(msg)
-        names = {one.listener_name for one in listeners}
+        names = {listener.listener_name for listener in listeners}
         if self.is_controller and not self.controller_listener_names:
             msg = (
                 "controller.listener.names is not set; "
@@ -288,7 +290,10 @@ class NodeConfig:
             raise ConfigError(msg)
         for end_point in listeners:
             self._check_protocol(end_point)
-        return tuple(EndPoint(one.listener_name, one.host or DEFAULT_BIND_HOST, one.port) for one in listeners)
+        return tuple(
+            EndPoint(listener.listener_name, listener.host or DEFAULT_BIND_HOST, listener.port)
+            for listener in listeners
+        )
 
     def _check_protocol(self, end_point: EndPoint) -> None:
         protocol = self.protocol_by_listener.get(end_point.listener_name)
@@ -310,17 +315,17 @@ class NodeConfig:
             advertised = self.listeners
         else:
             advertised = parse_end_points("advertised.listeners", text)
-            known = {one.listener_name for one in self.listeners}
+            known = {listener.listener_name for listener in self.listeners}
             for end_point in advertised:
                 if end_point.listener_name not in known:
                     msg = f"advertised.listeners={text}: {end_point.listener_name} is not one of listeners"
                     raise ConfigError(msg)
             # A controller listener that is not advertised is reached where it listens.
-            named = {one.listener_name for one in advertised}
+            named = {end_point.listener_name for end_point in advertised}
             advertised += tuple(
-                one
-                for one in self.listeners
-                if one.listener_name in self.controller_listener_names and one.listener_name not in named
+                listener
+                for listener in self.listeners
+                if listener.listener_name in self.controller_listener_names and listener.listener_name not in named
             )
         for end_point in advertised:
             if end_point.host in {"0.0.0.0", "::"}:  # noqa: S104

@@ -27,7 +27,10 @@ def check_keywords(class_name: str, parameters: Sequence[str], keywords: Iterabl
         if is_known_key(key):
             continue
         message = f"{class_name}() has no parameter {name!r}, and {key} is no key of Kafka's configuration"
-        known = [*parameters, *(one.replace(".", "_") for one in (*broker_configs(), METRICS_LISTENER))]
+        known = [
+            *parameters,
+            *(broker_config.replace(".", "_") for broker_config in (*broker_configs(), METRICS_LISTENER)),
+        ]
         nearest = get_close_matches(name, known, n=1)
         if nearest:
             message += f"; did you mean {nearest[0]}?"

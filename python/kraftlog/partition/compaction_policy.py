@@ -191,18 +191,24 @@ def candidate(facts: LogFacts, offsets: OffsetsToClean, delay_ms: int) -> Candid
     return Candidate(
         first_dirty_offset=offsets.first_dirty_offset,
         first_uncleanable_offset=first_uncleanable,
-        clean_bytes=sum(one.size_bytes for one in facts.segments if one.base_offset < offsets.first_dirty_offset),
-        cleanable_bytes=sum(one.size_bytes for one in dirty if one.base_offset < first_uncleanable),
+        clean_bytes=sum(
+            segment.size_bytes for segment in facts.segments if segment.base_offset < offsets.first_dirty_offset
+        ),
+        cleanable_bytes=sum(segment.size_bytes for segment in dirty if segment.base_offset < first_uncleanable),
         needs_compaction_now=delay_ms > 0,
     )
 
 
 def choose(candidates: Iterable[tuple[Candidate, CleaningSettings]]) -> int | None:
     """The number of the filthiest log that is due; None when none is."""
-    due = [(one.cleanable_ratio, number) for number, (one, settings) in enumerate(candidates) if one.is_due(settings)]
+    due = [
+        (candidate.cleanable_ratio, number)
+        for number, (candidate, settings) in enumerate(candidates)
+        if candidate.is_due(settings)
+    ]
     return max(due)[1] if due else None
 
 
 def dirtiest_ratio(candidates: Iterable[Candidate]) -> float:
     """Dirty share of the dirtiest log, whether it is due or not."""
-    return max((one.cleanable_ratio for one in candidates if one.total_bytes), default=0.0)
+    return max((candidate.cleanable_ratio for candidate in candidates if candidate.total_bytes), default=0.0)

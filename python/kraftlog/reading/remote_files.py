@@ -159,7 +159,7 @@ class ArrowFiles:
         from pyarrow.fs import FileSelector, FileType
 
         found = self._fs.get_file_info(FileSelector(path, recursive=True))
-        return [ListedFile(one.path, *_arrow_version(one)) for one in found if one.type == FileType.File]
+        return [ListedFile(entry.path, *_arrow_version(entry)) for entry in found if entry.type == FileType.File]
 
     def read(self, path: str, start: int, end: int) -> Any:
         with self._lock:

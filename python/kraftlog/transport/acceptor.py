@@ -119,7 +119,7 @@ class Connections:
         deadline = self._loop.time() + _DRAIN_S
         self.stop_reading()
         # An event would have to be touched on the hot path; this happens once in a node's life.
-        while any(one.is_owed for one in self._of_clients()) and self._loop.time() < deadline:  # noqa: ASYNC110
+        while any(connection.is_owed for connection in self._of_clients()) and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         for connection in self._of_clients():
             connection.close(None)

@@ -30,7 +30,7 @@ class Peer:
         self.loop, self.sock, self.connection, self.lost = loop, sock, connection, lost
 
     async def send(self, *requests):
-        data = b"".join(b"".join(map(bytes, one)) if isinstance(one, list) else one for one in requests)
+        data = b"".join(b"".join(map(bytes, request)) if isinstance(request, list) else request for request in requests)
         await self.loop.sock_sendall(self.sock, data)
 
     async def receive(self):
@@ -95,12 +95,15 @@ def test_api_versions_lists_what_is_served(version):
         await peer.send(api_versions_request(version, 77))
         correlation_id, response = decode_response(18, version, await peer.receive())
         assert correlation_id == 77
-        ranges = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
+        ranges = {api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in response.api_keys}
         assert ranges[0] == (0, 13)
         assert ranges[1] == (4, 18)
         assert ranges[18] == (0, 4)
-        supported = {one.name for one in response.supported_features}
-        finalized = {one.name: one.max_version_level for one in response.finalized_features}
+        supported = {supported_feature.name for supported_feature in response.supported_features}
+        finalized = {
+            finalized_feature.name: finalized_feature.max_version_level
+            for finalized_feature in response.finalized_features
+        }
         if version >= 3:
             assert response.finalized_features_epoch == 9
             assert finalized == {"metadata.version": 30, "group.version": 1, "kraft.version": 1}
@@ -200,7 +203,7 @@ def test_pending_requests_are_bounded_and_reading_goes_on_after():
 
     async def scenario(peer):
         count = MAX_IN_FLIGHT + 10
-        await peer.send(*(list_offsets_request(one) for one in range(count)))
+        await peer.send(*(list_offsets_request(number) for number in range(count)))
         for _ in range(20):
             await asyncio.sleep(0)
         assert len(futures) == MAX_IN_FLIGHT
@@ -229,7 +232,7 @@ def test_bytes_of_pending_requests_are_bounded():
         frame_bytes = sum(map(len, large_request(0))) - 4  # without the length before it
         room = -(-MAX_IN_FLIGHT_BYTES // frame_bytes)  # the frame that passes the bound is the last
         count = room + 5
-        sending = asyncio.create_task(peer.send(*(large_request(one) for one in range(count))))
+        sending = asyncio.create_task(peer.send(*(large_request(number) for number in range(count))))
         for index in range(count):
             while len(futures) <= index:  # noqa: ASYNC110
                 await asyncio.sleep(0)

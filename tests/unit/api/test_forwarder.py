@@ -39,7 +39,8 @@ class Controller:
         header, request = decode_request(envelope.request_data)
         self.forwarded += [(wanted.resource_type, wanted.resource_name) for wanted in request.resources]
         granted = [
-            RESULT(resource_type=one.resource_type, resource_name=one.resource_name) for one in request.resources
+            RESULT(resource_type=resource.resource_type, resource_name=resource.resource_name)
+            for resource in request.resources
         ]
         parts = encode_response(44, 1, header.correlation_id, IncrementalAlterConfigsResponse(responses=granted))
         return EnvelopeResponse(response_data=b"".join(map(bytes, parts))[4:])

@@ -182,7 +182,9 @@ def node(make_node: Callable[..., HandlerNode]) -> HandlerNode:
 def golden_node(loop: asyncio.AbstractEventLoop) -> HandlerNode:
     """The node that ``kraft/captures.jsonl`` was taken from: its metadata log replayed up to the high watermark."""
     folder = GOLDEN / "kraft" / "logs" / "standalone"
-    moment = next(one for one in json.loads((folder / "moments.json").read_text()) if one["moment"] == "01-started")
+    moment = next(
+        entry for entry in json.loads((folder / "moments.json").read_text()) if entry["moment"] == "01-started"
+    )
     listeners = "PLAINTEXT://127.0.0.1:21172,CONTROLLER://127.0.0.1:21171"
     node = HandlerNode(loop, {"listeners": listeners, "auto.create.topics.enable": "false"})
     data = (folder / "01-started" / "node-1" / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()

@@ -114,7 +114,7 @@ def test_broker_settings_say_what_is_fixed_and_hide_what_is_secret(client):
 @pytest.mark.parametrize("version", range(1, 5))
 def test_describe_configs_every_version(client, version):
     result = describe(client, TOPIC, "t", version=version, synonyms=False)
-    names = [one.name for one in result.configs]
+    names = [config.name for config in result.configs]
     assert names == sorted(names)
     assert len(names) == 33
 
@@ -170,7 +170,7 @@ def test_cleaner_threads_follow_the_setting(client):
 def test_a_resource_named_twice_is_refused_twice(client):
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=TOPIC, resource_name="t")
     responses = client.call(IncrementalAlterConfigsRequest(resources=[resource, resource])).responses
-    assert [one.error_code for one in responses] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [response.error_code for response in responses] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 def test_logger_levels_are_those_of_this_process(client):
@@ -200,7 +200,7 @@ def test_alter_configs_replaces_everything(client):
 
 def test_list_config_resources(client):
     found = client.call(ListConfigResourcesRequest(), 1).config_resources
-    assert (TOPIC, "t") in {(one.resource_type, one.resource_name) for one in found}
+    assert (TOPIC, "t") in {(resource.resource_type, resource.resource_name) for resource in found}
     assert client.call(ListConfigResourcesRequest(), 0).config_resources == ()
     assert client.call(ListConfigResourcesRequest(resource_types=[99]), 1).error_code == ErrorCode.UNSUPPORTED_VERSION
 

@@ -64,7 +64,7 @@ def commit(client, group, *offsets, version=9, generation=-1, member_id="", topi
         group_id=group, generation_id_or_member_epoch=generation, member_id=member_id, topics=topics
     )
     response = client.call(request, version)
-    return [one.error_code for topic in response.topics for one in topic.partitions]
+    return [partition.error_code for topic in response.topics for partition in topic.partitions]
 
 
 def fetch(client, group, version=9):
@@ -76,7 +76,11 @@ def fetch(client, group, version=9):
         topics = answer.topics
     else:
         topics = client.call(OffsetFetchRequest(group_id=group, topics=None), version).topics
-    return {(topic.name, one.partition_index): one.committed_offset for topic in topics for one in topic.partitions}
+    return {
+        (topic.name, partition.partition_index): partition.committed_offset
+        for topic in topics
+        for partition in topic.partitions
+    }
 
 
 def join(client, group, member_id="", version=9, instance_id=None):
@@ -117,12 +121,12 @@ def describe(client, group, version=6):
 def test_find_coordinator_every_version(client, broker, version):
     if version >= 4:
         found = client.call(FindCoordinatorRequest(coordinator_keys=["a", "b"]), version).coordinators
-        assert [one.key for one in found] == ["a", "b"]
+        assert [coordinator.key for coordinator in found] == ["a", "b"]
     else:
         found = [client.call(FindCoordinatorRequest(key="a"), version)]
-    for one in found:
-        assert one.error_code == ErrorCode.NONE
-        assert f"{one.host}:{one.port}" == broker.bootstrap_servers
+    for coordinator in found:
+        assert coordinator.error_code == ErrorCode.NONE
+        assert f"{coordinator.host}:{coordinator.port}" == broker.bootstrap_servers
 
 
 def test_find_coordinator_says_that_there_are_no_transactions(client):
@@ -159,9 +163,9 @@ def test_the_consumer_protocol_is_refused_as_when_it_is_switched_off(client, ver
 
 def test_producer_ids_are_given_once(client):
     given = [client.call(InitProducerIdRequest(transactional_id=None), version) for version in range(6)]
-    assert [one.error_code for one in given] == [ErrorCode.NONE] * 6
-    assert len({one.producer_id for one in given}) == 6
-    assert {one.producer_epoch for one in given} == {0}
+    assert [answer.error_code for answer in given] == [ErrorCode.NONE] * 6
+    assert len({answer.producer_id for answer in given}) == 6
+    assert {answer.producer_epoch for answer in given} == {0}
 
 
 @pytest.mark.parametrize("version", range(2, 10))
@@ -177,8 +181,8 @@ def test_offsets_by_topic_id(client):
     assert commit(client, "by-id", ("", 0, 4), version=10, topic_id=topic.topic_id) == [ErrorCode.NONE]
     assert commit(client, "by-id", ("", 0, 4), version=10, topic_id=Uuid(b"\x09" * 16)) == [ErrorCode.UNKNOWN_TOPIC_ID]
     asked = [
-        OffsetFetchRequest.OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0])
-        for one in (topic.topic_id, Uuid(b"\x09" * 16))
+        OffsetFetchRequest.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])
+        for topic_id in (topic.topic_id, Uuid(b"\x09" * 16))
     ]
     request = OffsetFetchRequest(groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id="by-id", topics=asked)])
     known, unknown = client.call(request, 10).groups[0].topics
@@ -247,7 +251,7 @@ def test_a_second_member_makes_the_first_rejoin(broker, client):
         again = join(client, "two", first.member_id)
         _, second = other.receive(JoinGroupRequest.API_KEY, 3)
         assert again.generation_id == second.generation_id == 2
-        assert {one.member_id for one in again.members} == {first.member_id, second.member_id}
+        assert {member.member_id for member in again.members} == {first.member_id, second.member_id}
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -269,7 +273,7 @@ def test_list_groups_filters_by_state_and_type(client):
     sync(client, "listed-stable", join(client, "listed-stable"))
 
     def listed(**filters):
-        return {one.group_id for one in client.call(ListGroupsRequest(**filters)).groups}
+        return {group.group_id for group in client.call(ListGroupsRequest(**filters)).groups}
 
     assert {"listed-empty", "listed-stable"} <= listed()
     assert "listed-stable" in listed(states_filter=["stable"])
@@ -306,7 +310,7 @@ def test_delete_groups_deletes_only_empty_ones(client):
     commit(client, "gone", ("t", 0, 1))
     sync(client, "busy", join(client, "busy"))
     results = client.call(DeleteGroupsRequest(groups_names=["gone", "busy", "never"])).results
-    assert {one.group_id: one.error_code for one in results} == {
+    assert {result.group_id: result.error_code for result in results} == {
         "gone": ErrorCode.NONE,
         "busy": ErrorCode.NON_EMPTY_GROUP,
         "never": ErrorCode.GROUP_ID_NOT_FOUND,
@@ -337,7 +341,7 @@ def test_a_restart_keeps_groups_and_offsets(tmp_path):
         assert fetch(client, "plain") == {("t", 0): 8}
         described = describe(client, "kept")
         assert described.group_state == "Stable"
-        assert [one.member_id for one in described.members] == [joined.member_id]
+        assert [member.member_id for member in described.members] == [joined.member_id]
         alive = HeartbeatRequest(
             group_id="kept", generation_id=1, member_id=joined.member_id, group_instance_id="static"
         )
