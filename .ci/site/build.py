@@ -200,10 +200,10 @@ def check_pages(site: Path) -> list[str]:
 
 
 def public_names() -> list[str]:
-    """``kraftlog.__all__``, read without importing the package."""
+    """The functions and classes of ``kraftlog.__all__``, read without importing the package."""
     for node in ast.parse((ROOT / "python" / "kraftlog" / "__init__.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return list(ast.literal_eval(node.value))
+            return [name for name in ast.literal_eval(node.value) if not name.startswith("__")]
     return []
 
 
