@@ -278,7 +278,10 @@ class QuorumReplica:
             self._wake()
 
     def _tell_leader(self, leader_id: NodeId | None, epoch: Epoch) -> None:
-        logger.info("the leader of epoch %d is %s", epoch, "unknown" if leader_id is None else leader_id)
+        if leader_id is not None:
+            logger.info("the leader of epoch %d is %d", epoch, leader_id)
+        elif not self._is_stopping:  # a replica that resigned in order to stop does not look for a leader
+            logger.info("the leader of epoch %d is unknown", epoch)
         self._call(lambda: self._machine.on_leader_change(leader_id, epoch))
         self._wake()
 

@@ -109,7 +109,7 @@ class MetadataQuorum:
 
     async def stop(self) -> None:
         """Finish what was proposed, resign, close the log. Operations not begun fail with NodeClosedError."""
-        if not self._is_stopping and hasattr(self.replica, "log"):
+        if self.replica.is_opened and not self._is_stopping:
             self._is_stopping = True
             await self.replica.stop()
         self._metrics.close()

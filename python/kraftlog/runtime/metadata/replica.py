@@ -44,7 +44,8 @@ class MetadataReplica:
         tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
 
     Attributes:
-        log: The replicated log, once ``start`` has opened it.
+        log: The replicated log, once ``is_opened``.
+        is_opened: Whether ``start`` has opened the log; ``stop`` has to close it then, even if the start failed.
         failure: What made the log unwritable, None while it works.
         failed: Set together with ``failure``: the process should end.
     """
@@ -68,6 +69,7 @@ class MetadataReplica:
         self._wall_ms = wall_ms
         self._tls = tls
         self._leader_listeners: list[Callable[[], None]] = []
+        self.is_opened = False
         self._is_open = False
         self._is_stopping = False
         self.failure: BaseException | None = None
@@ -149,6 +151,7 @@ class MetadataReplica:
             wall_ms=self._wall_ms,
             name="kraftlog-metadata",
         )
+        self.is_opened = True
         self.log.on_checkpoint = self._metrics.on_snapshot_written
         self._controller.open(self.log)
         self.log.start(settings.raft, metrics=self._metrics.raft, tls=self._tls)
