@@ -43,6 +43,8 @@ FILES_WITHOUT_SETTINGS = ("config_facts.py", "config_table.py", "dynamic_broker_
 
 # Refused with a reason when they are set; tests/unit/test_reference.py starts a node with each.
 REFUSED = {"authorizer.class.name": "refused: kraftlog has no authorizer"}
+# The same for a topic, which is then not created.
+REFUSED_OF_TOPICS = {"remote.storage.enable": "default only: kraftlog has no tiered storage"}
 # Keys of kraftlog's own, with what they do.
 OWN_KEYS = {
     "log.flush.on.ack": "An acknowledgement of acks=all waits until the records are on the disk. `false` gives Kafka's"
@@ -102,6 +104,8 @@ def effect(definition: ConfigDefinition, read: set[str]) -> str:
     """One word on what the node does with the key, or the reason why it refuses it."""
     if definition.name in REFUSED:
         return REFUSED[definition.name]
+    if definition.name in REFUSED_OF_TOPICS:
+        return REFUSED_OF_TOPICS[definition.name]
     if definition.name in tls_settings._JAVA_ONLY:
         return "default only: a feature of Java's TLS"
     return "read" if definition.name in read else "no effect"
@@ -130,6 +134,17 @@ def code(text: str | None) -> str:
     return f"`{cell(text)}`" if text else "empty"
 
 
+def named(definition: ConfigDefinition) -> str:
+    """The key, and below it what it means."""
+    meaning = config_table.config_description(definition.name)
+    if not meaning and definition.internal:
+        meaning = "Internal to Kafka; may change without notice."
+    if not meaning:
+        msg = f"{definition.name} has no sentence in kraftlog.config_descriptions"
+        raise ValueError(msg)
+    return f"`{definition.name}`<br>{cell(meaning)}"
+
+
 def limits(definition: ConfigDefinition) -> str:
     """The limits in words: ``ConfigDef`` prints a range as ``[1,...,10]`` and names as ``[a, b]``."""
     valid = definition.valid
@@ -151,7 +166,7 @@ def key_table(definitions: Iterable[ConfigDefinition], read: set[str], *, broker
     head = ["key", "type", "default", "limits"] + (["dynamic"] if broker else []) + ["effect"]
     rows = []
     for definition in definitions:
-        row = [f"`{definition.name}`", definition.type.name.lower(), code(definition.default_text), limits(definition)]
+        row = [named(definition), definition.type.name.lower(), code(definition.default_text), limits(definition)]
         if definition.required:
             row[2] = "required"
         rows.append(row + ([dynamic(definition)] if broker else []) + [effect(definition, read)])
@@ -199,13 +214,13 @@ lists is kept and reported with a warning, as a plug-in may own it.
 ## Topic
 
 A topic sets its own value by CreateTopics and AlterConfigs; all are dynamic. A topic that does not set a key takes the
-broker's value from the keys of the last column, the leftmost that is set.
+broker's value: of the *broker keys* in its row, the leftmost that is set.
 """,
         table(
             ["key", "type", "default", "limits", "broker keys", "effect"],
             (
                 [
-                    f"`{topic_config.name}`",
+                    named(topic_config),
                     topic_config.type.name.lower(),
                     code(config_table.topic_config_default(topic_config.name, {})),
                     limits(topic_config),

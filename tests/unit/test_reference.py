@@ -44,7 +44,7 @@ def test_configuration_page_has_every_key(generator):
     page = generator.configuration_page()
     for table in (config_table.broker_configs(), config_table.topic_configs(), config_table.group_configs()):
         for name in table:
-            assert f"| `{name}` |" in page, name
+            assert f"| `{name}`<br>" in page or f"| `{name}` |" in page, name
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,12 @@ def test_refused_keys_stop_a_node_from_starting(generator, tmp_path):
         changes = {key: "org.example.Plugin"}
         with pytest.raises((ConfigError, KafkaError), match=key.replace(".", r"\.")):
             NodeConfig(standalone_properties(tmp_path, port=0, is_durable=False, changes=changes))
+
+
+def test_refused_keys_of_topics_are_refused(generator):
+    for key in generator.REFUSED_OF_TOPICS:
+        with pytest.raises(KafkaError, match="INVALID_CONFIG"):
+            config_table.validate_topic_configs({key: "true"})
 
 
 @pytest.mark.parametrize(
