@@ -24,6 +24,7 @@ fuzz_target!(|data: &[u8]| {
             end_offset: if choice & 2 == 0 { i64::MAX } else { start.saturating_add(100) },
             batch_rows: if choice & 4 == 0 { 7 } else { 16_384 },
             include_control: choice & 8 != 0,
+            check_crc: choice & 64 == 0,
             ..ColumnOptions::default()
         };
         let column = options.schema().index_of("offset").unwrap();
@@ -34,7 +35,6 @@ fuzz_target!(|data: &[u8]| {
             columns: Arc::new(options),
             isolation: if committed { IsolationLevel::ReadCommitted } else { IsolationLevel::ReadUncommitted },
             on_corrupt: if choice & 32 == 0 { OnCorrupt::Raise } else { OnCorrupt::Skip },
-            trust_headers: choice & 64 != 0,
             memory_map: false,
             threads: if choice & 128 == 0 { 1 } else { 2 },
             ..ScanOptions::default()

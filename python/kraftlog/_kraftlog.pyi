@@ -1048,7 +1048,6 @@ class _ColumnOptions(TypedDict, total=False):
 class _ScanOptions(_ColumnOptions, total=False):
     isolation_level: Literal["read_uncommitted", "read_committed"]
     on_corrupt: Literal["raise", "skip"]
-    trust_headers: bool
     memory_map: bool
     drop_behind: bool
     threads: int
@@ -1190,9 +1189,8 @@ def scan_stream(
         sources: Directory, topic, partition, first offset (inclusive), end offset (exclusive) of each, and for
             read_committed the aborted transactions (producer id, first offset, offset of the marker) when they are
             known and the end offset is no later than the last stable offset.
-        options: ``columns`` in the wanted order; ``batch_rows`` and ``batch_bytes`` bound each Arrow batch. With
-            ``trust_headers``, the default, the rows of a batch may be told by its header, whose checksum is not
-            compared then.
+        options: ``columns`` in the wanted order; ``batch_rows`` and ``batch_bytes`` bound each Arrow batch. Without
+            ``check_crc`` headers are believed, and the rows of a batch may come from its header alone.
     """
 
 def scan_batches_stream(
@@ -1224,7 +1222,11 @@ def scan_batches_stream(
     """
 
 def read_transactions(
-    directory: _Directory, *, start_offset: int | None = None, end_offset: int | None = None
+    directory: _Directory,
+    *,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+    on_corrupt: Literal["raise", "skip"] = "raise",
 ) -> tuple[int, int, list[_AbortedTuple], list[tuple[int, int, int, int, int, int, int | None]]]:
     """What a partition directory knows of producers and transactions up to ``end_offset``, exclusive.
 

@@ -97,7 +97,7 @@ def test_a_scan_is_a_filter_over_everything(seed: int) -> None:
                 binary_type=rnd.choice(["binary", "large_binary", "binary_view"]),
                 batch_rows=rnd.choice([1, 7, 16384]),
                 batch_bytes=rnd.choice([1, 500, 8 << 20]),
-                check_crc=rnd.choice([None, True, False]),
+                check_crc=rnd.choice([True, False]),
                 memory_map=rnd.random() < 0.3,
             )
             expected = [

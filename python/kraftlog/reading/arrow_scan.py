@@ -15,10 +15,11 @@ from kraftlog._kraftlog import (
     read_transactions,
     scan_stream,
 )
+from kraftlog.errors import CorruptRecordError
 from kraftlog.reading.bounds import Bounds
 from kraftlog.reading.facts import ScanReport, SkippedRange
 from kraftlog.reading.remote_partition import RemotePartition
-from kraftlog.reading.scan_options import IsolationLevel, ScanOptions, ScanSource
+from kraftlog.reading.scan_options import OnCorrupt, ScanOptions, ScanSource
 
 __all__ = ["ArrowScan", "ending_at"]
 
@@ -100,9 +101,16 @@ class ArrowScan:
 
     def _parts(self, source: ScanSource, split_bytes: int) -> Iterator[ScanSource]:
         if self.options.isolation_level == "read_committed":
-            source = _settled(source)
-        log_end = log_end_offset(source.path)
-        end_offset = log_end if source.end_offset is None else min(source.end_offset, log_end)
+            source = _settled(source, self.options.on_corrupt)
+        try:
+            log_end = log_end_offset(source.path)
+        except CorruptRecordError:
+            if self.options.on_corrupt == "raise":
+                raise
+            # The last split meets the damage, leaves it out and reports it.
+            end_offset = source.end_offset
+        else:
+            end_offset = _earliest(source.end_offset, log_end)
         aborted = source.aborted
         for base_offset, first, end, position, size_bytes in plan_splits(
             source.path, split_bytes=split_bytes, start_offset=source.start_offset, end_offset=end_offset
@@ -136,7 +144,7 @@ class ArrowScan:
         bounds = bounds.within_64_bits()
         sources = (
             replace(
-                ending_at(source, bounds.end_offset, self.options.isolation_level),
+                ending_at(source, bounds.end_offset, self.options),
                 start_offset=_latest(source.start_offset, bounds.start_offset),
             )
             for source in self.sources
@@ -182,14 +190,13 @@ def _open_stream(sources: Sequence[ScanSource], options: ScanOptions) -> ArrowSt
         threads=options.threads,
         memory_map=options.memory_map,
         drop_behind=options.drop_behind,
-        check_crc=options.check_crc is not False,
-        trust_headers=options.check_crc is not True,
+        check_crc=options.check_crc,
         include_control=options.include_control,
         on_corrupt=options.on_corrupt,
     )
 
 
-def ending_at(source: ScanSource, end_offset: int | None, isolation_level: IsolationLevel) -> ScanSource:
+def ending_at(source: ScanSource, end_offset: int | None, options: ScanOptions) -> ScanSource:
     """The source without what is at ``end_offset`` or later; None for no bound.
 
     With read_committed, transactions are decided by all that the log holds now up to the end of ``source``: one that is
@@ -197,17 +204,17 @@ def ending_at(source: ScanSource, end_offset: int | None, isolation_level: Isola
     """
     if end_offset is None or (source.end_offset is not None and source.end_offset <= end_offset):
         return source
-    if isolation_level == "read_committed":
-        source = _settled(source)
+    if options.isolation_level == "read_committed":
+        source = _settled(source, options.on_corrupt)
     return replace(source, end_offset=_earliest(source.end_offset, end_offset))
 
 
-def _settled(source: ScanSource) -> ScanSource:
+def _settled(source: ScanSource, on_corrupt: OnCorrupt) -> ScanSource:
     """The source up to its last stable offset, with the aborted transactions in it, as the log is now."""
     if source.aborted is not None:
         return source
     last_stable_offset, _, aborted, _ = read_transactions(
-        source.path, start_offset=source.start_offset, end_offset=source.end_offset
+        source.path, start_offset=source.start_offset, end_offset=source.end_offset, on_corrupt=on_corrupt
     )
     end_offset = _earliest(source.end_offset, last_stable_offset)
     return replace(source, end_offset=end_offset, aborted=tuple(aborted))

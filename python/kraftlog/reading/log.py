@@ -193,7 +193,7 @@ class Log:
         threads: int = 1,
         memory_map: bool = False,
         drop_behind: bool = False,
-        check_crc: bool | None = None,
+        check_crc: bool = True,
         include_control: bool = False,
         on_corrupt: OnCorrupt = "raise",
     ) -> Scan:
@@ -224,8 +224,9 @@ class Log:
             memory_map: Map segments that are no longer written to instead of reading them.
             drop_behind: Leave the page cache as it was: what it did not have before is dropped after reading, and
                 nothing is read ahead. For bulk reads of files that a broker serves from the cache.
-            check_crc: Compare the CRC-32C of each record batch whose records are read; True of all, which reads also
-                those whose header alone would do; False of none.
+            check_crc: Verify the magic, CRC-32C and offsets of each record batch before any field of its header decides
+                about it. False trusts headers: batches that are left out, or whose rows their header alone determines,
+                are not read.
             include_control: Give the records of control batches, such as transaction markers, too.
             on_corrupt: ``skip`` leaves damaged batches out and counts them in :meth:`Scan.report`.
 
@@ -253,7 +254,7 @@ class Log:
             include_control=include_control,
             on_corrupt=on_corrupt,
         )
-        return Scan([ending_at(self.source(start_offset, None, end), end_offset, isolation_level)], options)
+        return Scan([ending_at(self.source(start_offset, None, end), end_offset, options)], options)
 
     def batches(
         self,

@@ -271,7 +271,7 @@ def scan(
     threads: int = 1,
     memory_map: bool = False,
     drop_behind: bool = False,
-    check_crc: bool | None = None,
+    check_crc: bool = True,
     include_control: bool = False,
     on_corrupt: OnCorrupt = "raise",
 ) -> Scan:
@@ -301,7 +301,7 @@ def scan(
         threads: How many decode at once.
         memory_map: Map segments instead of reading them.
         drop_behind: Leave the page cache as it was.
-        check_crc: Compare checksums: of batches whose records are read, of all, or of none.
+        check_crc: Verify every batch; False trusts headers.
         include_control: Give control records too.
         on_corrupt: Raise, or skip and report.
 
@@ -335,9 +335,7 @@ def scan(
     logs = _chosen(found, partitions)
     for offsets in (start_offsets, end_offsets):
         _check_names(offsets, logs)
-    sources = (
-        ending_at(_source(log, start_offsets, end), _offset_of(end_offsets, log), isolation_level) for log in logs
-    )
+    sources = (ending_at(_source(log, start_offsets, end), _offset_of(end_offsets, log), options) for log in logs)
     return Scan(list(sources), options)
 
 

@@ -72,7 +72,7 @@ class ScanOptions:
     threads: int = 1
     memory_map: bool = False
     drop_behind: bool = False
-    check_crc: bool | None = None
+    check_crc: bool = True
     include_control: bool = False
     on_corrupt: OnCorrupt = "raise"
 

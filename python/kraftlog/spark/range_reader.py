@@ -152,7 +152,6 @@ def _open(one: OffsetRange, start_offset: int, options: SourceOptions, columns: 
         batch_rows=BATCH_ROWS,
         batch_bytes=BATCH_BYTES,
         check_crc=options.verify_crc,
-        trust_headers=not options.verify_crc,
         include_control=options.control_records,
         **further,
         from_timestamp=options.from_timestamp,

@@ -64,6 +64,18 @@ impl<'a> BatchView<'a> {
         Err(self.corrupt(format!("CRC {:#010x} stored, {computed:#010x} computed", self.crc())))
     }
 
+    /// The batch can be believed: a known magic, which no checksum covers, and a right checksum.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] naming the magic or both checksums.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        if self.magic() != MAGIC && !is_legacy(self.magic()) {
+            return Err(self.corrupt(format!("magic {} is unknown", self.magic())));
+        }
+        self.validate_crc()
+    }
+
     /// The records uncompressed: the body itself, or `scratch` after decompressing into it.
     /// `scratch` is overwritten and may be used again for the next batch. Messages of the formats before v2 come
     /// as v2 records.

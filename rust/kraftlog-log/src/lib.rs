@@ -19,6 +19,7 @@ mod json;
 mod legacy;
 pub mod lock;
 pub mod log;
+mod offset_order;
 pub mod partition_metadata;
 pub mod partitioner;
 pub mod producer_state;

@@ -67,8 +67,8 @@ def test_an_offset_is_found_by_the_index(log: kraftlog.Log) -> None:
 def test_a_time_is_found_by_the_index(log: kraftlog.Log) -> None:
     scan = log.scan(from_timestamp=TOTAL - 50)
     assert count(scan) == 50
-    # A header at the end of each earlier segment, and the one batch that matters.
-    assert scan.report().bytes_read < 1 << 20
+    # A batch or two at the end of each earlier segment, and the one batch that matters.
+    assert scan.report().bytes_read < 2 << 20
     assert scan.report().batches == 1
 
 
@@ -92,11 +92,11 @@ def test_a_time_index_that_lies_costs_no_rows(log: kraftlog.Log, tmp_path: Path)
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_headers_answer_what_they_can(log: kraftlog.Log, columns: list[str], threads: int) -> None:
-    scan = log.scan(columns=columns, threads=threads)
+    scan = log.scan(columns=columns, threads=threads, check_crc=False)
     assert count(scan) == TOTAL
     # 61 bytes of about 100 000, and a window where each segment begins.
     assert scan.report().bytes_read < log.size_bytes * 0.06
-    checked = log.scan(columns=columns, threads=threads, check_crc=True)
+    checked = log.scan(columns=columns, threads=threads)
     assert count(checked) == TOTAL
     assert checked.report().bytes_read >= log.size_bytes
 
@@ -106,7 +106,7 @@ def test_headers_of_large_batches_are_read_alone(tmp_path: Path, size: int) -> N
     (tmp_path / "t-0").mkdir()
     data = b"".join(encode_batch([(1, None, bytes(size), [])], base_offset=number) for number in range(100))
     (tmp_path / "t-0" / f"{0:020}.log").write_bytes(data)
-    scan = kraftlog.open_log(tmp_path / "t-0").scan(columns=[])
+    scan = kraftlog.open_log(tmp_path / "t-0").scan(columns=[], check_crc=False)
     assert count(scan) == 100
     assert scan.report().bytes_read < (64 << 10) + 100 * 61 * 2
 

@@ -33,6 +33,13 @@ pub struct BatchCursor {
     place: Option<Place>,
 }
 
+impl BatchCursor {
+    /// Before the first record of a batch whose magic and checksum are right.
+    pub fn checked() -> Self {
+        Self { crc_ok: true, ..Self::default() }
+    }
+}
+
 /// Where the uncompressed records of a batch are.
 #[derive(Debug)]
 pub(super) enum Place {
@@ -156,7 +163,13 @@ impl ColumnsDecoder {
         cursor: &mut BatchCursor,
     ) -> Result<Progress> {
         if cursor.place.is_none() {
-            if !self.is_wanted(batch) {
+            // The header decides nothing before the checksum says that it may.
+            if self.options.check_crc && !cursor.crc_ok {
+                batch.check()?;
+                cursor.crc_ok = true;
+            }
+            cursor.crc_ok |= !self.tells_crc || batch.check().is_ok();
+            if cursor.crc_ok && !self.is_wanted(batch) {
                 return Ok(Progress::Done);
             }
             cursor.place = Some(self.start(batch, source, cursor)?);
@@ -176,6 +189,11 @@ impl ColumnsDecoder {
         let outcome = either!(&mut self.kind, rows => rows.add(&facts, &body, cursor));
         cursor.place = place;
         outcome.map_err(|reason| batch.corrupt(reason))
+    }
+
+    /// True when a wrong checksum is a value of a column.
+    pub fn tells_crc(&self) -> bool {
+        self.tells_crc
     }
 
     /// True when a column is asked for that headers of batches do not tell.
@@ -248,14 +266,9 @@ impl ColumnsDecoder {
     }
 
     fn start(&mut self, batch: &BatchView<'_>, source: &Buffer, cursor: &mut BatchCursor) -> Result<Place> {
-        let options = &self.options;
         if batch.magic() != MAGIC {
             return self.start_other_format(batch, cursor);
         }
-        if options.check_crc {
-            batch.validate_crc()?;
-        }
-        cursor.crc_ok = options.check_crc || !self.tells_crc || batch.validate_crc().is_ok();
         let Ok(count) = usize::try_from(batch.record_count()) else {
             return Err(batch.corrupt(format!("record count {}", batch.record_count())));
         };

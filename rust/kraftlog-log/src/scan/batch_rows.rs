@@ -2,7 +2,7 @@
 use super::batch_columns::{BatchColumns, Place, Row};
 use super::chunks::Chunks;
 use super::options::{OnCorrupt, ScanSource};
-use super::partition::{pieces_of, Piece};
+use super::pieces::{pieces_of, Piece};
 use super::position::{indexed_position_after, position_after, position_before};
 use super::report::Report;
 use crate::batch::BatchHeader;
@@ -38,6 +38,8 @@ struct Current {
     /// Offset after the last batch seen: what took the place of a segment may begin before it.
     next_offset: i64,
     relists: usize,
+    /// Position of the batch before, when it seems to begin at the end of the source or later.
+    beyond: Option<u64>,
 }
 
 /// Gives a row for each record batch in the range of its source.
@@ -131,13 +133,30 @@ impl BatchRows {
             };
             let header = BatchHeader::new(&row.header);
             if header.base_offset() >= current.source.end_offset {
-                self.open = None;
-                current.pieces.clear();
-                break;
+                // Two in a row: one alone may have a wrong base offset, which no checksum covers.
+                if current.beyond.replace(row.position).is_some() {
+                    self.open = None;
+                    current.pieces.clear();
+                    break;
+                }
+                continue;
+            }
+            if let Some(position) = current.beyond.take() {
+                let reason =
+                    format!("a base offset from {} on, and less behind it", current.source.end_offset);
+                let origin = chunks.path().display().to_string();
+                let error = Error::corrupt(position, -1, reason).located(origin, 0);
+                if self.options.on_corrupt == OnCorrupt::Raise {
+                    self.failure = Some(error);
+                    self.open = None;
+                    break;
+                }
+                self.report.add_skipped(error, row.position);
             }
             let begins = header.base_offset() >= current.source.start_offset;
             if (begins || !self.options.begin_in_range)
-                && header.last_offset() >= current.source.start_offset.max(current.next_offset)
+                && header.last_offset() >= current.source.start_offset
+                && (current.relists == 0 || header.last_offset() >= current.next_offset)
             {
                 current.next_offset = current.next_offset.max(header.next_offset());
                 rows.push(row);
@@ -150,7 +169,10 @@ impl BatchRows {
         loop {
             if let Some(current) = &mut self.current {
                 if let Some(piece) = current.pieces.pop_front() {
-                    let start = current.source.start_offset.max(current.next_offset);
+                    let start = match current.relists {
+                        0 => current.source.start_offset,
+                        _ => current.source.start_offset.max(current.next_offset),
+                    };
                     let position = position_before(&piece.segment, start);
                     let mut chunks = match Chunks::of(&piece.segment, position, Arc::clone(&self.report)) {
                         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
@@ -169,6 +191,7 @@ impl BatchRows {
                     if !self.options.check_crc {
                         chunks.expect_headers();
                     }
+                    current.beyond = None;
                     self.report.add_segment();
                     self.last_segment = (piece.segment.base_offset, piece.segment.path.display().to_string());
                     self.open = Some((chunks, piece));
@@ -178,7 +201,7 @@ impl BatchRows {
             let Some(source) = self.sources.pop_front() else { return Ok(false) };
             let segments = source.directory.segments()?;
             let pieces = pieces_of(segments, source.start_offset, source.end_offset);
-            self.current = Some(Current { source, pieces, next_offset: i64::MIN, relists: 0 });
+            self.current = Some(Current { source, pieces, next_offset: i64::MIN, relists: 0, beyond: None });
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::batch::{
     next_batch_from, next_batch_shallow, BatchHeader, BatchView, Source, HEADER_SIZE, LENGTH_MIN,
     LOG_OVERHEAD, MAGIC,
 };
+use crate::offset_order::Neighbour;
 use crate::raw::mapped::{page_size, MappedRange};
 use crate::raw::memory::Column;
 use crate::{Error, Result};
@@ -25,6 +26,19 @@ const HEADERS_SIZE: usize = 64 << 10;
 const STEP_SIZE_MIN: u64 = 64 << 10;
 /// Bytes that are mapped at once.
 const MAPPED_SIZE: usize = 4 << 20;
+
+/// The headers behind a batch, as far as they are known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Behind {
+    headers: [Neighbour; 2],
+    count: usize,
+}
+
+impl Behind {
+    pub(super) fn known(&self) -> &[Neighbour] {
+        self.headers.get(..self.count).unwrap_or_default()
+    }
+}
 
 /// Where a whole batch lies in the current chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +76,10 @@ enum Input {
 pub struct Chunks {
     input: Input,
     path: PathBuf,
-    /// Bytes of the file that may be looked at; the file may since have grown.
+    /// Where batches are looked for no further; the file may since have grown.
     end: u64,
+    /// Bytes of the file when it was opened: the header behind the last batch may lie behind `end`.
+    file_end: u64,
     buffer: Buffer,
     /// Position in the file of the first byte of `buffer`.
     start: u64,
@@ -118,6 +134,7 @@ impl Chunks {
             input,
             path: path.to_owned(),
             end,
+            file_end: end,
             buffer: Buffer::from_vec(Vec::<u8>::new()),
             start: position,
             index: 0,
@@ -145,7 +162,7 @@ impl Chunks {
         self.start + self.index as u64
     }
 
-    /// Bytes of the file when it was opened.
+    /// Where the bytes to look at end: the size of the file when it was opened, or what the plan says.
     pub fn size_bytes(&self) -> u64 {
         self.end
     }
@@ -203,14 +220,25 @@ impl Chunks {
         self.end = self.end.min(position);
     }
 
-    /// The next whole batch, or None at the end or before a truncated one.
+    /// The next whole batch, or None at the end or before a truncated one. The header behind it is in the chunk too,
+    /// where the file has one: see [`behind`](Self::behind).
     ///
     /// # Errors
     /// [`Error::Corrupt`] naming file and position for a length or magic that no batch has; [`Error::Io`].
     pub fn next_batch(&mut self) -> Result<Option<FoundBatch>> {
         loop {
+            if self.position() >= self.end {
+                return Ok(None);
+            }
             match next_batch_shallow(Source::File, &self.buffer, self.index) {
                 Ok(Some(batch)) => {
+                    let wanted = batch.bytes().len() + HEADER_SIZE;
+                    if self.buffer.len() - self.index < wanted && self.refill()? {
+                        continue;
+                    }
+                    let Some(batch) = next_batch_shallow(Source::File, &self.buffer, self.index)? else {
+                        continue;
+                    };
                     let found = FoundBatch { index: self.index, position: self.position() };
                     self.index += batch.bytes().len();
                     return Ok(Some(found));
@@ -283,6 +311,29 @@ impl Chunks {
             .ok_or_else(|| Error::corrupt(found.index as u64, -1, "not a whole batch"))
     }
 
+    /// The bytes from where the reader stands on: `size` of them at the least, fewer only at the end of the file.
+    pub(super) fn fill(&mut self, size: usize) -> Result<&[u8]> {
+        let position = self.position();
+        let left = self.file_end.saturating_sub(position);
+        let size = (size as u64).min(left) as usize;
+        if self.buffer.len() - self.index < size {
+            self.read(position, size)?;
+        }
+        Ok(self.rest())
+    }
+
+    /// The headers behind the batch that was found last, as far as they are in the chunk.
+    pub(super) fn behind(&self) -> Behind {
+        let mut behind = Behind { headers: [Neighbour::NONE; 2], count: 0 };
+        let mut rest = self.rest();
+        for header in &mut behind.headers {
+            let Some(found) = Neighbour::of(rest) else { break };
+            (*header, behind.count) = (found, behind.count + 1);
+            rest = rest.get(found.size_bytes..).unwrap_or_default();
+        }
+        behind
+    }
+
     /// [`view`](Self::view) of the current chunk, with the file and position in the error.
     pub(super) fn current(&self, found: FoundBatch) -> Result<BatchView<'_>> {
         Self::view(&self.buffer, found).map_err(|error| match self.check_mapped() {
@@ -313,7 +364,7 @@ impl Chunks {
     fn refill(&mut self) -> Result<bool> {
         let have = self.buffer.len() - self.index;
         let position = self.position();
-        let left = self.end.saturating_sub(position);
+        let left = self.file_end.saturating_sub(position);
         if have as u64 >= left {
             return Ok(false);
         }
@@ -326,14 +377,16 @@ impl Chunks {
             return Ok(false);
         }
         let ahead = if self.is_remote() { 0 } else { self.read_ahead };
-        let size = (needed.max(ahead).max(HEADER_SIZE) as u64).min(left) as usize;
+        // The header behind the batch bounds its offsets.
+        let size = ((needed + HEADER_SIZE).max(ahead) as u64).min(left) as usize;
         self.read_ahead = (self.read_ahead * 2).clamp(HEADERS_SIZE, CHUNK_SIZE);
         self.peek_ahead = self.read_ahead;
         self.read(position, size)?;
         let grew = self.buffer.len() - self.index > have;
         if !grew {
             // The file shrank since it was opened.
-            self.end = self.start + self.buffer.len() as u64;
+            self.file_end = self.start + self.buffer.len() as u64;
+            self.end = self.end.min(self.file_end);
         }
         Ok(grew)
     }
@@ -368,7 +421,7 @@ impl Chunks {
         let Input::Local { file, .. } = &self.input else { return Ok(()) };
         let before = position % page_size();
         let start = position - before;
-        let left = self.end.saturating_sub(start);
+        let left = self.file_end.saturating_sub(start);
         let size = ((size + before as usize).max(MAPPED_SIZE) as u64).min(left) as usize;
         let mapped =
             MappedRange::open(file, start, size).map_err(|source| Error::io("map", &self.path, source))?;

@@ -1,10 +1,10 @@
 //! Batches or records of a file as lines of text or JSON: what the two forms have in common.
+use super::aborted::AbortedRanges;
 use super::chunks::Chunks;
 use super::json::write_batch_json;
 use super::position::position_before;
 use super::segments::SegmentFile;
 use super::text::{write_batch_text, write_refused_batch};
-use super::transactions::AbortedRanges;
 use super::{json, text};
 use crate::batch::{BatchView, MAGIC};
 use crate::compression::{Bound, Codec};
@@ -202,13 +202,16 @@ impl FileDump {
             }
         };
         let batch = Chunks::view(self.chunks.buffer(), found)?;
-        if found.position + batch.bytes().len() as u64 > self.options.max_bytes
-            || batch.base_offset() >= self.options.end_offset
-        {
+        // A base offset at the end or behind it is believed when the next one is not less: no checksum covers it.
+        let next = self.chunks.behind().known().first().copied();
+        let is_beyond = batch.base_offset() >= self.options.end_offset
+            && next.is_none_or(|next| next.base_offset > batch.base_offset());
+        if found.position + batch.bytes().len() as u64 > self.options.max_bytes || is_beyond {
             self.chunks.go_to(found.position);
             return Ok(false);
         }
-        if !self.options.wants_batch(&batch) {
+        // What a header says of a damaged batch is no reason to leave it out.
+        if batch.check().is_ok() && !self.options.wants_batch(&batch) {
             return Ok(true);
         }
         let chunks = &self.chunks;

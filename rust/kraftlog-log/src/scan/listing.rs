@@ -1,8 +1,10 @@
 //! What a partition directory holds: its segments, and where its log ends.
+use super::checked::{next_checked, Next};
 use super::chunks::Chunks;
-use super::position::position_before;
+use super::position::position_near_end;
 use super::remote::RemoteDirectory;
 use super::segments::{parse_base_offset, SegmentFile, SWAP_SUFFIX};
+use crate::offset_order::OffsetOrder;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fs;
@@ -118,13 +120,14 @@ pub fn partition_of(directory_name: &str) -> Option<(&str, i32)> {
 /// [`Error::Corrupt`] naming file and position, [`Error::Io`].
 pub fn log_end_offset(segments: &[SegmentFile]) -> Result<i64> {
     let Some(last) = segments.last() else { return Ok(0) };
-    let mut chunks = Chunks::of(last, position_before(last, i64::MAX), Arc::default())?;
-    let mut end_offset = last.base_offset;
+    // The batch before the last one bounds its base offset.
+    let mut chunks = Chunks::of(last, position_near_end(last), Arc::default())?;
+    let mut order = OffsetOrder::new(last.base_offset, i64::MAX);
     loop {
-        match chunks.next_batch() {
-            Ok(Some(found)) => end_offset = Chunks::view(chunks.buffer(), found)?.next_offset(),
-            Err(error) if !chunks.is_at_zeros() => return Err(error),
-            Ok(None) | Err(_) => return Ok(end_offset),
+        match next_checked(&mut chunks, &mut order, true)? {
+            Next::Batch(..) => {}
+            Next::End => return Ok(order.floor()),
+            Next::Damage(error, _) => return Err(error),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a scan reads, and how.
+use super::aborted::AbortedRanges;
 use super::listing::Directory;
 use super::report::Report;
-use super::transactions::AbortedRanges;
 use crate::columns::ColumnOptions;
 use std::sync::Arc;
 
@@ -35,8 +35,6 @@ pub struct ScanOptions {
     pub isolation: IsolationLevel,
     /// What becomes of damage.
     pub on_corrupt: OnCorrupt,
-    /// Rows may be told by the header of a batch alone where that is enough; its checksum is not compared then.
-    pub trust_headers: bool,
     /// Map segments that are no longer written to, instead of reading them.
     pub memory_map: bool,
     /// What was not in the page cache before is not there afterwards; nothing is read ahead. Not for mapped segments.
@@ -53,7 +51,6 @@ impl Default for ScanOptions {
             columns: Arc::default(),
             isolation: IsolationLevel::default(),
             on_corrupt: OnCorrupt::default(),
-            trust_headers: true,
             memory_map: false,
             drop_behind: false,
             read_ahead: true,

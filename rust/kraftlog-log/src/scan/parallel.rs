@@ -2,11 +2,12 @@
 //!
 //! A piece is a few MiB of one segment. Each has a queue of its own for a few Arrow batches, and there are few more
 //! pieces in flight than threads, so that memory is bounded whatever the consumer does.
+use super::aborted::AbortedRanges;
 use super::listing::Directory;
 use super::options::{Pass, ScanSource};
-use super::partition::{pieces_of, prepare, PartitionScan, Piece};
+use super::partition::{prepare, PartitionScan};
+use super::pieces::{pieces_of, Piece};
 use super::split::cuts_of;
-use super::transactions::AbortedRanges;
 use crate::columns::ColumnOptions;
 use crate::{Error, Result};
 use arrow_array::RecordBatch;

@@ -1,13 +1,18 @@
 //! The records of one partition as Arrow batches.
+use super::aborted::AbortedRanges;
+use super::checked::unfinished;
 use super::chunks::{Chunks, FoundBatch, HeaderAhead};
 use super::listing::{list_segments, log_end_offset, Directory};
 use super::options::{IsolationLevel, OnCorrupt, Pass, ScanOptions, ScanSource};
-use super::position::{indexed_position_after, position_after, position_before, starts_before, time_hint};
+use super::pieces::{open_at, pieces_of, Piece};
+use super::position::indexed_position_after;
 use super::report::Report;
+use super::resync::{resume, DamageEnd};
 use super::segments::SegmentFile;
-use super::transactions::{AbortedRanges, Transactions};
+use super::transactions::Transactions;
 use crate::batch::BatchHeader;
 use crate::columns::{BatchCursor, ColumnOptions, ColumnsDecoder, Progress};
+use crate::offset_order::OffsetOrder;
 use crate::{Error, Result};
 use arrow_array::RecordBatch;
 use std::collections::VecDeque;
@@ -15,48 +20,6 @@ use std::sync::Arc;
 
 /// Most times that a directory is listed again for one missing segment.
 const RELISTS_MAX: usize = 5;
-
-/// A segment to read, and where in it to begin at the latest.
-#[derive(Debug, Clone)]
-pub(super) struct Piece {
-    pub(super) segment: SegmentFile,
-    /// Byte position of a batch, when the plan knows one at or before the first wanted.
-    pub(super) position: u64,
-    /// Byte position at which to end, where the plan says so.
-    pub(super) end_position: u64,
-    /// The file that the positions are of; another one may have got its name since.
-    pub(super) file_id: Option<u64>,
-    /// A part of a segment, or one too small to have any.
-    pub(super) is_cut: bool,
-    /// The last of the log: it may be written to, and may end within a batch.
-    pub(super) is_last: bool,
-    /// Exclusive end of the offsets that are read from this segment, where another has those behind.
-    pub(super) end_offset: i64,
-}
-
-/// The pieces of a partition that have an offset from `start` up to, without, `end`.
-pub(super) fn pieces_of(segments: Vec<SegmentFile>, start: i64, end: i64) -> VecDeque<Piece> {
-    let count = segments.len();
-    let mut pieces = VecDeque::with_capacity(count);
-    for (index, segment) in segments.into_iter().enumerate() {
-        pieces.push_back(Piece {
-            end_offset: segment.end_offset(),
-            segment,
-            position: 0,
-            end_position: u64::MAX,
-            file_id: None,
-            is_cut: false,
-            is_last: index + 1 == count,
-        });
-    }
-    while pieces.get(1).is_some_and(|next| next.segment.base_offset <= start) {
-        pieces.pop_front();
-    }
-    while pieces.back().is_some_and(|piece| piece.segment.base_offset >= end) {
-        pieces.pop_back();
-    }
-    pieces
-}
 
 /// A batch that did not fit into the last Arrow batch.
 #[derive(Debug)]
@@ -72,6 +35,8 @@ struct Open {
     piece: Piece,
     /// Batches up to this offset were read from another segment.
     resume_offset: i64,
+    /// The offsets that the next batch may have.
+    order: OffsetOrder,
 }
 
 /// Gives Arrow batches of the records of a partition, by rising offset.
@@ -181,7 +146,6 @@ impl PartitionScan {
 
     /// Takes one more batch of the open segment, or ends it.
     fn step(&mut self) -> Result<Progress> {
-        let Some(open) = &mut self.open else { return Ok(Progress::Done) };
         match self.unfinished.take() {
             Some(Unfinished::Batch(found, cursor)) => return self.decode(found, cursor),
             Some(Unfinished::Header(ahead, cursor)) => {
@@ -189,49 +153,151 @@ impl PartitionScan {
             }
             None => {}
         }
+        if !self.checks() {
+            if let Some(progress) = self.step_by_header()? {
+                return Ok(progress);
+            }
+        }
+        let Some(open) = &mut self.open else { return Ok(Progress::Done) };
         if let Some(ahead) = open.chunks.peek()? {
-            let header = ahead.header();
-            if header.base_offset() >= self.decoder.options().end_offset {
+            // What follows the batch before without a gap is right: nothing of it needs to be read to stop here.
+            let base_offset = ahead.header().base_offset();
+            if base_offset >= self.decoder.options().end_offset && open.order.is_next(base_offset) {
                 self.stop();
                 return Ok(Progress::Done);
             }
+        }
+        match open.chunks.next_batch() {
+            Ok(Some(found)) => self.take(found),
+            Ok(None) => self.end_segment().map(|()| Progress::Done),
+            Err(error) => {
+                open.chunks.check_mapped()?;
+                if open.piece.is_last && open.chunks.is_at_zeros() {
+                    self.stop();
+                    return Ok(Progress::Done);
+                }
+                self.skip_damage(error, DamageEnd::Unknown).map(|()| Progress::Done)
+            }
+        }
+    }
+
+    /// Checksums are compared: no field of a header is believed before.
+    fn checks(&self) -> bool {
+        self.decoder.options().check_crc
+    }
+
+    /// Takes one more batch by what its header says, unchecked; None when its records are needed.
+    fn step_by_header(&mut self) -> Result<Option<Progress>> {
+        let Some(open) = &mut self.open else { return Ok(None) };
+        let Some(ahead) = open.chunks.peek()? else { return Ok(None) };
+        let header = ahead.header();
+        if header.base_offset() >= self.decoder.options().end_offset {
+            self.stop();
+            return Ok(Some(Progress::Done));
+        }
+        if header.last_offset() >= open.piece.end_offset {
+            return self.end_copy(&header).map(|()| Some(Progress::Done));
+        }
+        // Whether the records of a batch with a wrong checksum are wanted, its header does not say.
+        if !self.decoder.tells_crc() && !self.is_wanted(&header) {
+            let Some(open) = &mut self.open else { return Ok(None) };
+            open.chunks.skip(&ahead);
+            self.pass.report.add_batches(0, 1);
+            self.passed(header.next_offset());
+            return Ok(Some(Progress::Done));
+        }
+        Ok(self.tell(ahead, BatchCursor::default()))
+    }
+
+    /// False for a batch that was read from another segment, is of an aborted transaction or has no row.
+    fn is_wanted(&self, header: &BatchHeader<'_>) -> bool {
+        let is_repeated = self.open.as_ref().is_some_and(|open| header.last_offset() < open.resume_offset);
+        let is_aborted = self.aborted.as_ref().is_some_and(|aborted| aborted.contain(header));
+        !is_repeated && !is_aborted && self.decoder.is_wanted(header)
+    }
+
+    /// Takes a whole batch: checks it, then what its header says decides.
+    fn take(&mut self, found: FoundBatch) -> Result<Progress> {
+        let is_checked = self.checks();
+        let Some(open) = &mut self.open else { return Ok(Progress::Done) };
+        let batch = open.chunks.current(found)?;
+        let (bytes, end) = (*batch.header().as_bytes(), found.position + batch.bytes().len() as u64);
+        let header = BatchHeader::new(&bytes);
+        if is_checked {
+            // The base offset is outside the checksum; where the one behind is larger, it is in its place.
+            let base_offset = header.base_offset();
+            let behind = open.chunks.behind();
+            let is_placed = behind.known().first().is_some_and(|next| next.base_offset > base_offset);
+            if base_offset >= self.decoder.options().end_offset && is_placed {
+                self.stop();
+                return Ok(Progress::Done);
+            }
+            if let Err(error) = batch.check() {
+                open.chunks.check_mapped()?;
+                let error = open.chunks.locate(error);
+                return self.skip_damage(error, DamageEnd::Claimed(end)).map(|()| Progress::Done);
+            }
+            open.chunks.check_mapped()?;
+            if let Err(reason) = self.check_order(&header)? {
+                return self.refuse(found, &header, reason, end).map(|()| Progress::Done);
+            }
+        }
+        let Some(open) = &mut self.open else { return Ok(Progress::Done) };
+        if header.base_offset() >= self.decoder.options().end_offset {
+            self.stop();
+            return Ok(Progress::Done);
+        }
+        if is_checked {
+            open.order.pass(header.next_offset());
             if header.last_offset() >= open.piece.end_offset {
                 return self.end_copy(&header).map(|()| Progress::Done);
             }
-            let is_repeated = header.last_offset() < open.resume_offset;
-            let is_aborted = self.aborted.as_ref().is_some_and(|aborted| aborted.contain(&header));
-            if is_repeated || is_aborted || !self.decoder.is_wanted(&header) {
-                open.chunks.skip(&ahead);
+            if !self.is_wanted(&header) {
                 self.pass.report.add_batches(0, 1);
                 self.passed(header.next_offset());
                 return Ok(Progress::Done);
             }
-            if self.pass.options.trust_headers {
-                if let Some(progress) = self.tell(ahead, BatchCursor::default()) {
-                    return Ok(progress);
-                }
-            }
         }
-        let Some(open) = &mut self.open else { return Ok(Progress::Done) };
-        match open.chunks.next_batch() {
-            Ok(Some(found)) => {
-                let base_offset = open.chunks.current(found)?.base_offset();
-                if base_offset >= self.decoder.options().end_offset {
-                    self.stop();
-                    return Ok(Progress::Done);
-                }
-                self.decode(found, BatchCursor::default())
-            }
-            Ok(None) => self.end_segment().map(|()| Progress::Done),
-            Err(_) if open.piece.is_last && open.chunks.is_at_zeros() => {
-                self.stop();
-                Ok(Progress::Done)
-            }
-            Err(error) => {
-                open.chunks.check_mapped()?;
-                self.skip_damage(error, None).map(|()| Progress::Done)
-            }
+        let cursor = if is_checked { BatchCursor::checked() } else { BatchCursor::default() };
+        self.decode(found, cursor)
+    }
+
+    /// Whether the offsets of a checked batch fit those around it.
+    fn check_order(&mut self, header: &BatchHeader<'_>) -> Result<std::result::Result<(), String>> {
+        let Some(open) = &mut self.open else { return Ok(Ok(())) };
+        let behind = open.chunks.behind();
+        let outcome = open.order.check(header, behind.known());
+        if outcome.is_ok() || header.last_offset() < open.piece.ceiling {
+            return Ok(outcome);
         }
+        // Compaction may have put this segment and the next into one file since they were listed.
+        let base_offset = open.piece.segment.base_offset;
+        let Directory::Local(directory) = &self.directory else { return Ok(outcome) };
+        let segments = list_segments(directory)?;
+        let next = segments.iter().map(|segment| segment.base_offset).find(|base| *base > base_offset);
+        let ceiling = next.unwrap_or(i64::MAX);
+        if ceiling <= open.piece.ceiling {
+            return Ok(outcome);
+        }
+        open.piece.ceiling = ceiling;
+        let floor = open.order.floor();
+        open.order = OffsetOrder::new(base_offset, ceiling);
+        open.order.pass(floor);
+        Ok(open.order.check(header, behind.known()))
+    }
+
+    /// Leaves out a whole batch with a right checksum whose offsets cannot be right.
+    fn refuse(
+        &mut self,
+        found: FoundBatch,
+        header: &BatchHeader<'_>,
+        reason: String,
+        end: u64,
+    ) -> Result<()> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let origin = open.chunks.path().display().to_string();
+        let error = Error::corrupt(found.position, header.base_offset(), reason).located(origin, 0);
+        self.skip_damage(error, DamageEnd::Known(end))
     }
 
     /// Rows by the header alone; None when that is not enough.
@@ -271,7 +337,9 @@ impl PartitionScan {
             }
             Err(error) => {
                 let error = chunks.locate(error);
-                self.skip_damage(error, Some(found.position + size)).map(|()| Progress::Done)
+                let end = found.position + size;
+                let end = if self.checks() { DamageEnd::Known(end) } else { DamageEnd::Claimed(end) };
+                self.skip_damage(error, end).map(|()| Progress::Done)
             }
         }
     }
@@ -280,15 +348,18 @@ impl PartitionScan {
         self.next_offset = Some(self.next_offset.map_or(next_offset, |offset| offset.max(next_offset)));
     }
 
-    /// Leaves damaged bytes out, up to `end_position` where the batch has a length that can be trusted; else gives
-    /// the error back.
-    fn skip_damage(&mut self, error: Error, end_position: Option<u64>) -> Result<()> {
+    /// Leaves damaged bytes out, up to where the next sound batch begins, or gives the error back.
+    fn skip_damage(&mut self, error: Error, end: DamageEnd) -> Result<()> {
         let Some(open) = &mut self.open else { return Err(error) };
-        if self.pass.options.on_corrupt == OnCorrupt::Raise || !matches!(error, Error::Corrupt { .. }) {
+        let Error::Corrupt { position, .. } = error else { return Err(error) };
+        if self.pass.options.on_corrupt == OnCorrupt::Raise {
             return Err(error);
         }
-        let position = open.chunks.position();
-        let next = end_position.or_else(|| indexed_position_after(&open.piece.segment, position));
+        let next = match resume(&mut open.chunks, position, end, &open.order)? {
+            Some(next) => Some(next),
+            // Formats before v2 are not searched for.
+            None => indexed_position_after(&open.piece.segment, position),
+        };
         self.pass.report.add_skipped(error, next.unwrap_or_else(|| open.chunks.size_bytes()));
         match next {
             Some(next) => open.chunks.go_to(next),
@@ -315,8 +386,8 @@ impl PartitionScan {
         let options = self.decoder.options();
         let report = &self.pass.report;
         let opened = open_at(&piece, self.pieces.is_empty(), options, &self.pass);
-        let chunks = match opened {
-            Ok(chunks) => chunks,
+        let (mut chunks, order) = match opened {
+            Ok(opened) => opened,
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 self.list_again(&piece)?;
                 return Ok(None);
@@ -324,8 +395,7 @@ impl PartitionScan {
             Err(error) => return Err(error),
         };
         report.add_segment();
-        let mut chunks = chunks;
-        if self.pass.options.trust_headers && !self.decoder.needs_records() {
+        if !self.checks() && !self.decoder.needs_records() {
             chunks.expect_headers();
         }
         if self.pass.options.memory_map && !piece.is_last {
@@ -337,7 +407,7 @@ impl PartitionScan {
             Some(next_offset) if piece.segment.base_offset < next_offset => next_offset,
             _ => i64::MIN,
         };
-        Ok(Some(Open { chunks, piece, resume_offset }))
+        Ok(Some(Open { chunks, piece, resume_offset, order }))
     }
 
     /// Finds what has taken the place of a segment that is gone, and makes it the next piece.
@@ -380,17 +450,18 @@ impl PartitionScan {
     /// Leaves a segment at its last whole batch. Only the last one, which may be written to, may end within
     /// a batch.
     fn end_segment(&mut self) -> Result<()> {
-        let Some(open) = &self.open else { return Ok(()) };
-        let (chunks, is_last) = (&open.chunks, open.piece.is_last);
-        if is_last || chunks.position() >= chunks.size_bytes() {
+        let checks = self.checks();
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let (chunks, is_last) = (&mut open.chunks, open.piece.is_last);
+        let error = match checks || !is_last {
+            true => unfinished(chunks, &open.order, is_last)?,
+            false => None,
+        };
+        let Some(error) = error else {
             self.open = None;
             return Ok(());
-        }
-        let left = chunks.size_bytes() - chunks.position();
-        let reason = format!("the segment ends within a batch, {left} bytes after this position");
-        let error =
-            Error::corrupt(chunks.position(), -1, reason).located(chunks.path().display().to_string(), 0);
-        self.skip_damage(error, Some(chunks.size_bytes()))
+        };
+        self.skip_damage(error, DamageEnd::Unknown)
     }
 }
 
@@ -421,62 +492,8 @@ pub(super) fn prepare(
         return Ok((columns, Some(Arc::clone(aborted))));
     }
     let (start, end) = (columns.start_offset, columns.end_offset);
-    let found = Transactions::read(&source.directory, segments, start, end, &pass.report)?;
+    let found =
+        Transactions::read(&source.directory, segments, start, end, pass.options.on_corrupt, &pass.report)?;
     columns.end_offset = columns.end_offset.min(found.last_stable_offset);
     Ok((columns, Some(Arc::new(AbortedRanges::new(&found.aborted)))))
-}
-
-/// Opens the segment of a piece where the plan or the indexes say that wanted rows begin.
-fn open_at(piece: &Piece, is_final: bool, options: &ColumnOptions, pass: &Pass) -> Result<Chunks> {
-    let mut chunks = seek(piece, options, &pass.report)?;
-    let segment = &piece.segment;
-    if segment.remote.is_some() && pass.options.read_ahead {
-        let end_offset = options.end_offset.min(piece.end_offset);
-        let is_bounded = is_final && end_offset != i64::MAX && piece.end_position == u64::MAX;
-        let end = if is_bounded { position_after(segment, end_offset) } else { piece.end_position };
-        chunks.expect_sequential(end);
-    }
-    Ok(chunks)
-}
-
-fn seek(piece: &Piece, options: &ColumnOptions, report: &Arc<Report>) -> Result<Chunks> {
-    let segment = &piece.segment;
-    let mut chunks = Chunks::of(segment, 0, Arc::clone(report))?;
-    // What a file of this machine was cut at was looked at then; here nothing but the index was.
-    if segment.remote.is_some() && starts_before(segment, piece.position, options.start_offset) {
-        chunks.go_to(piece.position);
-    }
-    if piece.file_id.is_some_and(|id| id == chunks.file_id()) {
-        chunks.end_at(piece.end_position);
-        chunks.go_to(piece.position);
-    }
-    // The plan knows a batch that begins the piece; the index is asked where that is not near enough.
-    let is_near = (piece.file_id.is_some() || segment.remote.is_some())
-        && chunks.position() == piece.position
-        && piece.position > 0;
-    if !is_near {
-        chunks.go_to(position_before(segment, options.start_offset).max(chunks.position()));
-    }
-    if options.from_timestamp == i64::MIN {
-        return Ok(chunks);
-    }
-    let position = chunks.position();
-    let Some(hint) = time_hint(segment, options.from_timestamp) else { return Ok(chunks) };
-    let by_time = position_before(segment, hint.offset.min(options.end_offset));
-    if by_time <= position || hint.offset <= options.start_offset {
-        return Ok(chunks);
-    }
-    chunks.go_to(by_time);
-    // What the index says of the batch that it names is true of that batch, or the index is not believed.
-    while let Some(ahead) = chunks.peek()? {
-        if ahead.header().last_offset() >= hint.offset {
-            if ahead.header().max_timestamp() == hint.timestamp {
-                return Ok(chunks);
-            }
-            break;
-        }
-        chunks.skip(&ahead);
-    }
-    chunks.go_to(position);
-    Ok(chunks)
 }

@@ -120,12 +120,24 @@ impl Places {
     }
 }
 
-/// Byte position of a batch at or before the one that holds `offset`; 0 when the index is of no help.
+/// Byte position of a batch before the one that holds `offset`, so that its offsets are bounded by those of a batch
+/// before; 0 when the index is of no help.
 pub(super) fn position_before(segment: &SegmentFile, offset: i64) -> u64 {
     if offset <= segment.base_offset {
         return 0;
     }
     hinted_position(segment, offset).unwrap_or(0)
+}
+
+/// Byte position of a batch before the last one; 0 when the index is of no help.
+pub(super) fn position_near_end(segment: &SegmentFile) -> u64 {
+    let found = || {
+        let entries = offset_index(segment)?;
+        let count = entries.count_where(|_| true);
+        let (_, position) = relative_offset_and_position(&entries.get(count.checked_sub(2)?)?);
+        header_at(segment, position).map(|_| position)
+    };
+    found().unwrap_or(0)
 }
 
 /// Byte position at which the records before `end_offset` seem to end: that of the index entry after the first that
@@ -155,7 +167,7 @@ fn hinted_position(segment: &SegmentFile, offset: i64) -> Option<u64> {
     let entries = offset_index(segment)?;
     let relative = offset.checked_sub(segment.base_offset)?;
     let (_, position) = relative_offset_and_position(
-        &entries.last_where(|entry| relative_offset_and_position(entry).0 <= relative)?,
+        &entries.last_where(|entry| relative_offset_and_position(entry).0 < relative)?,
     );
     let header = header_at(segment, position)?;
     (header.base_offset() <= offset).then_some(position)
@@ -179,6 +191,16 @@ pub(super) struct OwnedHeader([u8; HEADER_SIZE]);
 impl OwnedHeader {
     pub(super) fn base_offset(&self) -> i64 {
         BatchHeader::new(&self.0).base_offset()
+    }
+
+    /// Offset of the last record, inclusive.
+    pub(super) fn last_offset(&self) -> i64 {
+        BatchHeader::new(&self.0).last_offset()
+    }
+
+    /// Bytes of the batch.
+    pub(super) fn size_bytes(&self) -> u64 {
+        BatchHeader::new(&self.0).size_bytes() as u64
     }
 
     /// The first offset of the batch, where it can be told: a compressed set of magic 0 or 1 has its last in front.

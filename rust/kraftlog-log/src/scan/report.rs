@@ -73,8 +73,12 @@ impl Report {
     /// Notes that the bytes from where `error` is up to `end_position` are left out.
     pub(super) fn add_skipped(&self, error: Error, end_position: u64) {
         let Error::Corrupt { origin, position, base_offset, reason } = error else { return };
-        self.skipped_count.fetch_add(1, Ordering::Relaxed);
         let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
+        // The look for transactions and the scan meet the same damage.
+        if skipped.iter().any(|known| known.position == position && known.path == origin) {
+            return;
+        }
+        self.skipped_count.fetch_add(1, Ordering::Relaxed);
         if skipped.len() < SKIPPED_KEPT_MAX {
             skipped.push(SkippedRange { path: origin, position, end_position, base_offset, reason });
         }

@@ -1,6 +1,6 @@
 //! A partition cut into parts of about equal bytes that can be scanned apart.
 use super::chunks::Chunks;
-use super::partition::Piece;
+use super::pieces::Piece;
 use super::position::{header_in, indexed_cuts, indexed_positions, Places};
 use super::segments::SegmentFile;
 use crate::{Error, Result};
@@ -91,6 +91,8 @@ pub(super) fn cuts_of(piece: &Piece, size: u64) -> Result<Vec<Cut>> {
     };
     let mut starts = vec![Start { position: 0, end_before: 0, offset: i64::MIN }];
     starts.extend(inner);
+    // Elsewhere a part is read up to its last offset, and begins with a batch before its first.
+    let is_local = file_id.is_some();
     let cut = |index: usize, start: &Start| {
         let next = starts.get(index + 1);
         Cut {
@@ -102,6 +104,8 @@ pub(super) fn cuts_of(piece: &Piece, size: u64) -> Result<Vec<Cut>> {
                 is_last: piece.is_last && next.is_none(),
                 is_cut: true,
                 end_offset: piece.end_offset,
+                floor: if is_local { start.offset.max(piece.floor) } else { piece.floor },
+                ceiling: next.filter(|_| is_local).map_or(piece.ceiling, |next| next.offset),
             },
             start_offset: start.offset,
             end_offset: next.map_or(i64::MAX, |next| next.offset),
@@ -136,14 +140,12 @@ fn inner_cuts(segment: &SegmentFile, split_bytes: u64) -> Result<Vec<Start>> {
         Err(source) => return Err(Error::io("open", &segment.path, source)),
     };
     let mut cuts: Vec<Start> = Vec::new();
-    let start = |position, offset| Start { position, end_before: position, offset };
     let indexed = indexed_positions(segment, split_bytes);
     for position in &indexed {
-        let header = header_in(&places, segment, *position);
-        let Some(first) = header.and_then(|header| header.first_offset()) else { continue };
+        let Some(found) = start_behind(&places, segment, *position) else { continue };
         let last = cuts.last().map_or(segment.base_offset, |cut| cut.offset);
-        if first > last {
-            cuts.push(start(*position, first));
+        if found.offset > last {
+            cuts.push(found);
         }
     }
     if !indexed.is_empty() {
@@ -153,20 +155,38 @@ fn inner_cuts(segment: &SegmentFile, split_bytes: u64) -> Result<Vec<Start>> {
     chunks.expect_sequential(segment.size_bytes);
     let mut wanted = split_bytes;
     loop {
-        let (position, base_offset) = match chunks.peek()? {
+        let position = match chunks.peek()? {
             Some(ahead) => {
                 chunks.skip(&ahead);
-                (ahead.position, ahead.header().base_offset())
+                ahead.position
             }
             None => match chunks.next_batch() {
-                Ok(Some(found)) => (found.position, Chunks::view(chunks.buffer(), found)?.base_offset()),
+                Ok(Some(found)) => found.position,
                 Ok(None) | Err(_) => return Ok(cuts),
             },
         };
+        if position < wanted {
+            continue;
+        }
         let last = cuts.last().map_or(segment.base_offset, |cut| cut.offset);
-        if position >= wanted && base_offset > last {
-            cuts.push(start(position, base_offset));
-            wanted = position.saturating_add(split_bytes);
+        if let Some(found) = start_behind(&places, segment, position).filter(|found| found.offset > last) {
+            wanted = found.position.saturating_add(split_bytes);
+            cuts.push(found);
         }
     }
+}
+
+/// The start of the batch behind the one at `position`, when the headers around it agree about its offset: no part
+/// may begin at an offset that one wrong bit made.
+fn start_behind(places: &Places, segment: &SegmentFile, position: u64) -> Option<Start> {
+    let before = header_in(places, segment, position)?;
+    let position = position.checked_add(before.size_bytes())?;
+    let header = header_in(places, segment, position)?;
+    let offset = header.first_offset()?;
+    let is_next = offset == before.last_offset().checked_add(1)?;
+    let is_between = || {
+        let after = header_in(places, segment, position.checked_add(header.size_bytes())?)?;
+        Some(before.last_offset() < offset && header.last_offset() < after.first_offset()?)
+    };
+    (is_next || is_between()?).then_some(Start { position, end_before: position, offset })
 }

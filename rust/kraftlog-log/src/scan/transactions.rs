@@ -3,19 +3,23 @@
 //! The newest producer snapshot is the start; the headers and control records behind it are the rest. Aborted
 //! transactions come from the `.txnindex` files, and from the markers met on the way, since a broker writes a marker
 //! before its index entry.
+use super::checked::{next_checked, Next};
 use super::chunks::Chunks;
 use super::listing::Directory;
+use super::options::OnCorrupt;
 use super::position::position_before;
 use super::remote::ObjectKind;
 use super::report::Report;
+use super::resync::resume;
 use super::segments::SegmentFile;
 use crate::batch::{BatchHeader, BatchView};
 use crate::fs::RealFileSystem;
+use crate::offset_order::OffsetOrder;
 use crate::producer_state::{read_snapshot, BatchMetadata, ProducerEntry};
 use crate::segment::{AbortedTransaction, TransactionIndex};
 use crate::{Error, Result};
 use arrow_buffer::Buffer;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,17 +48,20 @@ impl Transactions {
     /// Reads the state at `end_offset` (exclusive; `i64::MAX` for the end of the log), and the aborted transactions
     /// that end at or after `start_offset`.
     ///
-    /// The walk ends, as a log does, before the first bytes that are no batch.
+    /// A `.txnindex` that Kafka's sanity check refuses is not believed: the markers of the log are read instead. With
+    /// [`OnCorrupt::Skip`] damage is reported and left out; a transaction whose marker it took stays open.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Invalid`] for a `.txnindex` that is not one.
+    /// [`Error::Io`]; [`Error::Corrupt`] naming file and position.
     pub fn read(
         directory: &Directory,
         segments: &[SegmentFile],
         start_offset: i64,
         end_offset: i64,
+        on_corrupt: OnCorrupt,
         report: &Arc<Report>,
     ) -> Result<Self> {
+        let pass = WalkPass { on_corrupt, report };
         let mut found = Self::from_snapshot(directory, segments, end_offset)?;
         let from = found.end_offset;
         for (index, segment) in segments.iter().enumerate() {
@@ -62,13 +69,11 @@ impl Transactions {
             if next_base <= from || segment.base_offset >= end_offset {
                 continue;
             }
-            if !found.walk(segment, from, end_offset, report)? {
-                break;
-            }
+            found.walk(segment, next_base, from, end_offset, pass)?;
         }
         let open = found.producers.values().filter_map(|entry| entry.current_txn_first_offset).min();
         found.last_stable_offset = open.unwrap_or(found.end_offset);
-        found.read_indexes(segments, start_offset, end_offset, report)?;
+        found.read_indexes(segments, start_offset, end_offset, pass)?;
         Ok(found)
     }
 
@@ -96,44 +101,49 @@ impl Transactions {
         Ok(Self { end_offset: log_start, ..Self::default() })
     }
 
-    /// Takes over the batches of a segment in `[from, end_offset)`; false where what follows is no batch.
+    /// Takes over the batches of a segment in `[from, end_offset)`; the next one begins at `next_base`.
     fn walk(
         &mut self,
         segment: &SegmentFile,
+        next_base: i64,
         from: i64,
         end_offset: i64,
-        report: &Arc<Report>,
-    ) -> Result<bool> {
-        let mut chunks = Chunks::of(segment, position_before(segment, from), Arc::clone(report))?;
+        pass: WalkPass<'_>,
+    ) -> Result<()> {
+        let mut chunks = Chunks::of(segment, position_before(segment, from), Arc::clone(pass.report))?;
         chunks.expect_sequential(segment.size_bytes);
+        // A copy of a segment may go on behind where another one takes over.
+        let ceiling = if segment.end_offset() == i64::MAX { next_base } else { i64::MAX };
+        let mut order = OffsetOrder::new(segment.base_offset, ceiling);
         let mut scratch = Vec::new();
         loop {
-            if let Some(ahead) = chunks.peek()? {
-                let header = ahead.header();
-                if header.base_offset() >= end_offset {
-                    return Ok(true);
-                }
-                if !header.is_control() || header.base_offset() < from {
-                    if header.base_offset() >= from {
-                        self.add_data(&header);
+            let (found, bytes) = match next_checked(&mut chunks, &mut order, next_base == i64::MAX)? {
+                Next::Batch(found, bytes) => (found, bytes),
+                Next::End => return Ok(()),
+                Next::Damage(error, end) => {
+                    let Error::Corrupt { position, .. } = error else { return Err(error) };
+                    if pass.on_corrupt == OnCorrupt::Raise {
+                        return Err(error);
                     }
-                    chunks.skip(&ahead);
-                    continue;
+                    let next = resume(&mut chunks, position, end, &order)?;
+                    pass.report.add_skipped(error, next.unwrap_or_else(|| chunks.size_bytes()));
+                    match next {
+                        Some(_) => continue,
+                        None => return Ok(()),
+                    }
                 }
-            }
-            let found = match chunks.next_batch() {
-                Err(error @ Error::Remote { .. }) => return Err(error),
-                found => found,
             };
-            let Ok(Some(found)) = found else {
-                return Ok(chunks.position() >= chunks.size_bytes());
-            };
-            let batch = Chunks::view(chunks.buffer(), found)?;
-            if batch.base_offset() >= end_offset {
-                return Ok(true);
+            let header = BatchHeader::new(&bytes);
+            if header.base_offset() >= end_offset {
+                return Ok(());
             }
-            if batch.base_offset() >= from {
-                self.add_control(&batch, &mut scratch);
+            if header.base_offset() < from {
+                continue;
+            }
+            if header.is_control() {
+                self.add_control(&chunks.current(found)?, &mut scratch);
+            } else {
+                self.add_data(&header);
             }
         }
     }
@@ -188,43 +198,31 @@ impl Transactions {
         entry
     }
 
-    /// Adds what the `.txnindex` files know; where a segment has lost all of its indexes, its markers are read.
+    /// Adds what the `.txnindex` files know; where a segment has lost all of its indexes, or its own is not to be
+    /// believed, its markers are read.
     fn read_indexes(
         &mut self,
         segments: &[SegmentFile],
         start_offset: i64,
         end_offset: i64,
-        report: &Arc<Report>,
+        pass: WalkPass<'_>,
     ) -> Result<()> {
-        let fs = Arc::new(RealFileSystem);
-        let mut aborted: BTreeMap<(i64, i64), AbortedTransaction> =
-            self.aborted.iter().map(|one| ((one.last_offset, one.producer_id), *one)).collect();
+        let mut aborted: BTreeMap<(i64, i64), AbortedTransaction> = BTreeMap::new();
         for (index, segment) in segments.iter().enumerate() {
             let next_base = segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
             if next_base <= start_offset {
                 continue;
             }
-            if let Some(remote) = &segment.remote {
-                if let Some(bytes) = remote.sidecar(ObjectKind::TxnIndex, segment.base_offset)? {
-                    for one in TransactionIndex::parse(&bytes, &segment.sidecar("txnindex"))? {
-                        aborted.insert((one.last_offset, one.producer_id), one);
-                    }
-                    continue;
-                }
-            }
-            if segment.has(ObjectKind::TxnIndex) {
-                for one in TransactionIndex::new(fs.clone(), segment.sidecar("txnindex")).entries()? {
-                    aborted.insert((one.last_offset, one.producer_id), *one);
-                }
-            } else if next_base != i64::MAX
-                && !segment.has(ObjectKind::Index)
-                && !segment.has(ObjectKind::TimeIndex)
-            {
-                for one in self.markers_without_index(segments, index, report)? {
-                    aborted.insert((one.last_offset, one.producer_id), one);
-                }
-            }
+            let has_lost_all = || !segment.has(ObjectKind::Index) && !segment.has(ObjectKind::TimeIndex);
+            let entries = match index_of(segment)? {
+                Stored::Entries(entries) if is_sane(&entries, segment.base_offset) => entries,
+                Stored::None if next_base == i64::MAX || !has_lost_all() => continue,
+                _ => self.markers_without_index(segments, index, pass)?,
+            };
+            aborted.extend(entries.into_iter().map(|one| ((one.last_offset, one.producer_id), one)));
         }
+        // What the walk saw is true whatever an index says.
+        aborted.extend(self.aborted.iter().map(|one| ((one.last_offset, one.producer_id), *one)));
         aborted.retain(|_, one| one.last_offset >= start_offset && one.first_offset < end_offset);
         self.aborted = aborted.into_values().collect();
         Ok(())
@@ -235,16 +233,58 @@ impl Transactions {
         &self,
         segments: &[SegmentFile],
         index: usize,
-        report: &Arc<Report>,
+        pass: WalkPass<'_>,
     ) -> Result<Vec<AbortedTransaction>> {
         let mut walked = Self::default();
-        for segment in segments.iter().take(index + 1) {
-            walked.walk(segment, i64::MIN, i64::MAX, report)?;
+        for (number, segment) in segments.iter().enumerate().take(index + 1) {
+            let next_base = segments.get(number + 1).map_or(i64::MAX, |next| next.base_offset);
+            walked.walk(segment, next_base, i64::MIN, i64::MAX, pass)?;
         }
         let base_offset = segments.get(index).map_or(0, |segment| segment.base_offset);
         walked.aborted.retain(|one| one.last_offset >= base_offset);
         Ok(walked.aborted)
     }
+}
+
+/// What all walks of one look for transactions have in common.
+#[derive(Debug, Clone, Copy)]
+struct WalkPass<'a> {
+    on_corrupt: OnCorrupt,
+    report: &'a Arc<Report>,
+}
+
+/// The `.txnindex` of a segment.
+enum Stored {
+    None,
+    /// Not made of whole entries of a known version.
+    Unreadable,
+    Entries(Vec<AbortedTransaction>),
+}
+
+fn index_of(segment: &SegmentFile) -> Result<Stored> {
+    let path = segment.sidecar("txnindex");
+    let read = match &segment.remote {
+        Some(remote) => match remote.sidecar(ObjectKind::TxnIndex, segment.base_offset)? {
+            Some(bytes) => TransactionIndex::parse(&bytes, &path),
+            None => return Ok(Stored::None),
+        },
+        None if segment.has(ObjectKind::TxnIndex) => {
+            TransactionIndex::new(Arc::new(RealFileSystem), path).entries().map(|entries| entries.clone())
+        }
+        None => return Ok(Stored::None),
+    };
+    match read {
+        Ok(entries) => Ok(Stored::Entries(entries)),
+        Err(Error::Invalid(_)) => Ok(Stored::Unreadable),
+        Err(error) => Err(error),
+    }
+}
+
+/// Kafka's `TransactionIndex.sanityCheck`, and that each transaction begins before it ends.
+fn is_sane(entries: &[AbortedTransaction], base_offset: i64) -> bool {
+    let is_sane =
+        |one: &AbortedTransaction| one.last_offset >= base_offset && one.first_offset <= one.last_offset;
+    entries.iter().all(is_sane)
 }
 
 /// Kind and coordinator epoch of the transaction marker in a control batch.
@@ -254,36 +294,6 @@ fn marker_of(batch: &BatchView<'_>, scratch: &mut Vec<u8>) -> Option<(i16, i32)>
     let kind = i16::from_be_bytes([a, b]);
     let [_, _, c, d, e, f] = *record.value?.first_chunk::<6>()?;
     matches!(kind, ABORT | COMMIT).then_some((kind, i32::from_be_bytes([c, d, e, f])))
-}
-
-/// Which records a consumer with read_committed does not get because their transaction was aborted.
-#[derive(Debug, Clone, Default)]
-pub struct AbortedRanges(HashMap<i64, Vec<(i64, i64)>>);
-
-impl AbortedRanges {
-    /// Of these transactions.
-    pub fn new(aborted: &[AbortedTransaction]) -> Self {
-        let mut ranges: HashMap<i64, Vec<(i64, i64)>> = HashMap::new();
-        for one in aborted {
-            ranges.entry(one.producer_id).or_default().push((one.first_offset, one.last_offset));
-        }
-        for ranges in ranges.values_mut() {
-            ranges.sort_by_key(|&(_, last)| last);
-        }
-        Self(ranges)
-    }
-
-    /// True when the records of the batch are of an aborted transaction.
-    pub fn contain(&self, batch: &BatchHeader<'_>) -> bool {
-        if self.0.is_empty() || !batch.is_transactional() || batch.is_control() {
-            return false;
-        }
-        let offset = batch.base_offset();
-        let ranges = self.0.get(&batch.producer_id()).map(Vec::as_slice).unwrap_or_default();
-        // A producer has one transaction at a time: its ranges do not overlap.
-        let after = ranges.partition_point(|&(_, last)| last < offset);
-        ranges.get(after).is_some_and(|&(first, _)| first <= offset)
-    }
 }
 
 fn list_snapshots(directory: &Path) -> Result<Vec<(i64, PathBuf)>> {

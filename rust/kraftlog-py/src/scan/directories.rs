@@ -152,7 +152,6 @@ fn scan_options(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<ScanOptions> {
                 }
             }
             "on_corrupt" => options.on_corrupt = on_corrupt_named(&value.extract::<PyBackedStr>()?)?,
-            "trust_headers" => options.trust_headers = value.extract()?,
             "drop_behind" => options.drop_behind = value.extract()?,
             "memory_map" => options.memory_map = value.extract()?,
             "threads" => options.threads = super::positive("threads", &value)?,
@@ -227,16 +226,19 @@ fn plan_splits(
 type TransactionsTuple = (i64, i64, Vec<AbortedTuple>, Vec<ProducerTuple>);
 
 #[pyfunction]
-#[pyo3(signature = (directory, *, start_offset=None, end_offset=None))]
+#[pyo3(signature = (directory, *, start_offset=None, end_offset=None, on_corrupt="raise"))]
 fn read_transactions(
     py: Python<'_>,
     directory: DirectoryArg,
     start_offset: Option<i64>,
     end_offset: Option<i64>,
+    on_corrupt: &str,
 ) -> PyResult<TransactionsTuple> {
+    let on_corrupt = on_corrupt_named(on_corrupt)?;
     let (start, end) = (start_offset.unwrap_or(i64::MIN), end_offset.unwrap_or(i64::MAX));
-    let found =
-        py.detach(|| Transactions::read(&directory.0, &directory.0.segments()?, start, end, &Arc::default()));
+    let found = py.detach(|| {
+        Transactions::read(&directory.0, &directory.0.segments()?, start, end, on_corrupt, &Arc::default())
+    });
     let found = found.map_err(PyLogError)?;
     let aborted = found.aborted.iter().map(|one| (one.producer_id, one.first_offset, one.last_offset));
     let producer = |entry: &ProducerEntry| {
