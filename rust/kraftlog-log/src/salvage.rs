@@ -281,9 +281,10 @@ impl Copying {
         progress: &VerifyProgress,
     ) -> Result<SalvagedPartition> {
         self.result.next_offset = segments.first().map_or(0, |segment| segment.base_offset);
-        for file in segments {
+        let ceilings = segments.iter().skip(1).map(|next| next.base_offset).chain([i64::MAX]);
+        for (file, ceiling) in segments.iter().zip(ceilings) {
             self.start_segment(file.base_offset)?;
-            if let Err(error) = self.copy(file, options, progress) {
+            if let Err(error) = self.copy(file, ceiling, options, progress) {
                 // Only the source may fail to be read; an output that cannot be written is the caller's to know.
                 if !is_about(&error, &file.path) {
                     return Err(error);
@@ -301,11 +302,12 @@ impl Copying {
 
     /// A new segment, named as the source's unless what was kept reaches beyond.
     fn start_segment(&mut self, base_offset: i64) -> Result<()> {
-        // Behind a loss the segment begins where the last one ends: the hole is then inside, as compaction leaves holes.
-        let base_offset = if self.pending.is_empty() {
-            base_offset.max(self.result.next_offset)
-        } else {
-            self.result.next_offset
+        // Each begins where the one before ends: a hole is then inside, as compaction leaves holes. With one between
+        // two files a node that recovers takes what follows for the remains of another log.
+        let source_base = base_offset;
+        let base_offset = match self.result.segments {
+            0 => base_offset.max(self.result.next_offset),
+            _ => self.result.next_offset,
         };
         if self
             .segment
@@ -314,12 +316,17 @@ impl Copying {
         {
             return Ok(());
         }
-        if base_offset > self.result.next_offset && self.result.segments > 0 {
-            let last = base_offset - 1;
+        if source_base > self.result.next_offset && self.result.segments > 0 && self.pending.is_empty() {
+            let last = source_base - 1;
             self.result
                 .remarks
                 .push(format!("no file holds the offsets {} to {last}", self.result.next_offset));
         }
+        self.roll(base_offset)
+    }
+
+    /// Ends the segment and begins one at `base_offset`.
+    fn roll(&mut self, base_offset: i64) -> Result<()> {
         self.end_segment()?;
         self.producers.set_end_offset(base_offset);
         if self.result.segments > 0 {
@@ -346,8 +353,14 @@ impl Copying {
         Ok(())
     }
 
-    fn copy(&mut self, file: &SegmentFile, options: SalvageOptions, progress: &VerifyProgress) -> Result<()> {
-        let mut walk = Walk::open(&file.path, file.base_offset)?;
+    fn copy(
+        &mut self,
+        file: &SegmentFile,
+        ceiling: i64,
+        options: SalvageOptions,
+        progress: &VerifyProgress,
+    ) -> Result<()> {
+        let mut walk = Walk::open(&file.path, file.base_offset, ceiling)?;
         let mut reported = 0;
         while !progress.is_cancelled() {
             let item = walk.next_item(self.result.next_offset)?;
@@ -357,12 +370,17 @@ impl Copying {
                 Item::End => break,
                 Item::Batch => {
                     let (position, batch) = walk.batch()?;
-                    match self.refusal(&batch) {
-                        Some(reason) => {
-                            self.lose(&file.path, position, batch.bytes().len() as u64, reason, 0)
-                        }
+                    let refusal = match self.refusal(&batch) {
                         None => self.keep(&batch)?,
+                        refusal => refusal,
+                    };
+                    if let Some(reason) = refusal {
+                        self.lose(&file.path, position, batch.bytes().len() as u64, reason, 0);
                     }
+                }
+                Item::Misplaced { reason } => {
+                    let (position, batch) = walk.batch()?;
+                    self.lose(&file.path, position, batch.bytes().len() as u64, reason, 0);
                 }
                 Item::Damage { position, size, kind, reason, .. } => {
                     let mut kept = 0;
@@ -400,26 +418,27 @@ impl Copying {
         decoded.err().map(reason_of)
     }
 
-    fn keep(&mut self, batch: &BatchView<'_>) -> Result<()> {
-        self.settle(Some(batch.base_offset()));
+    /// Appends a batch, or says why no node would open a log with it: its marker cannot be read, or it contradicts the
+    /// transaction of its producer.
+    fn keep(&mut self, batch: &BatchView<'_>) -> Result<Option<String>> {
         let base_offset = self.segment.as_ref().map_or(0, Segment::base_offset);
         if relative_offset(base_offset, batch.last_offset()).is_err() {
-            self.start_segment(batch.base_offset())?;
+            self.roll(batch.base_offset())?;
         }
-        let Some(segment) = &self.segment else { return Ok(()) };
+        let Some(segment) = &self.segment else { return Ok(None) };
+        let aborted = match note_producer(&mut self.producers, batch, || end_marker(batch)) {
+            Ok(aborted) => aborted,
+            Err(error @ Error::Io { .. }) => return Err(error),
+            Err(error) => return Ok(Some(reason_of(error))),
+        };
         segment.append(&[batch.bytes()], &[AppendedBatch::of(batch)])?;
+        if let Some(aborted) = aborted {
+            segment.append_aborted(aborted)?;
+        }
+        self.settle(Some(batch.base_offset()));
         let epoch = batch.partition_leader_epoch();
         if epoch >= 0 && self.epochs.latest().is_none_or(|latest| epoch > latest.epoch) {
             self.epochs.assign(epoch, batch.base_offset());
-        }
-        match note_producer(&mut self.producers, batch, || end_marker(batch)) {
-            Ok(Some(aborted)) => segment.append_aborted(aborted)?,
-            Ok(None) => {}
-            Err(error) => {
-                let remark = format!("offset {}: {}", batch.base_offset(), reason_of(error));
-                self.result.remarks.push(remark);
-                self.producers.set_end_offset(batch.next_offset());
-            }
         }
         if self.result.first_offset < 0 {
             self.result.first_offset = batch.base_offset();
@@ -427,7 +446,7 @@ impl Copying {
         self.result.batches += 1;
         self.result.bytes += batch.bytes().len() as u64;
         self.result.next_offset = batch.next_offset();
-        Ok(())
+        Ok(None)
     }
 
     /// The records in front of the damage of an uncompressed batch, in a batch without producer; returns how many.
@@ -454,10 +473,10 @@ impl Copying {
         }
         let count = u64::try_from(builder.record_count()).unwrap_or(0);
         let rebuilt = builder.finish()?;
-        if let Ok(Some(batch)) = crate::batch::next_batch(&rebuilt, 0) {
-            self.keep(&batch)?;
+        match crate::batch::next_batch(&rebuilt, 0) {
+            Ok(Some(batch)) if self.keep(&batch)?.is_none() => Ok(count),
+            _ => Ok(0),
         }
-        Ok(count)
     }
 
     fn lose(&mut self, path: &Path, position: u64, bytes: u64, reason: String, kept_records: u64) {

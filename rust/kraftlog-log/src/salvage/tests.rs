@@ -1,5 +1,7 @@
 //! What is kept of damaged logs, and what is said of the rest.
 use super::*;
+use crate::builder::{BatchBuilder, BatchOptions};
+use crate::log::{Log, LogConfig, OpenOptions};
 use crate::verify::tests::{files, written};
 use crate::verify::{verify, VerifyOptions};
 use std::fs;
@@ -116,4 +118,81 @@ fn outputs_that_could_harm_are_refused() {
     assert!(refused(&source).contains("inside the source"));
     assert!(refused(&scratch.0).contains("not empty"));
     assert!(!source.join("inside").exists());
+}
+
+/// Opens what salvage wrote, after a clean stop and after none.
+fn open(output: &Path) {
+    for clean_shutdown in [true, false] {
+        let options = OpenOptions { recovery_point: 0, log_start_offset: 0, clean_shutdown, now_ms: 0 };
+        let path = output.join("topic-0");
+        let end = Log::open(Arc::new(RealFileSystem), &path, LogConfig::default(), options).unwrap();
+        assert_eq!(end.log_end_offset(), 300, "clean shutdown: {clean_shutdown}");
+        end.close().unwrap();
+    }
+}
+
+#[test]
+fn a_missing_segment_leaves_no_gap_between_files() {
+    let scratch = written("salvage-gap", 30);
+    let (source, output) = (scratch.0.join("topic-0"), scratch.0.join("new"));
+    fs::remove_file(&files(&source, ".log")[1]).unwrap();
+    let report = salvaged(&source, &output, SalvageOptions::default());
+    let partition = &report.partitions[0];
+    assert_eq!(partition.next_offset, 300);
+    assert!(
+        partition.remarks.iter().any(|remark| remark.contains("no file holds the offsets")),
+        "{partition:?}"
+    );
+    open(&output);
+}
+
+#[test]
+fn a_marker_that_no_node_reads_is_a_loss() {
+    let scratch = written("salvage-marker", 30);
+    let (source, output) = (scratch.0.join("topic-0"), scratch.0.join("new"));
+    let marker = |base_offset: i64, key: &[u8], value: &[u8]| {
+        let mut builder = BatchBuilder::new(BatchOptions {
+            base_offset,
+            partition_leader_epoch: 3,
+            producer_id: 9,
+            producer_epoch: 0,
+            is_transactional: true,
+            is_control: true,
+            ..BatchOptions::default()
+        })
+        .unwrap();
+        builder.append(1000, Some(key), Some(value), &[]).unwrap();
+        builder.finish().unwrap()
+    };
+    for (name, key, value) in [
+        ("a short key", [0, 0].as_slice(), [0; 6].as_slice()),
+        ("a negative version", &[0xff, 0xff, 0, 0], &[0; 6]),
+        ("another type", &[0, 0, 0, 9], &[0; 6]),
+        ("a short value", &[0, 0, 0, 1], &[0; 2]),
+    ] {
+        let last = files(&source, ".log").pop().unwrap();
+        let sound = fs::read(&last).unwrap();
+        damage(&last, |bytes| bytes.extend(marker(300, key, value)));
+        let report = salvaged(&source, &output, SalvageOptions::default());
+        let partition = &report.partitions[0];
+        assert_eq!((partition.batches, partition.losses.len()), (30, 1), "{name}: {partition:?}");
+        assert!(partition.losses[0].reason.contains("marker"), "{name}: {:?}", partition.losses);
+        open(&output);
+        fs::remove_dir_all(&output).unwrap();
+        fs::write(&last, sound).unwrap();
+    }
+}
+
+#[test]
+fn a_base_offset_with_a_wrong_bit_costs_one_batch() {
+    for bit in [0usize, 1, 20, 31, 40, 58, 63] {
+        let scratch = written(&format!("salvage-base-{bit}"), 30);
+        let (source, output) = (scratch.0.join("topic-0"), scratch.0.join("new"));
+        damage(&files(&source, ".log")[1], |bytes| bytes[bit / 8] ^= 0x80 >> (bit % 8));
+        let report = salvaged(&source, &output, SalvageOptions::default());
+        let partition = &report.partitions[0];
+        assert_eq!((partition.batches, partition.losses.len()), (29, 1), "bit {bit}: {partition:?}");
+        assert_eq!(partition.losses[0].position, 0);
+        open(&output);
+    }
 }

@@ -131,7 +131,7 @@ impl Reading<'_> {
     }
 
     fn run(&mut self, progress: &VerifyProgress) -> crate::Result<()> {
-        let mut walk = Walk::open(self.path, self.facts.file.base_offset)?;
+        let mut walk = Walk::open(self.path, self.facts.file.base_offset, i64::MAX)?;
         let mut reported = 0;
         loop {
             let item = walk.next_item(self.facts.next_offset)?;
@@ -142,6 +142,10 @@ impl Reading<'_> {
                 Item::Batch => {
                     let (position, batch) = walk.batch()?;
                     self.batch(position, &batch);
+                }
+                Item::Misplaced { reason } => {
+                    let (position, batch) = walk.batch()?;
+                    self.misplaced(position, &batch, reason);
                 }
                 Item::Damage { position, size, kind, base_offset, reason } => {
                     self.facts.damaged_at.get_or_insert((position, self.facts.next_offset));
@@ -204,6 +208,23 @@ impl Reading<'_> {
         self.indexes.batch(position, batch);
         self.state(position, batch);
         self.facts.next_offset = batch.next_offset().max(self.facts.next_offset);
+    }
+
+    /// A sound batch whose base offset is wrong: what follows goes on from the batch before.
+    fn misplaced(&mut self, position: u64, batch: &BatchView<'_>, reason: String) {
+        let known = self.facts.findings.len() as u64 + self.omitted;
+        self.offsets(position, batch);
+        self.facts.batches += 1;
+        self.facts.records += u64::try_from(batch.record_count()).unwrap_or(0);
+        let finding_count = self.facts.findings.len() as u64 + self.omitted;
+        if finding_count == known {
+            let effect = "its records have wrong offsets, and readers do not find those behind it";
+            self.error("offset-order", batch, position, reason, effect);
+        }
+        if self.is_deep && batch.magic() <= MAGIC {
+            self.records(position, batch);
+        }
+        self.indexes.batch(position, batch);
     }
 
     fn offsets(&mut self, position: u64, batch: &BatchView<'_>) {

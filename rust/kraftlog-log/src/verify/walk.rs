@@ -3,6 +3,7 @@
 use crate::batch::{
     next_batch_from, next_batch_shallow, BatchView, Source, HEADER_SIZE, LOG_OVERHEAD, MAGIC,
 };
+use crate::offset_order::{is_plausible, is_plausible_legacy, Neighbour, OffsetOrder};
 use crate::{Error, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,14 +13,14 @@ const READ_BYTES: usize = 512 << 10;
 /// Batches may be checked byte by byte for this many times the bytes searched: hostile files end the search.
 const SEARCH_RATIO: u64 = 32;
 const SEARCH_FLOOR: u64 = 64 << 20;
-/// `last_offset` of a sound batch is less than this above the base offset of its segment.
-const OFFSETS_MAX: i64 = 1 << 31;
 
 /// What is at a place of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     /// A whole batch with a right checksum: [`Walk::batch`] shows it.
     Batch,
+    /// One whose base offset cannot be right beside its neighbours: [`Walk::batch`] shows it too.
+    Misplaced { reason: String },
     /// Bytes `[position, position + size)` that hold no sound batch; one follows, or the end.
     Damage { position: u64, size: u64, kind: &'static str, base_offset: i64, reason: String },
     /// The file ends inside a batch, after this position.
@@ -35,7 +36,6 @@ pub(crate) enum Item {
 pub(crate) struct Walk {
     file: File,
     path: PathBuf,
-    base_offset: i64,
     end: u64,
     buffer: Vec<u8>,
     /// Position in the file of the first byte of `buffer`.
@@ -43,14 +43,13 @@ pub(crate) struct Walk {
     position: u64,
     /// The batch found last, in `buffer`.
     found: (usize, usize),
-    /// Offsets below it have been seen.
-    floor: i64,
+    order: OffsetOrder,
     searched: u64,
 }
 
 impl Walk {
-    /// Opens the file of the segment with `base_offset`.
-    pub(crate) fn open(path: &Path, base_offset: i64) -> Result<Self> {
+    /// Opens the file of the segment with `base_offset`, in front of one that begins at `ceiling`.
+    pub(crate) fn open(path: &Path, base_offset: i64, ceiling: i64) -> Result<Self> {
         let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
         let metadata = file.metadata().map_err(|source| Error::io("stat", path, source))?;
         if !metadata.is_file() {
@@ -59,13 +58,12 @@ impl Walk {
         Ok(Self {
             file,
             path: path.to_owned(),
-            base_offset,
             end: metadata.len(),
             buffer: Vec::new(),
             start: 0,
             position: 0,
             found: (0, 0),
-            floor: base_offset,
+            order: OffsetOrder::new(base_offset, ceiling),
             searched: 0,
         })
     }
@@ -84,9 +82,9 @@ impl Walk {
         Ok((self.position - (end - start) as u64, batch))
     }
 
-    /// The next item. A search only finds batches that begin at or after `floor`.
+    /// The next item, whose offsets are at or after `floor`.
     pub(crate) fn next_item(&mut self, floor: i64) -> Result<Item> {
-        self.floor = floor;
+        self.order.pass(floor);
         let begin = self.position;
         let (kind, base_offset, reason) = match self.frame(begin)? {
             Frame::End => return Ok(Item::End),
@@ -95,15 +93,14 @@ impl Walk {
                 let Some(batch) = next_batch_shallow(Source::File, bytes, 0)? else { return Ok(Item::End) };
                 let base_offset = batch.base_offset();
                 match batch.validate_crc() {
-                    Ok(()) => {
-                        self.take(begin, size);
-                        return Ok(Item::Batch);
-                    }
+                    Ok(()) => return self.place(begin, size),
                     Err(error) => {
                         let reason = reason_of(error);
-                        if self.is_frame_trusted(begin + size as u64)? {
-                            self.position = begin + size as u64;
-                            let size = size as u64;
+                        let end = begin + size as u64;
+                        if self.is_frame_trusted(end)? {
+                            // A length with a wrong bit may lead to the start of a later batch.
+                            self.position = self.chain_up_to(begin + 1, end)?.unwrap_or(end);
+                            let size = self.position - begin;
                             let kind = "batch-crc";
                             return Ok(Item::Damage { position: begin, size, kind, base_offset, reason });
                         }
@@ -118,7 +115,7 @@ impl Walk {
                     return Ok(Item::Zeros { position: begin, size });
                 }
                 // A length that is too long and a file that was cut look the same until something sound follows.
-                match self.search(begin + 1)? {
+                match self.search(begin + 1, self.end)? {
                     Some(found) => {
                         self.position = found;
                         let reason = format!("batch of {announced} bytes where {size} remain");
@@ -146,9 +143,54 @@ impl Walk {
                 ("batch-structure", base_offset, reason)
             }
         };
-        let found = self.search(begin + 1)?.unwrap_or(self.end);
+        let found = self.search(begin + 1, self.end)?.unwrap_or(self.end);
         self.position = found;
         Ok(Item::Damage { position: begin, size: found - begin, kind, base_offset, reason })
+    }
+
+    /// A batch with a right checksum: whether its offsets fit those around it.
+    fn place(&mut self, begin: u64, size: usize) -> Result<Item> {
+        let mut behind = [Neighbour::NONE; 2];
+        let mut count = 0;
+        let mut next = begin + size as u64;
+        self.fill(begin, size + HEADER_SIZE)?;
+        for header in &mut behind {
+            let head = self.held(next, HEADER_SIZE);
+            let found = match head.is_empty() && next < self.end {
+                true => Neighbour::of(&self.bytes_at(next, HEADER_SIZE)?),
+                false => Neighbour::of(head),
+            };
+            let Some(found) = found else { break };
+            (*header, count) = (found, count + 1);
+            next = next.saturating_add(found.size_bytes as u64);
+        }
+        self.take(begin, size);
+        let mut order = self.order;
+        let (_, batch) = self.batch()?;
+        let outcome = order.check(&batch.header(), behind.get(..count).unwrap_or_default());
+        self.order = order;
+        Ok(outcome.map_or_else(|reason| Item::Misplaced { reason }, |()| Item::Batch))
+    }
+
+    /// The first sound batch in `[from, end)` from which sound batches follow each other up to exactly `end`.
+    fn chain_up_to(&mut self, from: u64, end: u64) -> Result<Option<u64>> {
+        let mut from = from;
+        while let Some(found) = self.search(from, end)? {
+            let mut position = found;
+            while position < end {
+                let Frame::Batch(size) = self.frame(position)? else { break };
+                let batch = next_batch_shallow(Source::File, self.held(position, size), 0)?;
+                if !batch.is_some_and(|batch| batch.validate_crc().is_ok()) {
+                    break;
+                }
+                position += size as u64;
+            }
+            if position == end {
+                return Ok(Some(found));
+            }
+            from = found + 1;
+        }
+        Ok(None)
     }
 
     /// The bytes `[position, position + size)`, for a look at damage; fewer at the end of the file.
@@ -234,18 +276,18 @@ impl Walk {
         if next >= self.end {
             return Ok(true);
         }
-        let (end, floor, base) = (self.end, self.floor, self.base_offset);
+        let (end, order) = (self.end, self.order);
         let head = self.fill(next, HEADER_SIZE)?;
-        Ok(is_plausible(head, next, end, floor, base) || is_plausible_legacy(head, next, end, floor, base))
+        Ok(is_plausible(head, next, end, &order) || is_plausible_legacy(head, next, end, &order))
     }
 
-    /// The position of the next sound batch from `from` on.
-    fn search(&mut self, from: u64) -> Result<Option<u64>> {
+    /// The position of the next sound batch that begins in `[from, until)`.
+    fn search(&mut self, from: u64, until: u64) -> Result<Option<u64>> {
         let budget = (self.end - from.min(self.end)).saturating_mul(SEARCH_RATIO).max(SEARCH_FLOOR);
         self.searched = 0;
         let mut position = from;
-        while position + (HEADER_SIZE as u64) <= self.end {
-            let (end, floor, base) = (self.end, self.floor, self.base_offset);
+        while position < until && position + (HEADER_SIZE as u64) <= self.end {
+            let (end, order) = (self.end, self.order);
             let window = self.fill(position, READ_BYTES)?;
             let candidate = (0..(window.len() + 1).saturating_sub(HEADER_SIZE)).find(|index| {
                 window.get(index + 16) == Some(&(MAGIC as u8))
@@ -253,8 +295,7 @@ impl Walk {
                         window.get(*index..).unwrap_or_default(),
                         position + *index as u64,
                         end,
-                        floor,
-                        base,
+                        &order,
                     )
             });
             let Some(index) = candidate else {
@@ -262,6 +303,9 @@ impl Walk {
                 continue;
             };
             let found = position + index as u64;
+            if found >= until {
+                return Ok(None);
+            }
             if let Frame::Batch(size) = self.frame(found)? {
                 self.searched += size as u64;
                 let bytes = self.held(found, size);
@@ -318,39 +362,4 @@ pub(crate) fn reason_of(error: Error) -> String {
         Error::Corrupt { reason, .. } | Error::Rejected { reason, .. } | Error::Invalid(reason) => reason,
         other => other.to_string(),
     }
-}
-
-/// True when 61 bytes could be the header of a batch that lies in the file and begins at `floor` or later.
-fn is_plausible(head: &[u8], position: u64, end: u64, floor: i64, base: i64) -> bool {
-    let Some(head) = head.first_chunk::<HEADER_SIZE>() else { return false };
-    let header = crate::batch::BatchHeader::new(head);
-    let length = i64::from(header.batch_length());
-    header.magic() == MAGIC
-        && length >= (HEADER_SIZE - LOG_OVERHEAD) as i64
-        && position.saturating_add(header.size_bytes() as u64) <= end
-        && header.base_offset() >= floor
-        && header.base_offset().checked_sub(base).is_some_and(|relative| relative < OFFSETS_MAX)
-        && header.last_offset_delta() >= 0
-        && header.record_count() >= 0
-        && i64::from(header.record_count()) <= i64::from(header.last_offset_delta()) + 1
-        && header.attributes() >> 7 == 0
-}
-
-/// The same for an entry of the formats before record batches.
-fn is_plausible_legacy(head: &[u8], position: u64, end: u64, floor: i64, base: i64) -> bool {
-    const ENTRY_SIZE_MIN: i64 = 26;
-    let (Some(offset), Some(length), Some([magic, attributes])) = (
-        head.first_chunk().map(|bytes| i64::from_be_bytes(*bytes)),
-        head.get(8..).and_then(<[u8]>::first_chunk).map(|bytes| i32::from_be_bytes(*bytes)),
-        head.get(16..).and_then(<[u8]>::first_chunk::<2>),
-    ) else {
-        return false;
-    };
-    let size = i64::from(length) + LOG_OVERHEAD as i64;
-    *magic < 2
-        && *attributes < 16
-        && size >= ENTRY_SIZE_MIN
-        && u64::try_from(size).is_ok_and(|size| position.saturating_add(size) <= end)
-        && offset >= floor
-        && offset.checked_sub(base).is_some_and(|relative| relative < OFFSETS_MAX)
 }
