@@ -28,6 +28,7 @@ from kraftlog.spark.options import BATCH_OPTIONS, STREAM_OPTIONS, SourceOptions
 from kraftlog.spark.partition_log import OffsetRange
 from kraftlog.spark.plan import Narrowing, plan_tasks
 from kraftlog.spark.range_reader import read_range
+from kraftlog.spark.worker_python import use_driver_python
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,11 +181,16 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``kraftlog`` and its siblings ``-batches``, ``-metadata`` and ``-offsets`` formats of this session."""
+    """Makes ``kraftlog`` and its siblings ``-batches``, ``-metadata`` and ``-offsets`` formats of this session.
+
+    The Python workers of a local session are the driver's interpreter from then on, unless ``PYSPARK_PYTHON`` or
+    ``spark.pyspark.python`` names another one.
+    """
     from kraftlog.spark.batches import KraftlogBatchesDataSource
     from kraftlog.spark.metadata import KraftlogMetadataDataSource
     from kraftlog.spark.offsets import KraftlogOffsetsDataSource
 
+    use_driver_python(spark)
     for source in (
         KraftlogDataSource,
         KraftlogBatchesDataSource,

@@ -11,11 +11,12 @@ from pyspark.sql.functions import arrow_udf, pandas_udf
 from kraftlog._kraftlog import decode_cells
 from kraftlog.errors import CorruptRecordError, LogError
 from kraftlog.spark.columns import SourceColumn, find_columns
+from kraftlog.spark.worker_python import use_driver_python
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-    from pyspark.sql import Column
+    from pyspark.sql import Column, SparkSession
 
 __all__ = ["decode_batches", "decode_batches_pandas"]
 
@@ -68,6 +69,7 @@ def decode_batches(
     # Spark reads the annotations of the function to see that it maps pieces of a column to pieces of a column.
     decode.__name__ = "decode_batches"
     decode.__annotations__ = _annotations(_arrow_array())
+    use_driver_python(_active_session())
     column: Column = arrow_udf(decode, decoder.type_name)(batches)
     return column
 
@@ -98,8 +100,15 @@ def decode_batches_pandas(
 
     decode.__name__ = "decode_batches_pandas"
     decode.__annotations__ = _annotations(_pandas_series())
+    use_driver_python(_active_session())
     column: Column = pandas_udf(decode, decoder.type_name)(batches)
     return column
+
+
+def _active_session() -> SparkSession | None:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
 
 
 class _CellDecoder:

@@ -17,6 +17,7 @@ from kraftlog.spark.options import BATCH_OPTIONS, SourceOptions
 from kraftlog.spark.partition_log import OffsetRange
 from kraftlog.spark.plan import plan_tasks
 from kraftlog.spark.range_reader import read_range
+from kraftlog.spark.worker_python import use_driver_python
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +86,7 @@ def scan(
     elif include_headers:
         texts["includeHeaders"] = "true"
     SourceOptions.parse(texts)
+    use_driver_python(spark)
     spark.dataSource.register(KraftlogDataSource)
     return spark.read.format("kraftlog").options(**texts).load()
 
@@ -149,6 +151,7 @@ def map_tasks(spark: SparkSession, tasks: Sequence[Ranges], run: TaskFunction, s
     if not tasks:
         return spark.createDataFrame([], found)
     arrow_schema = _arrow_schema(found)
+    use_driver_python(spark)
 
     def run_numbers(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog._kraftlog import key_partitions
 from kraftlog.reading import LogDir
+from kraftlog.spark.worker_python import use_driver_python
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,7 @@ def prepare(
     has_column = "partition" in df.columns
     if has_column == (partitions is not None):
         raise ValueError("prepare takes the partition from the column partition, or from partitions=n and the key")
+    use_driver_python(df.sparkSession)
     if partitions is not None:
         if partitions < 1:
             message = f"partitions is at least 1, not {partitions}"
