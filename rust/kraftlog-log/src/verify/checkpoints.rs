@@ -88,7 +88,12 @@ fn check_file(
                 _ => "not a text file of a sensible size".to_owned(),
             };
             let finding = Finding::new(Severity::Error, "checkpoint", path, what);
-            report.findings.push(finding.effect("a node takes the directory offline, or recovers every log"));
+            let is_read_at_start = !path.ends_with("cleaner-offset-checkpoint");
+            report.findings.push(finding.effect(if is_read_at_start {
+                "kraftlog does not start, Kafka may take the directory offline"
+            } else {
+                "kraftlog compacts from the start of each log, Kafka may take the directory offline"
+            }));
             return;
         }
     };
