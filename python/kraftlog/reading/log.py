@@ -165,6 +165,9 @@ class Log:
     def offset_for_timestamp(self, timestamp: Timestamp) -> OffsetAndTimestamp | None:
         """The first record, by offset, that is as late as ``timestamp`` or later; None when there is none.
 
+        Transaction markers count, as in Kafka's ``FileRecords.searchForTimestamp``, so that the answer is that of a
+        consumer's ``offsetsForTimes``. A scan from there gives the records behind the marker.
+
         Args:
             timestamp: Milliseconds, or a datetime with a time zone.
         """
@@ -205,7 +208,7 @@ class Log:
             end: ``high_watermark`` ends the scan at the checkpointed high watermark, beyond which a running broker may
                 still take records back.
             from_timestamp: Least record timestamp, inclusive: milliseconds, or a datetime with a time zone.
-            to_timestamp: Records with this timestamp or a later one are left out.
+            to_timestamp: Records with this timestamp or a later one are left out; none when None.
             columns: Of key, value, topic, partition, offset, timestamp, timestamp_type and headers, which are given
                 when None, and leader_epoch, producer_id, producer_epoch, is_transactional, is_control, key_length,
                 value_length, sequence, compression, batch_base_offset, batch_position and crc_ok, which says whether
