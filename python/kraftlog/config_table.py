@@ -376,7 +376,7 @@ def validate_topic_configs(configs: Mapping[str, str]) -> dict[str, ConfigValue]
         The parsed values of the keys given.
 
     Raises:
-        KafkaError: INVALID_CONFIG; an unknown key, a bad value, two settings that exclude each other, or tiered
+        KafkaError: INVALID_CONFIG; an unknown key, a bad value, two settings that cannot be set together, or tiered
             storage, which is not supported.
     """
     definitions = topic_configs()

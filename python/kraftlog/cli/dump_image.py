@@ -111,7 +111,7 @@ def _batches(path: Path, at_offset: int | None, bar: Progress | None) -> Iterato
         from_offset, _, snapshot = usable[-1]
         yield from ((batch, 0) for batch in record_batches(snapshot, bar))
     if segments and segments[0][0] > from_offset:
-        raise LogError(f"{directory}: the log starts at {segments[0][0]}, and no snapshot reaches from before that")
+        raise LogError(f"{directory}: the log starts at {segments[0][0]}, and no snapshot covers the records before it")
     if segments:
         yield from ((batch, from_offset) for batch in log_batches(directory, from_offset, bar))
 

@@ -47,12 +47,12 @@ def remote_log_metadata_text(value: bytes) -> str:
     kind, version, body = read_frame(value)
     cls = _RECORDS.get(kind)
     if cls is None or version not in range(cls.VERSIONS[0], cls.VERSIONS[1] + 1):
-        raise RemoteProtocolError(f"remote log metadata of type {kind} version {version} is not known")
+        raise RemoteProtocolError(f"remote log metadata of type {kind} version {version} is unknown")
     record = cls.decode(body, version)
     try:
         name, fields = _described(record)
     except KeyError as error:
-        raise ProtocolError(f"{cls.__name__} has state {error}, which is not known") from None
+        raise ProtocolError(f"{cls.__name__} has state {error}, which is unknown") from None
     return f"{name}{{{', '.join(f'{field}={value}' for field, value in fields.items())}}}"
 
 

@@ -97,7 +97,7 @@ def _scan_sources(sources: Sequence[Source], selection: Selection) -> Iterator[S
 def _offsets_of(path: Path) -> tuple[Path, int, int | None]:
     """The directory of a segment, its first offset and the next segment's."""
     if path.suffix != ".log":
-        raise LogError(f"{path} is not a .log file, of which tables are made")
+        raise LogError(f"{path} is not a .log file, and only .log files become tables")
     path.stat()
     first = base_offset_in(path)
     later = [base_offset for base_offset, _, _ in list_segments(path.parent) if base_offset > first]

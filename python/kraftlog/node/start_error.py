@@ -44,5 +44,5 @@ def check_directory(path: Path) -> None:
         StartError: It is there and is no directory.
     """
     if path.exists() and not path.is_dir():
-        message = f"{path} is a file, and a data directory is wanted there: move it away, or correct log.dirs"
+        message = f"{path} is a file, but must be a directory: move it away, or correct log.dirs"
         raise StartError(message)

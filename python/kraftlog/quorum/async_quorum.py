@@ -374,7 +374,7 @@ class AsyncQuorum:
             voters = (await self.describe(timeout_s=timeout_s)).voters
             found = next((voter for voter in voters if voter.replica_id == wanted), None)
             if found is None:
-                raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"{wanted} is none of the voters")
+                raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"{wanted} is not a voter")
             directory_id = str(found.directory_id)
         request = RemoveRaftVoterRequest(
             cluster_id=self._options.cluster_id, voter_id=wanted, voter_directory_id=Uuid.parse(directory_id)

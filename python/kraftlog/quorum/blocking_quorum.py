@@ -100,7 +100,7 @@ class Quorum:
             msg = "voters begins a new quorum, join follows one: give one of them"
             raise ValueError(msg)
         if voters and node_id not in voters:
-            msg = f"node {node_id} is none of the voters {sorted(voters)}"
+            msg = f"node {node_id} is not a voter {sorted(voters)}"
             raise ValueError(msg)
         check_keywords("Quorum", _PARAMETERS, settings)
         changes = config_properties(config, settings)

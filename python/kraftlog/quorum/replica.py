@@ -229,7 +229,7 @@ class QuorumReplica:
     def _apply(self, batch: CommittedBatch) -> Applied:
         results = self._call(lambda: self._machine.apply(batch))
         if results is not None and len(results) != len(batch):
-            raise StateMachineError(f"apply gave {len(results)} results for {len(batch)} commands")
+            raise StateMachineError(f"apply returned {len(results)} results for {len(batch)} commands")
         applied = Applied(batch.base_offset, len(batch), batch.epoch, results)
         self.watched.on_applied(applied)
         return applied

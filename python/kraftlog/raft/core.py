@@ -199,7 +199,7 @@ class RaftCore:
 
     def _require_history(self, end_offset: Offset) -> None:
         if end_offset > self._replica.log.end_offset:
-            msg = f"The log ends at {self._replica.log.end_offset}: what holds at {end_offset} is not known"
+            msg = f"The log ends at {self._replica.log.end_offset}: what holds at {end_offset} is unknown"
             raise ValueError(msg)
 
     def progress(self, now_ms: int) -> tuple[ReplicaProgress, ...]:

@@ -145,7 +145,7 @@ class Elections:
             endpoints = endpoints or replica.voters.latest.endpoints_of(leader_id)
             if not endpoints:
                 # No replica could follow it. Another replica may name its address: this replica goes on asking.
-                replica.note(f"{leader_id} claims epoch {leader_epoch}, and where it listens is not known")
+                replica.note(f"{leader_id} claims epoch {leader_epoch}, and where it listens is unknown")
                 return ErrorCode.UNKNOWN_SERVER_ERROR, False
         self.learn_leader(leader_id, leader_epoch, endpoints, now_ms)
         return 0, False

@@ -389,7 +389,7 @@ class Followership:
         if isinstance(role, Follower):
             role.download = None
         if not replica.config.min_kraft_version <= kraft_version <= replica.config.max_kraft_version:
-            replica.fault(f"kraft.version {kraft_version} of snapshot {snapshot_id} is not known", is_fatal=True)
+            replica.fault(f"kraft.version {kraft_version} of snapshot {snapshot_id} is unknown", is_fatal=True)
         if replica.high_watermark is None or snapshot_id.end_offset > replica.high_watermark:
             replica.advance_high_watermark(snapshot_id.end_offset)
 

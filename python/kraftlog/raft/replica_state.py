@@ -248,7 +248,7 @@ class ReplicaState:
         match record:
             case KRaftVersionChange():
                 if not self.config.min_kraft_version <= record.kraft_version <= self.config.max_kraft_version:
-                    self.fault(f"kraft.version {record.kraft_version} at offset {offset} is not known", is_fatal=True)
+                    self.fault(f"kraft.version {record.kraft_version} at offset {offset} is unknown", is_fatal=True)
                 self.kraft_versions.add(offset, record.kraft_version)
             case VotersChange():
                 before, before_offset = self.voters.latest, self.voters.latest_offset

@@ -90,7 +90,7 @@ class ArrowScan:
             ValueError: ``count`` or ``split_bytes`` is below 1.
         """
         if split_bytes < 1 or (count is not None and count < 1):
-            raise ValueError("count and split_bytes are at least 1")
+            raise ValueError("count and split_bytes must be at least 1")
         if count is not None:
             total = sum(size for source in self.sources for _, _, size in list_segments(source.path))
             # Finer than wanted, so that the groups come out about equal.

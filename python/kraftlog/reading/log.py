@@ -297,7 +297,7 @@ class Log:
             message = f"offset {start_offset} is before the log start offset {log_start_offset} of {self.path}"
             raise OffsetOutOfRangeError(message)
         if end not in {"log_end", "high_watermark"}:
-            message = f"end is log_end or high_watermark, not {end!r}"
+            message = f"end must be log_end or high_watermark, not {end!r}"
             raise ValueError(message)
         if end == "high_watermark":
             high_watermark = self.high_watermark

@@ -97,7 +97,7 @@ class LogDir:
             self.path = self._remote.location
             return
         if storage_options is not None:
-            message = f"storage options are for URLs, and {os.fspath(path)} is none"
+            message = f"storage options are for URLs, and {os.fspath(path)} is not a URL"
             raise ValueError(message)
         self.path = Path(path)
         if self.path.is_dir() and is_tiered_directory(self.path):
@@ -403,7 +403,7 @@ def partition_directories(
             found.update((str(log.path), log) for log in wanted_logs(listed, topics))
             continue
         if storage_options is not None:
-            message = f"storage options are for URLs, and {os.fspath(path)} is none"
+            message = f"storage options are for URLs, and {os.fspath(path)} is not a URL"
             raise ValueError(message)
         directory = Path(path)
         check_directory(directory)

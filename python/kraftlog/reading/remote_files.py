@@ -294,13 +294,13 @@ def location_of(
         TypeError: ``filesystem`` is not one of fsspec or pyarrow.
     """
     if kind not in FILE_SYSTEM_KINDS:
-        message = f"the file system is one of {', '.join(FILE_SYSTEM_KINDS)}, not {kind!r}"
+        message = f"the file system must be one of {', '.join(FILE_SYSTEM_KINDS)}, not {kind!r}"
         raise ValueError(message)
     if filesystem is not None:
         if storage_options is not None:
             raise ValueError("storage options are for a file system that is opened here: give one of both")
         if not (hasattr(filesystem, "cat_file") or hasattr(filesystem, "get_file_info")):
-            message = f"a file system of fsspec or pyarrow.fs is wanted, not {type(filesystem).__name__}"
+            message = f"the file system must be of fsspec or pyarrow.fs, not {type(filesystem).__name__}"
             raise TypeError(message)
     return RemoteLocation(url, kind, None if storage_options is None else dict(storage_options), filesystem)
 
@@ -314,7 +314,7 @@ def _open_files(location: RemoteLocation) -> tuple[RemoteFiles, str]:
         return FsspecFiles(filesystem), str(filesystem._strip_protocol(location.url))
     if scheme in {"", "file"} and location.kind == "auto":
         if location.storage_options:
-            raise ValueError("directories of this machine have no storage options")
+            raise ValueError("local directories have no storage options")
         return LocalFiles(), _plain_path(location.url)
     if _chosen_kind(location, scheme) == "fsspec":
         return _open_fsspec(location)

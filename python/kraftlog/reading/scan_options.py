@@ -89,7 +89,7 @@ def milliseconds(timestamp: Timestamp | None) -> int | None:
             raise ValueError(message)
         return timestamp
     if timestamp.tzinfo is None:
-        message = "a datetime has to have a time zone"
+        message = "a datetime must have a time zone"
         raise ValueError(message)
     since_epoch = timestamp - dt.datetime.fromtimestamp(0, dt.UTC)
     return since_epoch // dt.timedelta(milliseconds=1)

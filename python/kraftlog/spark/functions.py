@@ -130,9 +130,9 @@ class _CellDecoder:
                 message = f"a record batch does not say its {column.name}: take it from another column of the table"
                 raise ValueError(message)
         if not found:
-            raise ValueError("decode_batches has to give one column at least")
+            raise ValueError("decode_batches needs at least one column")
         if on_error not in {"fail", "null"}:
-            message = f"on_error is fail or null, not {on_error!r}"
+            message = f"on_error must be fail or null, not {on_error!r}"
             raise ValueError(message)
         self.type_name = f"array<struct<{', '.join(map(_field, names, found))}>>"
         self._on_error: OnError = on_error

@@ -246,10 +246,10 @@ def _conform(rows: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     if not isinstance(rows, pa.RecordBatch | pa.Table):
-        message = f"fn has to give pyarrow.RecordBatch or pyarrow.Table, not {type(rows).__name__}"
+        message = f"fn must return pyarrow.RecordBatch or pyarrow.Table, not {type(rows).__name__}"
         raise TypeError(message)
     if sorted(rows.schema.names) != sorted(schema.names):
-        message = f"fn gave the columns {', '.join(rows.schema.names)}, the schema has {', '.join(schema.names)}"
+        message = f"fn returned the columns {', '.join(rows.schema.names)}, the schema has {', '.join(schema.names)}"
         raise ValueError(message)
     found = rows.select(schema.names).cast(schema)
     yield from found.to_batches() if isinstance(found, pa.Table) else [found]

@@ -191,7 +191,7 @@ def plan_metadata(options: SourceOptions, source: Source, table: str = "records"
     if start == 0 and (base is None or base.end_offset > 0):
         return MetadataPlan((), log, first_offset, end_offset)
     if base is None:
-        message = f"{directory}: the log starts at offset {start}, and no snapshot reaches from before that"
+        message = f"{directory}: the log starts at offset {start}, and no snapshot covers the records before it"
         raise LogError(message)
     rest = replace(log, start_offset=base.end_offset) if base.end_offset < log.end_offset else None
     return MetadataPlan((base,), rest, first_offset, end_offset)
@@ -240,9 +240,7 @@ def _parse(given: Mapping[str, str]) -> tuple[SourceOptions, str, Source, bool]:
         message = f"options path and paths: the metadata of one node is read, not of {', '.join(options.paths)}"
         raise ValueError(message)
     if options.paths and "://" in options.paths[0]:
-        message = (
-            f"options path and paths: metadata is read from directories of this machine, not from {options.paths[0]}"
-        )
+        message = f"options path and paths: metadata is read from local directories, not from {options.paths[0]}"
         raise ValueError(message)
     table = read_choice(named, "table", tuple(METADATA_TABLES))
     source = read_choice(named, "source", ("both", "log", "snapshot"))

@@ -41,7 +41,7 @@ def read_flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
     if value is None:
         return default
     if value.strip().lower() not in {"true", "false"}:
-        message = f"option {name} is true or false, not {value!r}"
+        message = f"option {name} must be true or false, not {value!r}"
         raise ValueError(message)
     return value.strip().lower() == "true"
 
@@ -56,11 +56,11 @@ def read_number(given: Mapping[str, str], name: str, *, least: int) -> int | Non
     if value is None:
         return None
     if re.fullmatch(r"[+-]?[0-9]{1,19}", value.strip()) is None:
-        message = f"option {name} is a whole number, not {value!r}"
+        message = f"option {name} must be a whole number, not {value!r}"
         raise ValueError(message)
     number = int(value)
     if not least <= number <= _INT64_MAX:
-        message = f"option {name} is at least {least} and at most {_INT64_MAX}, not {number}"
+        message = f"option {name} must be between {least} and {_INT64_MAX}, not {number}"
         raise ValueError(message)
     return number
 
@@ -92,7 +92,7 @@ def read_names(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
         return None
     names = tuple(part for part in map(str.strip, value.split(",")) if part)
     if not names:
-        message = f"option {name} names nothing: {value!r}"
+        message = f"option {name} names no value: {value!r}"
         raise ValueError(message)
     return names
 
@@ -108,7 +108,7 @@ def read_duration_ms(given: Mapping[str, str], name: str, *, default_ms: int) ->
         return default_ms
     match = re.fullmatch(r"([0-9]{1,15}) *([a-z]*)", value.strip().lower())
     if match is None or match[2] not in _UNIT_MS:
-        message = f"option {name} is a time such as 500ms, 30s, 15m, 1h or 1d, not {value!r}"
+        message = f"option {name} must be a time such as 500ms, 30s, 15m, 1h or 1d, not {value!r}"
         raise ValueError(message)
     return int(match[1]) * _UNIT_MS[match[2]]
 
@@ -127,7 +127,7 @@ def read_partition_values(name: str, text: str, *, least: int, example: str) -> 
             if re.fullmatch(r"[0-9]{1,10}", number) is None or int(number) > _PARTITION_MAX:
                 raise _bad_json(name, text, example)
             if type(value) is not int or not least <= value <= _INT64_MAX:
-                message = f"option {name}: {value!r} of {topic}-{number} is no whole number from {least} on"
+                message = f"option {name}: {value!r} of {topic}-{number} must be a whole number from {least} on"
                 raise ValueError(message)
             if (topic, int(number)) in values:
                 message = f"option {name} names {topic}-{int(number)} twice"
@@ -164,7 +164,7 @@ def read_storage_options(given: Mapping[str, str]) -> dict[str, Any] | None:
     text = given.get("storageoptions")
     if text is None:
         return None
-    message = 'option storageOptions is a JSON object such as {"endpoint_url": "http://127.0.0.1:9000"}'
+    message = 'option storageOptions must be a JSON object such as {"endpoint_url": "http://127.0.0.1:9000"}'
     try:
         options = json.loads(text)
     except ValueError:
@@ -191,7 +191,7 @@ def read_json(name: str, text: str, *, example: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
-        message = f"option {name} is JSON such as {example}, not {text!r}: {error}"
+        message = f"option {name} must be JSON such as {example}, not {text!r}: {error}"
         raise ValueError(message) from None
 
 
@@ -203,4 +203,4 @@ def _topics(name: str, text: str, example: str) -> dict[str, Any]:
 
 
 def _bad_json(name: str, text: str, example: str) -> ValueError:
-    return ValueError(f"option {name} is JSON such as {example}, not {text!r}")
+    return ValueError(f"option {name} must be JSON such as {example}, not {text!r}")

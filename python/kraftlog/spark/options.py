@@ -294,7 +294,7 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     if "paths" in given:
         more = read_json("paths", given["paths"], example=_PATHS_EXAMPLE)
         if not isinstance(more, list) or not all(isinstance(path, str) and path for path in more):
-            message = f"option paths is a JSON list such as {_PATHS_EXAMPLE}, not {given['paths']!r}"
+            message = f"option paths must be a JSON list such as {_PATHS_EXAMPLE}, not {given['paths']!r}"
             raise ValueError(message)
         paths += more
     if not paths or not all(paths):
@@ -323,7 +323,7 @@ def _selection(
         try:
             re.compile(pattern)
         except re.error as error:
-            message = f"option subscribePattern is a regular expression, not {pattern!r}: {error}"
+            message = f"option subscribePattern must be a regular expression, not {pattern!r}: {error}"
             raise ValueError(message) from None
     assign = None
     if "assign" in given:
@@ -348,7 +348,7 @@ def _limit(given: Mapping[str, str], side: Literal["starting", "ending"], defaul
     if text.lower() == "latest":
         return OffsetLimit(option=option, kind="latest")
     if not text.startswith("{"):
-        message = f"option {option} is earliest, latest or JSON such as {_OFFSETS_EXAMPLE}, not {text!r}"
+        message = f"option {option} must be earliest, latest or JSON such as {_OFFSETS_EXAMPLE}, not {text!r}"
         raise ValueError(message)
     values = read_partition_values(option, text, least=EARLIEST, example=_OFFSETS_EXAMPLE)
     return OffsetLimit(option=option, kind="offsets", by_partition=values)

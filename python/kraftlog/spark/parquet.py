@@ -92,10 +92,10 @@ def write_parquet(
     """
     names = [column.name for column in KAFKA_COLUMNS] if columns is None else list(columns)
     if not names:
-        raise ValueError("columns names nothing: a Parquet file has one column at least")
+        raise ValueError("columns names no value: a Parquet file has one column at least")
     find_columns(names)
     if mode not in {"error", "append", "overwrite"}:
-        message = f"mode is error, append or overwrite, not {mode!r}"
+        message = f"mode must be error, append or overwrite, not {mode!r}"
         raise ValueError(message)
     texts = option_texts(path, options)
     parsed = SourceOptions.parse(texts)

@@ -270,7 +270,7 @@ def _log_end_offset(
         return log.log_end_offset if isinstance(log, RemoteLog) else log_end_offset(path)
     except CorruptRecordError as error:
         if options.fail_on_data_loss:
-            message = f"the end of {log.topic}-{log.partition} cannot be told: {error}"
+            message = f"the end of {log.topic}-{log.partition} cannot be determined: {error}"
             raise CorruptRecordError(message) from error
         return _end_despite_damage(path, segments[-1][0])
 

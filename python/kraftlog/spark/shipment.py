@@ -241,7 +241,7 @@ def _installed() -> Iterator[tuple[str, bytes]]:
 def _of_wheel(path: Path, version: str) -> Iterator[tuple[str, bytes]]:
     of_wheel = path.name.split("-")[1:2]
     if of_wheel != [version]:
-        message = f"{path} is of version {''.join(of_wheel) or 'unknown'}, and here is kraftlog {version}"
+        message = f"{path} is of version {''.join(of_wheel) or 'unknown'}, but this is kraftlog {version}"
         raise ShipError(message)
     with zipfile.ZipFile(path) as wheel:
         for name in sorted(wheel.namelist()):

@@ -67,7 +67,7 @@ class SurveyedLog:
             return log_end_offset(self.path)
         except CorruptRecordError as error:
             if options.fail_on_data_loss:
-                message = f"the end of {self.name} cannot be told: {error}"
+                message = f"the end of {self.name} cannot be determined: {error}"
                 raise CorruptRecordError(message) from error
             return None
 

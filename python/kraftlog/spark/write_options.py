@@ -181,7 +181,7 @@ def _number(options: Mapping[str, str], name: str, *, least: int | None = None, 
     try:
         number = int(value)
     except ValueError:
-        message = f"option {name} is a whole number, not {value!r}"
+        message = f"option {name} must be a whole number, not {value!r}"
         raise ValueError(message) from None
     if (least is not None and number < least) or (most is not None and number > most):
         message = f"option {name} is in [{least}, {most}], not {number}"

@@ -48,7 +48,7 @@ def prepare(
     use_driver_python(df.sparkSession)
     if partitions is not None:
         if partitions < 1:
-            message = f"partitions is at least 1, not {partitions}"
+            message = f"partitions must be at least 1, not {partitions}"
             raise ValueError(message)
         key = functions.col("key") if "key" in df.columns else functions.lit(None).cast("binary")
         df = df.withColumn("partition", _partition_of(key, functions.col("value"), partitions))

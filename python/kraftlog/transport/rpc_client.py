@@ -92,7 +92,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         except _VersionRefusedError:
             response = await self._request(ApiVersionsRequest(), 0)
         if not isinstance(response, ApiVersionsResponse) or response.error_code:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the peer does not tell what it speaks")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the peer does not report its API versions")
         self._versions = {api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in response.api_keys}
 
     def common_version(self, api_key: int, *, lowest: int = 0) -> int | None:

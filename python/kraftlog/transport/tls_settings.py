@@ -59,7 +59,9 @@ class TlsSettings:
         self._prefix = "" if listener_name is None else f"listener.name.{listener_name.lower()}."
         for key, allowed in _JAVA_ONLY.items():
             if self._get(key) not in {None, *allowed}:
-                raise ConfigError(f"{self._named(key)}={self._get(key)} is not supported: it is of Java's TLS alone")
+                raise ConfigError(
+                    f"{self._named(key)}={self._get(key)}: only Java's TLS supports this setting; remove it"
+                )
 
     def _named(self, key: str) -> str:
         """The key as the configuration has it."""
@@ -84,7 +86,7 @@ class TlsSettings:
             )
         asked = self._get("ssl.client.auth") or "none"
         if asked not in _CLIENT_AUTH:
-            raise ConfigError(f"{self._named('ssl.client.auth')}={asked} is none of required, requested, none")
+            raise ConfigError(f"{self._named('ssl.client.auth')}={asked} must be required, requested or none")
         if asked != "none":
             self._load_trusted(context)
             context.verify_mode = _CLIENT_AUTH[asked]
@@ -146,9 +148,9 @@ class TlsSettings:
             return False
         self._require_pem("keystore")
         if stored is not None and (chain or key):
-            raise ConfigError("ssl.keystore.location and ssl.keystore.certificate.chain or .key exclude each other")
+            raise ConfigError("ssl.keystore.location and ssl.keystore.certificate.chain or .key cannot be set together")
         if stored is None and not (chain and key):
-            raise ConfigError("ssl.keystore.certificate.chain and ssl.keystore.key are only of use together")
+            raise ConfigError("ssl.keystore.certificate.chain and ssl.keystore.key must be set together")
         text = stored if stored is not None else f"{key}\n{chain}"
         blocks = _pem_blocks(text)
         keys = [body for name, body in blocks if name.endswith("PRIVATE KEY")]
@@ -180,7 +182,7 @@ class TlsSettings:
             return
         self._require_pem("truststore")
         if inline and stored is not None:
-            raise ConfigError("ssl.truststore.location and ssl.truststore.certificates exclude each other")
+            raise ConfigError("ssl.truststore.location and ssl.truststore.certificates cannot be set together")
         where = self._named("ssl.truststore.location" if stored is not None else "ssl.truststore.certificates")
         certificates = [body for name, body in _pem_blocks(stored or inline or "") if name == "CERTIFICATE"]
         if not certificates:

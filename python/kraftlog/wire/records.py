@@ -112,7 +112,7 @@ def decode_metadata_record(value: Buffer) -> tuple[Message, int]:
     kind, version, body = read_frame(value)
     known = METADATA_RECORDS.get(kind)
     if known is None:
-        raise RemoteProtocolError(f"metadata record type {kind} is not known")
+        raise RemoteProtocolError(f"metadata record type {kind} is unknown")
     name, low, high = known
     if not low <= version <= high:
         raise RemoteProtocolError(f"{name} has versions {low} to {high}, not {version}")
@@ -219,7 +219,7 @@ def decode_coordinator_value(coordinator: str, kind: int, value: Buffer) -> tupl
     view = memoryview(value)
     cls = _coordinator_class(coordinator, kind, "Value")
     if cls is None or len(view) < _INT16.size:
-        raise RemoteProtocolError(f"a {coordinator} record of type {kind} with {len(view)} bytes is not known")
+        raise RemoteProtocolError(f"a {coordinator} record of type {kind} with {len(view)} bytes is unknown")
     version = _INT16.unpack_from(view)[0]
     low, high = cls.VERSIONS
     if not low <= version <= high:

@@ -93,7 +93,7 @@ def test_topics_are_selected(name: str) -> None:
 
 def test_mistakes_are_told_and_credentials_are_not() -> None:
     for text in ('{"secret": "hush-hush"', '["hush-hush"]', "hush-hush"):
-        with pytest.raises(ValueError, match="option storageOptions is a JSON object such as") as caught:
+        with pytest.raises(ValueError, match="option storageOptions must be a JSON object such as") as caught:
             SourceOptions.parse({"path": URL, "storageOptions": text})
         assert "hush" not in str(caught.value)
     with pytest.raises(ValueError, match=r"kraftlog\.fs .*auto.*pyarrow.*fsspec"):

@@ -77,7 +77,7 @@ def test_mistakes_are_named(spark: SparkSession) -> None:
         ({"columns": ["size"]}, "no column 'size'"),
         ({"columns": ["topic"]}, "a record batch does not say its topic"),
         ({"columns": []}, "one column at least"),
-        ({"on_error": "skip"}, "on_error is fail or null, not 'skip'"),
+        ({"on_error": "skip"}, "on_error must be fail or null, not 'skip'"),
     ]
     for arguments, message in mistakes:
         with pytest.raises(ValueError, match=message):

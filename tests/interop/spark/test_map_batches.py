@@ -104,7 +104,7 @@ def test_mistakes_are_named_before_or_by_the_task(spark: SparkSession) -> None:
     with pytest.raises(OffsetOutOfRangeError, match="startingOffsets: offset 1000000000 of g-lz4-0"):
         map_batches(spark, NODE, sums, "rows bigint, bytes bigint", subscribe="g-lz4", **starting)
     wrong = map_batches(spark, NODE / "g-lz4-0", sums, "rows bigint, size bigint", columns=["valueLength"])
-    with pytest.raises(Exception, match="fn gave the columns bytes, rows, the schema has rows, size"):
+    with pytest.raises(Exception, match="fn returned the columns bytes, rows, the schema has rows, size"):
         wrong.collect()
 
 

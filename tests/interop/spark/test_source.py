@@ -155,7 +155,7 @@ def test_filters_are_used_when_that_is_asked_for(spark: SparkSession) -> None:
 def test_errors_name_what_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
     path = write_log(tmp_path / "t-0")
     reader = spark.read.format("kraftlog").option("path", str(tmp_path))
-    with pytest.raises(Exception, match=r"option startingOffsets is JSON such as"):
+    with pytest.raises(Exception, match=r"option startingOffsets must be JSON such as"):
         reader.option("startingOffsets", "{").load().count()
     with pytest.raises(Exception, match=r"option startingOffsets has to name exactly .* it lacks t-0"):
         spark.read.format("kraftlog").option("startingOffsets", "{}").load(str(tmp_path)).count()

@@ -487,7 +487,7 @@ def test_what_cannot_start_leaves_nothing_behind(tmp_path):
         assert other.address == taken
     with pytest.raises(LogError, match="of node 1 in quorum"):
         Quorum(Journal(), data_dir=tmp_path / "other", node_id=2).start()
-    with pytest.raises(ValueError, match="none of the voters"):
+    with pytest.raises(ValueError, match="is not a voter"):
         Quorum(Journal(), data_dir=tmp_path, node_id=4, voters={1: "127.0.0.1:1"})
     with pytest.raises(ValueError, match="one of them"):
         Quorum(Journal(), data_dir=tmp_path, voters={1: "127.0.0.1:1"}, join=["127.0.0.1:2"])

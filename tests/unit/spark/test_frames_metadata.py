@@ -204,7 +204,7 @@ def test_a_log_without_its_start_goes_on_from_a_snapshot(tmp_path: Path) -> None
         read(node, "partitions", "log")
     for file in (node / "__cluster_metadata-0").glob("*.checkpoint"):
         file.unlink()
-    with pytest.raises(LogError, match="no snapshot reaches from before"):
+    with pytest.raises(LogError, match="no snapshot covers the records before"):
         read(node, "partitions")
 
 
@@ -253,12 +253,12 @@ def test_a_metadata_transaction_counts_at_its_end_or_not_at_all() -> None:
 
 def test_a_record_that_cannot_be_read_is_named_or_left_out() -> None:
     entries = [entry(7, None), entry(8, TopicRecord(name="t", topic_id=Uuid(bytes(15) + b"\x09")))]
-    with pytest.raises(CorruptRecordError, match=r"f offset 7 \(log\): metadata record type 99 is not known"):
+    with pytest.raises(CorruptRecordError, match=r"f offset 7 \(log\): metadata record type 99 is unknown"):
         list(MetadataHistory(replays=True).changes(entries))
     bad: list[Any] = []
     history = MetadataHistory(replays=True, on_bad=lambda one, reason: bad.append((one.offset, reason)))
     assert [row["offset"] for name, row in history.changes(entries) if name == "topics"] == [8]
-    assert bad == [(7, "metadata record type 99 is not known")]
+    assert bad == [(7, "metadata record type 99 is unknown")]
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_a_record_that_cannot_be_read_is_named_or_left_out() -> None:
         ({"table": "topics", "source": "snapshot", "latest": "true"}, ValueError, "source is both or log"),
         ({"subscribe": "t"}, ValueError, "unknown option subscribe"),
         ({"paths": '["a", "b"]'}, ValueError, "the metadata of one node"),
-        ({"latest": "yes"}, ValueError, "option latest is true or false"),
+        ({"latest": "yes"}, ValueError, "option latest must be true or false"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, str], error: type[Exception], message: str) -> None:
@@ -280,7 +280,7 @@ def test_mistakes_are_named(options: dict[str, str], error: type[Exception], mes
 
 
 def test_a_url_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(ValueError, match="directories of this machine, not from s3://logs/controller"):
+    with pytest.raises(ValueError, match="local directories, not from s3://logs/controller"):
         KraftlogMetadataDataSource({"path": "s3://logs/controller"}).schema()
 
 

@@ -227,7 +227,7 @@ def test_a_record_that_cannot_be_read_is_named_or_left_out(tmp_path: Path, caplo
         ({"columns": "lag"}, "no column 'lag': there are group, topic, partition"),
         ({"subscribe": "orders"}, "option table=offsets reads __consumer_offsets, not orders"),
         ({"table": "transactions", "assign": '{"__consumer_offsets":[0]}'}, "not __consumer_offsets"),
-        ({"latest": "1"}, "option latest is true or false"),
+        ({"latest": "1"}, "option latest must be true or false"),
         ({"splitBytes": "5"}, "unknown option splitBytes"),
     ],
 )

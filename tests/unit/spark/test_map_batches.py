@@ -47,7 +47,7 @@ def test_results_get_the_types_of_the_schema_or_an_error() -> None:
     found = pa.Table.from_batches(_conform(table, SCHEMA))
     assert found.schema == SCHEMA
     assert found.to_pydict() == {"n": [1, 2], "t": ["a", "b"]}
-    with pytest.raises(ValueError, match="fn gave the columns n, the schema has n, t"):
+    with pytest.raises(ValueError, match="fn returned the columns n, the schema has n, t"):
         list(_conform(table.select(["n"]), SCHEMA))
     with pytest.raises(TypeError, match="not dict"):
         list(_conform({"n": 1}, SCHEMA))

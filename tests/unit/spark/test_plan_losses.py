@@ -205,7 +205,7 @@ def test_a_damaged_header_at_the_end_of_the_log(log: Path, tmp_path: Path, where
         struct.pack_into(">i", data, 99 * BATCH_SIZE + 8, 5)
         path.write_bytes(data)
     strict, loose = parse(tmp_path), parse(tmp_path, failOnDataLoss="false")
-    text = r"the end of t-0 cannot be told: " if where == "length" else r"t-0 offsets \["
+    text = r"the end of t-0 cannot be determined: " if where == "length" else r"t-0 offsets \["
     with pytest.raises(CorruptRecordError, match=rf"{text}.*{path.name} position"):
         offsets(plan(strict), strict)
     assert offsets(plan(loose), loose) == list(range(2990))

@@ -421,7 +421,7 @@ def test_the_clean_shutdown_of_a_node_stays(tmp_path: Path) -> None:
         (SCHEMA, {"compression.type": "brotli"}, "options compression.type and compression.level: no codec"),
         (SCHEMA, {"compression.type": "zstd", "compression.level": "99"}, "compression.level: "),
         (SCHEMA, {"segment.bytes": "10"}, r"option segment.bytes is in \[1024, 2147483647\], not 10"),
-        (SCHEMA, {"batch.bytes": "x"}, "option batch.bytes is a whole number, not 'x'"),
+        (SCHEMA, {"batch.bytes": "x"}, "option batch.bytes must be a whole number, not 'x'"),
         (SCHEMA, {"message.timestamp.type": "Now"}, "option message.timestamp.type is CreateTime or LogAppendTime"),
         (SCHEMA, {"topicIds": "[]"}, "option topicIds is a JSON object"),
         (SCHEMA, {"ifExists": "fail"}, "option ifExists is append or error, not 'fail'"),

@@ -106,7 +106,7 @@ class ControllerChannel:
     async def _connect(self) -> RpcConnection:
         leader = find_endpoint(self._replica.leader_endpoints, self._settings.listener_name)
         if leader is None:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the active controller is not known")
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the active controller is unknown")
         async with self._lock:
             connection = self._connection
             if connection is None or connection.is_closed or self._address != (leader.host, leader.port):

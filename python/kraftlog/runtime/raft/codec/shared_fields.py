@@ -83,7 +83,7 @@ def distinct_endpoints(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
     """
     found = endpoints_of(listeners)
     if not has_distinct_listeners(found):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a listener is named twice")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a listener has a duplicate name")
     return found
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import kraftlog
-from kraftlog.spark import shim, shipping
+from kraftlog.spark import shim, shipment
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     """A directory as Spark's files are on an executor."""
-    library, archive = shipping._stage(None)
+    library, archive = shipment._stage(None)
     (tmp_path / library.name).symlink_to(library)
     (tmp_path / archive.name).write_bytes(archive.read_bytes())
     return tmp_path
@@ -79,7 +79,7 @@ def test_what_does_not_fit_names_both_sides(files: Path, name: str, old: str, ne
     rewrite(files, name, old, new)
     done = run(files, "import kraftlog.reading")
     assert f"ImportError: {'the shipped library ' if new != '_other.abi3.so' else ''}{reason}" in done.stderr
-    assert f"Shipped: kraftlog {shipping._version()} for Linux on " in done.stderr
+    assert f"Shipped: kraftlog {shipment._version()} for Linux on " in done.stderr
     assert f"from a driver on {shim.this_process()}" in done.stderr
     assert f"This process: {sys.executable} on " in done.stderr
 
@@ -91,42 +91,42 @@ def test_a_library_that_does_not_load_says_why(files: Path) -> None:
 
 
 def test_the_same_package_makes_the_same_zip(files: Path) -> None:
-    shipping._stage.cache_clear()
-    assert shipping._stage(None)[1].read_bytes() == archive_of(files).read_bytes()
+    shipment._stage.cache_clear()
+    assert shipment._stage(None)[1].read_bytes() == archive_of(files).read_bytes()
 
 
 def test_machines_are_read_from_the_library(tmp_path: Path) -> None:
     library = Path(str(kraftlog._kraftlog.__file__))
     header = bytearray(library.read_bytes()[:64])
     file = tmp_path / "library"
-    for number, machine in shipping.MACHINES.items():
+    for number, machine in shipment.MACHINES.items():
         header[18:20] = number.to_bytes(2, "little")
         file.write_bytes(header)
-        assert shipping.machine_of(file) == machine
+        assert shipment.machine_of(file) == machine
     header[18:20] = (243).to_bytes(2, "little")  # RISC-V
     for content in (bytes(header), b"", b"MZ" + bytes(100), b"\xcf\xfa\xed\xfe" + bytes(60)):
         file.write_bytes(content)
-        with pytest.raises(shipping.ShipError, match="not a library for Linux on x86_64 or aarch64"):
-            shipping.machine_of(file)
+        with pytest.raises(shipment.ShipError, match="not a library for Linux on x86_64 or aarch64"):
+            shipment.machine_of(file)
 
 
 def test_a_wheel_can_be_shipped_and_has_to_be_of_the_same_version(tmp_path: Path) -> None:
-    version = shipping._version()
+    version = shipment._version()
     wheel = tmp_path / f"kraftlog-{version}-cp311-abi3-manylinux_2_28_x86_64.whl"
     with zipfile.ZipFile(wheel, "w") as out:
-        for name, data in shipping._installed():
+        for name, data in shipment._installed():
             out.writestr(name, data)
         out.writestr(f"kraftlog-{version}.dist-info/METADATA", "")
-    library, archive = shipping._stage(str(wheel))
-    ours = shipping._stage(None)
+    library, archive = shipment._stage(str(wheel))
+    ours = shipment._stage(None)
     assert library.read_bytes() == ours[0].read_bytes()
     with zipfile.ZipFile(archive) as one, zipfile.ZipFile(ours[1]) as other:
         assert sorted(one.namelist()) == sorted(other.namelist())
     older = wheel.rename(tmp_path / "kraftlog-0.0.1-cp311-abi3-manylinux_2_28_x86_64.whl")
-    with pytest.raises(shipping.ShipError, match=r"is of version 0\.0\.1, and here is kraftlog"):
-        shipping._stage(str(older))
+    with pytest.raises(shipment.ShipError, match=r"is of version 0\.0\.1, but this is kraftlog"):
+        shipment._stage(str(older))
     other_abi = tmp_path / f"kraftlog-{version}-cp314-cp314t-manylinux_2_28_x86_64.whl"
     with zipfile.ZipFile(other_abi, "w") as out:
         out.writestr("kraftlog/_kraftlog.cpython-314t-x86_64-linux-gnu.so", "")
-    with pytest.raises(shipping.ShipError, match=r"has no _kraftlog\.abi3\.so"):
-        shipping._stage(str(other_abi))
+    with pytest.raises(shipment.ShipError, match=r"has no _kraftlog\.abi3\.so"):
+        shipment._stage(str(other_abi))
