@@ -33,10 +33,10 @@ class Broker:
     signal handlers are installed.
 
     Args:
-        data_dir: Where the data lives; it is formatted when it is new. Without one, a temporary directory is used and
-            removed at the end, and acknowledgements do not wait for the disk (``log.flush.on.ack=false``).
-        config: Kafka's dotted keys.
-        port: Of the listener on 127.0.0.1; 0 takes a free one.
+        data_dir: The log directory, formatted when it is new. Without one the node uses a temporary directory, which
+            ``close`` removes, and acknowledgements do not wait for the disk (``log.flush.on.ack=false``).
+        config: Kafka's dotted keys and their values, over the defaults of a single node.
+        port: Port of the listener on 127.0.0.1; 0 takes a free one.
         **settings: Kafka's keys with underscores for dots, such as ``auto_create_topics_enable=False``.
 
     Raises:
@@ -116,12 +116,19 @@ class Broker:
         *,
         timeout_s: float = CLOSE_TIMEOUT_S,
     ) -> None:
-        """Create a topic and wait until it can be used.
+        """Create a topic; return when clients can use it.
+
+        Args:
+            name: Name of the topic.
+            partitions: Number of partitions, at least 1.
+            config: Kafka's topic keys, such as ``{"retention.ms": 3600000}``.
+            timeout_s: Seconds to wait.
 
         Raises:
             TypeError: ``name`` is not a string, or ``partitions`` not an integer.
-            KafkaError: As CreateTopics answers, such as TOPIC_ALREADY_EXISTS.
+            KafkaError: The error of CreateTopics, such as TOPIC_ALREADY_EXISTS or INVALID_CONFIG.
             NodeClosedError: The broker is not running.
+            TimeoutError: The time is over; the topic may still come into being.
         """
         self._call(lambda: self._embedded.create_topic(name, partitions, config), timeout_s)
 
@@ -130,7 +137,7 @@ class Broker:
 
         Raises:
             TypeError: ``name`` is not a string.
-            KafkaError: As DeleteTopics answers, such as UNKNOWN_TOPIC_OR_PARTITION.
+            KafkaError: The error of DeleteTopics, such as UNKNOWN_TOPIC_OR_PARTITION.
             NodeClosedError: The broker is not running.
         """
         self._call(lambda: self._embedded.delete_topic(name), timeout_s)
@@ -193,11 +200,16 @@ class AsyncBroker:
     async def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, ConfigInput] | None = None
     ) -> None:
-        """Create a topic and wait until it can be used.
+        """Create a topic; return when clients can use it.
+
+        Args:
+            name: Name of the topic.
+            partitions: Number of partitions, at least 1.
+            config: Kafka's topic keys, such as ``{"retention.ms": 3600000}``.
 
         Raises:
             TypeError: ``name`` is not a string, or ``partitions`` not an integer.
-            KafkaError: As CreateTopics answers, such as TOPIC_ALREADY_EXISTS.
+            KafkaError: The error of CreateTopics, such as TOPIC_ALREADY_EXISTS or INVALID_CONFIG.
             NodeClosedError: The broker is not running.
         """
         await self._embedded.create_topic(name, partitions, config)
@@ -207,7 +219,7 @@ class AsyncBroker:
 
         Raises:
             TypeError: ``name`` is not a string.
-            KafkaError: As DeleteTopics answers, such as UNKNOWN_TOPIC_OR_PARTITION.
+            KafkaError: The error of DeleteTopics, such as UNKNOWN_TOPIC_OR_PARTITION.
             NodeClosedError: The broker is not running.
         """
         await self._embedded.delete_topic(name)

@@ -190,7 +190,7 @@ class AsyncQuorum:
 
     @property
     def node_id(self) -> int:
-        """Of this replica."""
+        """Id of this replica, at least 0."""
         return self._options.node_id
 
     @property
@@ -206,7 +206,7 @@ class AsyncQuorum:
 
     @property
     def data_dir(self) -> Path:
-        """The directory."""
+        """The directory of the log."""
         return self._options.data_dir
 
     @property
@@ -216,17 +216,17 @@ class AsyncQuorum:
 
     @property
     def leader_id(self) -> int | None:
-        """The leader as far as this replica knows."""
+        """Id of the leader as far as this replica knows; None while it knows none."""
         return self._opened().raft.leader_id
 
     @property
     def epoch(self) -> int:
-        """The current leader epoch."""
+        """The leader epoch that this replica is in."""
         return self._opened().raft.epoch
 
     @property
     def applied_end_offset(self) -> int:
-        """Everything below this offset is in the state machine here."""
+        """End offset, exclusive, of what this replica's state machine has applied."""
         return self._opened().applied_end_offset
 
     @property
@@ -252,9 +252,12 @@ class AsyncQuorum:
         this replica's state machine. All of one call are committed together or not at all.
 
         Args:
-            commands: At least one.
-            timeout_s: How long to wait, room for more pending bytes included.
-            forward: Whether to hand them to the leader where another replica leads.
+            commands: At least one command, each of any bytes.
+            timeout_s: Seconds to wait, room for more pending bytes included; ``timeout_s`` of the quorum when None.
+            forward: Whether this replica sends the commands to the leader when another replica leads.
+
+        Returns:
+            The offset of the last command, inclusive.
 
         Raises:
             ValueError: No commands.
@@ -271,7 +274,12 @@ class AsyncQuorum:
     async def call(
         self, commands: Sequence[bytes], *, timeout_s: float | None = None, forward: bool = True
     ) -> Sequence[Any]:
-        """Replicate commands; return what ``apply`` of this replica's state machine said to each.
+        """Replicate commands; return what ``apply`` of this replica's state machine returned for each.
+
+        Args:
+            commands: As for ``propose``.
+            timeout_s: As for ``propose``.
+            forward: As for ``propose``.
 
         Raises:
             TypeError: ``apply`` gives no results.
@@ -332,15 +340,17 @@ class AsyncQuorum:
         The replica has to run and to have caught up. Returns when the change is committed.
 
         Args:
-            node_id: Its id.
-            directory_id: Its ``directory_id``.
-            address: Its ``address``.
-            timeout_s: How long to wait.
+            node_id: Id of the replica.
+            directory_id: ``directory_id`` of the replica.
+            address: ``address`` of the replica, ``host:port``.
+            timeout_s: Seconds to wait; ``timeout_s`` of the quorum when None.
 
         Raises:
             KafkaError: As AddRaftVoter answers: DUPLICATE_VOTER, REQUEST_TIMED_OUT while it lags or another change is
                 under way.
             DeadlineError: No leader answered in time.
+
+        Source: KIP-853, AddRaftVoter.
         """
         wait_s = self._options.timeout_s if timeout_s is None else timeout_s
         host, port = split_address(address or self.address)
@@ -361,13 +371,15 @@ class AsyncQuorum:
         """Make a voter an observer; without arguments this replica itself. Returns when the change is committed.
 
         Args:
-            node_id: Its id.
-            directory_id: Of the voter; looked up when absent.
-            timeout_s: How long to wait.
+            node_id: Id of the voter.
+            directory_id: ``directory_id`` of the voter; looked up when absent.
+            timeout_s: Seconds to wait; ``timeout_s`` of the quorum when None.
 
         Raises:
             KafkaError: As RemoveRaftVoter answers: VOTER_NOT_FOUND, REQUEST_TIMED_OUT.
             DeadlineError: No leader answered in time.
+
+        Source: KIP-853, RemoveRaftVoter.
         """
         wanted = self.node_id if node_id is None else node_id
         if directory_id is None:
@@ -384,7 +396,7 @@ class AsyncQuorum:
         )
 
     async def step_down(self) -> None:
-        """Give up leadership to the replica that is furthest; nothing happens where this one does not lead."""
+        """Hand leadership to the replica that is furthest; a replica that does not lead does nothing."""
         self._routes.check_running()
         self._log.driver.tell(lambda: self._log.raft.resign(self._log.driver.now_ms()))
 

@@ -44,7 +44,7 @@ class Quorum:
     Args:
         machine: The state machine.
         data_dir: Where the log lives; formatted when it is new. One process at a time can use it.
-        node_id: Of this replica, 0 or more.
+        node_id: Id of this replica, at least 0.
         voters: Id and ``host:port`` of each voter of a **new** quorum, the same on all of them; without it and without
             ``join``, this replica alone. It counts only while ``data_dir`` is new: afterwards the log has the voters. A
             replica that lost its directory must not come back by ``voters``, as it forgot what it voted for and
@@ -55,8 +55,8 @@ class Quorum:
         listen: ``host:port`` to bind, where that is not ``address``.
         cluster_id: A name of the quorum; requests of other quorums are refused.
         auto_join: Make this replica a voter once it has caught up, in place of an older one with its id.
-        timeout_s: Of calls that are not given one.
-        max_pending_bytes: What may be proposed and not applied; calls beyond it wait.
+        timeout_s: Seconds that a call waits when it is not given a time.
+        max_pending_bytes: Bytes of commands that may be proposed and not yet applied; further calls wait.
         config: Kafka's dotted keys for what else can be set: ``controller.quorum.*`` timers, ``metadata.log.*``
             segments and checkpoints, ``metadata.max.retention.*``, ``ssl.*`` with the listener QUORUM mapped to SSL.
         **settings: The same keys with underscores for dots.
@@ -166,7 +166,7 @@ class Quorum:
 
     @property
     def node_id(self) -> int:
-        """Of this replica."""
+        """Id of this replica, at least 0."""
         return self._async.node_id
 
     @property
@@ -181,7 +181,7 @@ class Quorum:
 
     @property
     def data_dir(self) -> Path:
-        """The directory."""
+        """The directory of the log."""
         return self._async.data_dir
 
     @property
@@ -191,17 +191,17 @@ class Quorum:
 
     @property
     def leader_id(self) -> int | None:
-        """The leader as far as this replica knows."""
+        """Id of the leader as far as this replica knows; None while it knows none."""
         return self._async.leader_id
 
     @property
     def epoch(self) -> int:
-        """The current leader epoch."""
+        """The leader epoch that this replica is in."""
         return self._async.epoch
 
     @property
     def applied_end_offset(self) -> int:
-        """Everything below this offset is in the state machine here."""
+        """End offset, exclusive, of what this replica's state machine has applied."""
         return self._async.applied_end_offset
 
     @property

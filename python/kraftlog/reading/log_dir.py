@@ -286,24 +286,25 @@ def scan(
         partitions: Only these: numbers, which hold for each topic, or pairs of topic and number.
         start_offsets: First offset, inclusive: one for all partitions, where one that starts later is read from its
             start; or a mapping from number, or pair of topic and number, to an offset that has to be there.
-        end_offsets: Exclusive ends, one or a mapping alike.
-        end: As in :meth:`Log.scan`, like all that follow.
-        from_timestamp: Least timestamp, inclusive.
-        to_timestamp: Exclusive.
-        columns: Which columns, in order.
-        headers: False leaves the headers out when ``columns`` is None.
-        isolation_level: ``read_committed`` for what a consumer of that level gets.
-        binary_type: Arrow type of key and value.
-        timestamp_unit: Unit of timestamps.
-        topic_dictionary: Give the topic as a dictionary; each partition's batches have their own.
-        batch_rows: Most rows of a batch.
-        batch_bytes: Most bytes of a batch.
-        threads: How many decode at once.
-        memory_map: Map segments instead of reading them.
-        drop_behind: Leave the page cache as it was.
-        check_crc: Verify every batch; False trusts headers.
-        include_control: Give control records too.
-        on_corrupt: Raise, or skip and report.
+        end_offsets: End offsets, exclusive: one for all partitions, or a mapping as for ``start_offsets``.
+        end: ``log_end`` reads what is in the files; ``high_watermark`` ends each partition at its checkpointed high
+            watermark. :meth:`Log.scan` describes this option and those below in full.
+        from_timestamp: Least record timestamp, inclusive: milliseconds since 1970 UTC, or a datetime with a time zone.
+        to_timestamp: End of record timestamps, exclusive, in the same units.
+        columns: Names of the columns, in order; the first eight when None.
+        headers: Whether the headers are a column when ``columns`` is None.
+        isolation_level: ``read_committed`` leaves out aborted transactions and all from the first open one on.
+        binary_type: Arrow type of key and value: ``binary``, ``large_binary`` or ``binary_view``.
+        timestamp_unit: Unit of the timestamp column: ``ms`` or ``us``.
+        topic_dictionary: Whether the topic is a dictionary; the batches of each partition have their own.
+        batch_rows: Most rows of an Arrow batch, at least 1.
+        batch_bytes: Most bytes of keys, values and headers in an Arrow batch; a larger record gets its own batch.
+        threads: Number of decoding threads, at least 1; the order of the rows does not depend on it.
+        memory_map: Whether segments that are no longer written to are mapped instead of read.
+        drop_behind: Whether the page cache is left as it was.
+        check_crc: Whether the CRC-32C of every batch is verified; False trusts the headers.
+        include_control: Whether control records, such as transaction markers, are rows too.
+        on_corrupt: ``raise`` at a damaged batch, or ``skip`` it and count it in :meth:`Scan.report`.
 
     Raises:
         FileNotFoundError: A path does not exist, has no logs, has no partition of one of ``topics``, or not one of
@@ -353,10 +354,10 @@ def scan_batches(
 
     Args:
         paths: As in :func:`scan`, like all up to ``partitions``.
-        filesystem: Of the paths.
-        storage_options: Of URLs.
-        topics: Only these.
-        partitions: Only these.
+        filesystem: File system of all paths.
+        storage_options: Arguments of the file systems that are opened for URLs.
+        topics: Only these topics; all but the internal ones when None.
+        partitions: Only these partitions: numbers, or pairs of topic and number.
         check_crc: Fill ``crc_ok``, which reads every byte.
         batch_rows: Most rows of an Arrow batch.
 
