@@ -105,7 +105,7 @@ def read(directory: Path, **options: Any) -> tuple[list[tuple[Any, ...]], str, l
         for part in scan:
             columns = pa.record_batch(part).columns
             # Times of any 64 bits: not all are dates.
-            columns = [one.cast(pa.int64()) if pa.types.is_timestamp(one.type) else one for one in columns]
+            columns = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns]
             rows += zip(*(column.to_pylist() for column in columns), strict=True)
     except CorruptRecordError as failure:
         error = str(failure)

@@ -122,8 +122,10 @@ class Node:
     @property
     def bootstrap_servers(self) -> str:
         """``host:port`` of the broker listeners, advertised form, comma separated."""
-        names = {one.listener_name for one in self.config.broker_listeners}
-        return ",".join(one.address for one in self.advertised_end_points() if one.listener_name in names)
+        names = {listener.listener_name for listener in self.config.broker_listeners}
+        return ",".join(
+            end_point.address for end_point in self.advertised_end_points() if end_point.listener_name in names
+        )
 
     def end_points(self) -> list[EndPoint]:
         """The listeners with the ports they are bound to."""
@@ -131,12 +133,14 @@ class Node:
 
     def advertised_end_points(self) -> list[EndPoint]:
         """What clients and peers are told; port 0 stands for the bound one."""
-        bound = {one.listener_name: one for one in self.end_points()}
+        bound = {end_point.listener_name: end_point for end_point in self.end_points()}
         return [
             EndPoint(
-                one.listener_name, one.host or bound[one.listener_name].host, one.port or bound[one.listener_name].port
+                listener.listener_name,
+                listener.host or bound[listener.listener_name].host,
+                listener.port or bound[listener.listener_name].port,
             )
-            for one in self.config.advertised_listeners
+            for listener in self.config.advertised_listeners
         ]
 
     async def start(self) -> None:

@@ -31,7 +31,7 @@ def named_failures() -> Iterator[None]:
     """
     try:
         yield
-    except TimeoutError:  # an OSError since Python 3.10, of whoever waited
+    except TimeoutError:  # an OSError since Python 3.10, of a caller that waited
         raise
     except OSError as error:
         raise StartError(os_error_text(error)) from error

@@ -72,7 +72,7 @@ class ArrowScan:
             batches_skipped=batches_skipped,
             rows=rows,
             skipped_count=skipped_count,
-            skipped=tuple(SkippedRange(*one) for one in skipped),
+            skipped=tuple(SkippedRange(*fields) for fields in skipped),
         )
 
     def splits(self, count: int | None = None, *, split_bytes: int = SPLIT_BYTES) -> tuple[Self, ...]:
@@ -115,7 +115,11 @@ class ArrowScan:
         for base_offset, first, end, position, size_bytes in plan_splits(
             source.path, split_bytes=split_bytes, start_offset=source.start_offset, end_offset=end_offset
         ):
-            own = None if aborted is None else tuple(one for one in aborted if one[2] >= first and one[1] < end)
+            own = (
+                None
+                if aborted is None
+                else tuple(transaction for transaction in aborted if transaction[2] >= first and transaction[1] < end)
+            )
             path = source.path
             if isinstance(path, RemotePartition):
                 path = path.part(base_offset, position, size_bytes)

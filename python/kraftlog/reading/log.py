@@ -160,7 +160,7 @@ class Log:
             end_offset: Exclusive; the end of the log when None.
         """
         _, _, aborted, _ = read_transactions(self.path, start_offset=start_offset, end_offset=end_offset)
-        return tuple(AbortedTransaction(*one) for one in aborted)
+        return tuple(AbortedTransaction(*fields) for fields in aborted)
 
     def offset_for_timestamp(self, timestamp: Timestamp) -> OffsetAndTimestamp | None:
         """The first record, by offset, that is as late as ``timestamp`` or later; None when there is none.
@@ -334,7 +334,10 @@ def topic_id_of(text: str, *, origin: str) -> Uuid:
 def batches_of(sources: Sequence[ScanSource], *, check_crc: bool, batch_rows: int) -> ArrowStream:
     """A row for each record batch of these sources."""
     return scan_batches_stream(
-        [(one.path, one.topic, one.partition, one.start_offset, one.end_offset, None) for one in sources],
+        [
+            (source.path, source.topic, source.partition, source.start_offset, source.end_offset, None)
+            for source in sources
+        ],
         check_crc=check_crc,
         batch_rows=batch_rows,
     )

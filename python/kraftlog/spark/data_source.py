@@ -166,9 +166,9 @@ def schema_of(options: SourceOptions) -> StructType:
     """The schema when the user gives none: the option ``columns``, else Kafka's."""
     if options.columns is not None:
         columns: Sequence[SourceColumn] = find_columns(options.columns)
-        return StructType([_field(name, one) for name, one in zip(options.columns, columns, strict=True)])
+        return StructType([_field(name, column) for name, column in zip(options.columns, columns, strict=True)])
     columns = COLUMNS[: len(KAFKA_COLUMNS) + 1] if options.include_headers else KAFKA_COLUMNS
-    return StructType([_field(one.name, one) for one in columns])
+    return StructType([_field(column.name, column) for column in columns])
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:

@@ -138,9 +138,11 @@ def map_batches(
         if not wants_context:
             yield from fn(read_range(ranges, parsed, names))
             return
-        for one in ranges:
-            context = MapContext(task, one.topic, one.partition, one.start_offset, one.end_offset, one.path)
-            yield from fn(read_range([one], parsed, names), context=context)
+        for range_ in ranges:
+            context = MapContext(
+                task, range_.topic, range_.partition, range_.start_offset, range_.end_offset, range_.path
+            )
+            yield from fn(read_range([range_], parsed, names), context=context)
 
     return map_tasks(spark, plan_ranges(spark, texts), run, schema)
 
@@ -208,7 +210,7 @@ def option_texts(path: Paths, options: Mapping[str, Any]) -> dict[str, str]:
         raise ValueError(message)
     texts = {name: _text(name, value) for name, value in options.items() if value is not None}
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-    texts["paths"] = json.dumps([os.fspath(one) for one in paths])
+    texts["paths"] = json.dumps([os.fspath(path) for path in paths])
     return texts
 
 
@@ -219,7 +221,7 @@ def _text(name: str, value: Any) -> str:
         return json.dumps(value)
     if isinstance(value, str | int):
         return str(value)
-    if isinstance(value, Sequence) and all(isinstance(one, str) for one in value):
+    if isinstance(value, Sequence) and all(isinstance(entry, str) for entry in value):
         return ",".join(value)
     message = f"option {name} is text, a number, true or false, a list of names or a mapping, not {value!r}"
     raise ValueError(message)

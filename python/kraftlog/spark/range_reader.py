@@ -51,14 +51,14 @@ def read_range(
     names = list(columns)
     found = find_columns(names)
     if keys is None:
-        for one in ranges:
-            yield from _read_one(one, options, found, names)
+        for range_ in ranges:
+            yield from _read_one(range_, options, found, names)
         return
     places = [place for place, column in enumerate(found) if column.name == "key"]
     if not places:
         found, names = (*found, find_column("key")), [*names, "key"]
-    for one in ranges:
-        for batch in _read_one(one, options, found, names):
+    for range_ in ranges:
+        for batch in _read_one(range_, options, found, names):
             rows = _with_keys(batch, places[0] if places else len(columns), keys)
             if rows.num_rows:
                 yield rows if places else rows.select(list(columns))

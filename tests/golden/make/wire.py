@@ -64,10 +64,10 @@ class Sample:
         self._collect(self.schema["fields"])
 
     def _collect(self, fields: Sequence[Row]) -> None:
-        for one in fields:
-            if "fields" in one:
-                self.structs.setdefault(one["type"].removeprefix("[]"), one["fields"])
-                self._collect(one["fields"])
+        for fact in fields:
+            if "fields" in fact:
+                self.structs.setdefault(fact["type"].removeprefix("[]"), fact["fields"])
+                self._collect(fact["fields"])
 
     def json(self) -> Row:
         return self._struct(self.schema["fields"], "")
@@ -80,13 +80,13 @@ class Sample:
                 data = self.chance.randbytes(self.chance.randrange(24))
                 self.unknown_tags.append({"path": path, "tag": tag, "hex": data.hex()})
         row = {}
-        for one in fields:
-            if not in_range(one["versions"], self.version):
+        for fact in fields:
+            if not in_range(fact["versions"], self.version):
                 continue
-            is_tagged = in_range(one.get("tagged"), self.version)
+            is_tagged = in_range(fact.get("tagged"), self.version)
             if is_tagged and (self.number == 1 or (self.number > 1 and self.chance.random() < 0.5)):
                 continue
-            row[one["name"]] = self._field(one, f"{path}.{one['name']}".lstrip("."))
+            row[fact["name"]] = self._field(fact, f"{path}.{fact['name']}".lstrip("."))
         return row
 
     def _field(self, one: Row, path: str) -> Any:

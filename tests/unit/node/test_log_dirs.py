@@ -79,7 +79,7 @@ def test_failed_directory_goes_offline_and_the_others_go_on(tmp_path, caplog):
             for index in kept:
                 assert produce_error(client, "t", index) == 0
             results = client.call(DescribeLogDirsRequest(topics=None), 4).results
-            found = {Path(one.log_dir).name: one.error_code for one in results}
+            found = {Path(result.log_dir).name: result.error_code for result in results}
             assert found == {"a": 0, "b": ErrorCode.KAFKA_STORAGE_ERROR}
             # What is new goes where it can be written; the lost ones are not made anew there.
             broker.create_topic("new", partitions=2)

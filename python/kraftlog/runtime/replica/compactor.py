@@ -354,8 +354,8 @@ class LogCleaner:
                     continue
                 max_delay_ms = max(max_delay_ms, delay_ms)
                 found.append((entry, one))
-            self._dirtiest_ratio = dirtiest_ratio(one for _, one in found)
-            number = choose((one, entry.partition.config.cleaning) for entry, one in found)
+            self._dirtiest_ratio = dirtiest_ratio(candidate for _, candidate in found)
+            number = choose((candidate, entry.partition.config.cleaning) for entry, candidate in found)
             if number is None or self._is_stopped:
                 return None
             entry, one = found[number]
@@ -376,7 +376,7 @@ class LogCleaner:
             log_end_offset=log.log_end_offset,
             last_stable_offset=partition.last_stable_offset,
             active_base_offset=active,
-            segments=[one for one in log.cleanable_segments(first_dirty) if one.base_offset < active],
+            segments=[segment for segment in log.cleanable_segments(first_dirty) if segment.base_offset < active],
             is_compact_and_delete="delete" in partition.config.cleanup_policy,
         )
         offsets = offsets_to_clean(facts, checkpoint, settings, now_ms)
@@ -483,13 +483,13 @@ class LogCleaner:
         with self._lock:
             problems = [entry.partition for entry in self._entries.values() if entry.problem]
             uncleanable_bytes = sum(self._dirty_bytes(partition) for partition in problems)
-        read = sum(one.bytes_read for one in last)
-        written = sum(one.bytes_written for one in last)
+        read = sum(stats.bytes_read for stats in last)
+        written = sum(stats.bytes_written for stats in last)
         return {
-            "max-buffer-utilization-percent": int(100 * max((one.utilization for one in last), default=0)),
+            "max-buffer-utilization-percent": int(100 * max((stats.utilization for stats in last), default=0)),
             "cleaner-recopy-percent": int(100 * written / max(read, 1)),
-            "max-clean-time-secs": int(max((one.seconds for one in last), default=0)),
-            "max-compaction-delay-secs": max((one.max_delay_ms for one in last), default=0) // 1000,
+            "max-clean-time-secs": int(max((stats.seconds for stats in last), default=0)),
+            "max-compaction-delay-secs": max((stats.max_delay_ms for stats in last), default=0) // 1000,
             "DeadThreadCount": sum(worker.is_dead for worker in self._workers),
             "uncleanable-partitions-count": len(problems),
             "uncleanable-bytes": uncleanable_bytes,
@@ -503,8 +503,8 @@ class LogCleaner:
             segments = partition.log.segments()
         except (KraftlogError, OSError):
             return 0
-        ends = [one.base_offset for one in segments[1:]]
-        return sum(one.size_bytes for one, end in zip(segments, ends, strict=False) if end > first_dirty)
+        ends = [segment.base_offset for segment in segments[1:]]
+        return sum(segment.size_bytes for segment, end in zip(segments, ends, strict=False) if end > first_dirty)
 
 
 def _read_checkpoint(log_dir: LogDir) -> dict[TopicPartition, int]:

@@ -65,22 +65,22 @@ class LogRecovery:
     @property
     def remaining_logs(self) -> dict[str, int]:
         """How many logs of each directory are not open yet (Kafka's remainingLogsToRecover)."""
-        return {str(one.path): len(found.jobs) - found.done for one, found in self._directories.items()}
+        return {str(key.path): len(found.jobs) - found.done for key, found in self._directories.items()}
 
     @property
     def remaining_segments(self) -> int:
         """Segments of the logs begun that are not checked yet (Kafka's remainingSegmentsToRecover)."""
-        return sum(one.segments_total - one.segments_done for one in self._progress())
+        return sum(progress.segments_total - progress.segments_done for progress in self._progress())
 
     @property
     def bytes_done(self) -> int:
         """Bytes checked."""
-        return sum(one.bytes_done for one in self._progress())
+        return sum(progress.bytes_done for progress in self._progress())
 
     @property
     def bytes_total(self) -> int:
         """Bytes to be checked in the logs that were begun."""
-        return sum(one.bytes_total for one in self._progress())
+        return sum(progress.bytes_total for progress in self._progress())
 
     def _progress(self) -> list[RecoveryProgress]:
         return [progress for found in self._directories.values() for progress in list(found.progress)]

@@ -417,7 +417,7 @@ class Partition:
                     assert_never(effect)
 
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """Write where an epoch begins, on a thread; whoever opened the log may have done so."""
+        """Write where an epoch begins, on a thread; the opener of the log may have done so."""
         if self.log.latest_epoch == leader_epoch:
             return
         self._append_queue.append(_QueuedEpochStart(leader_epoch, start_offset))

@@ -351,7 +351,7 @@ class Reconciler:
         )
 
     def _free(self, name: TopicPartition) -> None:
-        """The directory of this name is open as wanted, or gone: whoever waits for the name is next."""
+        """The directory of this name is open as wanted, or gone: the next change of this name starts."""
         self._busy.discard(name)
         self._enqueue(self._blocked.pop(name, ()))
 

@@ -117,7 +117,7 @@ impl Log {
     }
 
     /// Let go of all files without flushing, for a log whose directory is about to be removed. Nothing is written any
-    /// more; whoever holds a slice keeps reading.
+    /// more; a holder of a slice keeps reading.
     pub fn discard(&self) {
         let _flushing = lock(&self.flushing);
         let mut inner = lock(&self.inner);

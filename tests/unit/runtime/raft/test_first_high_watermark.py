@@ -40,7 +40,7 @@ def fetch(client: RawClient) -> tuple[int, list[bytes]]:
     partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     topic = FetchRequest.FetchTopic(topic="t", partitions=[partition])
     data = client.call(FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[topic]), 12).responses[0].partitions[0]
-    return data.high_watermark, [value for one in read_batches(data.records) for _, _, _, value, _ in one.records()]
+    return data.high_watermark, [value for batch in read_batches(data.records) for _, _, _, value, _ in batch.records()]
 
 
 @pytest.mark.spec("DISK-51")

@@ -53,7 +53,7 @@ class Bench:
             isolation_level=0, max_bytes=max_bytes, max_wait_ms=max_wait_ms, min_bytes=min_bytes, uses_topic_ids=False
         )
         wanted: Any = [SimpleNamespace(index=partition.index) for partition in self.partitions]
-        reads = [self.read(None, one, limits, max_bytes, is_first=True) for one in wanted]
+        reads = [self.read(None, request, limits, max_bytes, is_first=True) for request in wanted]
         assert not fetch_reader.is_enough(reads, limits)
         self.counts.clear()
         self.asked.clear()
