@@ -223,7 +223,10 @@ def _facts(log: Log, options: SourceOptions, checkpoints: _Checkpoints) -> Parti
     if options.isolation_level == "read_uncommitted":
         return facts
     last_stable_offset, _, aborted, _ = read_transactions(
-        path, start_offset=log_start, end_offset=facts.latest_offset(options)
+        path,
+        start_offset=log_start,
+        end_offset=facts.latest_offset(options),
+        on_corrupt="raise" if options.fail_on_data_loss else "skip",
     )
     return replace(facts, last_stable_offset=last_stable_offset, aborted=tuple(aborted))
 
@@ -249,7 +252,10 @@ def _remote_facts(log: RemoteLog, options: SourceOptions) -> PartitionLog:
     if options.isolation_level == "read_uncommitted":
         return facts
     last_stable_offset, _, aborted, _ = read_transactions(
-        log.remote, start_offset=log_start, end_offset=facts.latest_offset(options)
+        log.remote,
+        start_offset=log_start,
+        end_offset=facts.latest_offset(options),
+        on_corrupt="raise" if options.fail_on_data_loss else "skip",
     )
     return replace(facts, last_stable_offset=last_stable_offset, aborted=tuple(aborted))
 

@@ -196,7 +196,7 @@ def test_checksums_are_compared_of_batches_whose_header_would_do(log: Path, tmp_
 
 @pytest.mark.parametrize("where", ["length", "magic"])
 def test_a_damaged_header_at_the_end_of_the_log(log: Path, tmp_path: Path, where: str) -> None:
-    """Of a length that is none, planning cannot tell the end of the log; without loss it takes what can be read."""
+    """Planning cannot determine the end of the log; if losses are allowed it takes what can be read."""
     path = log / f"{2000:020}.log"
     if where == "magic":
         damage(path, 99 * BATCH_SIZE + 16)
@@ -205,15 +205,15 @@ def test_a_damaged_header_at_the_end_of_the_log(log: Path, tmp_path: Path, where
         struct.pack_into(">i", data, 99 * BATCH_SIZE + 8, 5)
         path.write_bytes(data)
     strict, loose = parse(tmp_path), parse(tmp_path, failOnDataLoss="false")
-    text = r"the end of t-0 cannot be determined: " if where == "length" else r"t-0 offsets \["
-    with pytest.raises(CorruptRecordError, match=rf"{text}.*{path.name} position"):
+    with pytest.raises(CorruptRecordError, match=rf"the end of t-0 cannot be determined: .*{path.name} position"):
         offsets(plan(strict), strict)
     assert offsets(plan(loose), loose) == list(range(2990))
 
 
 def test_less_than_the_high_watermark_promises(log: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A copy of the files may be older than the copy of the checkpoint, and a length too large looks half written."""
-    damage(log / f"{2000:020}.log", 99 * BATCH_SIZE + 8)
+    """A copy of the files may be older than the copy of the checkpoint."""
+    path = log / f"{2000:020}.log"
+    path.write_bytes(path.read_bytes()[:-1])
     options = parse(tmp_path)
     assert offsets(plan(options), options) == list(range(2990))
     assert not caplog.text
