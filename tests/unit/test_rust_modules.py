@@ -17,7 +17,6 @@ KNOWN_CIRCLES: dict[str, set[frozenset[str]]] = {
         frozenset({"columns::decode", "columns::rows"}),
         frozenset({"scan::remote", "scan::segments"}),
         frozenset({"scan::dump", "scan::json", "scan::text"}),
-        frozenset({"verify::directory", "verify::partition"}),
         frozenset({"segment::check", "segment::recover"}),
     },
     "kraftlog-py": {frozenset({"wire_layout", "wire_schema"})},

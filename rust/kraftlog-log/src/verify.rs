@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
 
+mod checkpoint_file;
 mod checkpoints;
 mod directory;
 mod indexes;
 mod json;
+mod listing;
 mod partition;
 mod plan;
 mod producers;
@@ -239,7 +241,7 @@ pub fn verify(paths: &[PathBuf], options: VerifyOptions, progress: &VerifyProgre
             partition.extend(facts);
         }
     }
-    let mut log_starts = checkpoints::LogStarts::default();
+    let mut log_starts = checkpoint_file::LogStarts::default();
     for (partition, mut facts) in partitions.iter().zip(by_partition) {
         facts.sort_by_key(|facts| facts.file.base_offset);
         partition.finish(&facts, &mut log_starts, is_live, &mut report);

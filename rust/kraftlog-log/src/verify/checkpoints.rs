@@ -1,11 +1,9 @@
 //! The four checkpoint files of a log directory against the logs in it.
+use super::checkpoint_file::{parse, read_text};
 use super::partition::Partition;
 use super::{Finding, Severity, VerifyReport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-/// More lines than any directory has partitions.
-const CHECKPOINT_BYTES_MAX: u64 = 256 << 20;
 
 /// A file, what its offsets are, and what comes of one beyond the log's end.
 const CHECKPOINTS: [(&str, &str, &str); 4] = [
@@ -18,34 +16,6 @@ const CHECKPOINTS: [(&str, &str, &str); 4] = [
     ("replication-offset-checkpoint", "high watermark", "the log lost records that consumers have seen"),
     ("cleaner-offset-checkpoint", "cleaner offset", "the log lost records that were compacted"),
 ];
-
-/// The log start offsets that DeleteRecords left, by directory: read once for all partitions of a log directory.
-#[derive(Debug, Default)]
-pub(super) struct LogStarts(BTreeMap<PathBuf, Option<BTreeMap<String, i64>>>);
-
-impl LogStarts {
-    /// What `log-start-offset-checkpoint` says of a partition's directory: 0 if it does not name the partition, None
-    /// without a readable file. Kafka names only partitions whose log begins inside their first segment.
-    pub(super) fn of(&mut self, partition: &Path) -> Option<i64> {
-        let absolute = std::fs::canonicalize(partition).unwrap_or_else(|_| partition.to_owned());
-        let (parent, name) = (absolute.parent()?, absolute.file_name()?.to_string_lossy());
-        let read = |path: &Path| Some(parse(&read_text(path)?).ok()?.into_iter().collect());
-        let starts = self
-            .0
-            .entry(parent.to_owned())
-            .or_insert_with(|| read(&parent.join("log-start-offset-checkpoint")));
-        starts.as_ref().map(|starts| starts.get(name.as_ref()).copied().unwrap_or(0))
-    }
-}
-
-/// The text of a file of a sensible size.
-fn read_text(path: &Path) -> Option<String> {
-    let size = std::fs::metadata(path).ok()?.len();
-    if size > CHECKPOINT_BYTES_MAX {
-        return None;
-    }
-    std::fs::read_to_string(path).ok()
-}
 
 /// Checks the files of every log directory that the partitions lie in.
 pub(super) fn check(report: &mut VerifyReport, partitions: &[Partition]) {
@@ -118,37 +88,4 @@ fn check_file(
             report.findings.push(finding.offset(offset).effect("a node may refuse the file"));
         }
     }
-}
-
-/// Lines `topic partition offset` behind a version and a count.
-fn parse(text: &str) -> Result<Vec<(String, i64)>, String> {
-    if text.is_empty() {
-        // A node that was killed before its first write leaves the file so.
-        return Ok(Vec::new());
-    }
-    let mut lines = text.lines();
-    match lines.next().map(str::trim) {
-        Some("0") => {}
-        version => return Err(format!("version {:?} is unknown", version.unwrap_or_default())),
-    }
-    let count: usize = lines
-        .next()
-        .and_then(|line| line.trim().parse().ok())
-        .ok_or_else(|| "the second line is not a count".to_owned())?;
-    let mut entries = Vec::new();
-    for line in lines.filter(|line| !line.trim().is_empty()) {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let entry = match fields.as_slice() {
-            [topic, partition, offset] => partition
-                .parse::<i32>()
-                .ok()
-                .and_then(|partition| Some((format!("{topic}-{partition}"), offset.parse::<i64>().ok()?))),
-            _ => None,
-        };
-        entries.push(entry.ok_or_else(|| format!("line {line:?} is not topic, partition and offset"))?);
-    }
-    if entries.len() != count {
-        return Err(format!("{count} entries announced, {} there", entries.len()));
-    }
-    Ok(entries)
 }

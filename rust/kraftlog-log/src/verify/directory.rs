@@ -1,4 +1,5 @@
 //! What a path is: a log directory, a partition directory or a file.
+use super::listing::list;
 use super::partition::Partition;
 use super::{Finding, Severity, VerifyReport};
 use crate::scan::partition_of;
@@ -49,17 +50,6 @@ fn is_log_file(path: &Path) -> bool {
 fn is_held_above(path: &Path) -> bool {
     let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     absolute.parent().is_some_and(lock::is_held)
-}
-
-/// Names of everything in a directory, sorted.
-pub(super) fn list(path: &Path) -> Result<Vec<String>> {
-    let io = |source| Error::io("list", path, source);
-    let mut names = Vec::new();
-    for entry in fs::read_dir(path).map_err(io)? {
-        names.push(entry.map_err(io)?.file_name().to_string_lossy().into_owned());
-    }
-    names.sort_unstable();
-    Ok(names)
 }
 
 fn is_partition(path: &Path, names: &[String]) -> bool {

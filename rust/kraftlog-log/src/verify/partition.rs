@@ -1,6 +1,6 @@
 //! One partition directory: which files are read in which order, and how they fit together.
-use super::checkpoints::LogStarts;
-use super::directory::list;
+use super::checkpoint_file::LogStarts;
+use super::listing::list;
 use super::producers::Producers;
 use super::segment::{self, SegmentFacts, Tail};
 use super::sidecars::{check_sidecars, leftovers, read_snapshot_file};

@@ -180,7 +180,7 @@ impl Walk {
             while position < end {
                 let Frame::Batch(size) = self.frame(position)? else { break };
                 let batch = next_batch_shallow(Source::File, self.held(position, size), 0)?;
-                if !batch.is_some_and(|batch| batch.validate_crc().is_ok()) {
+                if batch.is_none_or(|batch| batch.validate_crc().is_err()) {
                     break;
                 }
                 position += size as u64;
