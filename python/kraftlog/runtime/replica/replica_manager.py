@@ -82,6 +82,7 @@ class ReplicaManager:
         self._flushers = {log_dir: Flusher(loop, f"kraftlog-flush-{log_dir.path.name}") for log_dir in self._log_dirs}
         self._opener = LogOpener(self._log_dirs, now_ms, flush_on_ack=settings.flush_on_ack)
         self._timers = RecurringTimers(loop)
+        self._is_loaded = False
         self.recovery = LogRecovery((), 1)
         self.partitions = Partitions(image, now_ms)
         self.steps = StepQueue(loop)
@@ -129,6 +130,7 @@ class ReplicaManager:
         self.steps.resume()
         await self._reconciler.wait_until_settled()
         self._opener.finish_reports()
+        self._is_loaded = True
         if not all(log_dir.was_clean_shutdown for log_dir in self._log_dirs):
             # A checkpoint may promise more than a crash left: it must not, once a log grows beyond that again.
             await self._loop.run_in_executor(None, self._checkpoints.write_all)
@@ -221,7 +223,9 @@ class ReplicaManager:
             flusher.stop()
 
     def _close_logs(self, unserved: list[Log]) -> bool:
-        self._checkpoints.write_all()
+        if self._is_loaded:
+            # Before, the files say more than is known of the logs that are open.
+            self._checkpoints.write_all()
         if not all(log_dir.is_online for log_dir in self._log_dirs):
             logger.warning("directories that failed are not closed cleanly")
         logs = [partition.log for partition in self.partitions] + unserved

@@ -22,8 +22,9 @@ from kraftlog.runtime.replica import reconciler
 from kraftlog.runtime.replica.compactor import LogCleaner
 from kraftlog.runtime.replica.replica_manager import ReplicaManager
 from kraftlog.runtime.replica.step_queue import STEPS_PER_TURN
+from kraftlog.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint, write_offset_checkpoint
 from kraftlog.storage.log_dir import LogDir
-from kraftlog.types import Uuid
+from kraftlog.types import TopicPartition, Uuid
 from kraftlog.wire.messages.metadata_records import (
     ConfigRecord,
     PartitionChangeRecord,
@@ -319,6 +320,32 @@ def test_stop_while_logs_are_being_opened_closes_those_that_were(run: Any) -> No
         assert bench.names() == ["t-0"]
         again = Log.open(bench.paths[0] / "t-0", config=LogConfig(), now_ms=0, clean_shutdown=True)
         assert again.recovery_events == []
+
+    run(test)
+
+
+def test_stop_before_the_logs_are_loaded_leaves_the_checkpoints_alone(run: Any) -> None:
+    async def test(bench: Bench) -> None:
+        checkpoint = bench.paths[0] / LOG_START_OFFSET_CHECKPOINT
+        write_offset_checkpoint(checkpoint, {TopicPartition("t", 0): 7})
+        bench.log_dirs[0].read_state()
+        await bench.manager.stop()
+        assert read_offset_checkpoint(checkpoint) == {TopicPartition("t", 0): 7}
+
+    run(test)
+
+
+def test_checkpoints_of_logs_that_are_still_being_opened_are_kept(run: Any) -> None:
+    async def test(bench: Bench) -> None:
+        checkpoint = bench.paths[0] / LOG_START_OFFSET_CHECKPOINT
+        write_offset_checkpoint(checkpoint, {TopicPartition("t", 0): 7})
+        bench.log_dirs[0].read_state()
+        bench.log_dirs[0].was_clean_shutdown = True
+        await bench.manager.load()
+        bench.create()
+        await bench.turns()
+        await bench.manager.stop()
+        assert read_offset_checkpoint(checkpoint) == {TopicPartition("t", 0): 7}
 
     run(test)
 
