@@ -70,7 +70,7 @@ def test_modes_that_cannot_be_kept_are_refused() -> None:
 
 def test_a_missing_client_is_told_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(ImportError, match=r"pip install 'kraftlog\[spark,produce\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'kraftlog\[produce\]'"):
         batch_writer(SCHEMA, {**SERVERS, "topic": "t"}, overwrite=False)
 
 
