@@ -20,6 +20,7 @@ from kraftlog.wire.struct import Message
 if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
     from kraftlog.api.settings import ApiSettings
+    from kraftlog.api.topic_views import TopicViews
     from kraftlog.coordinator.group.group_shard import GroupShard
     from kraftlog.runtime.coordinator.shard_runner import ShardRunner
     from kraftlog.runtime.replica.fetch_session import FetchSessionCache
@@ -228,5 +229,6 @@ class BrokerServices(ControllerServices):
     groups: GroupService
     producer_ids: ProducerIdService
     topic_creation: TopicCreationService
+    topic_views: TopicViews
     dynamic_settings: DynamicSettingsService
     forwarding: ForwardingService

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.api.forwarder import Forwarder
 from kraftlog.api.services import BrokerServices, ControllerServices
+from kraftlog.api.topic_views import TopicViews
 from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.errors import NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
@@ -263,6 +264,7 @@ class Node:
             groups=self.groups,
             producer_ids=self.producer_ids,
             topic_creation=self.topic_creation,
+            topic_views=TopicViews(),
             dynamic_settings=self.dynamic_settings,
             forwarding=forward,
         )

@@ -25,7 +25,6 @@ from kraftlog.api.cluster_view import (
     TOPIC_OPERATIONS,
     reachable_brokers,
     some_broker_id,
-    view_partition,
 )
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode
@@ -37,11 +36,11 @@ if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
     from kraftlog.api.services import ClusterService, TaskService, TopicCreationService
     from kraftlog.api.settings import ApiSettings
+    from kraftlog.api.topic_views import TopicViews
     from kraftlog.controller.topic_image import TopicImage
 
 __all__ = ["handle"]
 
-LISTENER_NOT_FOUND_VERSION = 6
 TOPIC_ID_REQUEST_VERSION = 12
 UNKNOWN_OPERATIONS = -(2**31)
 
@@ -61,6 +60,7 @@ def handle(
     request: MetadataRequest,
     *,
     cluster: ClusterService,
+    topic_views: TopicViews,
     settings: ApiSettings,
     tasks: TaskService,
     topic_creation: TopicCreationService,
@@ -69,7 +69,9 @@ def handle(
     asked = request.topics
     if asked is None or (not asked and context.api_version == 0):
         everything = sorted(cluster.image.topics.all(), key=lambda topic: topic.name)
-        return _response(cluster, context, request, [_known(cluster, context, request, topic) for topic in everything])
+        return _response(
+            cluster, context, request, [_known(cluster, topic_views, context, request, topic) for topic in everything]
+        )
     if context.api_version < TOPIC_ID_REQUEST_VERSION and any(
         topic.name is None or topic.topic_id != Uuid.ZERO for topic in asked
     ):
@@ -84,17 +86,25 @@ def handle(
     topic_ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != Uuid.ZERO)
     if topic_ids:
         return _response(
-            cluster, context, request, [_by_id(cluster, context, request, topic_id) for topic_id in topic_ids]
+            cluster,
+            context,
+            request,
+            [_by_id(cluster, topic_views, context, request, topic_id) for topic_id in topic_ids],
         )
     names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
     missing = [name for name in names if _may_be_created(cluster, name)]
     if not missing or not request.allow_auto_topic_creation or not settings.auto_create_topics_enable:
-        return _response(cluster, context, request, [_by_name(cluster, context, request, name, {}) for name in names])
+        return _response(
+            cluster, context, request, [_by_name(cluster, topic_views, context, request, name, {}) for name in names]
+        )
 
     async def create_and_answer() -> MetadataResponse:
         errors = await topic_creation.create(missing)
         return _response(
-            cluster, context, request, [_by_name(cluster, context, request, name, errors) for name in names]
+            cluster,
+            context,
+            request,
+            [_by_name(cluster, topic_views, context, request, name, errors) for name in names],
         )
 
     return tasks.spawn(create_and_answer())
@@ -135,20 +145,25 @@ def _response(
 
 
 def _by_id(
-    cluster: ClusterService, context: RequestContext, request: MetadataRequest, topic_id: Uuid
+    cluster: ClusterService, topic_views: TopicViews, context: RequestContext, request: MetadataRequest, topic_id: Uuid
 ) -> MetadataResponse.MetadataResponseTopic:
     topic = cluster.image.topics.by_id(topic_id)
     if topic is not None:
-        return _known(cluster, context, request, topic)
+        return _known(cluster, topic_views, context, request, topic)
     return MetadataResponse.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
 
 def _by_name(
-    cluster: ClusterService, context: RequestContext, request: MetadataRequest, name: str, errors: Mapping[str, int]
+    cluster: ClusterService,
+    topic_views: TopicViews,
+    context: RequestContext,
+    request: MetadataRequest,
+    name: str,
+    errors: Mapping[str, int],
 ) -> MetadataResponse.MetadataResponseTopic:
     topic = cluster.image.topics.by_name(name)
     if topic is not None:
-        return _known(cluster, context, request, topic)
+        return _known(cluster, topic_views, context, request, topic)
     error_code: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic_name_problem(name):
         error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -167,30 +182,16 @@ def _topic_operations(request: MetadataRequest) -> int:
 
 
 def _known(
-    cluster: ClusterService, context: RequestContext, request: MetadataRequest, topic: TopicImage
+    cluster: ClusterService,
+    topic_views: TopicViews,
+    context: RequestContext,
+    request: MetadataRequest,
+    topic: TopicImage,
 ) -> MetadataResponse.MetadataResponseTopic:
-    image = cluster.image
-    partitions = []
-    for index, partition in sorted(topic.partitions.items()):
-        view = view_partition(image, partition, context.listener_name)
-        error_code = view.error_code
-        if error_code == ErrorCode.LISTENER_NOT_FOUND and context.api_version < LISTENER_NOT_FOUND_VERSION:
-            error_code = ErrorCode.LEADER_NOT_AVAILABLE
-        partitions.append(
-            MetadataResponse.MetadataResponsePartition(
-                error_code=error_code,
-                partition_index=index,
-                leader_id=view.leader_id,
-                leader_epoch=view.leader_epoch,
-                replica_nodes=partition.replicas,
-                isr_nodes=partition.isr,
-                offline_replicas=view.offline_replicas,
-            )
-        )
     return MetadataResponse.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=partitions,
+        partitions=topic_views.partitions(cluster.image, topic, context.listener_name, context.api_version),
         topic_authorized_operations=_topic_operations(request),
     )

@@ -17,6 +17,7 @@ import pytest
 from kraftlog._kraftlog import read_batches
 from kraftlog.api.context import RequestContext
 from kraftlog.api.handler_table import APIS, LazyHandler
+from kraftlog.api.topic_views import TopicViews
 from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.image import MetadataImage
 from kraftlog.node.config import NodeConfig
@@ -103,6 +104,7 @@ class HandlerNode:
             "controller": self.metadata,
             "settings": api_settings(self.config),
             "tasks": tasks,
+            "topic_views": TopicViews(),
             "dynamic_settings": DynamicSettings(self.config, lambda: image, None),
             "forwarding": SimpleNamespace(send=lambda *_: None),  # this node is the active controller
         }
