@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kraftlog.errors import LogError
-from kraftlog.runtime.replica.log_dir_failure import is_disk_failure
+from kraftlog.runtime.replica.disk_failure import is_disk_failure
 from kraftlog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,

@@ -1,8 +1,7 @@
-"""Failures of data directories: which errors are one, and what goes offline with the directory."""
+"""Failures of data directories: what goes offline with a directory."""
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,20 +13,9 @@ if TYPE_CHECKING:
     from kraftlog.runtime.replica.registry import Partitions
     from kraftlog.storage.log_dir import LogDir
 
-__all__ = ["LogDirFailures", "is_disk_failure"]
+__all__ = ["LogDirFailures"]
 
 logger = logging.getLogger(__name__)
-
-_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
-
-
-def is_disk_failure(error: BaseException) -> bool:
-    """Whether a failed file operation takes its directory offline.
-
-    A file that could not be opened because the process (EMFILE) or the system (ENFILE) has no descriptor left says
-    nothing about the disk: the operation was not begun and may succeed later.
-    """
-    return not (isinstance(error, OSError) and error.errno in _OUT_OF_DESCRIPTORS)
 
 
 class LogDirFailures:

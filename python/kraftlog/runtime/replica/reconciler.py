@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import LogError
 from kraftlog.partition.replica import Assignment, PartitionReplica
-from kraftlog.runtime.replica.log_dir_failure import is_disk_failure
+from kraftlog.runtime.replica.disk_failure import is_disk_failure
 from kraftlog.runtime.replica.log_opener import OpenRequest, first_high_watermark
 from kraftlog.runtime.replica.log_remover import Removal
 from kraftlog.runtime.replica.partition import Partition
