@@ -162,7 +162,7 @@ BecomeLeader(n, tells_voters) ==
     /\ LET data == AddData(log[n], epoch[n], FirstRecords(tells_voters))
            new == IF tells_voters THEN AddVoters(data, epoch[n], Voters(n)) ELSE data IN
        /\ log' = [log EXCEPT ![n] = new]
-       /\ epochs' = (epoch[n] :> [leader |-> n, start |-> End(log[n]), log |-> new, hw |-> 0])  epochs
+       /\ epochs' = (epoch[n] :> [leader |-> n, start |-> End(log[n]), log |-> new, hw |-> 0]) @@ epochs
     /\ Enter(n, Leader, epoch[n], n, Nil)
     /\ hw' = [hw EXCEPT ![n] = 0]
     /\ acked' = [acked EXCEPT ![n] = [m \in Replicas |-> 0]]

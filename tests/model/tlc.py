@@ -79,9 +79,9 @@ def write_traces(folder, traces: Iterable[Trace]):
     names = sorted({name for trace in traces for name in trace.boot})
     with (folder / "KraftTraces.tla").open("w") as file:
         file.write("---- MODULE KraftTraces ----\nEXTENDS TLC, Integers\n")
-        file.write("Ids == " + "  ".join(f'"{name}" :> {name.split(".")[0]}' for name in names) + "\n")
+        file.write("Ids == " + " @@ ".join(f'"{name}" :> {name.split(".")[0]}' for name in names) + "\n")
         for number, trace in enumerate(traces, 1):
-            boot = "  ".join(f'"{name}" :> {"".join(literals(voters))}' for name, voters in trace.boot.items())
+            boot = " @@ ".join(f'"{name}" :> {"".join(literals(voters))}' for name, voters in trace.boot.items())
             file.write(f"Trace{number} == <<{boot}, {''.join(literals(trace.is_static))}, <<\n")
             file.write(",\n".join("".join(_step(step)) for step in trace.steps))
             file.write(">>>>\n")

@@ -130,7 +130,7 @@ def test_a_full_disk_at_the_restart_is_one_line(stopped, tmp_path, capsys, monke
 
 def test_an_embedded_node_on_a_file_raises_a_start_error(tmp_path):
     (tmp_path / "data").write_text("x")
-    with pytest.raises(StartError, match=r"/data is a file, and a data directory is wanted there"):
+    with pytest.raises(StartError, match=r"data is a file, but must be a directory"):
         kraftlog.Broker(tmp_path / "data").start()
     with pytest.raises(StartError, match=r"/data/below.*: Not a directory"):
         kraftlog.Broker(tmp_path / "data" / "below").start()

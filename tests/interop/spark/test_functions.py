@@ -76,7 +76,7 @@ def test_mistakes_are_named(spark: SparkSession) -> None:
     mistakes: list[tuple[dict[str, Any], str]] = [
         ({"columns": ["size"]}, "no column 'size'"),
         ({"columns": ["topic"]}, "a record batch does not say its topic"),
-        ({"columns": []}, "one column at least"),
+        ({"columns": []}, "at least one column"),
         ({"on_error": "skip"}, "on_error must be fail or null, not 'skip'"),
     ]
     for arguments, message in mistakes:

@@ -121,7 +121,7 @@ def test_credentials_are_in_no_plan_and_no_error(
         with pytest.raises(Exception, match=r"nothing|no-such-bucket") as caught:
             reader.load(path).count()
         texts.append(str(caught.value))
-    with pytest.raises(Exception, match="option storageOptions is a JSON object") as caught:
+    with pytest.raises(Exception, match="option storageOptions must be a JSON object") as caught:
         spark.read.format("kraftlog").option("storageOptions", f"{{'{SECRET}").load("s3://logs/node-1").count()
     texts.append(str(caught.value))
     for text in texts:
