@@ -140,7 +140,7 @@ def test_deleted_directories_of_an_earlier_run_are_removed(tmp_path):
     with kraftlog.Broker(tmp_path) as broker:
         broker.create_topic("t")
         broker.delete_topic("t")
-        assert [path.name.endswith("-delete") for path in tmp_path.glob("t-0*")] == [True]
+        until_true(lambda: [path.name.endswith("-delete") for path in tmp_path.glob("t-0*")] == [True])
     with kraftlog.Broker(tmp_path):
         pass
     assert list(tmp_path.glob("t-0*")) == []
