@@ -65,7 +65,7 @@ fetch.purgatory.purge.interval.requests	Number of waiting fetch requests after w
 follower.fetch.last.tiered.offset.enable	Whether a new follower begins at the end of the tiered part of the log.
 group.consumer.assignment.interval.ms	Shortest time between two assignments of a consumer group.
 group.consumer.assignors	Strategies by which the coordinator assigns partitions to consumers; the first is the default.
-group.consumer.heartbeat.interval.ms	Time between two heartbeats that consumers are told.
+group.consumer.heartbeat.interval.ms	Heartbeat interval that the coordinator sends to consumers.
 group.consumer.max.assignment.interval.ms	Upper bound for the assignment interval of a single group.
 group.consumer.max.heartbeat.interval.ms	Upper bound for the heartbeat interval of a single group.
 group.consumer.max.session.timeout.ms	Upper bound for the session timeout of a single group.
@@ -87,7 +87,7 @@ group.min.session.timeout.ms	Shortest session timeout that a member of a classic
 group.share.assignment.interval.ms	Shortest time between two assignments of a share group.
 group.share.assignors	Strategies by which the coordinator assigns partitions to members of share groups.
 group.share.delivery.count.limit	Number of times that a record is delivered to a share group.
-group.share.heartbeat.interval.ms	Time between two heartbeats that members of share groups are told.
+group.share.heartbeat.interval.ms	Heartbeat interval that the coordinator sends to members of share groups.
 group.share.max.assignment.interval.ms	Upper bound for the assignment interval of a single share group.
 group.share.max.delivery.count.limit	Upper bound for the delivery limit of a single share group.
 group.share.max.heartbeat.interval.ms	Upper bound for the heartbeat interval of a single share group.
@@ -106,7 +106,7 @@ group.share.partition.max.record.locks	Most records of one partition that a shar
 group.share.record.lock.duration.ms	Time for which a record is locked for the member that acquired it.
 group.share.session.timeout.ms	Silence after which a member is removed from its share group.
 group.streams.assignment.interval.ms	Shortest time between two assignments of a streams group.
-group.streams.heartbeat.interval.ms	Time between two heartbeats that members of streams groups are told.
+group.streams.heartbeat.interval.ms	Heartbeat interval that the coordinator sends to members of streams groups.
 group.streams.initial.rebalance.delay.ms	Time that a new streams group waits for further members before its first assignment.
 group.streams.max.assignment.interval.ms	Upper bound for the assignment interval of a single streams group.
 group.streams.max.heartbeat.interval.ms	Upper bound for the heartbeat interval of a single streams group.

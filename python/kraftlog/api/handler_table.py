@@ -38,7 +38,7 @@ class Api:
 
     Attributes:
         module: Its module below ``kraftlog.api.handlers``.
-        operation, resource: What the client must be allowed to do; None where everybody may ask.
+        operation, resource: What the client must be allowed to do; None means any client may ask.
         is_forwarded: Whether a broker that is not the active controller sends it on.
         is_checked_first: Whether the broker's own handler does so, for what passed its checks; else the frame goes on
             unread.

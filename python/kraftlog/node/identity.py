@@ -9,7 +9,7 @@ __all__ = ["NodeIdentity", "RegisteredListener"]
 
 @dataclass(frozen=True, slots=True)
 class RegisteredListener:
-    """One listener as others are told of it; ``security_protocol`` is Kafka's number."""
+    """One listener as this node advertises it; ``security_protocol`` is Kafka's number."""
 
     name: str
     host: str
