@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from interop.conftest import ServerFactory
 from interop.harness import Server
 
-PARTITIONS = 250
+PARTITIONS = 1000
 TIMEOUT_S = 60.0
 
 
