@@ -1,0 +1,14 @@
+//! The data path of a node: what Produce and Fetch need of partitions, sockets and disks, without an interpreter.
+//!
+//! * [`core`]: the state machine of one replica; knows no file, socket, clock or thread.
+//! * [`partition`]: a log and its core under one lock; what waits for a high watermark to move.
+//! * [`flush`]: group commit by a pool of threads.
+//! * [`mailbox`]: messages to a thread that sleeps in `epoll_wait`, the event loop of Python included.
+//! * [`wire`]: Produce and Fetch, parsed and encoded; nothing else of the protocol.
+//! * [`serve`]: one request of a client, from its frame to what is sent.
+//! * [`io`]: threads that own sockets.
+
+#![deny(unsafe_code)]
+
+pub mod exchange;
+pub mod mailbox;
