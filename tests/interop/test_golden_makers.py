@@ -12,13 +12,12 @@ import pyarrow as pa
 import pytest
 
 import kraftlog
-from golden.make import damage, dump_log, facts, live, vectors, wire
+from golden.make import damage, dump_log, expected, facts, live, vectors, wire
 from golden.make.make import damage_sources
 from golden.make.rows import answers, read_rows
 from interop.harness import Java
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-ROWS = str(Path(damage.PROGRAM))
 SEED = 7  # not that of the committed files
 
 
@@ -110,17 +109,64 @@ def test_verdicts_on_damaged_files_are_the_committed_ones(java: Java) -> None:
 
 def test_rows_of_topics_and_metadata_logs_are_the_committed_ones(java: Java) -> None:
     """Every segment and checkpoint of the committed directories, decoded anew."""
-    expected = {}
+    committed = {}
     for path in sorted((GOLDEN / "topics" / "expected").glob("*/*/*.batches.jsonl.gz")):
         partition = path.parent.relative_to(GOLDEN / "topics" / "expected")
-        expected[GOLDEN / "topics" / partition / path.name.replace(".batches.jsonl.gz", ".log")] = path
+        committed[GOLDEN / "topics" / partition / path.name.replace(".batches.jsonl.gz", ".log")] = path
     for path in sorted((GOLDEN / "kraft" / "expected").rglob("*.jsonl.gz")):
         relative = path.relative_to(GOLDEN / "kraft" / "expected")
-        expected[GOLDEN / "kraft" / "logs" / relative.parent / path.name.removesuffix(".jsonl.gz")] = path
-    assert len(expected) == 300
-    found = answers(java, ROWS, "batches", [str(path) for path in expected])
-    for row, path in zip(found, expected.values(), strict=True):
-        assert row["batches"] == read_rows(path), path
+        committed[GOLDEN / "kraft" / "logs" / relative.parent / path.name.removesuffix(".jsonl.gz")] = path
+    assert len(committed) == 300
+    for rows, path in zip(expected.rows_of_files(java, list(committed)), committed.values(), strict=True):
+        assert rows == read_rows(path), path
+
+
+def test_answers_about_index_files_are_the_committed_ones(java: Java) -> None:
+    """Entries, reads, timestamp searches and what recovery rebuilds, of every committed segment."""
+    topics = GOLDEN / "topics"
+    configs = json.loads((topics / "workload.json").read_text())["topics"]
+    committed, asked = [], []
+    for path in sorted((topics / "expected").glob("*/*/*.index.json.gz")):
+        relative = path.relative_to(topics / "expected")
+        topic = configs.get(relative.parent.name.rpartition("-")[0], {"configs": {}})
+        row = expected.read_json(path)
+        committed.append(row)
+        question = {
+            "file": str(topics / relative.with_name(relative.name.replace(".index.json.gz", ".log"))),
+            "indexIntervalBytes": int(topic["configs"].get("index.interval.bytes", expected.INDEX_INTERVAL_BYTES)),
+        }
+        asked.append(question | {name: row.get(name, []) for name in ("reads", "timestampSearches")})
+    assert len(asked) == 78
+    for question, row, answer in zip(asked, committed, answers(java, expected.INDEXES, "segment", asked), strict=True):
+        assert answer == row, question["file"]
+
+
+def test_answers_about_metadata_directories_are_the_committed_ones(java: Java) -> None:
+    """Index entries and quorum states."""
+    logs, rows = GOLDEN / "kraft" / "logs", GOLDEN / "kraft" / "expected"
+    indexes = sorted(rows.rglob("*.index.json.gz"))
+    asked = [{"file": str(logs / path.relative_to(rows)).replace(".index.json.gz", ".log")} for path in indexes]
+    for path, answer in zip(indexes, answers(java, expected.INDEXES, "segment", asked), strict=True):
+        assert answer == expected.read_json(path), path
+    states = sorted(rows.rglob("quorum-state.json"))
+    files = [logs / path.relative_to(rows).with_suffix("") for path in states]
+    for path, answer in zip(states, expected.quorum_states(java, files), strict=True):
+        assert answer == expected.read_json(path), path
+    assert (len(indexes), len(states)) == (19, 62)
+
+
+def test_producer_snapshots_and_leader_epochs_are_the_committed_ones(java: Java) -> None:
+    topics = GOLDEN / "topics"
+    committed = sorted((topics / "expected").glob("*/*/partition.json"))
+    folders = [topics / path.parent.relative_to(topics / "expected") for path in committed]
+    for path, folder, answer in zip(committed, folders, expected.partitions(java, folders), strict=True):
+        row = json.loads(path.read_text())
+        assert answer == {name: row[name] for name in ("producerSnapshots", "leaderEpochs")}, path
+        for segment in row["segments"]:
+            log = folder / f"{segment['baseOffset']:020}.log"
+            batches = read_rows(path.parent / f"{log.stem}.batches.jsonl.gz")
+            assert expected.segment(log, batches) == segment, log
+    assert len(committed) == 34
 
 
 @pytest.mark.parametrize("name", ["txn-log", "offset-index", "txn-snapshot", "metadata-log", "offsets"])
@@ -142,8 +188,8 @@ def test_live_directories_hold_what_consumers_got(live_run: Path) -> None:
     assert consumers["g-deleterecords"]["read_committed"]["0"]["earliest"] == 60
     aborted = {level: len(consumers["g-txn"][level]["0"]["offsets"]) for level in consumers["g-txn"]}
     assert aborted["read_committed"] < aborted["read_uncommitted"]
-    expected = read_rows(next((live_run / "topics" / "expected" / "node-1" / "g-zstd-0").glob("*.batches.jsonl.gz")))
-    assert {batch["compression"] for batch in expected if not batch["isControl"]} == {"zstd"}
+    batches = read_rows(next((live_run / "topics" / "expected" / "node-1" / "g-zstd-0").glob("*.batches.jsonl.gz")))
+    assert {batch["compression"] for batch in batches if not batch["isControl"]} == {"zstd"}
     metadata = live_run / "kraft" / "expected" / "standalone" / "stopped" / "node-1" / "__cluster_metadata-0"
     rows = [row for path in metadata.glob("*.log.jsonl.gz") for batch in read_rows(path) for row in batch["records"]]
     created = {

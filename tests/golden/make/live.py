@@ -6,19 +6,17 @@ directory, the timestamps of the broker and of markers, and with them checksums,
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from golden.make.rows import answers, write_rows
+from golden.make import expected
 from interop.harness import Java, KafkaServer
 
 HERE = Path(__file__).parent
 WORKLOAD = str(HERE / "java" / "Workload.java")
-ROWS = str(HERE / "java" / "Rows.java")
 NODE = "node-1"
 # Index files of a running node are preallocated; these ones are closed, but those of the metadata log are left out, as
 # in the committed files. The lock is empty.
@@ -41,8 +39,13 @@ def write(java: Java, folder: Path, seed: int) -> None:
         json.dumps({"seed": told["seed"], "topics": told["topics"]}, indent=1) + "\n"
     )
     (folder / "topics" / "consumers.json").write_text(json.dumps(told["consumers"], indent=1) + "\n")
-    describe(java, folder / "topics", Path(NODE), "{stem}.batches.jsonl.gz")
-    describe(java, folder / "kraft", Path("logs") / "standalone" / "stopped" / NODE, "{name}.jsonl.gz")
+    intervals = {
+        name: int(configs["index.interval.bytes"])
+        for name, configs in told["topics"].items()
+        if "index.interval.bytes" in configs
+    }
+    expected.write_topics(java, folder / "topics", intervals, seed)
+    expected.write_kraft(java, folder / "kraft")
 
 
 def copy(data_dir: Path, folder: Path) -> None:
@@ -55,31 +58,3 @@ def copy(data_dir: Path, folder: Path) -> None:
     for name in ("meta.properties", "bootstrap.checkpoint"):
         if (data_dir / name).exists():
             shutil.copy(data_dir / name, kraft)
-
-
-def describe(java: Java, root: Path, part: Path, name: str) -> None:
-    """Write the rows of every segment and checkpoint below ``root / part`` to ``root / expected``.
-
-    Args:
-        java: Kafka's jars.
-        root: ``topics`` or ``kraft``.
-        part: The node's folder below it.
-        name: Of the file of rows, by stem or name of the log file.
-    """
-    files = sorted(path for path in (root / part).rglob("*") if path.suffix in {".log", ".checkpoint"})
-    expected = root / "expected" / part.relative_to("logs") if part.parts[0] == "logs" else root / "expected" / part
-    segments: dict[Path, list[dict[str, Any]]] = {}
-    for path, found in zip(files, answers(java, ROWS, "batches", [str(path) for path in files]), strict=True):
-        target = expected / path.parent.relative_to(root / part)
-        write_rows(target / name.format(stem=path.stem, name=path.name), found["batches"])
-        if path.suffix == ".log":
-            segments.setdefault(target, []).append(
-                {
-                    "baseOffset": int(path.stem),
-                    "logBytes": path.stat().st_size,
-                    "batches": len(found["batches"]),
-                    "logSha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-                }
-            )
-    for target, rows in segments.items():
-        (target / "partition.json").write_text(json.dumps({"segments": rows}, indent=1) + "\n")
