@@ -222,8 +222,15 @@ class MetadataLog:
         """
         return self._log.flush()
 
-    def batches(self, start_offset: int, end_offset: int | None = None) -> Iterator[RecordBatch]:
+    def batches(
+        self, start_offset: int, end_offset: int | None = None, *, read_bytes: int = _READ_BYTES
+    ) -> Iterator[RecordBatch]:
         """Batches from the one that holds ``start_offset`` up to ``end_offset`` (exclusive), or the end of the log.
+
+        Args:
+            start_offset: Inclusive.
+            end_offset: Exclusive; None for the end of the log.
+            read_bytes: Read from the file at once; a larger batch is read whole.
 
         Raises:
             CorruptRecordError: A batch is damaged.
@@ -231,7 +238,7 @@ class MetadataLog:
         offset = start_offset
         end_offset = self._log.log_end_offset if end_offset is None else end_offset
         while offset < end_offset:
-            data = self._log.read(offset, max_bytes=_READ_BYTES, end_offset=end_offset).read()
+            data = self._log.read(offset, max_bytes=read_bytes, end_offset=end_offset).read()
             batches = read_batches(data)
             if not batches:
                 raise CorruptRecordError(f"{self.directory}: no batch at {offset}, the log ends at {end_offset}")

@@ -42,6 +42,9 @@ STOP_TIMEOUT_S = 5.0
 # Who does not lead only stays for its vote, which the election of another one's successor may need.
 FOLLOWER_STOP_TIMEOUT_S = 1.0
 _LOOK_AGAIN_S = 0.02
+# Of batches, applied in one turn of the loop; the batch that exceeds it is applied whole.
+APPLY_BYTES_PER_TURN = 256 * 1024
+_NO_LIMIT = 2**63
 
 
 @dataclass(slots=True, eq=False)
@@ -176,6 +179,8 @@ class ReplicatedLog(Generic[P]):
         try:
             self._opened = read_opened(self.log, static_voters)
             self.applied_end_offset = self._opened.start_offset
+            self._committed_end_offset = 0
+            self._is_apply_scheduled = False
             self._applied_epoch, self._applied_timestamp_ms = Epoch(0), 0
             if self._opened.snapshot is not None:
                 self._load(*self._opened.snapshot)
@@ -347,6 +352,8 @@ class ReplicatedLog(Generic[P]):
         """Begin or end to lead."""
         self._moved.set()
         lost: Sequence[Proposed[P]] = ()
+        if self.pending and self.pending[0].base_offset < self._committed_end_offset:
+            self._apply(_NO_LIMIT)  # what is committed is not lost
         if leader_id != self.raft.config.local_key.node_id:
             self._unclaimed_epoch = None
             self._fail_rounds()
@@ -357,33 +364,69 @@ class ReplicatedLog(Generic[P]):
         self._machine.on_leader_changed(leader_id, epoch, lost)
 
     def on_committed(self, high_watermark: Offset) -> None:
-        """Apply what is committed: own proposals from memory, everything else from the log (LSTN-06, LSTN-08)."""
+        """Apply what is committed: own proposals from memory, everything else from the log (LSTN-06, LSTN-08).
+
+        A long backlog is applied in pieces, a piece per turn of the loop.
+        """
+        self._committed_end_offset = max(self._committed_end_offset, high_watermark)
+        if not self._is_apply_scheduled:
+            self._apply(APPLY_BYTES_PER_TURN)
+
+    def _apply(self, limit_bytes: int) -> None:
+        """Apply whole batches until ``limit_bytes`` are used up, then go on in the next turn."""
         done: list[Proposed[P]] = []
         pending = self.pending
+        end_offset = self._committed_end_offset
         while True:
             first = pending[0] if pending else None
             if first is not None and first.last_offset < self.applied_end_offset:
                 done.append(pending.popleft())
-            elif self.applied_end_offset >= high_watermark:
+            elif self.applied_end_offset >= end_offset or limit_bytes <= 0:
                 break
             elif first is not None and first.base_offset == self.applied_end_offset:
                 self._machine.apply_proposed(first)
                 self._note_applied(first.last_offset, first.epoch, first.timestamp_ms, first.size_bytes)
+                limit_bytes -= first.size_bytes
             else:
-                end_offset = high_watermark if first is None else min(high_watermark, Offset(first.base_offset))
-                for batch in self.log.batches(self.applied_end_offset, end_offset):
-                    self._machine.apply_batch(batch)
-                    self._note_applied(
-                        batch.last_offset, batch.partition_leader_epoch, batch.max_timestamp, batch.size_bytes
-                    )
+                limit_bytes = self._apply_from_log(
+                    end_offset if first is None else min(end_offset, first.base_offset), limit_bytes
+                )
         self._machine.on_applied(done)
         self._moved.set()
         if self._offset_waiters:
             self._wake_waiters()
-        if self._unclaimed_epoch is not None and high_watermark > self._epoch_start_offset and self.raft.is_leader:
+        if (
+            self._unclaimed_epoch is not None
+            and self.applied_end_offset > self._epoch_start_offset
+            and self.raft.is_leader
+        ):
             claimed, self._unclaimed_epoch = self._unclaimed_epoch, None
             self._machine.on_leading(claimed)
-        self._maybe_checkpoint(high_watermark)
+        if self.applied_end_offset < end_offset:
+            self._is_apply_scheduled = True
+            self._loop.call_soon(self._apply_more)
+        else:
+            self._maybe_checkpoint(Offset(end_offset))
+
+    def _apply_from_log(self, end_offset: int, limit_bytes: int) -> int:
+        """Apply batches of the log below ``end_offset``; return what they leave of ``limit_bytes``."""
+        for batch in self.log.batches(self.applied_end_offset, end_offset, read_bytes=APPLY_BYTES_PER_TURN):
+            self._machine.apply_batch(batch)
+            self._note_applied(batch.last_offset, batch.partition_leader_epoch, batch.max_timestamp, batch.size_bytes)
+            limit_bytes -= batch.size_bytes
+            if limit_bytes <= 0:
+                break
+        return limit_bytes
+
+    def _apply_more(self) -> None:
+        self._is_apply_scheduled = False
+        self.driver.tell(self._apply_piece)
+
+    def _apply_piece(self) -> None:
+        try:
+            self._apply(APPLY_BYTES_PER_TURN)
+        except Exception as error:  # noqa: BLE001 - as in the driver's turn: half of a piece may be applied
+            self.driver.fail(error)
 
     def _note_applied(self, last_offset: int, epoch: int, timestamp_ms: int, size_bytes: int) -> None:
         self.applied_end_offset = Offset(last_offset + 1)

@@ -11,11 +11,13 @@ import pytest
 from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
 from kraftlog.runtime.raft.control_records import from_voters_record, to_voters_record
+from kraftlog.runtime.raft.replicated_log import APPLY_BYTES_PER_TURN, Proposed
 from kraftlog.storage.election_store import ElectionStore
-from kraftlog.types import ElectionState, Epoch, NodeId, ReplicaKey, Uuid
+from kraftlog.storage.metadata_log import MetadataLog
+from kraftlog.types import ElectionState, Epoch, NodeId, Offset, ReplicaKey, Uuid
 from kraftlog.wire.messages.vote import VoteRequest
 from kraftlog.wire.records import decode_control_record, encode_control_record
-from replicated_fixture import Recorder, bootstrap, propose, replicated
+from replicated_fixture import LOG_CONFIG, Recorder, bootstrap, propose, replicated
 from waiting import settle, until
 
 
@@ -240,6 +242,98 @@ def test_replica_that_fails_while_a_vote_is_stored_answers_nothing_and_forgets_w
         assert refused.value.code == ErrorCode.BROKER_NOT_AVAILABLE
         assert [str(failure) for failure in machine.failures] == ["the disk is gone"]
         assert told == []
+        await log.stop()
+
+    asyncio.run(run())
+
+
+BACKLOG_BATCHES, BATCH_VALUES, VALUE_BYTES = 600, 20, 100
+
+
+def write_backlog(directory):
+    """Several times what one turn applies; return the values."""
+    log = MetadataLog(directory, LOG_CONFIG, now_ms=0, clean_shutdown=False)
+    values = [b"%d" % number + bytes(VALUE_BYTES) for number in range(BACKLOG_BATCHES * BATCH_VALUES)]
+    for start in range(0, len(values), BATCH_VALUES):
+        log.append_values(
+            values[start : start + BATCH_VALUES], base_offset=Offset(log.log_end_offset), epoch=Epoch(1), now_ms=0
+        )
+    log.close()
+    return values
+
+
+def test_long_backlog_is_applied_in_pieces_and_leadership_announced_behind_it(tmp_path):
+    class Leading(Recorder):
+        leading_at = None
+
+        def on_leading(self, epoch):
+            self.leading_at = len(self.values)
+
+    async def run():
+        directory = tmp_path / "log"
+        bootstrap(directory, 1)
+        values = write_backlog(directory)
+        machine = Leading()
+        log = replicated(directory, machine)
+        await until(lambda: log.raft.high_watermark is not None)
+        pieces, known = [], 0
+        while known < len(values):
+            pieces.append(len(machine.values) - known)
+            known = len(machine.values)
+            await asyncio.sleep(0)
+        assert machine.values == values
+        assert max(pieces) * VALUE_BYTES <= APPLY_BYTES_PER_TURN
+        assert len([piece for piece in pieces if piece]) >= len(values) * VALUE_BYTES // APPLY_BYTES_PER_TURN
+        assert machine.leading_at == len(values)
+        await log.stop()
+
+    asyncio.run(run())
+
+
+def test_proposal_that_is_committed_behind_a_backlog_is_not_lost_with_the_leadership(tmp_path):
+    class Losing(Recorder):
+        lost = None
+
+        def on_leader_changed(self, leader_id, epoch, lost):
+            self.lost = lost
+
+    async def run():
+        directory = tmp_path / "log"
+        bootstrap(directory, 1, 2, 3)
+        values = write_backlog(directory)
+        machine = Losing()
+        log = replicated(directory, machine)
+        end_offset = log.log.log_end_offset
+        committed = Proposed(end_offset - BATCH_VALUES, end_offset - 1, 1, 0, 1, values[-BATCH_VALUES:])
+        uncommitted = Proposed(end_offset, end_offset, 1, 0, 1, [b"uncommitted"])
+        log.pending.extend([committed, uncommitted])
+        log.on_committed(Offset(end_offset))
+        assert len(machine.values) < len(values)
+        log.on_leader_changed(None, Epoch(2))
+        assert machine.values == values
+        assert list(machine.lost) == [uncommitted]
+        await settle()
+        assert machine.values == values
+        await log.stop()
+
+    asyncio.run(run())
+
+
+def test_state_machine_that_fails_in_a_later_piece_ends_the_replica(tmp_path):
+    class Failing(Recorder):
+        def apply_batch(self, batch):
+            super().apply_batch(batch)
+            if len(self.values) > BACKLOG_BATCHES * BATCH_VALUES // 2:
+                raise ZeroDivisionError("a bug")
+
+    async def run():
+        directory = tmp_path / "log"
+        bootstrap(directory, 1)
+        write_backlog(directory)
+        machine = Failing()
+        log = replicated(directory, machine)
+        await until(lambda: machine.failures)
+        assert [str(failure) for failure in machine.failures] == ["a bug"]
         await log.stop()
 
     asyncio.run(run())
