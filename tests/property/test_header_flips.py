@@ -87,9 +87,9 @@ def flips(batches: list[Batch], seed: int, stride: int) -> Iterator[tuple[Batch,
         yield from ((batch, bit) for batch in batches for bit in range(BITS))
         return
     for bit in range(seed % stride, BITS, stride):
-        # The first and the last batch have the fewest neighbours.
-        chosen = (0, -1, (bit * 7919 + seed) % len(batches))[(bit // stride + seed) % 3]
-        yield batches[chosen], bit
+        # The first and the last batches have the fewest neighbours.
+        chosen = (0, -1, -2, bit * 7919 + seed)[(bit // stride + seed) % 4]
+        yield batches[chosen % len(batches)], bit
 
 
 def flip(batch: Batch, bit: int) -> None:

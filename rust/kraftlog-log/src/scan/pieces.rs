@@ -72,9 +72,10 @@ pub(super) fn open_at(
     let mut chunks = seek(piece, options, &pass.report)?;
     // Floor and ceiling of a part are those of the file that was cut.
     let is_same = piece.file_id.is_none_or(|id| id == chunks.file_id());
-    let order = match is_same {
-        true => OffsetOrder::new(piece.segment.base_offset, piece.ceiling),
-        false => OffsetOrder::new(piece.segment.base_offset, i64::MAX),
+    let ceiling = if is_same { piece.ceiling } else { i64::MAX };
+    let mut order = match chunks.position() {
+        0 => OffsetOrder::new(piece.segment.base_offset, ceiling),
+        _ => OffsetOrder::inside(piece.segment.base_offset, ceiling),
     };
     let segment = &piece.segment;
     if segment.remote.is_some() && pass.options.read_ahead {
@@ -83,9 +84,8 @@ pub(super) fn open_at(
         let end = if is_bounded { position_after(segment, end_offset) } else { piece.end_position };
         chunks.expect_sequential(end);
     }
-    let mut order = order;
     if is_same && chunks.position() >= piece.position {
-        order.pass(piece.floor);
+        order.raise(piece.floor);
     }
     Ok((chunks, order))
 }

@@ -110,11 +110,15 @@ impl Transactions {
         end_offset: i64,
         pass: WalkPass<'_>,
     ) -> Result<()> {
-        let mut chunks = Chunks::of(segment, position_before(segment, from), Arc::clone(pass.report))?;
+        let position = position_before(segment, from);
+        let mut chunks = Chunks::of(segment, position, Arc::clone(pass.report))?;
         chunks.expect_sequential(segment.size_bytes);
         // A copy of a segment may go on behind where another one takes over.
         let ceiling = if segment.end_offset() == i64::MAX { next_base } else { i64::MAX };
-        let mut order = OffsetOrder::new(segment.base_offset, ceiling);
+        let mut order = match position {
+            0 => OffsetOrder::new(segment.base_offset, ceiling),
+            _ => OffsetOrder::inside(segment.base_offset, ceiling),
+        };
         let mut scratch = Vec::new();
         loop {
             let (found, bytes) = match next_checked(&mut chunks, &mut order, next_base == i64::MAX)? {
