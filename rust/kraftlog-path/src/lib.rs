@@ -12,3 +12,4 @@
 
 pub mod exchange;
 pub mod mailbox;
+pub mod wire;
