@@ -1,14 +1,16 @@
 """How long the node's event loop, and another client, wait while topics with many partitions come and go.
 
 ``python benches/many_partitions.py [PARTITIONS]`` runs a broker in this process. It prints, for the creation and the
-deletion of a topic, the longest time in which the event loop ran nothing else, the longest answer to a client that
-asks for ApiVersions all the time, and how long it took until every log was open or gone.
+deletion of a topic, the longest time in which the event loop ran nothing else, the longest pause of the garbage
+collector, the longest answer to a client that asks for ApiVersions all the time, and how long it took until every log
+was open or gone.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import sys
 import tempfile
@@ -51,6 +53,22 @@ class LoopWatch:
         loop.call_later(LOOK_S, self.run, loop)
 
 
+class CollectorWatch:
+    """The longest pause of the garbage collector, by generation; seconds."""
+
+    def __init__(self) -> None:
+        self.longest_s = [0.0, 0.0, 0.0]
+        self._began_s = 0.0
+        gc.callbacks.append(self._on_phase)
+
+    def _on_phase(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began_s = time.perf_counter()
+        else:
+            generation = info["generation"]
+            self.longest_s[generation] = max(self.longest_s[generation], time.perf_counter() - self._began_s)
+
+
 async def settled(broker: Broker, count: int) -> None:
     """Wait until the node has this many partitions and nothing to do."""
     replicas = broker._embedded.running.replicas
@@ -81,23 +99,27 @@ async def measure(partitions: int, data_dir: Path) -> None:
                 await settled(broker, 10)
                 watch = LoopWatch()
                 watch.run(loop)
+                collector = CollectorWatch()
                 for what, work, count in (
                     ("create", broker._embedded.create_topic("many", partitions, None), partitions + 10),
                     ("delete", broker._embedded.delete_topic("many"), 10),
                 ):
                     since, began_s = time.time(), time.perf_counter()
                     watch.longest_s = 0.0
+                    collector.longest_s = [0.0, 0.0, 0.0]
                     await work
                     answered_s = time.perf_counter() - began_s
                     await settled(broker, count)
                     took_s = time.perf_counter() - began_s
                     block_ms = watch.longest_s * 1000
+                    pauses_ms = ", ".join(f"{pause_s * 1000:.1f}" for pause_s in collector.longest_s)
                     await asyncio.sleep(0.2)
                     answers.flush()
                     lines = (data_dir / "answers").read_text(encoding="utf-8").splitlines()[1:-1]
                     print(
-                        f"{what} {partitions} partitions: longest loop block {block_ms:.1f} ms, longest answer to "
-                        f"another client {longest_answer(lines, since) * 1000:.1f} ms, call {answered_s:.2f} s, "
+                        f"{what} {partitions} partitions: longest loop block {block_ms:.1f} ms, longest collection "
+                        f"of generations 0 to 2 {pauses_ms} ms, longest answer to another client "
+                        f"{longest_answer(lines, since) * 1000:.1f} ms, call {answered_s:.2f} s, "
                         f"settled after {took_s:.2f} s"
                     )
             finally:

@@ -320,9 +320,10 @@ class BrokerControl:
         for topic, partitions in self._concerned(concerns):
             min_isr = self._configs.min_isr(topic.name)
             is_unclean_allowed = self._configs.is_unclean_election_allowed(topic.name)
-            for partition in partitions:
+            for index, partition in partitions:
                 record = PartitionChange(
                     topic_id=topic.topic_id,
+                    index=index,
                     partition=partition,
                     is_acceptable_leader=is_acceptable,
                     metadata_version=version,
@@ -338,9 +339,9 @@ class BrokerControl:
 
     def _concerned(
         self, concerns: Callable[[PartitionImage], bool]
-    ) -> Iterable[tuple[TopicImage, list[PartitionImage]]]:
+    ) -> Iterable[tuple[TopicImage, list[tuple[int, PartitionImage]]]]:
         for topic in self._image.topics:
-            partitions = [partition for _, partition in sorted(topic.partitions.items()) if concerns(partition)]
+            partitions = sorted(item for item in topic.partitions.items() if concerns(item[1]))
             if partitions:
                 yield topic, partitions
 

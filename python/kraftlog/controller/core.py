@@ -16,9 +16,12 @@ from typing import Final
 from kraftlog.controller.broker_control import BrokerControl
 from kraftlog.controller.broker_sessions import BrokerSessions
 from kraftlog.controller.config_control import ConfigControl
+from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.feature_control import FeatureControl
 from kraftlog.controller.image import MetadataImage, VersionedRecord
+from kraftlog.controller.image_changes import ImageChange
 from kraftlog.controller.result import ControllerResult
+from kraftlog.controller.steps import Steps
 from kraftlog.controller.topic_control import TopicControl
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -97,8 +100,13 @@ class ControllerCore:
 
     def apply(self, records: Sequence[VersionedRecord], *, last_offset: int, epoch: int) -> None:
         """The records were proposed and end at ``last_offset`` (inclusive)."""
-        for record, _ in records:
-            self.image.replay(record)
+        self.apply_changes([record for record, _ in records], last_offset=last_offset, epoch=epoch)
+
+    def apply_changes(self, changes: Sequence[ImageChange], *, last_offset: int, epoch: int) -> None:
+        """As ``apply``, with records that are prepared already."""
+        delta = MetadataDelta()
+        for change in changes:
+            self.image.replay(change, delta)
         self.image.offset = last_offset
         self.image.epoch = epoch
         self.next_offset = last_offset + 1
@@ -112,13 +120,27 @@ class ControllerCore:
         """Create topics; each gets its own result."""
         return self._topics.create_topics(request)
 
+    def create_topics_in_steps(self, request: CreateTopicsRequest) -> Steps[ControllerResult[CreateTopicsResponse]]:
+        """As ``create_topics``."""
+        return self._topics.create_topics_in_steps(request)
+
     def delete_topics(self, request: DeleteTopicsRequest) -> ControllerResult[DeleteTopicsResponse]:
         """Delete topics by name or id; each gets its own result."""
         return self._topics.delete_topics(request)
 
+    def delete_topics_in_steps(self, request: DeleteTopicsRequest) -> Steps[ControllerResult[DeleteTopicsResponse]]:
+        """As ``delete_topics``."""
+        return self._topics.delete_topics_in_steps(request)
+
     def create_partitions(self, request: CreatePartitionsRequest) -> ControllerResult[CreatePartitionsResponse]:
         """Add partitions to topics; each topic gets its own result."""
         return self._topics.create_partitions(request)
+
+    def create_partitions_in_steps(
+        self, request: CreatePartitionsRequest
+    ) -> Steps[ControllerResult[CreatePartitionsResponse]]:
+        """As ``create_partitions``."""
+        return self._topics.create_partitions_in_steps(request)
 
     def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kraftlog.controller.cluster_image import ClusterImage
 from kraftlog.controller.config_image import ConfigsImage
 from kraftlog.controller.delta import MetadataDelta
+from kraftlog.controller.image_changes import ImageChange, NewPartitions
 from kraftlog.controller.security_image import SecurityImage
 from kraftlog.controller.topics_image import TopicsImage
 from kraftlog.errors import CorruptRecordError
@@ -86,7 +87,7 @@ class MetadataImage:
         self.offset = -1
         self.epoch = 0
         self.timestamp_ms = 0
-        self._transaction: list[Message] | None = None
+        self._transaction: list[ImageChange] | None = None
 
     @property
     def metadata_version(self) -> MetadataVersion:
@@ -117,8 +118,8 @@ class MetadataImage:
         result._transaction = None if self._transaction is None else list(self._transaction)
         return result
 
-    def replay(self, record: Message, delta: MetadataDelta | None = None) -> None:
-        """Apply one record, or hold it back while a transaction is open.
+    def replay(self, record: ImageChange, delta: MetadataDelta | None = None) -> None:
+        """Apply one record or prepared change, or hold it back while a transaction is open.
 
         Raises:
             CorruptRecordError: The record cannot follow what came before it.
@@ -140,14 +141,16 @@ class MetadataImage:
             case _:
                 self._apply(record, delta)
 
-    def _take_transaction(self, what: str) -> list[Message]:
+    def _take_transaction(self, what: str) -> list[ImageChange]:
         if self._transaction is None:
             raise CorruptRecordError(f"a metadata transaction {what} that never began")
         records, self._transaction = self._transaction, None
         return records
 
-    def _apply(self, record: Message, delta: MetadataDelta) -> None:
+    def _apply(self, record: ImageChange, delta: MetadataDelta) -> None:
         match record:
+            case NewPartitions():
+                self.topics.replay_new_partitions(record, delta)
             case NoOpRecord() | ZkMigrationStateRecord():
                 pass
             case TopicRecord():
@@ -209,8 +212,8 @@ class MetadataImage:
         partition_version = version.partition_record_version
         for topic in self.topics:
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id), 0
-            for _, partition in sorted(topic.partitions.items()):
-                yield partition.to_record(topic.topic_id, partition_version), partition_version
+            for index, partition in sorted(topic.partitions.items()):
+                yield partition.to_record(topic.topic_id, index, partition_version), partition_version
         for config in self.configs.records():
             yield config, 0
         for quota in self.security.quota_records():

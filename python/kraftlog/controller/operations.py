@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from kraftlog.controller.core import ControllerCore
 from kraftlog.controller.result import ControllerResult
+from kraftlog.controller.steps import Steps
 from kraftlog.errors import KafkaError
 from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -41,10 +42,22 @@ class ControllerOperation:
         run: Called with the core, the request and the monotonic clock in milliseconds; raises KafkaError.
         refuse: Makes the response that has the error at each topic or resource of the request. None for the APIs
             whose response has an error code of its own.
+        steps: Begins the same operation in steps, if a request can ask for thousands of records.
     """
 
     run: Callable[[ControllerCore, Any, int], ControllerResult[Any]]
     refuse: Callable[[Any, KafkaError], Message] | None = None
+    steps: Callable[[ControllerCore, Any], Steps[ControllerResult[Any]]] | None = None
+
+    def begin(
+        self, core: ControllerCore, request: Message, now_ms: int
+    ) -> ControllerResult[Any] | Steps[ControllerResult[Any]]:
+        """The result, or the steps that lead to it.
+
+        Raises:
+            KafkaError: The request is refused.
+        """
+        return self.run(core, request, now_ms) if self.steps is None else self.steps(core, request)
 
 
 def operation_of(request: Message) -> ControllerOperation:
@@ -63,9 +76,10 @@ def operation_of(request: Message) -> ControllerOperation:
 def _timeless(
     method: Callable[[ControllerCore, Request], ControllerResult[Any]],
     refuse: Callable[[Request, KafkaError], Message] | None = None,
+    steps: Callable[[ControllerCore, Request], Steps[ControllerResult[Any]]] | None = None,
 ) -> ControllerOperation:
     """An operation that does not depend on the clock."""
-    return ControllerOperation(lambda core, request, _now_ms: method(core, request), refuse)
+    return ControllerOperation(lambda core, request, _now_ms: method(core, request), refuse, steps)
 
 
 def _refuse_new_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
@@ -132,9 +146,15 @@ OPERATIONS: Final[Mapping[type[Message], ControllerOperation]] = {
     BrokerHeartbeatRequest: ControllerOperation(ControllerCore.broker_heartbeat),
     BrokerRegistrationRequest: ControllerOperation(ControllerCore.register_broker),
     ControllerRegistrationRequest: _timeless(ControllerCore.register_controller),
-    CreatePartitionsRequest: _timeless(ControllerCore.create_partitions, _refuse_new_partitions),
-    CreateTopicsRequest: _timeless(ControllerCore.create_topics, _refuse_new_topics),
-    DeleteTopicsRequest: _timeless(ControllerCore.delete_topics, _refuse_deletion),
+    CreatePartitionsRequest: _timeless(
+        ControllerCore.create_partitions, _refuse_new_partitions, ControllerCore.create_partitions_in_steps
+    ),
+    CreateTopicsRequest: _timeless(
+        ControllerCore.create_topics, _refuse_new_topics, ControllerCore.create_topics_in_steps
+    ),
+    DeleteTopicsRequest: _timeless(
+        ControllerCore.delete_topics, _refuse_deletion, ControllerCore.delete_topics_in_steps
+    ),
     IncrementalAlterConfigsRequest: _timeless(ControllerCore.incremental_alter_configs, _refuse_changes),
     UnregisterBrokerRequest: _timeless(ControllerCore.unregister_broker),
     UpdateFeaturesRequest: _timeless(ControllerCore.update_features),

@@ -19,6 +19,7 @@ class PartitionChange:
 
     Args:
         topic_id: Its topic.
+        index: Of the partition.
         partition: The partition as it is.
         is_acceptable_leader: Whether a broker may lead after the change.
         metadata_version: Decides the record's version.
@@ -32,6 +33,7 @@ class PartitionChange:
     """
 
     topic_id: Uuid
+    index: int
     partition: PartitionImage
     is_acceptable_leader: Callable[[int], bool]
     metadata_version: MetadataVersion
@@ -64,7 +66,7 @@ class PartitionChange:
         ):
             new_leader = partition.leader
         record = PartitionChangeRecord(
-            partition_id=partition.partition,
+            partition_id=self.index,
             topic_id=self.topic_id,
             isr=isr if isr_changes else None,
             leader=new_leader,
@@ -72,7 +74,7 @@ class PartitionChange:
             eligible_leader_replicas=elr if elr != partition.elr else None,
             last_known_elr=self._last_known_leader(isr if isr_changes else None, new_leader),
         )
-        nothing = PartitionChangeRecord(partition_id=partition.partition, topic_id=self.topic_id)
+        nothing = PartitionChangeRecord(partition_id=self.index, topic_id=self.topic_id)
         return None if record == nothing else record
 
     def _eligible_leader_replicas(self, isr: Iterable[int]) -> tuple[int, ...]:

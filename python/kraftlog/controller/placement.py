@@ -5,7 +5,7 @@ Source: Kafka's StripedReplicaPlacer, its rules, not its random numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from random import Random
 
 from kraftlog.controller.cluster_image import BrokerImage
@@ -36,7 +36,7 @@ class _Ring:
 
 def place_replicas(
     brokers: Iterable[BrokerImage], *, partition_count: int, replication_factor: int, rng: Random
-) -> list[tuple[int, ...]]:
+) -> Iterator[tuple[int, ...]]:
     """Choose replicas for new partitions; the first of each is its preferred leader.
 
     Args:
@@ -44,6 +44,9 @@ def place_replicas(
         partition_count: How many partitions to place, at least one.
         replication_factor: Replicas of each, at least one.
         rng: Decides where the walk begins.
+
+    Returns:
+        The replicas of each partition, chosen when they are asked for.
 
     Raises:
         KafkaError: INVALID_REPLICATION_FACTOR; more replicas than brokers, or no broker is unfenced.
@@ -69,7 +72,7 @@ def place_replicas(
     names = list(racks)
     rng.shuffle(names)
     orders = [names[start:] + names[:start] for start in range(len(names))]
-    return [_place_one(racks, orders[index % len(orders)], replication_factor) for index in range(partition_count)]
+    return (_place_one(racks, orders[index % len(orders)], replication_factor) for index in range(partition_count))
 
 
 def _is_cordoned(broker: BrokerImage) -> bool:

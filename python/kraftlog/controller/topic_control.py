@@ -12,6 +12,7 @@ from kraftlog.controller.config_control import ConfigControl
 from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.placement import place_replicas
 from kraftlog.controller.result import ControllerResult
+from kraftlog.controller.steps import STEP_ITEMS, Steps, finish_steps
 from kraftlog.controller.topic_image import DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
@@ -50,6 +51,10 @@ class TopicControl:
 
     def create_topics(self, request: CreateTopicsRequest) -> ControllerResult[CreateTopicsResponse]:
         """Create topics; each gets its own result, in the order of the request."""
+        return finish_steps(self.create_topics_in_steps(request))
+
+    def create_topics_in_steps(self, request: CreateTopicsRequest) -> Steps[ControllerResult[CreateTopicsResponse]]:
+        """As ``create_topics``."""
         results: dict[int, CreateTopicsResponse.CreatableTopicResult] = {}
         records: list[VersionedRecord] = []
         counts: dict[str, int] = {}
@@ -57,6 +62,7 @@ class TopicControl:
             counts[topic.name] = counts.get(topic.name, 0) + 1
         reported: set[str] = set()
         for index, topic in enumerate(request.topics):
+            yield
             try:
                 if counts[topic.name] > 1:
                     if topic.name in reported:
@@ -64,7 +70,7 @@ class TopicControl:
                     reported.add(topic.name)
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 self._check_new_name(topic.name)
-                created = self._create_topic(topic, results, index)
+                created = yield from self._create_topic(topic, results, index)
                 if len(records) + len(created) > MAX_RECORDS_PER_OPERATION:
                     raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
                 records += created
@@ -100,16 +106,16 @@ class TopicControl:
         topic: CreateTopicsRequest.CreatableTopic,
         results: dict[int, CreateTopicsResponse.CreatableTopicResult],
         index: int,
-    ) -> list[VersionedRecord]:
+    ) -> Steps[list[VersionedRecord]]:
         configs = self._creation_configs(topic)
-        partitions = self._initial_partitions(topic)
+        partitions = yield from self._initial_partitions(topic)
         topic_id = self._new_topic_id()
         records: list[VersionedRecord] = [(TopicRecord(name=topic.name, topic_id=topic_id), 0)]
         records += [
             (ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=topic.name, name=name, value=value), 0)
             for name, value in configs.items()
         ]
-        records += self._partition_records(topic_id, partitions)
+        records += yield from self._partition_records(topic_id, partitions)
         results[index] = CreateTopicsResponse.CreatableTopicResult(
             name=topic.name,
             topic_id=topic_id,
@@ -129,9 +135,9 @@ class TopicControl:
         validate_topic_configs(configs)
         return configs
 
-    def _initial_partitions(self, topic: CreateTopicsRequest.CreatableTopic) -> list[PartitionImage]:
+    def _initial_partitions(self, topic: CreateTopicsRequest.CreatableTopic) -> Steps[list[PartitionImage]]:
         if topic.assignments:
-            return self._assigned_partitions(topic)
+            return (yield from self._assigned_partitions(topic))
         if topic.replication_factor < -1 or topic.replication_factor == 0:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -147,9 +153,9 @@ class TopicControl:
         )
         if count > MAX_RECORDS_PER_OPERATION:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-        return self._place(first=0, count=count, replication_factor=factor)
+        return (yield from self._place(count=count, replication_factor=factor))
 
-    def _place(self, *, first: int, count: int, replication_factor: int) -> list[PartitionImage]:
+    def _place(self, *, count: int, replication_factor: int) -> Steps[list[PartitionImage]]:
         brokers = self._image.cluster.brokers.values()
         placements = place_replicas(
             brokers, partition_count=count, replication_factor=replication_factor, rng=self._rng
@@ -157,22 +163,16 @@ class TopicControl:
         # Thousands of partitions have few different sets of replicas: what follows from a set is found once.
         known: dict[tuple[int, ...], PartitionImage] = {}
         partitions: list[PartitionImage] = []
-        for index, replicas in enumerate(placements, first):
-            like = known.get(replicas)
-            if like is None:
-                like = known[replicas] = self._new_partition(index, replicas)
-            partitions.append(
-                PartitionImage(
-                    partition=index,
-                    replicas=like.replicas,
-                    directories=like.directories,
-                    isr=like.isr,
-                    leader=like.leader,
-                )
-            )
+        for number, replicas in enumerate(placements):
+            if number % STEP_ITEMS == 0:
+                yield
+            partition = known.get(replicas)
+            if partition is None:
+                partition = known[replicas] = self._new_partition(replicas)
+            partitions.append(partition)
         return partitions
 
-    def _assigned_partitions(self, topic: CreateTopicsRequest.CreatableTopic) -> list[PartitionImage]:
+    def _assigned_partitions(self, topic: CreateTopicsRequest.CreatableTopic) -> Steps[list[PartitionImage]]:
         if topic.replication_factor != -1:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -185,7 +185,9 @@ class TopicControl:
             )
         partitions: dict[int, PartitionImage] = {}
         factor: int | None = None
-        for assignment in topic.assignments:
+        for number, assignment in enumerate(topic.assignments):
+            if number % STEP_ITEMS == 0:
+                yield
             index = assignment.partition_index
             if index in partitions:
                 raise KafkaError(
@@ -234,12 +236,11 @@ class TopicControl:
                 f"All brokers specified in the manual partition assignment for partition {index} are fenced or in"
                 " controlled shutdown.",
             )
-        return self._new_partition(index, replicas)
+        return self._new_partition(replicas)
 
-    def _new_partition(self, index: int, replicas: tuple[int, ...]) -> PartitionImage:
+    def _new_partition(self, replicas: tuple[int, ...]) -> PartitionImage:
         isr = tuple(replica for replica in replicas if self._image.cluster.is_active(replica))
         return PartitionImage(
-            partition=index,
             replicas=replicas,
             directories=tuple(self._directory(replica) for replica in replicas),
             isr=isr,
@@ -253,9 +254,16 @@ class TopicControl:
         log_dirs = self._image.cluster.brokers[broker_id].log_dirs
         return log_dirs[0] if len(log_dirs) == 1 else DIRECTORY_UNASSIGNED
 
-    def _partition_records(self, topic_id: Uuid, partitions: Sequence[PartitionImage]) -> list[VersionedRecord]:
+    def _partition_records(
+        self, topic_id: Uuid, partitions: Sequence[PartitionImage], *, first: int = 0
+    ) -> Steps[list[VersionedRecord]]:
         version = self._image.metadata_version.partition_record_version
-        return [(partition.to_record(topic_id, version), version) for partition in partitions]
+        records: list[VersionedRecord] = []
+        for index, partition in enumerate(partitions, first):
+            if index % STEP_ITEMS == 0:
+                yield
+            records.append((partition.to_record(topic_id, index, version), version))
+        return records
 
     def _new_topic_id(self) -> Uuid:
         while True:
@@ -300,6 +308,10 @@ class TopicControl:
 
     def delete_topics(self, request: DeleteTopicsRequest) -> ControllerResult[DeleteTopicsResponse]:
         """Delete topics, by name or by id; each gets its own result."""
+        return finish_steps(self.delete_topics_in_steps(request))
+
+    def delete_topics_in_steps(self, request: DeleteTopicsRequest) -> Steps[ControllerResult[DeleteTopicsResponse]]:
+        """As ``delete_topics``."""
         states = list(request.topics) or [
             DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names
         ]
@@ -314,7 +326,9 @@ class TopicControl:
             else:
                 by_id[state.topic_id] = by_id.get(state.topic_id, 0) + 1
         reported: set[object] = set()
-        for state in states:
+        for number, state in enumerate(states):
+            if number % STEP_ITEMS == 0:
+                yield
             key: object = state.topic_id if state.name is None else state.name
             if key in reported:
                 continue
@@ -329,7 +343,9 @@ class TopicControl:
                 )
                 continue
             wanted[topic.topic_id] = [*wanted.get(topic.topic_id, ()), topic]
-        for topics in wanted.values():
+        for number, topics in enumerate(wanted.values()):
+            if number % STEP_ITEMS == 0:
+                yield
             topic = topics[0]
             result = DeleteTopicsResponse.DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
             if len(topics) > 1:
@@ -365,19 +381,26 @@ class TopicControl:
 
     def create_partitions(self, request: CreatePartitionsRequest) -> ControllerResult[CreatePartitionsResponse]:
         """Add partitions to topics; each topic gets its own result."""
+        return finish_steps(self.create_partitions_in_steps(request))
+
+    def create_partitions_in_steps(
+        self, request: CreatePartitionsRequest
+    ) -> Steps[ControllerResult[CreatePartitionsResponse]]:
+        """As ``create_partitions``."""
         counts: dict[str, int] = {}
         for topic in request.topics:
             counts[topic.name] = counts.get(topic.name, 0) + 1
         results: dict[str, CreatePartitionsResponse.CreatePartitionsTopicResult] = {}
         records: list[VersionedRecord] = []
         for topic in request.topics:
+            yield
             if topic.name in results:
                 continue
             code, message = ErrorCode.NONE, None
             try:
                 if counts[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                added = self._add_partitions(topic)
+                added = yield from self._add_partitions(topic)
                 if len(records) + len(added) > MAX_RECORDS_PER_OPERATION:
                     raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
                 records += added
@@ -389,7 +412,7 @@ class TopicControl:
         response = CreatePartitionsResponse(results=tuple(results.values()))
         return ControllerResult(response, () if request.validate_only else records)
 
-    def _add_partitions(self, request: CreatePartitionsRequest.CreatePartitionsTopic) -> list[VersionedRecord]:
+    def _add_partitions(self, request: CreatePartitionsRequest.CreatePartitionsTopic) -> Steps[list[VersionedRecord]]:
         topic = self._image.topics.by_name(request.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -413,11 +436,13 @@ class TopicControl:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         factor = len(topic.partitions[0].replicas)
         if request.assignments is None:
-            partitions = self._place(first=current, count=added, replication_factor=factor)
+            partitions = yield from self._place(count=added, replication_factor=factor)
         else:
             partitions = []
             for index, assignment in enumerate(request.assignments, current):
+                if index % STEP_ITEMS == 0:
+                    yield
                 replicas = tuple(assignment.broker_ids)
                 self._check_assignment(replicas, factor)
                 partitions.append(self._assigned_partition(index, replicas))
-        return self._partition_records(topic.topic_id, partitions)
+        return (yield from self._partition_records(topic.topic_id, partitions, first=current))

@@ -32,9 +32,8 @@ DIRECTORY_MIGRATING: Final = Uuid(bytes(15) + b"\x02")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionImage:
-    """One partition; a change makes a new value."""
+    """What the metadata has of one partition but its index; a change makes a new value, equal partitions share one."""
 
-    partition: int
     replicas: tuple[int, ...]
     directories: tuple[Uuid, ...]
     isr: tuple[int, ...]
@@ -61,7 +60,6 @@ class PartitionImage:
         """The partition a PartitionRecord creates."""
         replicas = tuple(record.replicas)
         return cls(
-            partition=record.partition_id,
             replicas=replicas,
             directories=tuple(record.directories) or (DIRECTORY_MIGRATING,) * len(replicas),
             isr=tuple(record.isr),
@@ -97,10 +95,10 @@ class PartitionImage:
             changes["leader_recovery_state"] = record.leader_recovery_state
         return replace(self, **changes)  # type: ignore[arg-type]
 
-    def to_record(self, topic_id: Uuid, version: int) -> PartitionRecord:
-        """The record that creates this partition, as a snapshot holds it."""
+    def to_record(self, topic_id: Uuid, index: int, version: int) -> PartitionRecord:
+        """The record that creates the partition of this index, as a snapshot holds it."""
         return PartitionRecord(
-            partition_id=self.partition,
+            partition_id=index,
             topic_id=topic_id,
             replicas=self.replicas,
             isr=self.isr,

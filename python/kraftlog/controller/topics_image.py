@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kraftlog.controller.delta import MetadataDelta
+from kraftlog.controller.image_changes import NewPartitions
 from kraftlog.controller.topic_image import PartitionImage, TopicImage
 from kraftlog.errors import CorruptRecordError
 from kraftlog.types import Uuid
@@ -72,8 +73,14 @@ class TopicsImage:
         """A partition is created."""
         topic = self._existing(record.topic_id, f"partition {record.partition_id}")
         partition = PartitionImage.from_record(record)
-        topic.partitions[partition.partition] = partition
-        delta.changed_partitions[topic.topic_id, partition.partition] = partition
+        topic.partitions[record.partition_id] = partition
+        delta.changed_partitions[topic.topic_id, record.partition_id] = partition
+
+    def replay_new_partitions(self, new: NewPartitions, delta: MetadataDelta) -> None:
+        """Partitions of one topic are created."""
+        topic = self._existing(new.topic_id, f"partition {next(iter(new.by_index))}")
+        topic.partitions.update(new.by_index)
+        delta.changed_partitions.update(new.by_key)
 
     def replay_partition_change(self, record: PartitionChangeRecord, delta: MetadataDelta) -> None:
         """A partition changes."""
@@ -84,8 +91,8 @@ class TopicsImage:
                 f"a change names partition {topic.name}-{record.partition_id}, which does not exist"
             )
         partition = before.merge(record)
-        topic.partitions[partition.partition] = partition
-        delta.changed_partitions[topic.topic_id, partition.partition] = partition
+        topic.partitions[record.partition_id] = partition
+        delta.changed_partitions[topic.topic_id, record.partition_id] = partition
 
     def replay_remove_topic(self, record: RemoveTopicRecord, delta: MetadataDelta) -> TopicImage:
         """A topic is deleted; returns it as it was."""
@@ -93,7 +100,7 @@ class TopicsImage:
         del self._by_id[topic.topic_id]
         if self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
-        for index in topic.partitions:
+        for index in topic.partitions if delta.changed_partitions else ():
             delta.changed_partitions.pop((topic.topic_id, index), None)
         if delta.created_topics.pop(topic.topic_id, None) is None:
             delta.deleted_topics[topic.topic_id] = topic

@@ -197,12 +197,12 @@ class MetadataHistory:
                 changes.append(("brokers", {**place, "event": event, **_controller(controller)}))
             case _:
                 pass
-        for (topic_id, _), partition in delta.changed_partitions.items():
+        for (topic_id, index), partition in delta.changed_partitions.items():
             event = "changed"
             if isinstance(message, PartitionRecord):
                 event = "present" if is_snapshot else "created"
             name = self._names.get(topic_id)
-            changes.append(("partitions", {**place, "event": event, **_partition(name, topic_id, partition)}))
+            changes.append(("partitions", {**place, "event": event, **_partition(name, topic_id, index, partition)}))
         for broker_id in delta.changed_brokers:
             broker = image.cluster.brokers.get(broker_id, gone)
             if broker is not None:
@@ -306,18 +306,18 @@ def _topic(name: str, topic_id: Uuid) -> Row:
 
 def _topic_removed(topic: TopicImage, image: MetadataImage, place: Row) -> Iterator[_Change]:
     yield "topics", {**place, "event": "deleted", **_topic(topic.name, topic.topic_id)}
-    for _, partition in sorted(topic.partitions.items()):
-        yield "partitions", {**place, "event": "deleted", **_partition(topic.name, topic.topic_id, partition)}
+    for index, partition in sorted(topic.partitions.items()):
+        yield "partitions", {**place, "event": "deleted", **_partition(topic.name, topic.topic_id, index, partition)}
     for name in sorted(image.configs.get(ConfigResourceType.TOPIC, topic.name)):
         row = {**place, "event": "removed", **_config(ConfigResourceType.TOPIC, topic.name)}
         yield "configs", {**row, "name": name, "value": None}
 
 
-def _partition(name: str | None, topic_id: Uuid, partition: PartitionImage) -> Row:
+def _partition(name: str | None, topic_id: Uuid, index: int, partition: PartitionImage) -> Row:
     return {
         "topic": name,
         "topicId": str(topic_id),
-        "partition": partition.partition,
+        "partition": index,
         "leader": None if partition.leader == NO_LEADER else partition.leader,
         "leaderEpoch": partition.leader_epoch,
         "partitionEpoch": partition.partition_epoch,

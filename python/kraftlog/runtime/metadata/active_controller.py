@@ -1,7 +1,8 @@
 """The active controller, which a node has while it leads the metadata quorum.
 
-Operations run one after the other on the loop; what they write is proposed at once and flushed on a thread of its own.
-Their futures complete when the high watermark has passed their records and the listeners of the image were told.
+Operations run one after the other on the loop, in turns of a few milliseconds if they write thousands of records. What
+they write is proposed at once and flushed on a thread of its own. Their futures complete when the high watermark has
+passed their records and the listeners of the image were told.
 """
 
 from __future__ import annotations
@@ -12,23 +13,25 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kraftlog.controller import ControllerConfig, ControllerCore, ControllerResult, MetadataImage
-from kraftlog.controller.image import VersionedRecord
+from kraftlog.controller.image_changes import ImageChange
 from kraftlog.controller.operations import operation_of
+from kraftlog.controller.steps import Steps, finish_steps
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
 from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
 from kraftlog.runtime.metadata.operation_queue import Operation, OperationQueue, SubmittedOperation
+from kraftlog.runtime.metadata.record_batches import PreparedResult, prepare
 from kraftlog.runtime.metadata.settings import MetadataSettings
+from kraftlog.runtime.metadata.step_run import TURN_NS, StepRun
 from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
 from kraftlog.storage.bootstrap import read_bootstrap
 from kraftlog.types import Epoch, Offset
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from kraftlog.wire.records import encode_metadata_record
 from kraftlog.wire.struct import Message
 
 __all__ = ["ActiveController", "CommittedAnswer"]
@@ -37,31 +40,24 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_BATCH_OVERHEAD_ESTIMATE_BYTES = 64
-_RECORD_OVERHEAD_ESTIMATE_BYTES = 24
-_MAX_RECORDS_PER_BATCH = 10_000
+_Outcome = ControllerResult[Any] | Steps[ControllerResult[Any]]
 
 
-@dataclass(slots=True)
-class _Batch:
-    """Records that are proposed together, decoded and encoded."""
+@dataclass(slots=True, eq=False)
+class _Running:
+    """An operation that has been begun."""
 
-    records: list[VersionedRecord] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
-    size_bytes: int = _BATCH_OVERHEAD_ESTIMATE_BYTES
-
-    def add(self, record: Message, version: int, value: bytes, size_bytes: int) -> None:
-        """Take one more."""
-        self.records.append((record, version))
-        self.values.append(value)
-        self.size_bytes += size_bytes
+    entry: SubmittedOperation
+    core: ControllerCore
+    started_ns: int
+    run: StepRun[PreparedResult]
 
 
 @dataclass(slots=True)
 class CommittedAnswer:
-    """What an operation wrote, and its answer once that is committed."""
+    """What an operation wrote, prepared for the image, and its answer once that is committed."""
 
-    records: Sequence[VersionedRecord] = ()
+    changes: Sequence[ImageChange] = ()
     future: asyncio.Future[Any] | None = None
     response: object = None
 
@@ -92,6 +88,7 @@ class ActiveController:
         self.operations = OperationQueue(loop, self._turn, metrics.on_operation_timed_out)
         self._log: ReplicatedLog[CommittedAnswer] | None = None
         self._core: ControllerCore | None = None
+        self._running: _Running | None = None
         self._refusal: KraftlogError | None = NodeClosedError("the node was stopped")
         self._session_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -120,7 +117,7 @@ class ActiveController:
         directory: Path = self._settings.metadata_log_dir
         bootstrap = read_bootstrap(directory).records if core.image.is_empty else ()
         result = core.activate(bootstrap, log.driver.now_ms())
-        self._propose(self._to_batches(result), None, self._loop.create_future())
+        self._propose(finish_steps(self._prepare(result)), self._loop.create_future())
         self._arm_session_timer()
         self.operations.schedule_turn()
 
@@ -204,7 +201,7 @@ class ActiveController:
             timeout_s = self._settings.broker_heartbeat_interval_ms / 2000
         refuse = None if operation.refuse is None else partial(operation.refuse, request)
         future: asyncio.Future[Any] = self.operations.submit(
-            lambda core, now_ms: operation.run(core, request, now_ms), timeout_s=timeout_s, refuse=refuse
+            lambda core, now_ms: operation.begin(core, request, now_ms), timeout_s=timeout_s, refuse=refuse
         )
         if is_heartbeat:
             future.add_done_callback(self._count_heartbeat)
@@ -216,101 +213,119 @@ class ActiveController:
             self._metrics.on_heartbeat_timed_out()
 
     def _turn(self) -> None:
-        """Run what has been submitted by now, each operation as an event of its own.
+        """Go on with what has been begun and submitted by now, each operation as an event of its own, for some ms.
 
         An operation stays in the queue until it is run: the driver delays events while it writes the election state,
-        and drops them when the replica ends.
+        and drops them when the replica ends. The rest follows in the next turn of the loop.
         """
+        end_ns = time.monotonic_ns() + TURN_NS
+        if self._running is not None:
+            self._tell(self._advance)
         for _ in range(len(self.operations)):
-            if self._refusal is None:
-                self._opened.driver.tell(self._run_next)
-            else:
-                self._run_next()
+            if self._running is not None and self._refusal is None:
+                return  # its next event goes on
+            count = len(self.operations)
+            self._tell(self._run_next)
+            # What the driver delays, or waits for a new leader to know all, is not asked for again.
+            if time.monotonic_ns() >= end_ns and len(self.operations) < count:
+                self.operations.schedule_turn()
+                return
+
+    def _tell(self, event: Callable[[], None]) -> None:
+        if self._refusal is None:
+            self._opened.driver.tell(event)
+        else:
+            event()
 
     def _run_next(self) -> None:
-        """Run the first operation, unless a new leader does not know all yet."""
+        """Begin the first operation, unless a new leader does not know all yet."""
         can_run = self._refusal is None
-        if can_run and self._opened.raft.is_leader and self._core is None:
+        if can_run and (self._running is not None or (self._opened.raft.is_leader and self._core is None)):
             return
         entry = self.operations.take()
-        if entry is not None:
-            started_ns = time.monotonic_ns()
-            self._run(entry)
-            if can_run:
-                self._metrics.on_operation(entry.submitted_ns, started_ns)
-
-    def _run(self, entry: SubmittedOperation) -> None:
-        if entry.future.cancelled():
+        if entry is None or entry.future.cancelled():
             return
         if self._refusal is not None:
             entry.fail(self._refusal)
             return
-        log = self._opened
-        if self._core is None or not log.raft.is_leader:
+        started_ns = time.monotonic_ns()
+        core = self._core
+        if core is None or not self._opened.raft.is_leader:
             entry.fail(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller."))
+            self._metrics.on_operation(entry.submitted_ns, started_ns)
             return
+        self._running = _Running(entry, core, started_ns, StepRun(self._begin(entry, core)))
+        self._advance()
+
+    def _begin(self, entry: SubmittedOperation, core: ControllerCore) -> Steps[PreparedResult]:
+        return (yield from self._prepare(entry.run(core, self._opened.driver.now_ms())))
+
+    def _prepare(self, outcome: _Outcome) -> Steps[PreparedResult]:
+        return prepare(outcome, limit_bytes=self._settings.log.max_batch_bytes)
+
+    def _advance(self) -> None:
+        """Go on with the operation that has been begun; propose what it writes when it is done."""
+        running = self._running
+        if running is None:
+            return
+        if self._is_done(running):
+            self._running = None
+            running.run.close()
+            self._metrics.on_operation(running.entry.submitted_ns, running.started_ns)
+        if self._running is not None or self.operations:
+            self.operations.schedule_turn()
+
+    def _is_done(self, running: _Running) -> bool:
+        """Run steps; whether the operation is proposed or failed, and no other has to wait for it."""
+        entry, log = running.entry, self._opened
+        if entry.future.cancelled():
+            return True
+        if self._refusal is not None:
+            entry.fail(self._refusal)
+            return True
+        if self._core is not running.core or not log.raft.is_leader:
+            # Nothing is proposed yet.
+            entry.fail(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is no longer the leader."))
+            return True
         try:
-            result = entry.run(self._core, log.driver.now_ms())
-            batches = self._to_batches(result)
+            if not running.run.advance(time.monotonic_ns() + TURN_NS):
+                return False
         except KraftlogError as error:
             entry.fail(error)
-            return
+            return True
         except Exception as error:
             # Nothing is proposed yet, and the image is as it was: only this request is lost.
             logger.exception("an operation of the controller failed")
             unexpected = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
             unexpected.__cause__ = error
             entry.fail(unexpected)
-            return
+            return True
         try:
-            self._propose(batches, result.response, entry.future)
+            self._propose(running.run.result, entry.future)
         except KraftlogError as error:
             # A proposal is refused where this node has just seen that it no longer leads.
             entry.fail(error)
         except Exception as error:  # noqa: BLE001 - whatever it was, the controller's image and the log may differ
             entry.fail(NodeClosedError(f"the active controller failed: {error}"))
             log.driver.fail(error)
+        return True
 
-    def _to_batches(self, result: ControllerResult[Any]) -> list[_Batch]:
-        """Encode the records: into one batch when they belong together, else into as many as their size asks for.
-
-        Raises:
-            KafkaError: POLICY_VIOLATION; what belongs together is larger than a batch may be.
-        """
-        batches: list[_Batch] = []
-        limit_bytes = self._settings.log.max_batch_bytes
-        for record, version in result.records:
-            value = encode_metadata_record(record, version)
-            size_bytes = len(value) + _RECORD_OVERHEAD_ESTIMATE_BYTES
-            is_full = bool(batches) and (
-                batches[-1].size_bytes + size_bytes > limit_bytes or len(batches[-1].values) == _MAX_RECORDS_PER_BATCH
-            )
-            if is_full and result.is_atomic and batches[-1].size_bytes + size_bytes > limit_bytes:
-                raise KafkaError(
-                    ErrorCode.POLICY_VIOLATION,
-                    f"The operation needs {len(result.records)} metadata records at once, more than the {limit_bytes}"
-                    " bytes one batch holds",
-                )
-            if not batches or (is_full and not result.is_atomic):
-                batches.append(_Batch())
-            batches[-1].add(record, version, value, size_bytes)
-        return batches
-
-    def _propose(self, batches: Sequence[_Batch], response: object, future: asyncio.Future[Any]) -> None:
+    def _propose(self, result: PreparedResult, future: asyncio.Future[Any]) -> None:
         log = self._opened
-        if not batches:
+        if not result.batches:
             # What it read may not be committed yet: its answer waits for that.
-            if not log.await_pending(CommittedAnswer((), future, response)):
-                future.set_result(response)
+            if not log.await_pending(CommittedAnswer((), future, result.response)):
+                future.set_result(result.response)
             return
         if self._core is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         answer = CommittedAnswer()
-        for batch in batches:
-            answer = CommittedAnswer(batch.records)
+        for batch in result.batches:
+            changes = batch.changes.changes
+            answer = CommittedAnswer(changes)
             proposed = log.propose(batch.values, size_bytes=batch.size_bytes, payload=answer)
-            self._core.apply(batch.records, last_offset=proposed.last_offset, epoch=proposed.epoch)
-        answer.future, answer.response = future, response
+            self._core.apply_changes(changes, last_offset=proposed.last_offset, epoch=proposed.epoch)
+        answer.future, answer.response = future, result.response
 
     # What becomes of them
 
@@ -340,6 +355,10 @@ class ActiveController:
         waiting: list[asyncio.Future[Any] | None] = []
         if self._log is not None:
             waiting += [proposed.payload.future for proposed in self._log.pending]
+        if self._running is not None:
+            self._running.run.close()
+            waiting.append(self._running.entry.future)
+            self._running = None
         waiting += [entry.future for entry in self.operations.take_all()]
         _fail(waiting, error)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.image import MetadataImage
-from kraftlog.controller.topic_image import NO_LEADER, PartitionImage
+from kraftlog.controller.topic_image import NO_LEADER, PartitionImage, TopicImage
 from kraftlog.metrics.controller import ClusterCounts
 from kraftlog.types import Uuid
 
@@ -27,26 +30,39 @@ class ClusterCounter:
         self._partitions: dict[Uuid, dict[int, PartitionImage]] = {}
         self._offline = self._imbalanced = self._total = 0
         for topic in image.topics:
-            for index, partition in topic.partitions.items():
-                self._put(topic.topic_id, index, partition)
+            self._put_topic(topic)
         self._publish(image, are_brokers_changed=True)
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Take over what ``delta`` changed; ``image`` is what came of it."""
         for topic_id in delta.deleted_topics:
-            for partition in self._partitions.pop(topic_id, {}).values():
-                self._count(partition, -1)
+            self._count_all(self._partitions.pop(topic_id, {}).values(), -1)
+        created = {topic_id for topic_id in delta.created_topics if topic_id not in self._partitions}
+        for topic_id in created:
+            topic = image.topics.by_id(topic_id)
+            if topic is not None:
+                self._put_topic(topic)
         for (topic_id, index), partition in delta.changed_partitions.items():
+            if topic_id in created:
+                continue
             before = self._partitions.get(topic_id, {}).get(index)
             if before is not None:
                 self._count(before, -1)
                 self._note_election(before, partition)
-            self._put(topic_id, index, partition)
+            self._partitions.setdefault(topic_id, {})[index] = partition
+            self._count(partition, 1)
         self._publish(image, are_brokers_changed=bool(delta.changed_brokers))
 
-    def _put(self, topic_id: Uuid, index: int, partition: PartitionImage) -> None:
-        self._partitions.setdefault(topic_id, {})[index] = partition
-        self._count(partition, 1)
+    def _put_topic(self, topic: TopicImage) -> None:
+        self._partitions[topic.topic_id] = dict(topic.partitions)
+        self._count_all(topic.partitions.values(), 1)
+
+    def _count_all(self, partitions: Iterable[PartitionImage], sign: int) -> None:
+        """Count the few different values of many partitions."""
+        partitions = list(partitions)
+        values = dict(zip(map(id, partitions), partitions, strict=True))
+        for key, count in Counter(map(id, partitions)).items():
+            self._count(values[key], sign * count)
 
     def _count(self, partition: PartitionImage, difference: int) -> None:
         self._total += difference

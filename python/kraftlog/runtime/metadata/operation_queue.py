@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kraftlog.controller import ControllerCore, ControllerResult
+from kraftlog.controller.steps import Steps
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 
 __all__ = ["Operation", "OperationQueue", "SubmittedOperation"]
 
 T = TypeVar("T")
-Operation = Callable[[ControllerCore, int], ControllerResult[T]]
+Operation = Callable[[ControllerCore, int], ControllerResult[T] | Steps[ControllerResult[T]]]
 Refuse = Callable[[KafkaError], object]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from kraftlog._kraftlog import RecordBatch
 from kraftlog.controller import MetadataDelta, MetadataImage
-from kraftlog.controller.image import VersionedRecord
+from kraftlog.controller.image_changes import ImageChange
 from kraftlog.controller.image_difference import image_difference
 from kraftlog.raft.core import RaftCore
 from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
@@ -43,13 +43,11 @@ class MetadataPublisher:
         """Call ``listener(image, delta)`` after each commit that changed something, before its futures complete."""
         self._listeners.append(listener)
 
-    def apply_records(
-        self, records: Sequence[VersionedRecord], *, last_offset: int, epoch: int, timestamp_ms: int
-    ) -> None:
-        """Put records that this node proposed into the image; they end at ``last_offset`` (inclusive)."""
+    def apply_changes(self, changes: Sequence[ImageChange], *, last_offset: int, epoch: int, timestamp_ms: int) -> None:
+        """Put what this node proposed into the image; it ends at ``last_offset`` (inclusive)."""
         self._apply_start_ns = self._apply_start_ns or time.monotonic_ns()
-        for record, _ in records:
-            self.image.replay(record, self._delta)
+        for change in changes:
+            self.image.replay(change, self._delta)
         self.image.offset, self.image.epoch = last_offset, epoch
         self.image.timestamp_ms = max(self.image.timestamp_ms, timestamp_ms)
 

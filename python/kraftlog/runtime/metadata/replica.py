@@ -200,8 +200,8 @@ class MetadataReplica:
 
     def apply_proposed(self, proposed: Proposed[CommittedAnswer]) -> None:
         """Put an operation's records into the image."""
-        self._publisher.apply_records(
-            proposed.payload.records,
+        self._publisher.apply_changes(
+            proposed.payload.changes,
             last_offset=proposed.last_offset,
             epoch=proposed.epoch,
             timestamp_ms=proposed.timestamp_ms,

@@ -173,7 +173,7 @@ def test_embedded_topic_whose_creation_fails_unexpectedly_is_refused_at_once(bro
     def broken(*_):
         raise ZeroDivisionError("in an operation")
 
-    monkeypatch.setattr(TopicControl, "create_topics", broken)
+    monkeypatch.setattr(TopicControl, "create_topics_in_steps", broken)
     with pytest.raises(KafkaError, match="ZeroDivisionError: in an operation") as caught:
         broker.create_topic("unlucky", 3, timeout_s=5)
     assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -184,7 +184,7 @@ def test_topics_whose_creation_fails_unexpectedly_are_refused_one_by_one(client,
         raise ZeroDivisionError("in an operation")
 
     with monkeypatch.context() as patch:
-        patch.setattr(TopicControl, "create_topics", broken)
+        patch.setattr(TopicControl, "create_topics_in_steps", broken)
         refused = create(client, {"name": "unlucky-a"}, {"name": "unlucky-b"})
     assert [(topic.name, topic.error_code) for topic in refused] == [
         ("unlucky-a", ErrorCode.UNKNOWN_SERVER_ERROR),

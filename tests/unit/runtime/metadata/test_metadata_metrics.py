@@ -142,10 +142,8 @@ def test_errors_of_listeners_and_of_the_log_are_counted_apart(tmp_path):
     asyncio.run(run())
 
 
-def partition(index, leader, *, isr=(1, 2), elr=()):
-    return PartitionImage(
-        partition=index, replicas=(1, 2, 3), directories=(Uuid.ZERO,) * 3, isr=isr, elr=elr, leader=leader
-    )
+def partition(leader, *, isr=(1, 2), elr=()):
+    return PartitionImage(replicas=(1, 2, 3), directories=(Uuid.ZERO,) * 3, isr=isr, elr=elr, leader=leader)
 
 
 def test_counter_tells_elections_of_replicas_that_were_not_in_sync():
@@ -155,17 +153,17 @@ def test_counter_tells_elections_of_replicas_that_were_not_in_sync():
 
     def change(*partitions):
         delta = MetadataDelta()
-        delta.changed_partitions = {(topic.topic_id, partition.partition): partition for partition in partitions}
+        delta.changed_partitions = {(topic.topic_id, index): partition for index, partition in enumerate(partitions)}
         counter.apply(image, delta)
         return counter.counts, counter.unclean_elections, counter.elections_from_eligible
 
-    counts, *elections = change(partition(0, 1), partition(1, 2))
+    counts, *elections = change(partition(1), partition(2))
     assert (counts.partitions, counts.offline_partitions, counts.imbalanced_partitions) == (2, 0, 1)
     assert elections == [0, 0]
-    counts, *elections = change(partition(0, 2), partition(1, -1, isr=(2,), elr=(1,)))
+    counts, *elections = change(partition(2), partition(-1, isr=(2,), elr=(1,)))
     assert (counts.partitions, counts.offline_partitions, counts.imbalanced_partitions) == (2, 1, 2)
     assert elections == [0, 0]
-    counts, *elections = change(partition(0, 3), partition(1, 1, isr=(1,)))
+    counts, *elections = change(partition(3), partition(1, isr=(1,)))
     assert (counts.offline_partitions, counts.imbalanced_partitions) == (0, 1)
     assert elections == [1, 1]
     deleted = MetadataDelta(deleted_topics={topic.topic_id: replace(topic)})
