@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 
 import pytest
 
@@ -264,7 +265,15 @@ def write_backlog(directory):
 
 def test_long_backlog_is_applied_in_pieces_and_leadership_announced_behind_it(tmp_path):
     class Leading(Recorder):
-        leading_at = None
+        def __init__(self):
+            super().__init__()
+            self.turn = 0
+            self.bytes_by_turn = Counter()
+            self.leading_at = None
+
+        def apply_batch(self, batch):
+            super().apply_batch(batch)
+            self.bytes_by_turn[self.turn] += batch.size_bytes
 
         def on_leading(self, epoch):
             self.leading_at = len(self.values)
@@ -274,17 +283,20 @@ def test_long_backlog_is_applied_in_pieces_and_leadership_announced_behind_it(tm
         bootstrap(directory, 1)
         values = write_backlog(directory)
         machine = Leading()
+        loop = asyncio.get_running_loop()
+
+        def count_turns():
+            machine.turn += 1
+            if machine.leading_at is None:
+                loop.call_soon(count_turns)
+
+        loop.call_soon(count_turns)
         log = replicated(directory, machine)
-        await until(lambda: log.raft.high_watermark is not None)
-        pieces, known = [], 0
-        while known < len(values):
-            pieces.append(len(machine.values) - known)
-            known = len(machine.values)
-            await asyncio.sleep(0)
+        await until(lambda: machine.leading_at is not None)
         assert machine.values == values
-        assert max(pieces) * VALUE_BYTES <= APPLY_BYTES_PER_TURN
-        assert len([piece for piece in pieces if piece]) >= len(values) * VALUE_BYTES // APPLY_BYTES_PER_TURN
         assert machine.leading_at == len(values)
+        assert max(machine.bytes_by_turn.values()) < APPLY_BYTES_PER_TURN + LOG_CONFIG.max_batch_bytes
+        assert len(machine.bytes_by_turn) >= len(values) * VALUE_BYTES // APPLY_BYTES_PER_TURN
         await log.stop()
 
     asyncio.run(run())
