@@ -26,7 +26,7 @@ mod replace;
 mod retention;
 mod truncate;
 
-pub use append::{AppendInfo, AppendOptions};
+pub use append::{AppendInfo, AppendOptions, PreparedAppend};
 pub use cleaner::{CancelFlag, CleanOptions, CleanOutcome, CleanReport, CleanableSegment, Throttle};
 pub use config::{CleanupPolicy, LogConfig};
 pub use open::{OpenOptions, Recovery};
@@ -68,6 +68,8 @@ pub struct Log {
     recovery_events: Vec<RecoveryEvent>,
     log_end_offset: AtomicI64,
     log_start_offset: AtomicI64,
+    /// As [`Self::first_unstable_offset`] returns it, `i64::MAX` for none.
+    first_unstable_offset: AtomicI64,
 }
 
 /// A segment as [`Log::segments`] lists it.
@@ -153,6 +155,13 @@ impl Log {
     fn publish(&self, inner: &Inner) {
         self.log_end_offset.store(inner.log_end_offset, Ordering::Release);
         self.log_start_offset.store(inner.log_start_offset, Ordering::Release);
+        self.publish_first_unstable(inner);
+    }
+
+    fn publish_first_unstable(&self, inner: &Inner) {
+        let unstable = inner.producers.first_unstable_offset();
+        let published = unstable.map_or(i64::MAX, |offset| offset.max(inner.log_start_offset));
+        self.first_unstable_offset.store(published, Ordering::Release);
     }
 
     /// The configuration in force.
@@ -276,13 +285,17 @@ impl Log {
 
     /// First offset of a transaction that is open, or whose end is not below the high watermark.
     pub fn first_unstable_offset(&self) -> Option<i64> {
-        let inner = lock(&self.inner);
-        inner.producers.first_unstable_offset().map(|offset| offset.max(inner.log_start_offset))
+        match self.first_unstable_offset.load(Ordering::Acquire) {
+            i64::MAX => None,
+            offset => Some(offset),
+        }
     }
 
     /// Transactions that ended below `high_watermark` are decided for good.
     pub fn update_high_watermark(&self, high_watermark: i64) {
-        lock(&self.inner).producers.on_high_watermark(high_watermark);
+        let mut inner = lock(&self.inner);
+        inner.producers.on_high_watermark(high_watermark);
+        self.publish_first_unstable(&inner);
     }
 
     /// Forget producers that were idle for `producer_id_expiration_ms`.

@@ -10,6 +10,15 @@
 
 #![deny(unsafe_code)]
 
+pub mod core;
+pub mod error_code;
 pub mod exchange;
+pub mod flush;
 pub mod mailbox;
+pub mod partition;
+pub mod partitions;
+pub mod python_inbox;
+mod sync;
+#[cfg(test)]
+mod testing;
 pub mod wire;

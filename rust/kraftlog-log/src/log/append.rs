@@ -68,7 +68,16 @@ impl AppendOptions {
     }
 }
 
+/// Batches that passed their checks and wait for their offsets and epoch.
+#[derive(Debug)]
+pub struct PreparedAppend<'a> {
+    batches: Vec<Prepared<'a>>,
+    config: Arc<LogConfig>,
+    options: AppendOptions,
+}
+
 /// A batch that passed its checks: what is written and what is known of it.
+#[derive(Debug)]
 struct Prepared<'a> {
     header: [u8; HEADER_SIZE],
     body: Body<'a>,
@@ -76,6 +85,7 @@ struct Prepared<'a> {
     marker: Option<EndMarker>,
 }
 
+#[derive(Debug)]
 enum Body<'a> {
     Borrowed(&'a [u8]),
     Rebuilt(Vec<u8>),
@@ -194,28 +204,54 @@ impl Log {
 
     /// Like [`Self::append_as_leader`], with what only transactions need to say.
     pub fn append_as_leader_with(&self, records: &[u8], options: AppendOptions) -> Result<AppendInfo> {
-        let AppendOptions { leader_epoch, now_ms, origin, .. } = options;
+        self.commit_append(self.prepare_append(records, options)?, options.leader_epoch)
+    }
+
+    /// Check and, if the topic asks for it, recompress what a leader is about to append. Takes no lock, so that a long
+    /// check holds nobody up; [`Self::commit_append`] gives offsets and the epoch. `options.leader_epoch` is not used.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] with the code the producer gets.
+    pub fn prepare_append<'a>(
+        &self,
+        records: &'a [u8],
+        options: AppendOptions,
+    ) -> Result<PreparedAppend<'a>> {
         self.check()?;
         let config = self.config();
-        let rules = rules(&config, origin, now_ms);
+        let rules = rules(&config, options.origin, options.now_ms);
         let mut prepared = Vec::with_capacity(1);
-        if origin == Origin::Client {
+        if options.origin == Origin::Client {
             prepared.push(prepare(&single_batch(records)?, &config, &rules)?);
         } else {
             let mut batches = Batches::new(records);
             for batch in &mut batches {
-                let batch = batch?;
-                // A quorum's leader builds its batches itself: with another epoch they are of another leadership.
-                if origin == Origin::Raft && batch.partition_leader_epoch() != leader_epoch {
-                    let found = batch.partition_leader_epoch();
+                prepared.push(prepare(&batch?, &config, &rules)?);
+            }
+            if prepared.is_empty() || batches.position() != records.len() {
+                return Err(Error::rejected(INVALID_RECORD, "records that are not whole batches"));
+            }
+        }
+        Ok(PreparedAppend { batches: prepared, config, options })
+    }
+
+    /// Append what [`Self::prepare_append`] checked, in the epoch that the caller leads now.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] with the code the producer gets; nothing was appended. An I/O error poisons the log.
+    pub fn commit_append(&self, prepared: PreparedAppend<'_>, leader_epoch: i32) -> Result<AppendInfo> {
+        let PreparedAppend { batches: mut prepared, config, options } = prepared;
+        let now_ms = options.now_ms;
+        let options = AppendOptions { leader_epoch, ..options };
+        if options.origin == Origin::Raft {
+            // A quorum's leader builds its batches itself: with another epoch they are of another leadership.
+            for batch in &prepared {
+                let found = BatchHeader::new(&batch.header).partition_leader_epoch();
+                if found != leader_epoch {
                     let reason =
                         format!("a batch of leader epoch {found} from the leader of epoch {leader_epoch}");
                     return Err(Error::rejected(INVALID_RECORD, reason));
                 }
-                prepared.push(prepare(&batch, &config, &rules)?);
-            }
-            if prepared.is_empty() || batches.position() != records.len() {
-                return Err(Error::rejected(INVALID_RECORD, "records that are not whole batches"));
             }
         }
         let mut inner = self.lock_inner()?;

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use super::leftovers::{base_offset_of, clean_up};
-use super::{Inner, Log, LogConfig, Segments};
+use super::{lock, Inner, Log, LogConfig, Segments};
 use crate::batch::BatchView;
 use crate::epoch_checkpoint::{EpochCheckpoint, EpochEntry};
 use crate::fs::FileSystem;
@@ -125,7 +125,7 @@ impl Log {
         let topic_id = partition_metadata::read(fs.as_ref(), path)?;
         // An idle log holds no descriptors.
         segments.values().try_for_each(|segment| segment.release())?;
-        Ok(Self {
+        let log = Self {
             path: path.to_owned(),
             config: RwLock::new(Arc::new(config)),
             inner: Mutex::new(Inner {
@@ -148,8 +148,11 @@ impl Log {
             recovery_events: events,
             log_end_offset: AtomicI64::new(log_end_offset),
             log_start_offset: AtomicI64::new(log_start_offset),
+            first_unstable_offset: AtomicI64::new(i64::MAX),
             fs,
-        })
+        };
+        log.publish_first_unstable(&lock(&log.inner));
+        Ok(log)
     }
 
     /// Bring the producer state to `end_offset` after a truncation.

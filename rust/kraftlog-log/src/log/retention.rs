@@ -15,6 +15,7 @@ impl Log {
         let config = self.config();
         let mut inner = self.lock_inner()?;
         inner.producers.on_high_watermark(high_watermark);
+        self.publish_first_unstable(&inner);
         inner.producers.remove_expired(now_ms);
         let delete = |inner: &mut Inner, breached: Breached<'_>| {
             self.delete_while(inner, now_ms, high_watermark, breached)

@@ -1,0 +1,72 @@
+use super::*;
+
+fn leader(flush_on_ack: bool) -> PartitionCore<&'static str> {
+    let mut core = PartitionCore::new(ReplicaStart {
+        node_id: 1,
+        flush_on_ack,
+        min_insync_replicas: 1,
+        log_end_offset: 0,
+        flushed_offset: 0,
+        high_watermark: 0,
+    });
+    core.handle_assignment(
+        Assignment { leader_id: 1, leader_epoch: 5, partition_epoch: 0, replicas: vec![1], isr: vec![1] },
+        0,
+    );
+    core.take_effects(&mut Vec::new());
+    core
+}
+
+fn taken(core: &mut PartitionCore<&'static str>) -> Vec<Effect<&'static str>> {
+    let mut effects = Vec::new();
+    core.take_effects(&mut effects);
+    effects
+}
+
+#[test]
+fn a_repeated_batch_waits_for_its_old_end_although_it_comes_later() {
+    let mut core = leader(true);
+    core.on_appended(4);
+    core.wait_for_ack(4, "new");
+    core.wait_for_ack(2, "repeated");
+    core.wait_for_ack(2, "repeated again");
+    taken(&mut core);
+    core.on_flushed(2);
+    assert_eq!(
+        taken(&mut core),
+        [
+            Effect::HighWatermarkAdvanced { high_watermark: 2 },
+            Effect::AckCompleted { token: "repeated", error_code: 0 },
+            Effect::AckCompleted { token: "repeated again", error_code: 0 },
+        ]
+    );
+    core.on_flushed(4);
+    assert!(taken(&mut core).contains(&Effect::AckCompleted { token: "new", error_code: 0 }));
+}
+
+#[test]
+fn a_replica_that_is_not_known_changes_nothing() {
+    let mut core = leader(false);
+    core.on_appended(3);
+    taken(&mut core);
+    assert!(!core.on_follower_fetch(9, 100, 1));
+    assert_eq!(core.last_caught_up_ms(9), None);
+    assert!(taken(&mut core).is_empty());
+}
+
+#[test]
+fn an_in_sync_replica_that_never_fetched_holds_the_high_watermark() {
+    let mut core = leader(false);
+    let assignment = |isr: Vec<i32>, partition_epoch| Assignment {
+        leader_id: 1,
+        leader_epoch: 5,
+        partition_epoch,
+        replicas: vec![1, 2],
+        isr,
+    };
+    core.handle_assignment(assignment(vec![1, 2], 1), 7);
+    core.on_appended(3);
+    assert_eq!((core.high_watermark(), core.last_caught_up_ms(2)), (0, Some(7)));
+    assert!(core.on_follower_fetch(2, 3, 8));
+    assert_eq!((core.high_watermark(), core.last_caught_up_ms(2)), (3, Some(8)));
+}
