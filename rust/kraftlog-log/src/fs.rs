@@ -4,6 +4,7 @@
 //! removed) after [`FileSystem::sync_dir`] of its directory.
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -54,7 +55,7 @@ pub trait FileHandle: Send + Sync + Debug {
     /// Current length in bytes.
     fn size_bytes(&self) -> io::Result<u64>;
     /// The file descriptor for sendfile, if this is a file of the operating system.
-    fn raw_fd(&self) -> Option<i32>;
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Set the time of the last modification, milliseconds since the epoch; a hint, which may be lost.
     fn set_modified_ms(&self, modified_ms: i64) -> io::Result<()> {
@@ -102,12 +103,6 @@ pub trait FileHandle: Send + Sync + Debug {
     }
 }
 
-/// An open directory.
-pub trait DirectoryHandle: Send + Sync + Debug {
-    /// Make creations, renames and removals in the directory survive a crash.
-    fn sync(&self) -> io::Result<()>;
-}
-
 /// Directories and names.
 pub trait FileSystem: Send + Sync + Debug {
     /// Open a file.
@@ -124,13 +119,8 @@ pub trait FileSystem: Send + Sync + Debug {
     fn create_dir(&self, path: &Path) -> io::Result<()>;
     /// Remove an empty directory.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
-    /// Open a directory, for steps that must not fail for want of a descriptor once they have begun.
-    fn open_dir(&self, directory: &Path) -> io::Result<Box<dyn DirectoryHandle>>;
-
     /// Make creations, renames and removals in `directory` survive a crash.
-    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
-        self.open_dir(directory)?.sync()
-    }
+    fn sync_dir(&self, directory: &Path) -> io::Result<()>;
 
     /// True when the path exists.
     fn exists(&self, path: &Path) -> io::Result<bool> {

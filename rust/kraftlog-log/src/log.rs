@@ -53,8 +53,6 @@ struct Inner {
     is_closed: bool,
     /// Truncations so far: a copy made before one must not replace what it cut.
     truncations: u64,
-    /// A truncation that ran out of descriptors: the next call that takes the lock goes on with it.
-    unfinished: Option<truncate::Unfinished>,
 }
 
 /// A log. Every method may be called from any thread.
@@ -127,14 +125,13 @@ impl Log {
         }
     }
 
-    /// The state, unless the log is poisoned or closed. A truncation that was begun is finished first.
+    /// The state, unless the log is poisoned or closed.
     fn lock_inner(&self) -> Result<MutexGuard<'_, Inner>> {
         self.check()?;
-        let mut inner = lock(&self.inner);
+        let inner = lock(&self.inner);
         if inner.is_closed {
             return Err(Error::Invalid(format!("log {} is closed", self.path.display())));
         }
-        self.finish_truncation(&mut inner)?;
         Ok(inner)
     }
 
@@ -351,8 +348,6 @@ impl Log {
 
 #[cfg(test)]
 mod behaviour;
-#[cfg(test)]
-mod descriptors;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -3,6 +3,11 @@ use std::time::Instant;
 
 use kraftlog_log::log::FileSlice;
 
+/// API key of Produce.
+pub const PRODUCE: i16 = 0;
+/// API key of Fetch.
+pub const FETCH: i16 = 1;
+
 /// A connection of one I/O thread. A number is used again after a connection was closed, with another generation, so
 /// that a late answer never reaches a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,6 +78,12 @@ pub struct Peer {
 pub trait Service: Send + 'static {
     /// What other threads tell this one: an acknowledgement, a partition that moved.
     type Message: Send + 'static;
+
+    /// Whether [`Self::handle`] may answer a request of this API. While an earlier request of the connection was
+    /// handed over and has not begun in Python, such a request waits; others are handed over in order.
+    fn serves(&self, api_key: i16) -> bool {
+        api_key == PRODUCE || api_key == FETCH
+    }
 
     /// Handle one frame, which starts behind its length prefix.
     fn handle(&mut self, request: RequestId, peer: &Peer, frame: &[u8], now: Instant) -> Outcome;

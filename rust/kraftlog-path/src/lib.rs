@@ -10,15 +10,17 @@
 
 #![deny(unsafe_code)]
 
+mod sync;
+#[cfg(test)]
+mod testing;
+
 pub mod core;
 pub mod error_code;
 pub mod exchange;
 pub mod flush;
+pub mod io;
 pub mod mailbox;
 pub mod partition;
 pub mod partitions;
 pub mod python_inbox;
-mod sync;
-#[cfg(test)]
-mod testing;
 pub mod wire;

@@ -6,10 +6,11 @@
 //! disk before every change ([`MemoryFileSystem::start_recording`]) and thousands of crashes a second are affordable.
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
-use std::path::{Path, PathBuf};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{DirectoryHandle, FileHandle, FileSystem, Metadata, OpenMode};
+use super::{FileHandle, FileSystem, Metadata, OpenMode};
 
 mod content;
 mod crash;
@@ -55,7 +56,7 @@ impl State {
     }
 
     fn begin(&mut self, operation: Operation) -> io::Result<()> {
-        if matches!(operation, Operation::Read | Operation::Open) {
+        if operation == Operation::Read {
             return Ok(());
         }
         if self.crash_after_changes.is_some_and(|limit| self.changes >= limit) {
@@ -246,7 +247,7 @@ impl FileHandle for MemoryFile {
         Ok(inode.current.size() as u64)
     }
 
-    fn raw_fd(&self) -> Option<i32> {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
@@ -254,7 +255,6 @@ impl FileHandle for MemoryFile {
 impl FileSystem for MemoryFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn FileHandle>> {
         let mut state = self.lock();
-        state.check(Operation::Open)?;
         let inode = match state.find(path) {
             Ok(inode) => {
                 if mode == OpenMode::Truncate {
@@ -348,29 +348,16 @@ impl FileSystem for MemoryFileSystem {
         Ok(())
     }
 
-    fn open_dir(&self, directory: &Path) -> io::Result<Box<dyn DirectoryHandle>> {
-        self.lock().check(Operation::Open)?;
-        Ok(Box::new(MemoryDirectory { fs: self.clone(), path: directory.to_owned() }))
-    }
-}
-
-#[derive(Debug)]
-struct MemoryDirectory {
-    fs: MemoryFileSystem,
-    path: PathBuf,
-}
-
-impl DirectoryHandle for MemoryDirectory {
-    fn sync(&self) -> io::Result<()> {
-        let mut state = self.fs.lock();
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        let mut state = self.lock();
         state.check(Operation::Sync)?;
-        if !state.names.directories.contains(self.path.as_path()) {
+        if !state.names.directories.contains(directory) {
             return Err(io::ErrorKind::NotFound.into());
         }
         let mut durable = Names::clone(&state.durable_names);
         let mut rest = Vec::new();
         for change in state.name_changes.iter() {
-            if is_covered(change, &self.path) {
+            if is_covered(change, directory) {
                 change.apply(&mut durable);
             } else {
                 rest.push(change.clone());

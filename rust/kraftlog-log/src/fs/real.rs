@@ -1,13 +1,13 @@
 //! The operating system's files.
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::{DirectoryHandle, FileHandle, FileSystem, Metadata, OpenMode};
+use super::{FileHandle, FileSystem, Metadata, OpenMode};
 
 /// Files of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,22 +34,13 @@ impl FileHandle for File {
         Ok(self.metadata()?.len())
     }
 
-    fn raw_fd(&self) -> Option<i32> {
-        Some(self.as_raw_fd())
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
     }
 
     fn set_modified_ms(&self, modified_ms: i64) -> io::Result<()> {
         let since = Duration::from_millis(u64::try_from(modified_ms).unwrap_or(0));
         self.set_modified(UNIX_EPOCH + since)
-    }
-}
-
-#[derive(Debug)]
-struct Directory(File);
-
-impl DirectoryHandle for Directory {
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync_all()
     }
 }
 
@@ -111,7 +102,7 @@ impl FileSystem for RealFileSystem {
         std::fs::remove_dir(path)
     }
 
-    fn open_dir(&self, directory: &Path) -> io::Result<Box<dyn DirectoryHandle>> {
-        Ok(Box::new(Directory(File::open(directory)?)))
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        File::open(directory)?.sync_all()
     }
 }

@@ -1,4 +1,5 @@
 //! Reading ranges of a log as slices of files, and finding offsets by time.
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,8 +38,8 @@ impl FileSlice {
     }
 
     /// Descriptor for sendfile; `None` for an empty slice or a file in memory.
-    pub fn raw_fd(&self) -> Option<i32> {
-        self.file.as_ref()?.raw_fd()
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref()?.descriptor()
     }
 
     /// The bytes.

@@ -1,5 +1,6 @@
 //! `FileSlice`: batches in a file, sent by descriptor or read once.
 use std::ffi::c_int;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -44,7 +45,8 @@ impl FileSlice {
 #[pymethods]
 impl FileSlice {
     fn fileno(&self) -> PyResult<i32> {
-        self.slice.raw_fd().ok_or_else(|| PyValueError::new_err("an empty slice has no file descriptor"))
+        let descriptor = self.slice.descriptor().map(|descriptor| descriptor.as_raw_fd());
+        descriptor.ok_or_else(|| PyValueError::new_err("an empty slice has no file descriptor"))
     }
 
     #[getter]

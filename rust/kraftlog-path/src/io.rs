@@ -1,0 +1,26 @@
+//! Threads that own sockets: frames in, answers out in the order of the requests.
+//!
+//! A thread sleeps in `epoll_wait`. Per wake-up it takes what other threads told it, gives each connection with work a
+//! slice in a round, and sends the answers of a connection with one `sendmsg`. Whatever one connection sends, another
+//! one waits for a slice of it and not for its requests.
+
+mod connection;
+mod event;
+mod hand_over_all;
+mod input;
+mod limits;
+mod output;
+mod request_queue;
+mod slots;
+mod socket_status;
+mod thread;
+mod threads;
+
+pub use event::{Frame, Inbox, IoEvent};
+pub use hand_over_all::HandOverAll;
+pub use limits::{Limits, Slice};
+pub use socket_status::SocketStatus;
+pub use threads::{IoThreads, ServiceSender, Socket};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,400 @@
+//! The loop of one I/O thread.
+use std::collections::VecDeque;
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{epoll, Timespec};
+use rustix::io::Errno;
+
+use super::connection::{Connection, Desk, Served};
+use super::event::{Inbox, IoEvent};
+use super::input::{Pool, SCRATCH_BYTES};
+use super::limits::Limits;
+use super::slots::Slots;
+use super::socket_status::SocketStatus;
+use crate::exchange::{Answered, ConnectionId, Outcome, Peer, RequestId, RequestNumber, Service};
+use crate::mailbox::Mailbox;
+
+/// What other threads ask of an I/O thread.
+pub(super) enum Command<M> {
+    /// Own a connected, non-blocking socket.
+    Adopt {
+        connection: ConnectionId,
+        socket: OwnedFd,
+        peer: Peer,
+        status: Arc<SocketStatus>,
+    },
+    /// Python's answer; its bytes are counted in the status of the socket already.
+    Answer {
+        request: RequestId,
+        outcome: Outcome,
+    },
+    /// Requests up to this one have begun in Python.
+    Begun(RequestId),
+    Close {
+        connection: ConnectionId,
+        reason: Option<String>,
+    },
+    StopReading(ConnectionId),
+    Message(M),
+    Stop,
+}
+
+const EVENTS_PER_WAKE_UP: usize = 256;
+/// Time for all slices of a turn, if they are many, and what each gets at least.
+const TURN: Duration = Duration::from_millis(4);
+const SHORTEST_SLICE: Duration = Duration::from_micros(100);
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+const LONGEST_IDLE_CHECK: Duration = Duration::from_secs(30);
+const BELL: u64 = u64::MAX;
+
+pub(super) struct IoThread<S: Service> {
+    mailbox: Arc<Mailbox<Command<S::Message>>>,
+    slots: Arc<Slots>,
+    inbox: Arc<dyn Inbox>,
+    limits: Limits,
+    service: S,
+    epoll: OwnedFd,
+    /// By slot; boxed, so that one can be taken out while it is served.
+    connections: Vec<Option<Box<Connection>>>,
+    /// Slots of connections with work, in the order in which their turn comes.
+    queue: VecDeque<u32>,
+    /// Slots of connections with answers to send in this turn.
+    dirty: Vec<u32>,
+    scratch: Box<[u8]>,
+    pool: Pool,
+    events: Vec<IoEvent>,
+    answered: Vec<Answered>,
+    next_trim: Option<Instant>,
+    next_idle_check: Option<Instant>,
+    is_stopped: bool,
+}
+
+impl<S: Service> IoThread<S> {
+    pub(super) fn new(
+        mailbox: Arc<Mailbox<Command<S::Message>>>,
+        slots: Arc<Slots>,
+        inbox: Arc<dyn Inbox>,
+        limits: Limits,
+        service: S,
+    ) -> std::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, mailbox.bell(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        Ok(Self {
+            mailbox,
+            slots,
+            inbox,
+            limits,
+            service,
+            epoll,
+            connections: Vec::new(),
+            queue: VecDeque::new(),
+            dirty: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
+            pool: Pool::default(),
+            events: Vec::new(),
+            answered: Vec::new(),
+            next_trim: None,
+            next_idle_check: None,
+            is_stopped: false,
+        })
+    }
+
+    /// Serve until told to stop.
+    pub(super) fn run(&mut self) -> std::io::Result<()> {
+        let mut ready = Vec::with_capacity(EVENTS_PER_WAKE_UP);
+        let mut commands = Vec::new();
+        while !self.is_stopped {
+            let timeout = self.timeout();
+            match epoll::wait(&self.epoll, spare_capacity(&mut ready), timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let now = Instant::now();
+            for event in ready.drain(..) {
+                if event.data.u64() == BELL {
+                    self.mailbox.take(&mut commands);
+                } else {
+                    self.socket_event(event.data.u64(), event.flags);
+                }
+            }
+            for command in commands.drain(..) {
+                self.obey(command, now);
+            }
+            self.serve_round(now);
+            self.end_turn();
+            self.tick(now);
+            if !self.events.is_empty() {
+                self.inbox.post(&mut self.events);
+            }
+        }
+        self.close_all();
+        Ok(())
+    }
+
+    fn timeout(&self) -> Option<Timespec> {
+        if !self.queue.is_empty() {
+            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        }
+        let deadlines = [self.service.next_deadline(), self.next_trim, self.next_idle_check];
+        let first = deadlines.into_iter().flatten().min()?;
+        let left = first.saturating_duration_since(Instant::now());
+        Timespec::try_from(left).ok()
+    }
+
+    fn socket_event(&mut self, data: u64, flags: epoll::EventFlags) {
+        let (slot, generation) = (data as u32, (data >> 32) as u32);
+        let Some(Some(connection)) = self.connections.get_mut(slot as usize) else { return };
+        if connection.id.generation != generation {
+            return;
+        }
+        let is_dead = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+        if is_dead && (connection.is_blocked || connection.is_stopping()) {
+            self.close(slot, None);
+            return;
+        }
+        if flags.contains(epoll::EventFlags::OUT) {
+            connection.became_writable();
+        }
+        if is_dead || flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP) {
+            connection.became_readable(is_dead || flags.contains(epoll::EventFlags::RDHUP));
+        }
+        self.enqueue(slot);
+    }
+
+    /// Give a connection a slice in the next round.
+    fn enqueue(&mut self, slot: u32) {
+        if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
+            if !connection.is_queued {
+                connection.is_queued = true;
+                self.queue.push_back(slot);
+            }
+        }
+    }
+
+    fn find(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(id.slot as usize)?.as_deref_mut()?;
+        (connection.id.generation == id.generation).then_some(connection)
+    }
+
+    fn obey(&mut self, command: Command<S::Message>, now: Instant) {
+        match command {
+            Command::Adopt { connection, socket, peer, status } => {
+                self.adopt(Connection::new(connection, socket, peer, status, now));
+            }
+            Command::Answer { request, outcome } => self.answer(request, outcome, true, now),
+            Command::Begun(RequestId { connection: id, number }) => self.begun(id, number),
+            Command::Close { connection: id, reason } => {
+                if self.find(id).is_some() {
+                    self.send(id.slot);
+                    self.close(id.slot, reason);
+                }
+            }
+            Command::StopReading(id) => {
+                if let Some(connection) = self.find(id) {
+                    connection.stop_reading();
+                }
+            }
+            Command::Message(message) => {
+                self.service.message(message, now, &mut self.answered);
+                self.apply_answered(now);
+            }
+            Command::Stop => self.is_stopped = true,
+        }
+    }
+
+    fn adopt(&mut self, connection: Connection) {
+        let id = connection.id;
+        let flags =
+            epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        let data = u64::from(id.slot) | u64::from(id.generation) << 32;
+        let added = epoll::add(&self.epoll, connection.socket(), epoll::EventData::new_u64(data), flags);
+        let index = id.slot as usize;
+        if self.connections.len() <= index {
+            self.connections.resize_with(index + 1, || None);
+        }
+        if let Some(place) = self.connections.get_mut(index) {
+            *place = Some(Box::new(connection));
+        }
+        if let Err(error) = added {
+            self.close(id.slot, Some(format!("epoll failed: {error}")));
+        }
+        if let Some(max_idle) = self.limits.max_idle {
+            self.next_idle_check
+                .get_or_insert_with(|| Instant::now() + (max_idle / 4).min(LONGEST_IDLE_CHECK));
+        }
+    }
+
+    fn begun(&mut self, id: ConnectionId, number: RequestNumber) {
+        if let Some(connection) = self.find(id) {
+            connection.begun(number);
+            self.go_on(id.slot);
+        }
+    }
+
+    fn answer(&mut self, request: RequestId, outcome: Outcome, is_counted: bool, now: Instant) {
+        let Some(connection) = self.find(request.connection) else { return };
+        if let Err(reason) = connection.answer(request.number, outcome, is_counted, now) {
+            self.send(request.connection.slot);
+            self.close(request.connection.slot, Some(reason));
+            return;
+        }
+        if !connection.is_dirty && connection.has_output() {
+            connection.is_dirty = true;
+            self.dirty.push(request.connection.slot);
+        }
+        self.go_on(request.connection.slot);
+    }
+
+    /// Queue a connection whose frames waited, if they need not wait any more.
+    fn go_on(&mut self, slot: u32) {
+        let limits = &self.limits;
+        if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
+            if connection.may_go_on(limits) {
+                connection.is_blocked = false;
+                self.enqueue(slot);
+            }
+        }
+    }
+
+    fn apply_answered(&mut self, now: Instant) {
+        let mut answered = mem::take(&mut self.answered);
+        for Answered { request, outcome } in answered.drain(..) {
+            self.answer(request, outcome, false, now);
+        }
+        self.answered = answered;
+    }
+
+    /// A slice for each connection that had work when the round began.
+    fn serve_round(&mut self, now: Instant) {
+        let count = self.queue.len();
+        let share = TURN / u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+        let time = share.clamp(SHORTEST_SLICE, self.limits.slice.time.max(SHORTEST_SLICE));
+        let mut now = now;
+        for _ in 0..count {
+            let Some(slot) = self.queue.pop_front() else { return };
+            now = self.serve(slot, now, time);
+        }
+    }
+
+    fn serve(&mut self, slot: u32, now: Instant, time: Duration) -> Instant {
+        let Some(mut connection) = self.connections.get_mut(slot as usize).and_then(Option::take) else {
+            return now;
+        };
+        connection.is_queued = false;
+        let mut desk = Desk {
+            service: &mut self.service,
+            scratch: &mut self.scratch,
+            pool: &mut self.pool,
+            events: &mut self.events,
+            limits: &self.limits,
+            frames_left: self.limits.slice.frames,
+            end: now + time,
+            now,
+        };
+        let served = if connection.is_blocked { Served::Blocked } else { connection.serve(&mut desk) };
+        let now = desk.now;
+        connection.is_blocked = served == Served::Blocked;
+        if let Some(place) = self.connections.get_mut(slot as usize) {
+            *place = Some(connection);
+        }
+        self.send(slot);
+        match served {
+            Served::Bounded => self.enqueue(slot),
+            Served::Close(reason) => self.close(slot, reason),
+            Served::All | Served::Blocked => {}
+        }
+        now
+    }
+
+    /// Send the answers of one connection.
+    fn send(&mut self, slot: u32) {
+        let Some(Some(connection)) = self.connections.get_mut(slot as usize) else { return };
+        connection.is_dirty = false;
+        match connection.send(&self.limits) {
+            Ok((has_more, is_drained)) => {
+                if is_drained {
+                    self.events.push(IoEvent::Drained(connection.id));
+                }
+                if has_more {
+                    self.enqueue(slot);
+                }
+                self.go_on(slot);
+            }
+            Err(reason) => self.close(slot, reason),
+        }
+    }
+
+    /// What the service put off, and the answers that became known in this turn.
+    fn end_turn(&mut self) {
+        let now = Instant::now();
+        if self.service.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.service.on_time(now, &mut self.answered);
+        }
+        self.service.end_turn(now, &mut self.answered);
+        self.apply_answered(now);
+        let mut dirty = mem::take(&mut self.dirty);
+        for slot in dirty.drain(..) {
+            self.send(slot);
+        }
+        self.dirty = dirty;
+    }
+
+    /// Work that recurs: unused memory, idle connections.
+    fn tick(&mut self, now: Instant) {
+        if self.pool.has_memory() {
+            if self.next_trim.is_some_and(|at| at <= now) {
+                self.pool.trim();
+                self.next_trim = None;
+            }
+            if self.next_trim.is_none() && self.pool.has_memory() {
+                self.next_trim = Some(now + TRIM_INTERVAL);
+            }
+        } else {
+            self.next_trim = None;
+        }
+        let Some(max_idle) = self.limits.max_idle else { return };
+        if self.next_idle_check.is_some_and(|at| at <= now) {
+            for slot in 0..self.connections.len() {
+                let reason = match self.connections.get(slot) {
+                    Some(Some(connection)) => connection.idle_reason(now, max_idle),
+                    _ => None,
+                };
+                if let Some(reason) = reason {
+                    self.close(slot as u32, reason);
+                }
+            }
+            let has_any = self.connections.iter().any(Option::is_some);
+            self.next_idle_check = has_any.then(|| now + (max_idle / 4).min(LONGEST_IDLE_CHECK));
+        }
+    }
+
+    fn close(&mut self, slot: u32, reason: Option<String>) {
+        let Some(mut connection) = self.connections.get_mut(slot as usize).and_then(Option::take) else {
+            return;
+        };
+        let id = connection.id;
+        connection.free(&mut self.pool);
+        // A place is given away only when nothing of this thread names it any more.
+        if connection.is_queued {
+            self.queue.retain(|queued| *queued != slot);
+        }
+        if connection.is_dirty {
+            self.dirty.retain(|dirty| *dirty != slot);
+        }
+        drop(connection);
+        self.service.connection_lost(id);
+        self.slots.give_back(id);
+        self.events.push(IoEvent::Lost { connection: id, reason });
+    }
+
+    fn close_all(&mut self) {
+        for slot in 0..self.connections.len() {
+            self.close(slot as u32, None);
+        }
+        self.inbox.post(&mut self.events);
+    }
+}
