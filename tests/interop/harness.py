@@ -170,6 +170,10 @@ class Server:
     def start(self) -> None:
         """Launch, and return when clients may connect."""
         self.launch()
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Return when a launched server answers clients."""
         deadline = time.monotonic() + self.ready_timeout_s
         while not self.answers():
             if self.process is None or self.process.poll() is not None:

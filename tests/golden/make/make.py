@@ -2,7 +2,7 @@
 
     python tests/golden/make/make.py KIND... --output DIR [--seed N] [--libs 'DIR/*']
 
-KIND is facts, vectors, wire, damaged, dump-log-segments or live; `all` is each of them. ``.ci/dev jars`` fetches the
+KIND is facts, vectors, wire, damaged, dump-log-segments or topics; `all` is each of them. ``.ci/dev jars`` fetches the
 jars. ``tests/golden/README.md`` says which fields are the same in each run.
 """
 
@@ -19,12 +19,12 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS))
 
-from golden.make import damage, dump_log, facts, live, vectors, wire  # noqa: E402
+from golden.make import damage, dump_log, facts, topics, vectors, wire  # noqa: E402
 from golden.make.rows import read_rows  # noqa: E402
 from interop.harness import Java  # noqa: E402
 
 GOLDEN = TESTS / "golden"
-KINDS = ("facts", "vectors", "wire", "damaged", "dump-log-segments", "live")
+KINDS = ("facts", "vectors", "wire", "damaged", "dump-log-segments", "topics")
 SEED = 20240601
 
 
@@ -48,8 +48,8 @@ def make(kind: str, java: Java, output: Path, seed: int) -> None:
             damage.write(java, damage_sources(), output / "damaged", seed)
         case "dump-log-segments":
             dump_log.write(java, GOLDEN, output / "dump-log-segments")
-        case "live":
-            live.write(java, output, seed)
+        case "topics":
+            topics.write(java, output, seed)
         case _:
             raise AssertionError(kind)
 
