@@ -6,6 +6,7 @@
 //! * [`mailbox`]: messages to a thread that sleeps in `epoll_wait`, the event loop of Python included.
 //! * [`wire`]: Produce and Fetch, parsed and encoded; nothing else of the protocol.
 //! * [`serve`]: one request of a client, from its frame to what is sent.
+//! * [`session`]: fetch sessions that look only at what moved.
 //! * [`io`]: threads that own sockets.
 
 #![deny(unsafe_code)]
@@ -23,4 +24,6 @@ pub mod mailbox;
 pub mod partition;
 pub mod partitions;
 pub mod python_inbox;
+pub mod serve;
+pub mod session;
 pub mod wire;

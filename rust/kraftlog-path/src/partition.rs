@@ -275,10 +275,14 @@ impl Partition {
         self.recompresses.load(Ordering::Relaxed)
     }
 
-    /// Whether requests may be answered without Python. False while it is being opened, for internal topics, while
-    /// Python has slow appends in its queue, and once it is withdrawn.
+    /// Whether appends may be answered without Python: not while Python has slow ones in its queue.
     pub fn is_published(&self) -> bool {
-        self.is_published.load(Ordering::Acquire) && !self.is_held.load(Ordering::Acquire)
+        self.is_readable() && !self.is_held.load(Ordering::Acquire)
+    }
+
+    /// Whether fetches may: not while it is being opened, of internal topics, nor once it is withdrawn.
+    pub fn is_readable(&self) -> bool {
+        self.is_published.load(Ordering::Acquire)
     }
 
     // --- appends ---
@@ -548,26 +552,6 @@ impl Partition {
     }
 }
 
-/// Facts of the state machine that only its lock makes one moment.
-pub struct CoreView<'a>(&'a PartitionCore<Ack>);
-
-impl CoreView<'_> {
-    /// `min.insync.replicas` in force.
-    pub fn min_insync_replicas(&self) -> i32 {
-        self.0.min_insync_replicas()
-    }
-
-    /// The partition epoch the metadata gives, -1 before any.
-    pub fn partition_epoch(&self) -> i32 {
-        self.0.partition_epoch()
-    }
-
-    /// Exclusive end of what is known to be durable.
-    pub fn flushed_offset(&self) -> i64 {
-        self.0.flushed_offset()
-    }
-}
-
 impl Flushable for Partition {
     fn round(&self) -> &Round {
         &self.round
@@ -594,5 +578,8 @@ impl Flushable for Partition {
     }
 }
 
+mod core_view;
 #[cfg(test)]
 mod tests;
+
+pub use core_view::CoreView;

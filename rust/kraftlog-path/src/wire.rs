@@ -13,10 +13,7 @@ mod writer;
 pub use reader::Reader;
 pub use writer::Writer;
 
-/// API key of Produce.
-pub const PRODUCE_KEY: i16 = 0;
-/// API key of Fetch.
-pub const FETCH_KEY: i16 = 1;
+pub use crate::exchange::{FETCH as FETCH_KEY, PRODUCE as PRODUCE_KEY};
 
 /// The data path does not answer this frame; Python does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,395 @@
+//! Fetch: find or open the session, read what may have news, and answer at once or when there is enough.
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::read::{is_served, FetchLimits, PartitionRead};
+use super::{DataService, Pending};
+use crate::error_code;
+use crate::exchange::{Answered, Outcome, Output, RequestId};
+use crate::partition::{Partition, PartitionKey};
+use crate::partitions::Partitions;
+use crate::session::{FetchSession, FetchSet, SessionCache};
+use crate::wire::fetch::{self, FetchPartition, FetchRequest, FetchVisitor};
+use crate::wire::{NotPlain, Parsed, Topic};
+
+/// `session_epoch` of a request that opens a session.
+const INITIAL_EPOCH: i32 = 0;
+/// `session_epoch` of a request that wants none, and closes the one it names.
+const FINAL_EPOCH: i32 = -1;
+
+/// A partition of a request.
+#[derive(Debug)]
+pub(super) struct AskedPartition {
+    /// `None` if there is no such partition on this node.
+    partition: Option<Arc<Partition>>,
+    wanted: FetchPartition,
+}
+
+impl AskedPartition {
+    fn served(&self) -> Option<&Arc<Partition>> {
+        self.partition.as_ref().filter(|partition| is_served(partition, &self.wanted))
+    }
+}
+
+/// Vectors that requests use one after the other.
+#[derive(Debug, Default)]
+pub(super) struct FetchScratch {
+    asked: Vec<AskedPartition>,
+    forgotten: Vec<PartitionKey>,
+    /// Places in a session.
+    places: Vec<u32>,
+}
+
+struct Collector<'s> {
+    partitions: &'s Partitions,
+    scratch: &'s mut FetchScratch,
+}
+
+impl Collector<'_> {
+    fn find(&self, topic: Topic<'_>, index: i32) -> Option<Arc<Partition>> {
+        match topic {
+            Topic::Name(name) => self.partitions.get_by_name(name, index),
+            Topic::Id(topic_id) => self.partitions.get(&PartitionKey { topic_id: *topic_id, index }),
+        }
+    }
+}
+
+impl<'a> FetchVisitor<'a> for Collector<'_> {
+    fn begin(&mut self, request: &FetchRequest) -> Parsed<()> {
+        let is_full = matches!(request.session_epoch, INITIAL_EPOCH | FINAL_EPOCH);
+        let is_own = SessionCache::owns(request.session_id) || (is_full && request.session_id == 0);
+        if request.replica_id != -1 || !is_own {
+            return Err(NotPlain::Refused);
+        }
+        Ok(())
+    }
+
+    fn partition(&mut self, topic: Topic<'a>, wanted: &FetchPartition) -> Parsed<()> {
+        let partition = self.find(topic, wanted.index);
+        self.scratch.asked.push(AskedPartition { partition, wanted: *wanted });
+        Ok(())
+    }
+
+    fn forgotten(&mut self, topic: Topic<'a>, index: i32) -> Parsed<()> {
+        let key = match topic {
+            Topic::Id(topic_id) => Some(PartitionKey { topic_id: *topic_id, index }),
+            Topic::Name(_) => self.find(topic, index).map(|partition| *partition.key()),
+        };
+        self.scratch.forgotten.extend(key);
+        Ok(())
+    }
+}
+
+/// What a request needs until it is answered.
+#[derive(Debug)]
+pub(super) struct FetchCall {
+    request: RequestId,
+    correlation_id: i32,
+    version: i16,
+    limits: FetchLimits,
+    session: Arc<FetchSession>,
+    /// 0 for a fetch that goes without a session; `session` is its alone then.
+    session_id: i32,
+    /// Only changes are answered.
+    is_incremental: bool,
+    /// Of the session while this request is its last.
+    request_count: u64,
+    reads: Vec<PartitionRead>,
+    size_bytes: i64,
+    /// A partition has an error, which is told at once.
+    has_error: bool,
+}
+
+/// The session has a partition that Python has to answer for.
+struct SessionEnded;
+
+impl DataService {
+    pub(super) fn fetch(&mut self, request: RequestId, frame: &[u8], now: Instant) -> Outcome {
+        let mut scratch = std::mem::take(&mut self.fetch_scratch);
+        let mut collector = Collector { partitions: self.shared.partitions(), scratch: &mut scratch };
+        let outcome = match fetch::parse(frame, &mut collector) {
+            Err(_) => Outcome::HandOver,
+            Ok((header, fetch)) => {
+                let settings = self.settings.get(&self.shared);
+                let call = FetchCall {
+                    request,
+                    correlation_id: header.correlation_id,
+                    version: header.api_version,
+                    limits: FetchLimits::new(&fetch, settings.fetch_max_bytes),
+                    session: Arc::clone(&self.no_session),
+                    session_id: 0,
+                    is_incremental: false,
+                    request_count: 0,
+                    reads: Vec::new(),
+                    size_bytes: 0,
+                    has_error: false,
+                };
+                match fetch.session_epoch {
+                    INITIAL_EPOCH | FINAL_EPOCH => self.full_fetch(call, &fetch, &mut scratch, now),
+                    _ => self.incremental_fetch(call, &fetch, &mut scratch, now),
+                }
+            }
+        };
+        scratch.asked.clear();
+        scratch.forgotten.clear();
+        self.fetch_scratch = scratch;
+        outcome
+    }
+
+    /// A request that names all its partitions.
+    fn full_fetch(
+        &mut self,
+        mut call: FetchCall,
+        fetch: &FetchRequest,
+        scratch: &mut FetchScratch,
+        now: Instant,
+    ) -> Outcome {
+        let wants_session = fetch.session_epoch == INITIAL_EPOCH && !scratch.asked.is_empty();
+        call.session = Arc::new(FetchSession::new());
+        let mut set = call.session.lock();
+        for asked in &scratch.asked {
+            let Some(partition) = asked.served() else { return Outcome::HandOver };
+            if !wants_session {
+                call.session.push(&mut set, partition, asked.wanted);
+            } else if !call.session.upsert(&mut set, partition, asked.wanted) {
+                return Outcome::HandOver; // the same partition twice
+            }
+        }
+        drop(set);
+        let sessions = self.shared.sessions();
+        if fetch.session_id != 0 {
+            sessions.remove(fetch.session_id);
+        }
+        if wants_session {
+            let limits = self.settings.get(&self.shared).sessions;
+            let has_topic_ids = fetch::has_topic_ids(call.version);
+            let id = sessions.register(&call.session, has_topic_ids, limits, self.shared.now_ms());
+            call.session_id = id.unwrap_or(0);
+        }
+        let session = Arc::clone(&call.session);
+        let mut set = session.lock();
+        if call.session_id != 0 {
+            session.subscribe(&mut set);
+        }
+        set.begin_request(fetch.isolation_level);
+        self.read_and_answer(call, set, scratch, now)
+    }
+
+    /// A request that names what changed in its session.
+    fn incremental_fetch(
+        &mut self,
+        mut call: FetchCall,
+        fetch: &FetchRequest,
+        scratch: &mut FetchScratch,
+        now: Instant,
+    ) -> Outcome {
+        let sessions = self.shared.sessions();
+        let has_topic_ids = fetch::has_topic_ids(call.version);
+        let (id, epoch) = (fetch.session_id, fetch.session_epoch);
+        let session = match sessions.find(id, epoch, has_topic_ids, self.shared.now_ms()) {
+            Ok(session) => session,
+            Err(code) => return Outcome::Answer(error_answer(call.correlation_id, code)),
+        };
+        (call.session, call.session_id, call.is_incremental) = (Arc::clone(&session), id, true);
+        let mut set = session.lock();
+        // A request of the session that still waits is answered with what it has.
+        session.bell().wake();
+        for asked in &scratch.asked {
+            let Some(partition) = asked.served() else { return self.end_session(&call) };
+            session.upsert(&mut set, partition, asked.wanted);
+        }
+        for key in &scratch.forgotten {
+            session.remove(&mut set, key);
+        }
+        if set.is_empty() {
+            sessions.remove(id);
+            return Outcome::Answer(error_answer(call.correlation_id, error_code::NONE));
+        }
+        set.begin_request(fetch.isolation_level);
+        session.bell().take(&mut scratch.places);
+        scratch.places.iter().for_each(|&place| set.mark(place));
+        self.read_and_answer(call, set, scratch, now)
+    }
+
+    fn end_session(&self, call: &FetchCall) -> Outcome {
+        self.shared.sessions().remove(call.session_id);
+        Outcome::Answer(error_answer(call.correlation_id, error_code::FETCH_SESSION_ID_NOT_FOUND))
+    }
+
+    fn read_and_answer(
+        &mut self,
+        mut call: FetchCall,
+        mut set: MutexGuard<'_, FetchSet>,
+        scratch: &mut FetchScratch,
+        now: Instant,
+    ) -> Outcome {
+        call.request_count = set.request_count;
+        loop {
+            set.candidates(&mut scratch.places);
+            if call.read_all(&mut set, &scratch.places).is_err() {
+                return self.end_session(&call);
+            }
+            if call.limits.max_wait_ms <= 0 || set.is_empty() || call.is_enough() {
+                return Outcome::Answer(call.answer(&mut set));
+            }
+            if set.is_subscribed() {
+                break;
+            }
+            // What moves before is seen by the second look, what moves later is told.
+            call.session.subscribe(&mut set);
+        }
+        drop(set);
+        let session = Arc::clone(&call.session);
+        let wait = Duration::from_millis(u64::try_from(call.limits.max_wait_ms).unwrap_or(0));
+        let id = self.pending.insert(Pending::Fetch(call), now.checked_add(wait));
+        if !session.bell().wait(&self.listener, id) {
+            self.looks.push(id);
+        }
+        Outcome::Pending
+    }
+
+    /// Something moved for a fetch that waits, or its time is over.
+    pub(super) fn look_again(&mut self, id: u64, is_time_over: bool, answered: &mut Vec<Answered>) {
+        let Some(Pending::Fetch(call)) = self.pending.get_mut(id) else { return };
+        let session = Arc::clone(&call.session);
+        let mut set = session.lock();
+        let is_last = set.request_count == call.request_count;
+        let outcome = if is_last && call.read_moved(&mut set, &mut self.fetch_scratch.places).is_err() {
+            self.shared.sessions().remove(call.session_id);
+            Outcome::Answer(error_answer(call.correlation_id, error_code::FETCH_SESSION_ID_NOT_FOUND))
+        } else if is_time_over || !is_last || call.is_enough() {
+            Outcome::Answer(call.answer(&mut set))
+        } else {
+            drop(set);
+            if !session.bell().wait(&self.listener, id) {
+                // It moves all the time: the next turn looks, so that this one ends.
+                self.listener.moved(id);
+            }
+            return;
+        };
+        answered.push(Answered { request: call.request, outcome });
+        drop(set);
+        self.pending.remove(id);
+    }
+}
+
+impl FetchCall {
+    pub(super) fn request(&self) -> RequestId {
+        self.request
+    }
+
+    fn is_enough(&self) -> bool {
+        self.has_error || self.size_bytes >= self.limits.min_bytes
+    }
+
+    /// Read partitions in order until the byte limit is used up. The first batch found is returned even if it alone is
+    /// larger than the limits, so that a client never gets stuck.
+    fn read_all(&mut self, set: &mut FetchSet, places: &[u32]) -> Result<(), SessionEnded> {
+        self.reads.clear();
+        self.reads.reserve(places.len());
+        (self.size_bytes, self.has_error) = (0, false);
+        places.iter().try_for_each(|&place| self.read(set, place))
+    }
+
+    /// Read again what moved since the last look.
+    fn read_moved(&mut self, set: &mut FetchSet, places: &mut Vec<u32>) -> Result<(), SessionEnded> {
+        self.session.bell().take(places);
+        places.iter().try_for_each(|&place| {
+            set.mark(place);
+            self.read(set, place)
+        })
+    }
+
+    /// Read one partition, for the first time or again.
+    fn read(&mut self, set: &mut FetchSet, place: u32) -> Result<(), SessionEnded> {
+        let Some(entry) = set.entry_mut(place) else { return Ok(()) };
+        let before = self.reads.get(entry.read_at).filter(|read| read.place == place);
+        let others_bytes = self.size_bytes - before.map_or(0, |read| read.size_bytes);
+        let is_new = before.is_none();
+        let remaining_bytes = (self.limits.max_bytes - others_bytes).max(0);
+        let is_first = others_bytes == 0;
+        let limits = &self.limits;
+        let read =
+            PartitionRead::of(place, &entry.partition, &entry.wanted, limits, remaining_bytes, is_first);
+        let read = match read {
+            Ok(read) => read,
+            Err(_) if self.session_id != 0 => return Err(SessionEnded),
+            Err(_) => {
+                let refusal = entry.partition.check_leader_epoch(entry.wanted.current_leader_epoch, true);
+                let is_gone = refusal == error_code::NONE;
+                let code = if is_gone { error_code::NOT_LEADER_OR_FOLLOWER } else { refusal };
+                PartitionRead::failed(place, code)
+            }
+        };
+        self.size_bytes = others_bytes + read.size_bytes;
+        self.has_error |= read.error_code != error_code::NONE;
+        if is_new {
+            entry.read_at = self.reads.len();
+            self.reads.push(read);
+        } else if let Some(before) = self.reads.get_mut(entry.read_at) {
+            *before = read;
+        }
+        Ok(())
+    }
+
+    /// Encode what was read, and remember what the client is told.
+    fn answer(&mut self, set: &mut FetchSet) -> Vec<Output> {
+        let mut reads = std::mem::take(&mut self.reads);
+        reads.sort_by_key(|read| set.entry(read.place).map(|entry| entry.order));
+        if self.session_id != 0 {
+            if set.request_count == self.request_count {
+                set.settle();
+            }
+            reads.retain(|read| remember(set, read) || !self.is_incremental);
+        }
+        reads.retain(|read| set.entry(read.place).is_some());
+        let topic_of =
+            |read: &PartitionRead| set.entry(read.place).map(|entry| entry.partition.key().topic_id);
+        let is_same_topic = |left: &PartitionRead, right: &PartitionRead| topic_of(left) == topic_of(right);
+        let topic_count = reads.chunk_by(is_same_topic).count();
+        let mut writer =
+            fetch::begin_response(self.correlation_id, error_code::NONE, self.session_id, topic_count);
+        for topic in reads.chunk_by_mut(is_same_topic) {
+            let Some(first) = topic.first().and_then(|read| set.entry(read.place)) else { continue };
+            let name = if fetch::has_topic_ids(self.version) {
+                Topic::Id(&first.partition.key().topic_id)
+            } else {
+                Topic::Name(first.partition.topic())
+            };
+            fetch::begin_topic(&mut writer, name, topic.len());
+            for read in topic {
+                let Some(entry) = set.entry(read.place) else { continue };
+                fetch::write_partition(&mut writer, read.data(entry.partition.key().index));
+            }
+            fetch::end_topic(&mut writer);
+        }
+        fetch::end_response(&mut writer);
+        writer.finish()
+    }
+}
+
+/// Note what the client of a session is told of a partition; true if that is news.
+fn remember(set: &mut FetchSet, read: &PartitionRead) -> bool {
+    let Some(entry) = set.entry_mut(read.place) else { return false };
+    let has_records = read.size_bytes > 0;
+    let is_news = has_records
+        || read.error_code != error_code::NONE
+        || read.high_watermark != entry.told_high_watermark
+        || read.log_start_offset != entry.told_log_start_offset;
+    entry.told_high_watermark = read.high_watermark;
+    entry.told_log_start_offset = read.log_start_offset;
+    if has_records {
+        set.move_to_end(read.place);
+    }
+    if read.is_behind {
+        set.mark(read.place);
+    }
+    is_news
+}
+
+/// An answer without partitions.
+fn error_answer(correlation_id: i32, error_code: i16) -> Vec<Output> {
+    let mut writer = fetch::begin_response(correlation_id, error_code, 0, 0);
+    fetch::end_response(&mut writer);
+    writer.finish()
+}

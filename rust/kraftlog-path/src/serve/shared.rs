@@ -1,0 +1,99 @@
+//! What the services of all I/O threads share.
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::partitions::Partitions;
+use crate::session::{SessionCache, SessionLimits};
+
+/// Settings of the node that requests depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceSettings {
+    /// `fetch.max.bytes`: of records in one answer, but for a first batch that is larger.
+    pub fetch_max_bytes: i32,
+    /// Of the fetch sessions.
+    pub sessions: SessionLimits,
+}
+
+impl Default for ServiceSettings {
+    /// Kafka's defaults.
+    fn default() -> Self {
+        Self { fetch_max_bytes: 55 << 20, sessions: SessionLimits { max_slots: 1000, eviction_ms: 120_000 } }
+    }
+}
+
+/// Partitions, sessions, settings and clock of a node.
+pub struct ServiceShared {
+    partitions: Arc<Partitions>,
+    sessions: SessionCache,
+    settings: RwLock<ServiceSettings>,
+    /// Raised with every change of `settings`.
+    settings_version: AtomicU64,
+    clock_ms: Box<dyn Fn() -> i64 + Send + Sync>,
+}
+
+impl fmt::Debug for ServiceShared {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ServiceShared").field("sessions", &self.sessions).finish_non_exhaustive()
+    }
+}
+
+impl ServiceShared {
+    /// `clock_ms` is the wall clock, milliseconds since 1970; `seed` decides about the ids of sessions.
+    pub fn new(
+        partitions: Arc<Partitions>,
+        settings: ServiceSettings,
+        clock_ms: Box<dyn Fn() -> i64 + Send + Sync>,
+        seed: u64,
+    ) -> Self {
+        Self {
+            partitions,
+            sessions: SessionCache::new(seed),
+            settings: RwLock::new(settings),
+            settings_version: AtomicU64::new(0),
+            clock_ms,
+        }
+    }
+
+    /// The partitions of the node.
+    pub fn partitions(&self) -> &Partitions {
+        &self.partitions
+    }
+
+    /// The fetch sessions that the data path opened.
+    pub fn sessions(&self) -> &SessionCache {
+        &self.sessions
+    }
+
+    /// Wall clock, milliseconds since 1970.
+    pub(super) fn now_ms(&self) -> i64 {
+        (self.clock_ms)()
+    }
+
+    /// Use other settings from the next request on.
+    pub fn publish(&self, settings: ServiceSettings) {
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+        self.settings_version.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The settings as a thread last saw them: one atomic load per request while they do not change.
+#[derive(Debug)]
+pub(super) struct SettingsView {
+    settings: ServiceSettings,
+    version: u64,
+}
+
+impl SettingsView {
+    pub(super) fn new(shared: &ServiceShared) -> Self {
+        let version = shared.settings_version.load(Ordering::Acquire);
+        Self { settings: *shared.settings.read().unwrap_or_else(PoisonError::into_inner), version }
+    }
+
+    pub(super) fn get(&mut self, shared: &ServiceShared) -> ServiceSettings {
+        if shared.settings_version.load(Ordering::Acquire) != self.version {
+            *self = Self::new(shared);
+        }
+        self.settings
+    }
+}

@@ -1,0 +1,243 @@
+//! Fetch sessions (KIP-227): what a client asked for is remembered, so requests and answers carry changes only.
+//!
+//! A session subscribes to its partitions. An incremental fetch looks only at those that moved since, that the request
+//! changed, or that had more than the last answer took: its cost follows from what changed, not from the number of
+//! partitions.
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::partition::{Listener, Partition, PartitionKey};
+use crate::wire::fetch::FetchPartition;
+
+mod bell;
+mod cache;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use bell::Bell;
+pub use cache::{SessionCache, SessionLimits};
+
+/// One partition of a session, with what the client was told last.
+#[derive(Debug)]
+pub(crate) struct SessionPartition {
+    pub(crate) partition: Arc<Partition>,
+    pub(crate) wanted: FetchPartition,
+    pub(crate) told_high_watermark: i64,
+    pub(crate) told_log_start_offset: i64,
+    /// Served in this order.
+    pub(crate) order: u64,
+    /// Where the request that is being served keeps what it read.
+    pub(crate) read_at: usize,
+    /// Whether its place is among the candidates.
+    is_candidate: bool,
+}
+
+/// The partitions that one client follows.
+pub struct FetchSession {
+    bell: Arc<Bell>,
+    listener: Arc<dyn Listener>,
+    partition_count: AtomicUsize,
+    set: Mutex<FetchSet>,
+}
+
+/// What a session follows, locked by the request that it serves.
+#[derive(Debug, Default)]
+pub(crate) struct FetchSet {
+    places: Vec<Option<SessionPartition>>,
+    free: Vec<u32>,
+    by_key: HashMap<PartitionKey, u32>,
+    /// Places that the next request looks at, each once.
+    candidates: Vec<u32>,
+    next_order: u64,
+    is_subscribed: bool,
+    /// Of the last request: with another one, other records may be read.
+    isolation_level: i8,
+    /// Requests so far: one that waits ends when another comes.
+    pub(crate) request_count: u64,
+}
+
+impl fmt::Debug for FetchSession {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("FetchSession").field("bell", &self.bell).field("set", &self.set).finish()
+    }
+}
+
+impl FetchSession {
+    /// A session without partitions, and without an id.
+    pub(crate) fn new() -> Self {
+        let bell = Arc::new(Bell::default());
+        let listener = Arc::clone(&bell) as Arc<dyn Listener>;
+        let set = Mutex::new(FetchSet::default());
+        Self { bell, listener, partition_count: AtomicUsize::new(0), set }
+    }
+
+    /// How many partitions it has.
+    pub fn partition_count(&self) -> usize {
+        self.partition_count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, FetchSet> {
+        self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Be told of moves from now on; every partition counts as moved.
+    pub(crate) fn subscribe(&self, set: &mut FetchSet) {
+        set.is_subscribed = true;
+        for place in 0..set.places.len() as u32 {
+            if let Some(entry) = set.entry(place) {
+                entry.partition.subscribe(&self.listener, u64::from(place));
+            }
+            set.mark(place);
+        }
+    }
+
+    /// Add a partition, or change what is wanted of it. False if it was there.
+    pub(crate) fn upsert(
+        &self,
+        set: &mut FetchSet,
+        partition: &Arc<Partition>,
+        wanted: FetchPartition,
+    ) -> bool {
+        let key = partition.key();
+        if let Some(&place) = set.by_key.get(key) {
+            let known = set.places.get_mut(place as usize).and_then(Option::as_mut);
+            if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.partition, partition)) {
+                known.wanted = wanted;
+                set.mark(place);
+                return false;
+            }
+            // The same partition under a new object: it was closed and opened again.
+            self.remove(set, key);
+        }
+        let place = self.push(set, partition, wanted);
+        set.by_key.insert(*key, place);
+        true
+    }
+
+    /// Add a partition that may be there already: a fetch without a session answers it twice.
+    pub(crate) fn push(&self, set: &mut FetchSet, partition: &Arc<Partition>, wanted: FetchPartition) -> u32 {
+        let entry = SessionPartition {
+            partition: Arc::clone(partition),
+            wanted,
+            told_high_watermark: -1,
+            told_log_start_offset: -1,
+            order: set.next_order,
+            read_at: usize::MAX,
+            is_candidate: false,
+        };
+        set.next_order += 1;
+        let place = set.free.pop().unwrap_or(set.places.len() as u32);
+        match set.places.get_mut(place as usize) {
+            Some(free) => *free = Some(entry),
+            None => set.places.push(Some(entry)),
+        }
+        if set.is_subscribed {
+            partition.subscribe(&self.listener, u64::from(place));
+        }
+        set.mark(place);
+        self.partition_count.fetch_add(1, Ordering::Relaxed);
+        place
+    }
+
+    /// Take a partition out; one that is not there is nothing to worry about.
+    pub(crate) fn remove(&self, set: &mut FetchSet, key: &PartitionKey) {
+        let MapEntry::Occupied(known) = set.by_key.entry(*key) else { return };
+        let place = known.remove();
+        let Some(entry) = set.places.get_mut(place as usize).and_then(Option::take) else { return };
+        if set.is_subscribed {
+            entry.partition.unsubscribe(&self.listener, u64::from(place));
+        }
+        set.free.push(place);
+        self.partition_count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for FetchSession {
+    fn drop(&mut self) {
+        let set = self.set.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !set.is_subscribed {
+            return;
+        }
+        for (place, entry) in set.places.iter().enumerate() {
+            if let Some(entry) = entry {
+                entry.partition.unsubscribe(&self.listener, place as u64);
+            }
+        }
+    }
+}
+
+impl FetchSet {
+    /// The partition at a place, unless it was taken out.
+    pub(crate) fn entry(&self, place: u32) -> Option<&SessionPartition> {
+        self.places.get(place as usize).and_then(Option::as_ref)
+    }
+
+    /// As [`Self::entry`], to change it.
+    pub(crate) fn entry_mut(&mut self, place: u32) -> Option<&mut SessionPartition> {
+        self.places.get_mut(place as usize).and_then(Option::as_mut)
+    }
+
+    /// Whether its session is told of moves.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.is_subscribed
+    }
+
+    /// Whether no partition is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.len() == self.free.len()
+    }
+
+    /// Look at this partition with the next request.
+    pub(crate) fn mark(&mut self, place: u32) {
+        if let Some(entry) = self.places.get_mut(place as usize).and_then(Option::as_mut) {
+            if !std::mem::replace(&mut entry.is_candidate, true) {
+                self.candidates.push(place);
+            }
+        }
+    }
+
+    /// A request with this isolation level begins; it ends those before.
+    pub(crate) fn begin_request(&mut self, isolation_level: i8) {
+        self.request_count += 1;
+        if std::mem::replace(&mut self.isolation_level, isolation_level) != isolation_level {
+            for place in 0..self.places.len() as u32 {
+                self.mark(place);
+            }
+        }
+    }
+
+    /// The partitions to look at, in the order in which they are served; `into` is cleared first. They stay until
+    /// [`Self::settle`]: a request that is never answered leaves them to the next one.
+    pub(crate) fn candidates(&self, into: &mut Vec<u32>) {
+        into.clear();
+        into.extend(self.candidates.iter().copied().filter(|&place| self.entry(place).is_some()));
+        into.sort_unstable_by_key(|&place| self.entry(place).map(|entry| entry.order));
+        // A place may be there twice if its partition was taken out and another one came.
+        into.dedup();
+    }
+
+    /// The request is answered: nothing is to be looked at but what is marked from now on.
+    pub(crate) fn settle(&mut self) {
+        for place in std::mem::take(&mut self.candidates) {
+            if let Some(entry) = self.entry_mut(place) {
+                entry.is_candidate = false;
+            }
+        }
+    }
+
+    /// Serve this partition last next time, so that a busy one does not starve the others.
+    pub(crate) fn move_to_end(&mut self, place: u32) {
+        let order = self.next_order;
+        if let Some(entry) = self.entry_mut(place) {
+            entry.order = order;
+            self.next_order += 1;
+        }
+    }
+}

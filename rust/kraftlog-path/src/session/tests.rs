@@ -1,0 +1,145 @@
+use super::*;
+use crate::core::NO_LEADER;
+use crate::error_code;
+use crate::flush::FlushPool;
+use crate::testing::{assignment, batch, Fixture, Recorder, NODE};
+use kraftlog_log::fs::MemoryFileSystem;
+use kraftlog_log::producer_state::Origin;
+
+const LIMITS: SessionLimits = SessionLimits { max_slots: 2, eviction_ms: 100 };
+
+fn wanted(index: i32) -> FetchPartition {
+    FetchPartition {
+        index,
+        current_leader_epoch: -1,
+        fetch_offset: 0,
+        last_fetched_epoch: -1,
+        log_start_offset: -1,
+        max_bytes: 1000,
+    }
+}
+
+fn fixtures(count: i32) -> Vec<Fixture> {
+    let (fs, pool) = (MemoryFileSystem::new(), Arc::new(FlushPool::new("flush", 1)));
+    (0..count).map(|index| Fixture::over(&fs, index, false, &pool)).collect()
+}
+
+fn session_of(fixtures: &[Fixture]) -> Arc<FetchSession> {
+    let session = Arc::new(FetchSession::new());
+    let mut set = session.lock();
+    for (index, fixture) in (0..).zip(fixtures) {
+        assert!(session.upsert(&mut set, &fixture.partition, wanted(index)));
+    }
+    drop(set);
+    session
+}
+
+fn candidates(session: &FetchSession, set: &mut FetchSet) -> Vec<u32> {
+    let mut places = Vec::new();
+    session.bell().take(&mut places);
+    places.iter().for_each(|&place| set.mark(place));
+    set.candidates(&mut places);
+    places
+}
+
+fn append(fixture: &Fixture) {
+    fixture.partition.append(&batch("a"), 1, 5, Origin::Client, None).unwrap();
+}
+
+#[test]
+fn a_request_looks_at_what_moved_and_not_at_its_partitions() {
+    let fixtures = fixtures(1000);
+    let session = session_of(&fixtures);
+    let mut set = session.lock();
+    session.subscribe(&mut set);
+    assert_eq!(candidates(&session, &mut set).len(), 1000);
+    set.settle();
+    assert!(candidates(&session, &mut set).is_empty());
+    append(&fixtures[700]);
+    append(&fixtures[3]);
+    append(&fixtures[700]);
+    assert_eq!(candidates(&session, &mut set), [3, 700]);
+    assert_eq!(candidates(&session, &mut set), [3, 700], "until the request is answered");
+    set.settle();
+    set.begin_request(1);
+    assert_eq!(candidates(&session, &mut set).len(), 1000, "another isolation level sees other records");
+}
+
+#[test]
+fn a_partition_that_had_records_is_served_last() {
+    let fixtures = fixtures(3);
+    let session = session_of(&fixtures);
+    let mut set = session.lock();
+    set.move_to_end(0);
+    assert_eq!(candidates(&session, &mut set), [1, 2, 0]);
+    session.remove(&mut set, fixtures[1].partition.key());
+    assert_eq!((candidates(&session, &mut set), session.partition_count()), (vec![2, 0], 2));
+    assert!(session.upsert(&mut set, &fixtures[1].partition, wanted(1)));
+    assert_eq!(candidates(&session, &mut set), [2, 0, 1], "its place is used again, and is there once");
+}
+
+#[test]
+fn a_session_leaves_its_partitions_when_it_ends() {
+    let fixtures = fixtures(2);
+    let session = session_of(&fixtures);
+    session.subscribe(&mut session.lock());
+    let bell = Arc::downgrade(&session.bell);
+    let mut set = session.lock();
+    session.remove(&mut set, fixtures[0].partition.key());
+    drop(set);
+    drop(session);
+    assert!(bell.upgrade().is_none(), "no partition holds it");
+}
+
+#[test]
+fn a_waiter_is_told_once_and_not_if_it_came_late() {
+    let fixtures = fixtures(1);
+    let session = session_of(&fixtures);
+    let mut set = session.lock();
+    session.subscribe(&mut set);
+    let recorder = Arc::new(Recorder::default());
+    assert!(session.bell().wait(&recorder.listener(), 4));
+    append(&fixtures[0]);
+    append(&fixtures[0]);
+    assert_eq!(*recorder.moves.lock().unwrap(), [4]);
+    assert!(!session.bell().wait(&recorder.listener(), 5), "something moved before");
+    candidates(&session, &mut set);
+    assert!(session.bell().wait(&recorder.listener(), 6));
+    fixtures[0].partition.assign(assignment(NO_LEADER, 2, 1, &[NODE], &[NODE]), 0);
+    assert_eq!(*recorder.moves.lock().unwrap(), [4, 6]);
+}
+
+#[test]
+fn ids_are_even_and_epochs_follow_each_other() {
+    let fixtures = fixtures(1);
+    let cache = SessionCache::new(7);
+    let session = session_of(&fixtures);
+    let id = cache.register(&session, true, LIMITS, 0).unwrap();
+    assert!(id > 0 && SessionCache::owns(id));
+    let find = |id, epoch, has_topic_ids| cache.find(id, epoch, has_topic_ids, 1).map(|_| ());
+    assert_eq!(find(id, 1, false), Err(error_code::FETCH_SESSION_TOPIC_ID_ERROR));
+    assert_eq!(find(id, 2, true), Err(error_code::INVALID_FETCH_SESSION_EPOCH));
+    assert_eq!((find(id, 1, true), find(id, 2, true)), (Ok(()), Ok(())));
+    assert_eq!(find(id, 2, true), Err(error_code::INVALID_FETCH_SESSION_EPOCH));
+    cache.remove(id);
+    assert_eq!(find(id, 3, true), Err(error_code::FETCH_SESSION_ID_NOT_FOUND));
+}
+
+#[test]
+fn a_full_cache_gives_up_idle_and_smaller_sessions() {
+    let fixtures = fixtures(2);
+    let cache = SessionCache::new(7);
+    let small = || session_of(&fixtures[..1]);
+    let first = cache.register(&small(), true, LIMITS, 0).unwrap();
+    let second = cache.register(&small(), true, LIMITS, 50).unwrap();
+    assert_eq!(cache.register(&session_of(&fixtures), true, LIMITS, 90), None, "both had no time yet");
+    cache.find(first, 1, true, 90).unwrap();
+    let large = cache.register(&session_of(&fixtures), true, LIMITS, 149).unwrap();
+    assert!(cache.find(first, 2, true, 149).is_err(), "created longest ago, and smaller");
+    assert_eq!(cache.register(&small(), true, LIMITS, 150), None, "none is smaller");
+    cache.register(&small(), true, LIMITS, 151).unwrap();
+    assert!(cache.find(second, 1, true, 151).is_err(), "unused for longer than the limit");
+    assert!(cache.find(large, 1, true, 151).is_ok());
+    let none = SessionLimits { max_slots: 0, eviction_ms: 0 };
+    assert_eq!(cache.register(&small(), true, none, 999), None);
+}
