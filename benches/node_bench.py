@@ -1,4 +1,6 @@
-"""Our node and Apache Kafka 4.3.1 in alternation on this machine: one client, one configuration, both warmed.
+"""A kraftlog node and Apache Kafka 4.3.1 in alternation on this machine: one client, one configuration, all warmed.
+
+The node runs once with each data path (``kraftlog.data.path``): native and python.
 
 The client is Kafka's own: ProducerPerformance and ConsumerPerformance in a fresh JVM for every row. Rates are what the
 client says; CPU and memory are the server's own, from /proc, so that the client's cost is not in them. A round runs
@@ -28,7 +30,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benches")]
+
+from data_path.servers import data_paths, path_config  # noqa: E402
 
 from interop.harness import Java, KafkaServer, KraftlogServer, Server  # noqa: E402
 
@@ -152,12 +156,14 @@ def idle(server: Server) -> dict[str, float]:
     return row
 
 
-def make(kind: str, home: Path, java: Java, config: dict[str, str], heap: str) -> Server:
-    return (
-        KafkaServer(home, java, config, heap=heap, fast_start=False)
-        if kind == "kafka"
-        else KraftlogServer(home, config)
-    )
+def make(kind: str, home: Path, java: Java, heap: str, *, is_durable: bool) -> Server:
+    """A server of one kind: native, python or kafka."""
+    if kind == "kafka":
+        return KafkaServer(home, java, {}, heap=heap, fast_start=False)
+    # By default the node keeps Kafka's durability here, the page cache, so that all do the same work.
+    server = KraftlogServer(home, {"log.flush.on.ack": str(is_durable).lower(), **path_config(kind)})
+    server.name = f"kraftlog-{kind}"
+    return server
 
 
 def measure_round(client: Client, rows: list[Case], servers: list[Server], number: int) -> None:
@@ -211,10 +217,10 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, default=200, help="of values in the large cases")
     parser.add_argument("--sizes", default="100,1000")
     parser.add_argument("--acks", default="all")
-    parser.add_argument("--servers", default="kraftlog,kafka")
+    parser.add_argument("--servers", default="native,python,kafka")
     parser.add_argument("--heap", default="1g", help="of Kafka")
     parser.add_argument(
-        "--durable", action="store_true", help="log.flush.on.ack=true for ours; Kafka has no such thing"
+        "--durable", action="store_true", help="log.flush.on.ack=true for kraftlog; Kafka has no such thing"
     )
     args = parser.parse_args()
     java = Java(os.environ.get("KAFKA_LIBS", str(ROOT / "tests/interop/target/libs/*")))
@@ -226,10 +232,8 @@ def main() -> int:
         home = Path(tempfile.mkdtemp(prefix="node-bench-"))
         ends.callback(shutil.rmtree, home, ignore_errors=True)
         servers = []
-        # Our node keeps Kafka's durability here, the page cache, so that the two do the same work.
-        own = {"log.flush.on.ack": "true" if args.durable else "false"}
-        for kind in args.servers.split(","):
-            server = make(kind, home / kind, java, own if kind == "kraftlog" else {}, args.heap)
+        for kind in data_paths(args.servers.split(",")):
+            server = make(kind, home / kind, java, args.heap, is_durable=args.durable)
             server.format()
             ends.callback(server.kill)
             servers.append(server)

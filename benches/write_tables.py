@@ -2,10 +2,11 @@
 
     sh .ci/dev bench --quick | sh .ci/dev bench      writes bench.json and calls this
     python benches/write_tables.py [bench.json] [--large large.md] [--consensus consensus.json]
+        [--path path.json]
 
 Marks are comments: ``<!-- table: NAME -->`` begins a table and ``<!-- end -->`` ends it. Tables are ``decode`` and
 ``encode`` (a row per codec, size and kind of record), ``large`` (what `large_log.py` printed) and ``groups``
-(all other groups as they are), and those of ``consensus/tables.py``.
+(all other groups as they are), and those of ``consensus/tables.py`` and ``data_path/tables.py``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 import table
 from consensus import tables as consensus
+from data_path import tables as data_path
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reports"
 ORDER = {
@@ -85,6 +87,7 @@ def main() -> None:
     parser.add_argument("run", type=Path, nargs="?", help="JSON of pytest-benchmark")
     parser.add_argument("--large", type=Path, help="what large_log.py printed")
     parser.add_argument("--consensus", type=Path, help="JSON of consensus/run.py")
+    parser.add_argument("--path", type=Path, help="JSON of path_bench.py")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of the pages benchmarks-*.md")
     arguments = parser.parse_args()
     tables: dict[str, str] = {}
@@ -95,6 +98,8 @@ def main() -> None:
         tables["machine"] = machine(run)
     if arguments.consensus:
         tables |= consensus.tables(json.loads(arguments.consensus.read_text()))
+    if arguments.path:
+        tables |= data_path.tables(json.loads(arguments.path.read_text()))
     if arguments.large:
         tables["large"] = arguments.large.read_text().strip()
     put(tables, sorted(arguments.folder.glob("benchmarks-*.md")))

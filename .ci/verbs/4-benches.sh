@@ -19,6 +19,19 @@ bench_peers() { # in a crate of its own that nothing depends on
     CARGO_TARGET_DIR=target/rust-peers cargo build --locked --release --quiet --manifest-path benches/rust-peers/Cargo.toml
 }
 
+#: bench-path  Produce and Fetch, data path native and python, beside Kafka (an hour; --rounds 1 --seconds 2: a quarter)
+bench_path() {
+    setup
+    jars
+    "$py" benches/path_bench.py --json target/path.json "$@"
+}
+
+#: busy-threads  ten minutes of produce to a node beside threads that compute (--seconds sets the time)
+busy_threads() {
+    setup
+    "$py" benches/busy_threads.py "$@"
+}
+
 #: bench-spark  Spark scans beside spark-sql-kafka, engines in process, Sail (15 minutes; --quick 3)
 bench_spark() {
     setup
@@ -59,6 +72,9 @@ tables() { "$py" benches/write_tables.py target/bench.json "$@"; }
 
 #: consensus-tables  put what bench-consensus measured into docs/reports
 consensus_tables() { "$py" benches/write_tables.py --consensus target/consensus.json "$@"; }
+
+#: path-tables  put what bench-path measured there
+path_tables() { "$py" benches/write_tables.py --path target/path.json "$@"; }
 
 #: spark-tables  put what bench-spark, bench-spark-broker and bench-spark-large measured there too
 spark_tables() { "$py" benches/spark/write_tables.py "$@"; }
