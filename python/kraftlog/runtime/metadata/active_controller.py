@@ -27,8 +27,8 @@ from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
 from kraftlog.runtime.metadata.operation_queue import Operation, OperationQueue, SubmittedOperation
 from kraftlog.runtime.metadata.record_batches import PreparedResult, prepare
 from kraftlog.runtime.metadata.settings import MetadataSettings
-from kraftlog.runtime.metadata.step_run import TURN_NS, StepRun
 from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
+from kraftlog.runtime.raft.step_run import TURN_NS, StepRun
 from kraftlog.storage.bootstrap import read_bootstrap
 from kraftlog.types import Epoch, Offset
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest

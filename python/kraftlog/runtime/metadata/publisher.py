@@ -9,9 +9,10 @@ from kraftlog._kraftlog import RecordBatch
 from kraftlog.controller import MetadataDelta, MetadataImage
 from kraftlog.controller.image_changes import ImageChange
 from kraftlog.controller.image_difference import image_difference
+from kraftlog.controller.steps import Steps
 from kraftlog.raft.core import RaftCore
 from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
-from kraftlog.runtime.metadata.replay import load_snapshot, replay_batch
+from kraftlog.runtime.metadata.replay import load_snapshot, prepare_batch, replay_batch
 from kraftlog.storage.metadata_log import MetadataLog
 from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.types import SnapshotId
@@ -51,10 +52,11 @@ class MetadataPublisher:
         self.image.offset, self.image.epoch = last_offset, epoch
         self.image.timestamp_ms = max(self.image.timestamp_ms, timestamp_ms)
 
-    def apply_batch(self, log: MetadataLog, batch: RecordBatch) -> None:
-        """Put a batch of the log into the image."""
+    def apply_batch(self, log: MetadataLog, batch: RecordBatch) -> Steps[None]:
+        """Put a batch of the log into the image at once, in the last step."""
         self._apply_start_ns = self._apply_start_ns or time.monotonic_ns()
-        replay_batch(log, batch, self.image, self._delta)
+        changes = yield from prepare_batch(batch, self.image.offset)
+        replay_batch(log, batch, changes, self.image, self._delta)
 
     def publish(self, raft: RaftCore) -> None:
         """Tell the listeners what changed since the last time.

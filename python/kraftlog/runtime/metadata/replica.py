@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from kraftlog._kraftlog import RecordBatch
+from kraftlog.controller.steps import Steps
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.voter_set import Endpoint
@@ -207,9 +208,9 @@ class MetadataReplica:
             timestamp_ms=proposed.timestamp_ms,
         )
 
-    def apply_batch(self, batch: RecordBatch) -> None:
-        """Put a batch of the log into the image."""
-        self._publisher.apply_batch(self.log.log, batch)
+    def apply_batch(self, batch: RecordBatch) -> Steps[None]:
+        """Put a batch of the log into the image at once, in the last step."""
+        return self._publisher.apply_batch(self.log.log, batch)
 
     def on_applied(self, done: Sequence[Proposed[CommittedAnswer]]) -> None:
         """Tell the listeners what changed, then complete futures."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,7 @@ from kraftlog.runtime.raft.checkpoints import Checkpoints, StateValues
 from kraftlog.runtime.raft.driver import RaftDriver
 from kraftlog.runtime.raft.opened_log import read_opened
 from kraftlog.runtime.raft.peer_connections import TlsOf
+from kraftlog.runtime.raft.step_run import TURN_NS, StepRun
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
@@ -77,8 +80,13 @@ class LogMachine(Protocol[P]):
     def apply_proposed(self, proposed: Proposed[P]) -> None:
         """Apply what this replica proposed."""
 
-    def apply_batch(self, batch: RecordBatch) -> None:
-        """Apply a committed batch as the log has it; control batches too."""
+    def apply_batch(self, batch: RecordBatch) -> Generator[None, None, None] | None:
+        """Apply a committed batch as the log has it; control batches too.
+
+        Returns:
+            None if it is applied, else the steps that lead to it. The last one applies the whole batch; the machine is
+            told nothing else before, and ``load_snapshot`` makes them void.
+        """
 
     def on_applied(self, done: Sequence[Proposed[P]]) -> None:
         """Everything committed so far is applied; ``done`` are this replica's proposals among it."""
@@ -181,6 +189,7 @@ class ReplicatedLog(Generic[P]):
             self.applied_end_offset = self._opened.start_offset
             self._committed_end_offset = 0
             self._is_apply_scheduled = False
+            self._begun: tuple[RecordBatch, StepRun[None]] | None = None
             self._applied_epoch, self._applied_timestamp_ms = Epoch(0), 0
             if self._opened.snapshot is not None:
                 self._load(*self._opened.snapshot)
@@ -373,7 +382,8 @@ class ReplicatedLog(Generic[P]):
             self._apply(APPLY_BYTES_PER_TURN)
 
     def _apply(self, limit_bytes: int) -> None:
-        """Apply whole batches until ``limit_bytes`` are used up, then go on in the next turn."""
+        """Apply whole batches until ``limit_bytes`` or some ms are used up, then go on in the next turn."""
+        end_ns = math.inf if limit_bytes == _NO_LIMIT else time.monotonic_ns() + TURN_NS
         done: list[Proposed[P]] = []
         pending = self.pending
         end_offset = self._committed_end_offset
@@ -389,7 +399,7 @@ class ReplicatedLog(Generic[P]):
                 limit_bytes -= first.size_bytes
             else:
                 limit_bytes = self._apply_from_log(
-                    end_offset if first is None else min(end_offset, first.base_offset), limit_bytes
+                    end_offset if first is None else min(end_offset, first.base_offset), limit_bytes, end_ns
                 )
         self._machine.on_applied(done)
         self._moved.set()
@@ -408,15 +418,27 @@ class ReplicatedLog(Generic[P]):
         else:
             self._maybe_checkpoint(Offset(end_offset))
 
-    def _apply_from_log(self, end_offset: int, limit_bytes: int) -> int:
-        """Apply batches of the log below ``end_offset``; return what they leave of ``limit_bytes``."""
+    def _apply_from_log(self, end_offset: int, limit_bytes: int, end_ns: float) -> int:
+        """Apply batches of the log below ``end_offset``; return what they and the time leave of ``limit_bytes``."""
+        if self._begun is not None:
+            limit_bytes = self._finish_batch(*self._begun, limit_bytes, end_ns)
+        if limit_bytes <= 0 or self.applied_end_offset >= end_offset:
+            return limit_bytes
         for batch in self.log.batches(self.applied_end_offset, end_offset, read_bytes=APPLY_BYTES_PER_TURN):
-            self._machine.apply_batch(batch)
-            self._note_applied(batch.last_offset, batch.partition_leader_epoch, batch.max_timestamp, batch.size_bytes)
-            limit_bytes -= batch.size_bytes
+            steps = self._machine.apply_batch(batch)
+            limit_bytes = self._finish_batch(batch, None if steps is None else StepRun(steps), limit_bytes, end_ns)
             if limit_bytes <= 0:
                 break
         return limit_bytes
+
+    def _finish_batch(self, batch: RecordBatch, run: StepRun[None] | None, limit_bytes: int, end_ns: float) -> int:
+        """Run the steps that are left of a batch; return what is left of ``limit_bytes``, 0 when the time is over."""
+        self._begun = None
+        if run is not None and not run.advance(end_ns):
+            self._begun = batch, run
+            return 0
+        self._note_applied(batch.last_offset, batch.partition_leader_epoch, batch.max_timestamp, batch.size_bytes)
+        return limit_bytes - batch.size_bytes if time.monotonic_ns() < end_ns else 0
 
     def _apply_more(self) -> None:
         self._is_apply_scheduled = False
@@ -451,6 +473,7 @@ class ReplicatedLog(Generic[P]):
         self._moved.set()
 
     def _load(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        self._begun = None
         self._machine.load_snapshot(snapshot_id, snapshot)
         self.applied_end_offset, self._applied_epoch = snapshot_id.end_offset, snapshot_id.epoch
         self._applied_timestamp_ms = snapshot.last_contained_log_timestamp

@@ -10,10 +10,11 @@ from kraftlog.controller import ControllerResult
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
 from kraftlog.runtime.metadata import active_controller
 from kraftlog.runtime.metadata.record_batches import prepare
+from kraftlog.runtime.raft import replicated_log
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
 from kraftlog.wire.messages.metadata_records import NoOpRecord
-from quorum_fixture import content, create_topic, format_directory, register_broker, started
+from quorum_fixture import content, create_topic, format_directory, quorum_over, register_broker, started
 
 PARTITIONS = 1000
 
@@ -76,6 +77,28 @@ def test_creation_takes_many_turns_and_is_seen_whole(path):
         await quorum.stop()
         again = await started(path)
         assert content(again.image)[0] == content(image)[0]
+        await again.stop()
+
+    asyncio.run(run())
+
+
+def test_batch_of_the_log_is_replayed_in_turns_and_seen_whole(path, monkeypatch):
+    monkeypatch.setattr(replicated_log, "TURN_NS", 0)
+
+    async def run():
+        quorum = await started(path)
+        await register_broker(quorum)
+        await create_topic(quorum, "many", PARTITIONS)
+        image = quorum.image
+        await quorum.stop()
+        again = quorum_over(path)
+        turns = Turns(lambda: partition_count(again))
+        await again.start()
+        turns.end()
+        assert len(turns.seen) > PARTITIONS / 32
+        assert set(turns.seen) <= {0, PARTITIONS}
+        assert content(again.image)[0] == content(image)[0]
+        assert again.image.offset == again.replica.log.applied_end_offset - 1
         await again.stop()
 
     asyncio.run(run())

@@ -11,11 +11,13 @@ import pytest
 
 from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
+from kraftlog.runtime.raft import replicated_log
 from kraftlog.runtime.raft.control_records import from_voters_record, to_voters_record
 from kraftlog.runtime.raft.replicated_log import APPLY_BYTES_PER_TURN, Proposed
 from kraftlog.storage.election_store import ElectionStore
 from kraftlog.storage.metadata_log import MetadataLog
-from kraftlog.types import ElectionState, Epoch, NodeId, Offset, ReplicaKey, Uuid
+from kraftlog.storage.snapshot_file import Snapshot
+from kraftlog.types import ElectionState, Epoch, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 from kraftlog.wire.messages.vote import VoteRequest
 from kraftlog.wire.records import decode_control_record, encode_control_record
 from replicated_fixture import LOG_CONFIG, Recorder, bootstrap, propose, replicated
@@ -346,6 +348,89 @@ def test_state_machine_that_fails_in_a_later_piece_ends_the_replica(tmp_path):
         log = replicated(directory, machine)
         await until(lambda: machine.failures)
         assert [str(failure) for failure in machine.failures] == ["a bug"]
+        await log.stop()
+
+    asyncio.run(run())
+
+
+class Stepping(Recorder):
+    """Takes a step per value, and has the values of a batch at once behind the last one."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def apply_batch(self, batch):
+        for _ in batch.records():
+            self.steps += 1
+            yield
+        super().apply_batch(batch)
+
+
+def test_batch_that_is_applied_in_steps_takes_turns_and_is_seen_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(replicated_log, "TURN_NS", 0)
+
+    async def run():
+        directory = tmp_path / "log"
+        bootstrap(directory, 1, 2, 3)
+        values = write_backlog(directory)
+        machine = Stepping()
+        log = replicated(directory, machine)
+        log.on_committed(Offset(3 * BATCH_VALUES))
+        assert (machine.steps, machine.values) == (1, [])
+        seen = set()
+        while log.applied_end_offset < 3 * BATCH_VALUES:
+            steps = machine.steps
+            await asyncio.sleep(0)
+            assert machine.steps <= steps + 1
+            assert len(machine.values) == log.applied_end_offset
+            seen.add(len(machine.values))
+        assert seen == {0, BATCH_VALUES, 2 * BATCH_VALUES, 3 * BATCH_VALUES}
+        assert machine.values == values[: 3 * BATCH_VALUES]
+        await log.stop()
+
+    asyncio.run(run())
+
+
+def test_steps_of_a_batch_end_before_a_lost_leadership_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(replicated_log, "TURN_NS", 0)
+
+    async def run():
+        directory = tmp_path / "log"
+        bootstrap(directory, 1, 2, 3)
+        values = write_backlog(directory)
+        machine = Stepping()
+        log = replicated(directory, machine)
+        end_offset = log.log.log_end_offset
+        log.pending.append(Proposed(end_offset - BATCH_VALUES, end_offset - 1, 1, 0, 1, values[-BATCH_VALUES:]))
+        log.on_committed(Offset(end_offset))
+        await asyncio.sleep(0)
+        assert (machine.steps, machine.values) == (2, [])
+        log.on_leader_changed(None, Epoch(2))
+        assert machine.values == values
+        await settle()
+        assert machine.values == values
+        await log.stop()
+
+    asyncio.run(run())
+
+
+def test_snapshot_makes_a_batch_that_is_half_done_void(tmp_path, monkeypatch):
+    monkeypatch.setattr(replicated_log, "TURN_NS", 0)
+
+    async def run():
+        directory = tmp_path / "log"
+        bootstrap(directory, 1, 2, 3)
+        values = write_backlog(directory)
+        machine = Stepping()
+        log = replicated(directory, machine)
+        log.on_committed(Offset(2 * BATCH_VALUES))
+        await asyncio.sleep(0)
+        assert (machine.steps, machine.values) == (2, [])
+        snapshot = Snapshot(kraft_version=1, values=values[:BATCH_VALUES])
+        log.on_snapshot_loaded(SnapshotId(Offset(BATCH_VALUES), Epoch(1)), snapshot)
+        await until(lambda: log.applied_end_offset == 2 * BATCH_VALUES)
+        assert machine.values == values[: 2 * BATCH_VALUES]
         await log.stop()
 
     asyncio.run(run())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from typing import Final, Generic, TypeVar
-
-from kraftlog.controller.steps import Steps
 
 __all__ = ["TURN_NS", "StepRun"]
 
@@ -19,7 +18,7 @@ class StepRun(Generic[T]):
     """Work that goes on turn by turn.
 
     Args:
-        steps: The work.
+        steps: The work; yields between its steps, and returns its result.
 
     Attributes:
         result: What the work returned, once ``is_done``.
@@ -28,11 +27,11 @@ class StepRun(Generic[T]):
 
     result: T
 
-    def __init__(self, steps: Steps[T]) -> None:
+    def __init__(self, steps: Generator[None, None, T]) -> None:
         self._steps = steps
         self.is_done = False
 
-    def advance(self, end_ns: int) -> bool:
+    def advance(self, end_ns: float) -> bool:
         """Run at least one step, then more until the monotonic clock is at ``end_ns``; returns ``is_done``.
 
         Raises:
