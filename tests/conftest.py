@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+
+def pytest_configure():
+    """Nodes in this process have the data path that KRAFTLOG_TEST_DATA_PATH names, unless a test sets its own."""
+    data_path = os.environ.get("KRAFTLOG_TEST_DATA_PATH")
+    if data_path:
+        from kraftlog.node import config
+
+        config.DEFAULT_DATA_PATH = data_path
 
 
 def pytest_addoption(parser):

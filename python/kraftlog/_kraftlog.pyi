@@ -322,6 +322,90 @@ class FrameReader:
     def feed(self, data: Buffer) -> list[bytes | bytearray]:
         """Frames completed by bytes that arrived; raises as ``buffer_updated``."""
 
+# -- data path ---------------------------------------------------------------------------------------------------------
+
+@final
+class DataPath:
+    """Threads that own the sockets of clients: they cut frames, keep the order of answers and hand frames over.
+
+    Never hold the interpreter lock. Errors of a socket end its connection and come as events.
+
+    Args:
+        threads: At least one.
+        max_frame_bytes: Largest frame without its size field.
+        max_idle_ms: Connections that are silent for so long are closed; 0 or less closes none.
+
+    Raises:
+        OSError: No descriptor or thread is left.
+    """
+
+    DRAINED: int
+    """Kind of an event: the peer took answers, as ``DataSocket.ask_for_drained`` asked to be told."""
+    LOST: int
+    """Kind of an event: the connection is closed; has the reason to log, or None."""
+    FAILED: int
+    """Kind of an event: a thread ended by a defect, which the text describes."""
+
+    def __new__(cls, *, threads: int, max_frame_bytes: int, max_idle_ms: int) -> Self: ...
+    def fileno(self) -> int:
+        """A descriptor that is readable while events wait."""
+
+    def adopt(self, fd: int, *, listener: int, host: str) -> DataSocket:
+        """Give a connected, non-blocking socket away; its descriptor belongs to the thread from then on.
+
+        Args:
+            fd: The descriptor.
+            listener: Index of the listener.
+            host: The peer's address without its port.
+        """
+
+    def take(self) -> list[tuple[int, int, bytes | str | None]]:
+        """All events that came, in order: the key of the connection, what happened, and what belongs to it.
+
+        What happened is the number of a request, whose frame without its size field needs an answer, or one of the
+        kinds. Nothing of a connection comes after it was lost.
+        """
+
+    def flush(self) -> None:
+        """Tell the threads what was asked of sockets since the last call."""
+
+    def stop(self) -> None:
+        """Close all sockets and end the threads; waits for them."""
+
+@final
+class DataSocket:
+    """A connection that a thread owns. What is asked of it is done after ``DataPath.flush``.
+
+    After the connection is lost nothing of it reaches anyone.
+    """
+
+    @property
+    def key(self) -> int:
+        """Names the connection in events; no other one of the process has it."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the kernel has not taken."""
+
+    @property
+    def owed(self) -> int:
+        """Requests that the thread itself will answer, without long polls."""
+
+    def answer(self, number: int, outputs: Sequence[Buffer | FileSlice] | None, /) -> None:
+        """Answer a request; None if the protocol wants no answer. Answers leave in the order of the requests."""
+
+    def begun(self, number: int, /) -> None:
+        """The requests up to this one have begun: their appends come before those of later requests."""
+
+    def close(self, reason: str | None, /) -> None:
+        """Send what can be sent at once, then close; the reason comes back in the event."""
+
+    def stop_reading(self) -> None:
+        """Handle no more requests; what is pending is still answered."""
+
+    def ask_for_drained(self) -> None:
+        """Ask for one ``DataPath.DRAINED`` when at most half of 4 MiB are unsent; look at ``unsent_bytes`` again."""
+
 # -- log ---------------------------------------------------------------------------------------------------------------
 
 @final

@@ -16,7 +16,7 @@ from kraftlog.transport.listener import DEFAULT_BIND_HOST, ConfigError, EndPoint
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["METRICS_LISTENER", "ConfigError", "ConfigValue", "NodeConfig", "is_known_key"]
+__all__ = ["METRICS_LISTENER", "OWN_KEYS", "ConfigError", "ConfigValue", "NodeConfig", "is_known_key"]
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +24,12 @@ SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1}
 DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 # A key that Kafka does not have: where metrics are served to Prometheus, as host:port.
 METRICS_LISTENER = "kraftlog.metrics.listener"
+# Another: who owns the sockets of clients without TLS.
+DATA_PATH = "kraftlog.data.path"
+_DATA_PATHS = ("python", "native")
+DEFAULT_DATA_PATH = "python"
 MAX_PORT = 65535
-_OWN_KEYS = frozenset({METRICS_LISTENER})
+OWN_KEYS = frozenset({METRICS_LISTENER, DATA_PATH})
 # Prefixes under which Kafka accepts keys no table lists (per listener settings, plug-ins, client settings).
 _FREE_PREFIXES = (
     "listener.name.",
@@ -63,6 +67,7 @@ class NodeConfig:
         metadata_log_dir = self.get_optional_str("metadata.log.dir")
         self.metadata_log_dir = Path(metadata_log_dir) if metadata_log_dir else self.log_dirs[0]
         self.metrics_listener = self._check_metrics_listener()
+        self.data_path = self._check_data_path()
         self._check_authorizer()
         self._check_quorum()
         for key in self.properties:
@@ -358,6 +363,15 @@ class NodeConfig:
             raise ConfigError(msg)
         return host.strip("[]") or DEFAULT_BIND_HOST, int(port)
 
+    def _check_data_path(self) -> str:
+        """``python``, the default, for the event loop, or ``native`` for I/O threads."""
+        text = self.get_optional_str(DATA_PATH)
+        value = DEFAULT_DATA_PATH if text is None else text.strip()
+        if value not in _DATA_PATHS:
+            msg = f"{DATA_PATH}={text}: it is one of {', '.join(_DATA_PATHS)}"
+            raise ConfigError(msg)
+        return value
+
     def _check_quorum(self) -> None:
         voters = self.get_list("controller.quorum.voters")
         if not voters and not self.get_list("controller.quorum.bootstrap.servers"):
@@ -425,4 +439,4 @@ def environment_overrides(environment: Mapping[str, str] | None = None) -> dict[
 
 def is_known_key(key: str) -> bool:
     """Whether a node has a setting of that name, or takes any under its prefix."""
-    return broker_config(key) is not None or key in _OWN_KEYS or key.startswith(_FREE_PREFIXES)
+    return broker_config(key) is not None or key in OWN_KEYS or key.startswith(_FREE_PREFIXES)

@@ -27,6 +27,7 @@ from kraftlog.node.settings import (
     broker_registration_settings,
     connection_limits,
     group_coordinator_settings,
+    native_sockets,
     node_identity,
     replica_settings,
     topic_creation_settings,
@@ -171,6 +172,8 @@ class Node:
             random.Random(),
         )
         self._connections = Connections(self.loop, connection_limits(self.config))
+        if self.config.data_path == "native" and self.config.is_broker:
+            self._connections.native = native_sockets(self.config, self.loop, self._on_io_failure)
         self._bind()
         if self.config.metrics_listener is not None:
             await self._listen_for_metrics(*self.config.metrics_listener)
@@ -366,6 +369,9 @@ class Node:
             msg = "no directory of log.dirs can be read"
             raise StartError(msg)
 
+    def _on_io_failure(self, error: BaseException) -> None:
+        self.metadata.on_failure(error)
+
     def _bind(self) -> None:
         if self._connections is None:
             raise NodeClosedError("the node was stopped")
@@ -376,8 +382,9 @@ class Node:
                 self._connections,
                 is_controller_listener=end_point.listener_name in self.config.controller_listener_names,
                 tls=self.config.server_tls(end_point.listener_name),
+                index=index,
             )
-            for end_point in self.config.listeners
+            for index, end_point in enumerate(self.config.listeners)
         ]
 
     async def stop(self) -> None:

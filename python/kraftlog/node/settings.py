@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kraftlog.api.settings import ApiSettings
@@ -21,6 +22,7 @@ from kraftlog.runtime.replica.settings import ReplicaSettings
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.transport.acceptor import ConnectionLimits
 from kraftlog.transport.listener import EndPoint
+from kraftlog.transport.native_sockets import NativeSockets
 
 __all__ = [
     "api_settings",
@@ -28,6 +30,7 @@ __all__ = [
     "cleaner_settings",
     "connection_limits",
     "group_coordinator_settings",
+    "native_sockets",
     "node_identity",
     "replica_settings",
     "topic_creation_settings",
@@ -36,6 +39,7 @@ __all__ = [
 # By the ids that offsets.topic.compression.codec and record batches have.
 _CODECS: Final[tuple[Compression, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
 _MINUTE_MS: Final = 60_000
+_IO_THREADS_MAX: Final = 64
 
 
 def api_settings(config: NodeConfig) -> ApiSettings:
@@ -65,6 +69,21 @@ def connection_limits(config: NodeConfig) -> ConnectionLimits:
         receive_buffer_bytes=explicit("socket.receive.buffer.bytes"),
         listen_backlog=config.get_int("socket.listen.backlog.size"),
         max_connections_per_ip_overrides=connection_overrides(config.get_str("max.connections.per.ip.overrides")),
+    )
+
+
+def native_sockets(
+    config: NodeConfig, loop: asyncio.AbstractEventLoop, on_failure: Callable[[BaseException], None]
+) -> NativeSockets:
+    """Start the I/O threads of the data path."""
+    # More threads than one pay only with more cores than the loop and the flushes use.
+    threads = config.get_int("num.network.threads") if "num.network.threads" in config.properties else 1
+    return NativeSockets(
+        loop,
+        threads=min(threads, _IO_THREADS_MAX),
+        max_frame_bytes=config.get_int("socket.request.max.bytes"),
+        max_idle_ms=config.get_int("connections.max.idle.ms"),
+        on_failure=on_failure,
     )
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from kraftlog.transport.exchange import Exchange
+    from kraftlog.transport.native_connection import NativeConnection
+    from kraftlog.transport.native_sockets import NativeSockets
 
 __all__ = ["Acceptor", "ConnectionLimits", "Connections"]
 
@@ -65,12 +67,14 @@ class Connections:
 
     Attributes:
         limits: In force for new connections; may be replaced at any time.
+        native: Owns the sockets of clients without TLS, if the data path is native.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits) -> None:
         self._loop = loop
         self.limits = limits
-        self._open: set[Connection] = set()
+        self.native: NativeSockets | None = None
+        self._open: set[Connection | NativeConnection] = set()
         self._count_by_host: dict[str, int] = {}
         self.scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.peer_log = PeerLog(loop, logger)
@@ -80,7 +84,7 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[Connection | NativeConnection]:
         return iter(list(self._open))
 
     def refusal(self, host: str) -> str | None:
@@ -92,13 +96,13 @@ class Connections:
             return f"max.connections.per.ip={most} reached"
         return None
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: Connection | NativeConnection) -> None:
         """Count a new connection."""
         self._open.add(connection)
         host = connection.context.client_host
         self._count_by_host[host] = self._count_by_host.get(host, 0) + 1
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: Connection | NativeConnection) -> None:
         """Forget a closed connection."""
         if connection not in self._open:
             return
@@ -124,7 +128,7 @@ class Connections:
         for connection in self._of_clients():
             connection.close(None)
 
-    def _of_clients(self) -> list[Connection]:
+    def _of_clients(self) -> list[Connection | NativeConnection]:
         return [connection for connection in self if not connection.context.is_controller_listener]
 
     def close_all(self) -> None:
@@ -133,6 +137,8 @@ class Connections:
             self._idle_timer.cancel()
         for connection in self:
             connection.close(None)
+        if self.native is not None:
+            self.native.close()
 
     def _arm_idle_timer(self) -> None:
         if self.limits.max_idle_ms > 0:
@@ -184,6 +190,7 @@ class Acceptor:
         connections: Of the whole node.
         is_controller_listener: Part of the context of its connections.
         tls: For a listener with SSL.
+        index: Of the listener in the configuration.
 
     Raises:
         ConfigError: The address cannot be bound.
@@ -197,8 +204,10 @@ class Acceptor:
         *,
         is_controller_listener: bool,
         tls: SSLContext | None = None,
+        index: int = 0,
     ) -> None:
         self._loop = loop
+        self._index = index
         self._tls = tls
         self._exchange: Exchange | None = None
         self._connections = connections
@@ -281,23 +290,36 @@ class Acceptor:
         limits = self._connections.limits
         if limits.send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
-        connection = Connection(
-            self._loop,
-            sock,
-            FrameReader(self._connections.scratch, limits.max_frame_bytes),
-            self._exchange,
-            PeerContext(
-                listener_name=self.end_point.listener_name,
-                is_controller_listener=self.is_controller_listener,
-                principal=ANONYMOUS,
-                client_host=host,
-                peer=f"{host}:{port}",
-            ),
-            on_lost=self._connections.remove,
-            peer_log=self._connections.peer_log,
-            tls=self._tls,
+        context = PeerContext(
+            listener_name=self.end_point.listener_name,
+            is_controller_listener=self.is_controller_listener,
+            principal=ANONYMOUS,
+            client_host=host,
+            peer=f"{host}:{port}",
         )
-        self._connections.add(connection)
+        connections = self._connections
+        connection: Connection | NativeConnection
+        if connections.native is not None and self._tls is None and not self.is_controller_listener:
+            connection = connections.native.adopt(
+                sock,
+                self._exchange,
+                context,
+                listener=self._index,
+                on_lost=connections.remove,
+                peer_log=connections.peer_log,
+            )
+        else:
+            connection = Connection(
+                self._loop,
+                sock,
+                FrameReader(connections.scratch, limits.max_frame_bytes),
+                self._exchange,
+                context,
+                on_lost=connections.remove,
+                peer_log=connections.peer_log,
+                tls=self._tls,
+            )
+        connections.add(connection)
 
     def _pause(self, reason: str) -> None:
         """Out of file descriptors or memory: leave the queue alone for a moment instead of spinning on it."""

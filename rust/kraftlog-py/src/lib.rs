@@ -10,6 +10,7 @@ mod arrow_request;
 mod dump;
 mod errors;
 mod log;
+mod path;
 mod raw;
 mod records;
 mod rows;
@@ -30,6 +31,7 @@ fn _kraftlog(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("build_profile", profile)?;
     records::register(m)?;
     log::register(m)?;
+    path::register(m)?;
     rows::register(m)?;
     scan::register(m)?;
     dump::register(m)?;

@@ -9,6 +9,7 @@
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::mem::{size_of, MaybeUninit};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -20,6 +21,19 @@ use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueErro
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyCapsule, PyList, PyString, PyType};
+
+// --- descriptors ---
+
+/// A descriptor that Python gives away, as `socket.detach` does.
+pub(crate) fn own_descriptor(number: c_int) -> PyResult<OwnedFd> {
+    // SAFETY: no memory is touched, whatever the number is.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    // SAFETY: the descriptor is open, and the documentation of the callers in Python says that it belongs to the callee
+    // from then on.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
 
 // --- bytes of Python objects ---
 

@@ -26,6 +26,11 @@ impl FileSlice {
         Self { slice, bytes: OnceLock::new(), reading: Mutex::new(()) }
     }
 
+    /// The slice of the engine.
+    pub(crate) fn engine_slice(&self) -> &engine::FileSlice {
+        &self.slice
+    }
+
     /// The bytes, read on first use and kept.
     fn bytes(&self, py: Python<'_>) -> PyResult<&[u8]> {
         if let Some(bytes) = self.bytes.get() {

@@ -1,0 +1,98 @@
+//! `DataPath`: the I/O threads of a node and what they tell its event loop.
+use std::convert::Infallible;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kraftlog_path::exchange::Peer;
+use kraftlog_path::io::{HandOverAll, Inbox, IoEvent, IoThreads, Limits};
+use kraftlog_path::mailbox::Mailbox;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::data_socket::{key_of, DataSocket};
+use crate::raw;
+
+/// What the I/O threads are told; a service with messages of its own has another type.
+pub(super) type Message = Infallible;
+
+/// Key of the connection, number of the request or kind of the event, and what belongs to it.
+type Event<'py> = (u64, i64, Option<Bound<'py, PyAny>>);
+
+/// Threads that own the sockets of clients.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+pub(crate) struct DataPath {
+    threads: IoThreads<Message>,
+    inbox: Arc<Mailbox<IoEvent>>,
+    taken: Mutex<Vec<IoEvent>>,
+}
+
+#[pymethods]
+impl DataPath {
+    /// Kind of an event: the peer took answers again.
+    #[classattr]
+    const DRAINED: i64 = -1;
+    /// Kind of an event: the connection is closed.
+    #[classattr]
+    const LOST: i64 = -2;
+    /// Kind of an event: a thread ended by a defect.
+    #[classattr]
+    const FAILED: i64 = -3;
+
+    #[new]
+    #[pyo3(signature = (*, threads, max_frame_bytes, max_idle_ms))]
+    fn new(threads: u8, max_frame_bytes: usize, max_idle_ms: i64) -> PyResult<Self> {
+        let max_idle = u64::try_from(max_idle_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
+        let inbox = Arc::new(Mailbox::<IoEvent>::new()?);
+        let as_inbox: Arc<dyn Inbox> = Arc::<Mailbox<IoEvent>>::clone(&inbox);
+        let limits = Limits::new(max_frame_bytes, max_idle);
+        let threads = IoThreads::start(u16::from(threads), limits, &as_inbox, |_| HandOverAll)?;
+        Ok(Self { threads, inbox, taken: Mutex::default() })
+    }
+
+    /// Readable while events wait.
+    fn fileno(&self) -> i32 {
+        self.inbox.bell().as_raw_fd()
+    }
+
+    /// Give a connected, non-blocking socket away.
+    #[pyo3(signature = (fd, *, listener, host))]
+    fn adopt(&self, fd: i32, listener: u16, host: String) -> PyResult<DataSocket> {
+        let socket = raw::own_descriptor(fd)?;
+        let adopted = self.threads.adopt(socket, Peer { listener, host });
+        let socket = adopted.ok_or_else(|| PyRuntimeError::new_err("there are no I/O threads"))?;
+        Ok(DataSocket::new(socket))
+    }
+
+    /// All events that came, in order.
+    fn take<'py>(&self, py: Python<'py>) -> Vec<Event<'py>> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        self.inbox.take(&mut taken);
+        taken.drain(..).map(|event| event_of(py, event)).collect()
+    }
+
+    /// Tell the threads what was asked of sockets since the last call.
+    fn flush(&self) {
+        self.threads.flush();
+    }
+
+    /// Close all sockets and end the threads.
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.threads.stop());
+    }
+}
+
+fn event_of(py: Python<'_>, event: IoEvent) -> Event<'_> {
+    let text = |text: String| text.into_pyobject(py).map(Bound::into_any).ok();
+    match event {
+        IoEvent::HandedOver { request, frame } => (
+            key_of(request.connection),
+            i64::try_from(request.number).unwrap_or(i64::MAX),
+            Some(PyBytes::new(py, frame.as_slice()).into_any()),
+        ),
+        IoEvent::Drained(connection) => (key_of(connection), DataPath::DRAINED, None),
+        IoEvent::Lost { connection, reason } => (key_of(connection), DataPath::LOST, reason.and_then(text)),
+        IoEvent::Failed(reason) => (u64::MAX, DataPath::FAILED, text(reason)),
+    }
+}
