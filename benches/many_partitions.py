@@ -3,7 +3,8 @@
 ``python benches/many_partitions.py [PARTITIONS]`` runs a broker in this process. It prints, for the creation and the
 deletion of a topic, the longest time in which the event loop ran nothing else, the longest pause of the garbage
 collector, the longest answer to a client that asks for ApiVersions all the time, and how long it took until every log
-was open or gone.
+was open or gone. With ``--own-process`` the collector is kept from the node's objects as ``server-start`` does it; a
+program that embeds a broker decides on its collector itself.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 
 from kraftlog.broker import Broker
+from kraftlog.node.frozen_heap import FrozenHeap
 
 LOOK_S = 0.001
 SETTLED_S = 600.0
@@ -85,7 +87,7 @@ def longest_answer(lines: list[str], since: float) -> float:
     return max(took for at, took in map(json.loads, lines) if at >= since)
 
 
-async def measure(partitions: int, data_dir: Path) -> None:
+async def measure(partitions: int, data_dir: Path, *, owns_process: bool) -> None:
     """Create and delete a topic, and print what was seen."""
     loop = asyncio.get_running_loop()
     with (data_dir / "answers").open("w+", encoding="utf-8") as answers:
@@ -94,6 +96,11 @@ async def measure(partitions: int, data_dir: Path) -> None:
                 sys.executable, "-c", CLIENT, broker.bootstrap_servers, stdout=answers
             )
             try:
+                if owns_process:
+                    registry = broker._embedded.running.partitions
+                    heap = FrozenHeap(registry)
+                    heap.begin()
+                    registry.add_listener(heap.follow)
                 await asyncio.sleep(1)
                 await broker.create_topic("warm", partitions=10)
                 await settled(broker, 10)
@@ -131,9 +138,10 @@ def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("partitions", type=int, nargs="?", default=2500)
+    parser.add_argument("--own-process", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kraftlog-many-") as data_dir:
-        asyncio.run(measure(args.partitions, Path(data_dir)))
+        asyncio.run(measure(args.partitions, Path(data_dir), owns_process=args.own_process))
 
 
 if __name__ == "__main__":

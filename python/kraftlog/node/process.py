@@ -8,6 +8,7 @@ import resource
 import signal
 from collections.abc import Callable
 
+from kraftlog.node.frozen_heap import FrozenHeap
 from kraftlog.node.node import Node
 
 __all__ = ["raise_descriptor_limit", "run_node"]
@@ -32,7 +33,7 @@ def raise_descriptor_limit() -> None:
 def run_node(node: Node, started: Callable[[Node], None]) -> int:
     """Start the node, report, serve until a signal or until its metadata log fails, stop.
 
-    Raises the soft limit of open files first.
+    Raises the soft limit of open files first, and takes what lives as long as the node from the garbage collector.
 
     Args:
         node: Not yet started.
@@ -50,6 +51,10 @@ def run_node(node: Node, started: Callable[[Node], None]) -> int:
         loop = asyncio.get_running_loop()
         stop_requested = asyncio.Event()
         await node.start()
+        heap = FrozenHeap(node.partitions if node.config.is_broker else ())
+        heap.begin()
+        if node.config.is_broker:
+            node.partitions.add_listener(heap.follow)
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, stop_requested.set)
         started(node)
@@ -58,6 +63,7 @@ def run_node(node: Node, started: Callable[[Node], None]) -> int:
         for end in ends:
             end.cancel()
         await node.stop()
+        heap.end()
         return 0 if node.metadata.failure is None else 1
 
     return asyncio.run(serve())
