@@ -103,6 +103,12 @@ pub trait FileHandle: Send + Sync + Debug {
     }
 }
 
+/// An open directory.
+pub trait DirectoryHandle: Send + Sync + Debug {
+    /// Make creations, renames and removals in the directory survive a crash.
+    fn sync(&self) -> io::Result<()>;
+}
+
 /// Directories and names.
 pub trait FileSystem: Send + Sync + Debug {
     /// Open a file.
@@ -119,8 +125,13 @@ pub trait FileSystem: Send + Sync + Debug {
     fn create_dir(&self, path: &Path) -> io::Result<()>;
     /// Remove an empty directory.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    /// Open a directory, for steps that must not fail for want of a descriptor once they have begun.
+    fn open_dir(&self, directory: &Path) -> io::Result<Box<dyn DirectoryHandle>>;
+
     /// Make creations, renames and removals in `directory` survive a crash.
-    fn sync_dir(&self, directory: &Path) -> io::Result<()>;
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        self.open_dir(directory)?.sync()
+    }
 
     /// True when the path exists.
     fn exists(&self, path: &Path) -> io::Result<bool> {

@@ -53,6 +53,8 @@ struct Inner {
     is_closed: bool,
     /// Truncations so far: a copy made before one must not replace what it cut.
     truncations: u64,
+    /// A truncation that ran out of descriptors: the next call that takes the lock goes on with it.
+    unfinished: Option<truncate::Unfinished>,
 }
 
 /// A log. Every method may be called from any thread.
@@ -125,13 +127,14 @@ impl Log {
         }
     }
 
-    /// The state, unless the log is poisoned or closed.
+    /// The state, unless the log is poisoned or closed. A truncation that was begun is finished first.
     fn lock_inner(&self) -> Result<MutexGuard<'_, Inner>> {
         self.check()?;
-        let inner = lock(&self.inner);
+        let mut inner = lock(&self.inner);
         if inner.is_closed {
             return Err(Error::Invalid(format!("log {} is closed", self.path.display())));
         }
+        self.finish_truncation(&mut inner)?;
         Ok(inner)
     }
 
@@ -348,6 +351,8 @@ impl Log {
 
 #[cfg(test)]
 mod behaviour;
+#[cfg(test)]
+mod descriptors;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

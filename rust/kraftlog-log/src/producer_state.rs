@@ -329,6 +329,8 @@ impl ProducerState {
         self.entries.clear();
         self.ongoing.clear();
         self.unreplicated.clear();
+        // Where no state is known, if the snapshot cannot be read now.
+        self.end_offset = -1;
         self.load_newest_snapshot(log_start_offset, now_ms)
     }
 

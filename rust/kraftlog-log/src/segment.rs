@@ -278,6 +278,7 @@ impl Segment {
         let mut state = self.state();
         // Files are opened before the write: nothing fails for want of a descriptor after it.
         state.max_timestamp()?;
+        state.transactions.entries()?;
         self.log.write_all_at(parts, position)?;
         for batch in batches {
             state.note(self.config.index_interval_bytes, position, batch)?;
@@ -349,6 +350,9 @@ impl Segment {
             None => None,
         };
         let mut state = self.state();
+        // As in an append: what can fail for want of a descriptor comes first, and can be done again.
+        let had_timestamp = state.max_timestamp()?.timestamp >= 0;
+        self.log.get()?;
         state.offset_index.truncate_to(offset)?;
         state.time_index.truncate_to(offset)?;
         state.transactions.truncate_to(offset)?;
@@ -363,7 +367,6 @@ impl Segment {
             state.first_timestamp = None;
         }
         state.bytes_since_index_entry = 0;
-        let had_timestamp = state.max_timestamp()?.timestamp >= 0;
         drop(state);
         if had_timestamp {
             let largest = self.read_largest_timestamp()?;
@@ -430,6 +433,7 @@ impl Segment {
         if let Some(largest) = state.max_timestamp {
             state.time_index.maybe_append(largest)?;
         }
+        state.transactions.write_pending()?;
         state.offset_index.file().trim()?;
         state.time_index.file().trim()
     }
@@ -443,7 +447,8 @@ impl Segment {
     pub fn write_pending_indexes(&self) -> Result<()> {
         let mut state = self.state();
         state.offset_index.file().write_pending()?;
-        state.time_index.file().write_pending()
+        state.time_index.file().write_pending()?;
+        state.transactions.write_pending()
     }
 
     /// Make the index files durable.

@@ -4,35 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from descriptors import no_descriptors
 from kraftlog._kraftlog import Log, LogConfig, encode_batch
 
 NOW_MS = 1_700_000_000_000
-
-
-@contextlib.contextmanager
-def no_descriptors(left: int) -> Iterator[None]:
-    """Only ``left`` more files can be opened."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
-    taken: list[int] = []
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
-        for _ in range(left):
-            os.close(taken.pop())
-        yield
-    finally:
-        for descriptor in taken:
-            os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def append(log: Log, *, epoch: int = 0) -> int:
@@ -89,3 +68,20 @@ def test_assigning_an_epoch_without_descriptors_is_tried_again(tmp_path: Path) -
     assert log.poisoned is None
     log.assign_epoch_start(1, 0)
     assert log.epoch_entries() == [(1, 0)]
+
+
+@pytest.mark.parametrize("left", range(5))
+def test_truncation_without_descriptors_is_finished_by_the_next_call(tmp_path: Path, left: int) -> None:
+    path = tmp_path / "t-0"
+    log = open_log(path)
+    for _ in range(12):
+        append(log)
+    log.flush()
+    with no_descriptors(left), contextlib.suppress(OSError):
+        log.truncate_to(4)
+    assert log.poisoned is None
+    log.truncate_to(4)
+    assert append(log) == 4
+    log.close()
+    again = Log.open(path, config=LogConfig(), now_ms=NOW_MS)
+    assert (again.log_start_offset, again.log_end_offset, again.recovery_events) == (0, 5, [])

@@ -25,6 +25,7 @@ from kraftlog.partition.compaction_policy import (
     max_compaction_delay_ms,
     offsets_to_clean,
 )
+from kraftlog.runtime.replica.disk_failure import is_disk_failure
 from kraftlog.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
@@ -348,6 +349,8 @@ class LogCleaner:
                 try:
                     one, delay_ms = self._look_at(key, partition, now_ms)
                 except (KraftlogError, OSError) as error:
+                    if not is_disk_failure(error):
+                        continue  # looked at again when a descriptor is left
                     if partition.log.poisoned is None:
                         logger.error("partition %s cannot be cleaned and is left alone: %s", partition, error)
                     entry.problem = str(error)

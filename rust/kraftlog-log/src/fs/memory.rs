@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{FileHandle, FileSystem, Metadata, OpenMode};
+use super::{DirectoryHandle, FileHandle, FileSystem, Metadata, OpenMode};
 
 mod content;
 mod crash;
@@ -56,7 +56,7 @@ impl State {
     }
 
     fn begin(&mut self, operation: Operation) -> io::Result<()> {
-        if operation == Operation::Read {
+        if matches!(operation, Operation::Read | Operation::Open) {
             return Ok(());
         }
         if self.crash_after_changes.is_some_and(|limit| self.changes >= limit) {
@@ -255,6 +255,7 @@ impl FileHandle for MemoryFile {
 impl FileSystem for MemoryFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn FileHandle>> {
         let mut state = self.lock();
+        state.check(Operation::Open)?;
         let inode = match state.find(path) {
             Ok(inode) => {
                 if mode == OpenMode::Truncate {
@@ -348,16 +349,29 @@ impl FileSystem for MemoryFileSystem {
         Ok(())
     }
 
-    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
-        let mut state = self.lock();
+    fn open_dir(&self, directory: &Path) -> io::Result<Box<dyn DirectoryHandle>> {
+        self.lock().check(Operation::Open)?;
+        Ok(Box::new(MemoryDirectory { fs: self.clone(), path: directory.to_owned() }))
+    }
+}
+
+#[derive(Debug)]
+struct MemoryDirectory {
+    fs: MemoryFileSystem,
+    path: PathBuf,
+}
+
+impl DirectoryHandle for MemoryDirectory {
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.fs.lock();
         state.check(Operation::Sync)?;
-        if !state.names.directories.contains(directory) {
+        if !state.names.directories.contains(self.path.as_path()) {
             return Err(io::ErrorKind::NotFound.into());
         }
         let mut durable = Names::clone(&state.durable_names);
         let mut rest = Vec::new();
         for change in state.name_changes.iter() {
-            if is_covered(change, directory) {
+            if is_covered(change, &self.path) {
                 change.apply(&mut durable);
             } else {
                 rest.push(change.clone());

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::{FileHandle, FileSystem, Metadata, OpenMode};
+use super::{DirectoryHandle, FileHandle, FileSystem, Metadata, OpenMode};
 
 /// Files of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,6 +41,15 @@ impl FileHandle for File {
     fn set_modified_ms(&self, modified_ms: i64) -> io::Result<()> {
         let since = Duration::from_millis(u64::try_from(modified_ms).unwrap_or(0));
         self.set_modified(UNIX_EPOCH + since)
+    }
+}
+
+#[derive(Debug)]
+struct Directory(File);
+
+impl DirectoryHandle for Directory {
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
     }
 }
 
@@ -102,7 +111,7 @@ impl FileSystem for RealFileSystem {
         std::fs::remove_dir(path)
     }
 
-    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
-        File::open(directory)?.sync_all()
+    fn open_dir(&self, directory: &Path) -> io::Result<Box<dyn DirectoryHandle>> {
+        Ok(Box::new(Directory(File::open(directory)?)))
     }
 }

@@ -142,6 +142,7 @@ impl Log {
                 is_directory_new: is_new || !options.clean_shutdown,
                 is_closed: false,
                 truncations: 0,
+                unfinished: None,
             }),
             flushing: Mutex::new(()),
             poison: OnceLock::new(),

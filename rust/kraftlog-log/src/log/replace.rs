@@ -26,20 +26,25 @@ pub(crate) struct Replaced {
 }
 
 /// See the module. `new` ascends and ends in `.cleaned`; of `old` only what is in `segments` counts.
+///
+/// # Errors
+/// For want of a descriptor before anything was renamed; any other error leaves names that only the next opening of the
+/// log puts in order.
 pub(crate) fn replace(
     fs: &dyn FileSystem,
     directory: &std::path::Path,
     segments: &mut Segments,
-    new: Vec<Arc<Segment>>,
+    new: &[Arc<Segment>],
     old: &[i64],
 ) -> Result<Replaced> {
-    let sync =
-        || fs.sync_dir(directory).map_err(|error| Error::io("fsync directory", directory.to_owned(), error));
-    for segment in &new {
+    for segment in new {
         segment.finish()?;
         segment.sync_log()?;
         segment.sync_indexes()?;
     }
+    // The steps that follow open no file.
+    let opened = fs.open_dir(directory).map_err(|error| Error::io("open", directory, error))?;
+    let sync = || opened.sync().map_err(|error| Error::io("fsync directory", directory, error));
     let Some((lowest, later)) = new.split_first() else { return Ok(Replaced::default()) };
     if !later.is_empty() {
         for segment in later.iter().rev() {
@@ -59,13 +64,13 @@ pub(crate) fn replace(
         }
     }
     sync()?;
-    for segment in &new {
+    for segment in new {
         segment.change_suffix("")?;
     }
     sync()?;
     for segment in new {
         segment.release()?;
-        segments.insert(segment.base_offset(), segment);
+        segments.insert(segment.base_offset(), Arc::clone(segment));
     }
     Ok(replaced)
 }
@@ -107,7 +112,8 @@ impl Log {
     /// replacement took one of `old` away meanwhile.
     ///
     /// # Errors
-    /// An I/O error poisons the log; the next opening completes the replacement or undoes it.
+    /// An I/O error poisons the log; the next opening completes the replacement or undoes it. For want of a descriptor
+    /// nothing happens but that `new` is discarded.
     pub fn replace_segments(&self, new: Vec<Segment>, old: &[Arc<Segment>], now_ms: i64) -> Result<bool> {
         self.replace_segments_since(new, old, now_ms, None)
     }
@@ -136,9 +142,9 @@ impl Log {
             return Ok(false);
         }
         let bases: Vec<i64> = old.iter().map(|segment| segment.base_offset()).collect();
-        let new = new.into_iter().map(Arc::new).collect();
-        let run = || {
-            let replaced = replace(self.fs.as_ref(), &self.path, &mut inner.segments, new, &bases)?;
+        let new: Vec<_> = new.into_iter().map(Arc::new).collect();
+        let mut run = || {
+            let replaced = replace(self.fs.as_ref(), &self.path, &mut inner.segments, &new, &bases)?;
             let mut files = replaced.files;
             for base_offset in replaced.gone {
                 files.extend(inner.producers.mark_snapshot_deleted(base_offset)?);
@@ -146,7 +152,13 @@ impl Log {
             inner.deleted.push((now_ms.saturating_add(self.config().file_delete_delay_ms), files));
             Ok(true)
         };
-        run().map_err(|error: Error| self.poison_with(error))
+        run().map_err(|error: Error| {
+            if error.is_out_of_descriptors() {
+                // What failed is worth more than what this may add; opening the log removes the files as well.
+                new.iter().for_each(|segment| drop(self.discard_cleaned(segment)));
+            }
+            self.poison_unless_refused(error)
+        })
     }
 }
 

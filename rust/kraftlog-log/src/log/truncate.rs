@@ -5,6 +5,17 @@ use super::{lock, Inner, Log};
 use crate::segment::Segment;
 use crate::{Error, Result};
 
+/// What is left to do of a truncation. Each step can be done again when it failed half-way for want of a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unfinished {
+    /// Cut the segments at `offset`.
+    Cut { offset: i64, now_ms: i64 },
+    /// The segments end at `end_offset`: producers and epochs follow.
+    Settle { end_offset: i64, now_ms: i64 },
+    /// Drop everything and begin anew at `offset`.
+    Restart { offset: i64, now_ms: i64 },
+}
+
 impl Log {
     /// [`Self::truncate_to_with`] for a log whose recovery point nobody keeps.
     pub fn truncate_to(&self, offset: i64, now_ms: i64) -> Result<bool> {
@@ -17,6 +28,10 @@ impl Log {
     /// `keep_recovery_point` is told the recovery point to write where a restart finds it, before anything is cut and
     /// while no flush raises it again: a crash must not leave a checkpoint that vouches for offsets whose bytes are
     /// written anew. When it fails nothing is cut.
+    ///
+    /// # Errors
+    /// An I/O error poisons the log, unless no descriptor was left to open a file: then a later call of this log goes
+    /// on where this one ended, before it does anything else.
     pub fn truncate_to_with(
         &self,
         offset: i64,
@@ -31,44 +46,71 @@ impl Log {
             self.lower_recovery_point(offset, keep_recovery_point)?;
         }
         let mut inner = self.lock_inner()?;
-        let truncate = |inner: &mut Inner| {
-            inner.truncations += 1;
-            if offset >= inner.log_end_offset {
-                // An epoch may have been begun here without a record; the next leader says otherwise.
-                inner.epochs.truncate_from_end(inner.log_end_offset);
-                inner.epochs.flush()?;
-                return Ok(false);
-            }
-            if inner.segments.first_key_value().is_none_or(|(base_offset, _)| *base_offset > offset) {
-                self.restart_at(inner, offset, now_ms)?;
-                return Ok(true);
-            }
-            // From the end on, each for good before the next, so that a crash in between leaves no hole: behind a hole
-            // the dropped records would be taken for what compaction left.
-            for base_offset in inner.segments.range(offset..).rev().map(|(base, _)| *base).collect::<Vec<_>>()
-            {
-                if base_offset > offset {
-                    self.drop_segment(inner, base_offset, now_ms)?;
-                    self.sync_directory(&self.path)?;
-                }
-            }
-            // A snapshot that came back would tell of producers that the log has nothing of.
-            inner.producers.remove_snapshots_after(offset)?;
-            // Or a crash could bring the dropped records back behind what is appended now. The later segments have to be
-            // gone for good before the one they follow is cut.
-            self.sync_directory(&self.path)?;
-            let offset = inner.active()?.truncate_to(offset, now_ms)?;
-            inner.active()?.sync_log()?;
-            inner.log_end_offset = offset;
-            inner.recovery_point = inner.recovery_point.min(offset);
-            inner.log_start_offset = inner.log_start_offset.min(offset);
-            inner.epochs.truncate_from_end(offset);
-            inner.epochs.flush()?;
-            self.rebuild_producers(inner, offset, false, now_ms)?;
-            self.publish(inner);
-            Ok(true)
+        inner.truncations += 1;
+        if offset >= inner.log_end_offset {
+            // An epoch may have been begun here without a record; the next leader says otherwise.
+            let end_offset = inner.log_end_offset;
+            inner.epochs.truncate_from_end(end_offset);
+            inner.epochs.flush().map_err(|error| self.poison_unless_refused(error))?;
+            return Ok(false);
+        }
+        let is_before = |base_offset: &i64| *base_offset > offset;
+        inner.unfinished = match inner.segments.keys().next().is_none_or(is_before) {
+            true => Some(Unfinished::Restart { offset, now_ms }),
+            false => Some(Unfinished::Cut { offset, now_ms }),
         };
-        truncate(&mut inner).map_err(|error| self.poison_with(error))
+        self.finish_truncation(&mut inner)?;
+        Ok(true)
+    }
+
+    /// Carry out what is left of a truncation.
+    pub(super) fn finish_truncation(&self, inner: &mut Inner) -> Result<()> {
+        while let Some(step) = inner.unfinished {
+            let done = match step {
+                Unfinished::Cut { offset, now_ms } => self
+                    .cut_at(inner, offset, now_ms)
+                    .map(|end_offset| Some(Unfinished::Settle { end_offset, now_ms })),
+                Unfinished::Settle { end_offset, now_ms } => {
+                    self.settle_at(inner, end_offset, now_ms).map(|()| None)
+                }
+                Unfinished::Restart { offset, now_ms } => {
+                    self.restart_at(inner, offset, now_ms).map(|()| None)
+                }
+            };
+            inner.unfinished = done.map_err(|error| self.poison_unless_refused(error))?;
+        }
+        Ok(())
+    }
+
+    /// Drop the segments behind `offset` and cut the one that holds it. Returns the new end, exclusive.
+    fn cut_at(&self, inner: &mut Inner, offset: i64, now_ms: i64) -> Result<i64> {
+        // From the end on, each for good before the next, so that a crash in between leaves no hole: behind a hole
+        // the dropped records would be taken for what compaction left.
+        for base_offset in inner.segments.range(offset..).rev().map(|(base, _)| *base).collect::<Vec<_>>() {
+            if base_offset > offset {
+                self.drop_segment(inner, base_offset, now_ms)?;
+                self.sync_directory(&self.path)?;
+            }
+        }
+        // A snapshot that came back would tell of producers that the log has nothing of.
+        inner.producers.remove_snapshots_after(offset)?;
+        // Or a crash could bring the dropped records back behind what is appended now. The later segments have to be
+        // gone for good before the one they follow is cut.
+        self.sync_directory(&self.path)?;
+        inner.active()?.truncate_to(offset, now_ms)
+    }
+
+    /// Make the cut at `end_offset` durable and take it over.
+    fn settle_at(&self, inner: &mut Inner, end_offset: i64, now_ms: i64) -> Result<()> {
+        inner.active()?.sync_log()?;
+        inner.log_end_offset = end_offset;
+        inner.recovery_point = inner.recovery_point.min(end_offset);
+        inner.log_start_offset = inner.log_start_offset.min(end_offset);
+        inner.epochs.truncate_from_end(end_offset);
+        inner.epochs.flush()?;
+        self.rebuild_producers(inner, end_offset, false, now_ms)?;
+        self.publish(inner);
+        Ok(())
     }
 
     /// The recovery point is at most `offset` from here on, also in the checkpoint. The caller holds off flushes.
@@ -111,11 +153,12 @@ impl Log {
             self.lock_inner()?.segments.first_key_value().map_or(offset, |(base_offset, _)| *base_offset);
         self.lower_recovery_point(first.min(offset), keep_recovery_point)?;
         let mut inner = self.lock_inner()?;
-        self.restart_at(&mut inner, offset, now_ms).map_err(|error| self.poison_with(error))
+        inner.truncations += 1;
+        inner.unfinished = Some(Unfinished::Restart { offset, now_ms });
+        self.finish_truncation(&mut inner)
     }
 
     fn restart_at(&self, inner: &mut Inner, offset: i64, now_ms: i64) -> Result<()> {
-        inner.truncations += 1;
         for base_offset in inner.segments.keys().rev().copied().collect::<Vec<_>>() {
             self.drop_segment(inner, base_offset, now_ms)?;
         }

@@ -2,7 +2,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::fs::{self, FileSystem, OpenMode};
+use crate::fs::{self, FileHandle, FileSystem, OpenMode};
 use crate::{Error, Result};
 
 const ENTRY_BYTES: usize = 34;
@@ -53,6 +53,8 @@ pub struct TransactionIndex {
     fs: Arc<dyn FileSystem>,
     path: PathBuf,
     entries: Option<Vec<AbortedTransaction>>,
+    /// How many of them the file has: the others wait for a descriptor.
+    written: usize,
     /// Appended to or shortened since the last sync.
     is_dirty: bool,
 }
@@ -60,7 +62,7 @@ pub struct TransactionIndex {
 impl TransactionIndex {
     /// The file may or may not exist.
     pub fn new(fs: Arc<dyn FileSystem>, path: PathBuf) -> Self {
-        Self { fs, path, entries: None, is_dirty: false }
+        Self { fs, path, entries: None, written: 0, is_dirty: false }
     }
 
     /// Give the file the name `to`. Returns false when there is no file.
@@ -85,7 +87,11 @@ impl TransactionIndex {
     pub fn entries(&mut self) -> Result<&mut Vec<AbortedTransaction>> {
         let entries = match self.entries.take() {
             Some(entries) => entries,
-            None => self.read()?,
+            None => {
+                let entries = self.read()?;
+                self.written = entries.len();
+                entries
+            }
         };
         Ok(self.entries.insert(entries))
     }
@@ -108,40 +114,53 @@ impl TransactionIndex {
             .ok_or_else(|| Error::Invalid(format!("{}: not a transaction index", path.display())))
     }
 
-    /// Add one; markers come in order.
+    /// Add one; markers come in order. Without a descriptor to open the file it is written by the next
+    /// [`Self::write_pending`]: its marker is in the log, and recovery finds it there.
     pub fn append(&mut self, aborted: AbortedTransaction) -> Result<()> {
-        let position = self.entries()?.len() * ENTRY_BYTES;
-        let handle = self
-            .fs
-            .open(&self.path, OpenMode::Create)
-            .map_err(|error| Error::io("open", self.path.as_path(), error))?;
-        handle
-            .write_all_at(&[&aborted.encode()], position as u64)
-            .map_err(|error| Error::io("write", self.path.as_path(), error))?;
         self.entries()?.push(aborted);
+        match self.write_pending() {
+            Err(error) if error.is_out_of_descriptors() => Ok(()),
+            written => written,
+        }
+    }
+
+    fn open_file(&self, mode: OpenMode) -> Result<Arc<dyn FileHandle>> {
+        self.fs.open(&self.path, mode).map_err(|error| Error::io("open", self.path.as_path(), error))
+    }
+
+    /// Write the entries that the file does not have.
+    pub(crate) fn write_pending(&mut self) -> Result<()> {
+        let entries = self.entries.as_deref().unwrap_or_default();
+        let Some(pending) = entries.get(self.written..).filter(|pending| !pending.is_empty()) else {
+            return Ok(());
+        };
+        let bytes: Vec<u8> = pending.iter().flat_map(AbortedTransaction::encode).collect();
+        self.open_file(OpenMode::Create)?
+            .write_all_at(&[&bytes], (self.written * ENTRY_BYTES) as u64)
+            .map_err(|error| Error::io("write", self.path.as_path(), error))?;
+        self.written = entries.len();
         self.is_dirty = true;
         Ok(())
     }
 
+    /// Cut the file to `keep` entries.
     fn shorten(&mut self, keep: usize) -> Result<()> {
-        self.entries()?.truncate(keep);
-        self.is_dirty = true;
-        let handle = self
-            .fs
-            .open(&self.path, OpenMode::ReadWrite)
-            .map_err(|error| Error::io("open", self.path.as_path(), error))?;
-        handle
+        self.open_file(OpenMode::ReadWrite)?
             .truncate((keep * ENTRY_BYTES) as u64)
-            .map_err(|error| Error::io("truncate", self.path.as_path(), error))
+            .map_err(|error| Error::io("truncate", self.path.as_path(), error))?;
+        self.written = keep;
+        self.is_dirty = true;
+        Ok(())
     }
 
     /// Drop the entries from the first whose marker is at or after `offset`.
     pub fn truncate_to(&mut self, offset: i64) -> Result<()> {
         let entries = self.entries()?;
         let keep = entries.iter().take_while(|aborted| aborted.last_offset < offset).count();
-        if keep < entries.len() {
+        if keep < self.written {
             self.shorten(keep)?;
         }
+        self.entries()?.truncate(keep);
         Ok(())
     }
 
@@ -149,22 +168,21 @@ impl TransactionIndex {
     pub fn reset(&mut self) -> Result<()> {
         let had =
             self.fs.exists(&self.path).map_err(|error| Error::io("stat", self.path.as_path(), error))?;
-        self.entries = Some(Vec::new());
         if had {
             self.shorten(0)?;
         }
+        self.entries = Some(Vec::new());
+        self.written = 0;
         Ok(())
     }
 
     /// Make the file durable, if it was touched.
     pub fn sync(&mut self) -> Result<()> {
+        self.write_pending()?;
         if !self.is_dirty {
             return Ok(());
         }
-        let handle = self
-            .fs
-            .open(&self.path, OpenMode::ReadWrite)
-            .map_err(|error| Error::io("open", self.path.as_path(), error))?;
+        let handle = self.open_file(OpenMode::ReadWrite)?;
         handle.sync_data().map_err(|error| Error::io("fsync", self.path.as_path(), error))?;
         self.is_dirty = false;
         Ok(())

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from descriptors import no_descriptors
 from kraftlog._kraftlog import Log, LogConfig, encode_batch, read_batches
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.settings import cleaner_settings
@@ -164,6 +165,20 @@ def test_a_damaged_log_is_left_alone_and_others_go_on(
     metrics = one.metrics()
     assert metrics["uncleanable-partitions-count"] == 1
     assert metrics["uncleanable-bytes"] > 0
+
+
+@pytest.mark.parametrize("left", range(8))
+def test_a_clean_without_descriptors_is_done_later(make: MakePartition, left: int) -> None:
+    partition = make()
+    fill(partition, 60)
+    partition.log.flush()
+    one = cleaner(partition)
+    with no_descriptors(left):
+        one.clean_filthiest()
+    assert partition.log.poisoned is None
+    assert one.uncleanable() == {}
+    one.clean_filthiest()
+    assert record_count(partition.log) == 3
 
 
 def test_a_clean_that_cannot_swap_its_segments_takes_the_directory_offline(make: MakePartition, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ pub enum Operation {
     Sync,
     /// Creating, renaming and removing names, and `truncate`.
     Change,
+    /// `open` and `open_dir`, before anything is created.
+    Open,
 }
 
 /// A failure that waits for its operation.

@@ -299,7 +299,7 @@ impl Loader<'_> {
             self.copy_end(segment, position, last)?;
         }
         let replaced =
-            replace(self.fs.as_ref(), self.path, &mut self.segments, new, &[segment.base_offset()])?;
+            replace(self.fs.as_ref(), self.path, &mut self.segments, &new, &[segment.base_offset()])?;
         let snapshots = replaced.gone.iter().map(|base| segment_path(self.path, *base, "snapshot"));
         self.remove_files(replaced.files.into_iter().chain(snapshots))
     }
