@@ -374,7 +374,8 @@ class MetadataLog:
     def install_snapshot(self, snapshot_id: SnapshotId) -> tuple[Snapshot, int]:
         """Make a fetched checkpoint durable, and begin the log anew at its end.
 
-        A crash after the checkpoint has its name and before the log is empty is made good when the log is opened.
+        A crash after the checkpoint has its name and before the log is empty is made good when the log is opened. A
+        call that ran out of descriptors can be made again, at whichever step it ended.
 
         Returns:
             The checkpoint and its size in bytes.
@@ -383,11 +384,13 @@ class MetadataLog:
             CorruptRecordError: What was fetched is no whole checkpoint; the log is as it was.
         """
         part = self._parts[snapshot_id]
-        snapshot = read_snapshot(part)
-        size_bytes = part.stat().st_size
-        part.chmod(READ_ONLY)
+        target = self.directory / snapshot_id.file_name
+        source = part if part.exists() else target
+        snapshot = read_snapshot(source)
+        size_bytes = source.stat().st_size
+        source.chmod(READ_ONLY)
         with self._checkpoint_lock:
-            move_durably(part, self.directory / snapshot_id.file_name)
+            move_durably(source, target)
             self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
             for old in self._snapshots:
                 if old != snapshot_id:

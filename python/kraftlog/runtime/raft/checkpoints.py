@@ -11,6 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from kraftlog.errors import LogError
 from kraftlog.raft.core import RaftCore
 from kraftlog.runtime.raft.control_records import to_voters_record
+from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.storage.metadata_log import MetadataLog
 from kraftlog.storage.snapshot_file import SnapshotId
 from kraftlog.storage.snapshot_writer import SnapshotWriter
@@ -25,6 +26,7 @@ StateValues = Iterable[bytes] | Callable[[], Iterable[bytes]]
 
 # Not a setting in Kafka either.
 CLEAN_INTERVAL_S = 60.0
+RETRY_S = 10.0  # after a checkpoint for whose file no descriptor was left
 
 
 class Checkpoints:
@@ -78,6 +80,8 @@ class Checkpoints:
         self._on_failure = on_failure
         self._on_due = on_due
         self._last_s = time.monotonic()
+        self._not_before_s = 0.0
+        self._postponed_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -95,7 +99,7 @@ class Checkpoints:
     @property
     def is_due(self) -> bool:
         """Whether enough was committed, or enough time has passed with anything committed."""
-        if self._task is not None or not self.bytes_since_last:
+        if self._task is not None or not self.bytes_since_last or time.monotonic() < self._not_before_s:
             return False
         age_ms = (time.monotonic() - self._last_s) * 1000
         due_bytes = max(self.max_bytes, self._newest_bytes) if self._outgrows_last else self.max_bytes
@@ -111,7 +115,7 @@ class Checkpoints:
         return found[-1][1] if found else 0
 
     def begin(self, snapshot_id: SnapshotId, timestamp_ms: int, values: StateValues, raft: RaftCore) -> None:
-        """Begin a checkpoint; none may be under way.
+        """Begin a checkpoint; none may be under way. If no descriptor is left it is due again some seconds later.
 
         Args:
             snapshot_id: What it stands for: everything applied.
@@ -123,19 +127,25 @@ class Checkpoints:
             ValueError: That is not committed, or does not fit the log.
             OSError: No file can be created.
         """
-        self.bytes_since_last = 0
-        self._last_s = time.monotonic()
         kraft_version = raft.kraft_version_before(snapshot_id.end_offset)
         voters = raft.voters_before(snapshot_id.end_offset)
-        writer = self._log.create_snapshot(
-            snapshot_id,
-            epoch=raft.epoch,
-            high_watermark=self.high_watermark,
-            last_contained_log_timestamp=timestamp_ms,
-            kraft_version=kraft_version,
-            voters=to_voters_record(voters) if kraft_version and voters is not None else None,
-            now_ms=_wall_ms(),
-        )
+        try:
+            writer = self._log.create_snapshot(
+                snapshot_id,
+                epoch=raft.epoch,
+                high_watermark=self.high_watermark,
+                last_contained_log_timestamp=timestamp_ms,
+                kraft_version=kraft_version,
+                voters=to_voters_record(voters) if kraft_version and voters is not None else None,
+                now_ms=_wall_ms(),
+            )
+        except OSError as error:
+            if is_disk_failure(error):
+                raise
+            self._postpone(error, 0)
+            return
+        self._postponed_bytes, self.bytes_since_last = self.bytes_since_last, 0
+        self._last_s = time.monotonic()
         if writer is not None:
             view = values if callable(values) else list(values)
             self._task = asyncio.get_running_loop().create_task(self._run(writer, view))
@@ -146,6 +156,12 @@ class Checkpoints:
             if writer is not None:
                 try:
                     size_bytes = await loop.run_in_executor(self._writer, _write, writer, values)
+                except OSError as error:
+                    if is_disk_failure(error):
+                        self._on_failure(error)
+                    else:
+                        self._postpone(error, self._postponed_bytes)
+                    return
                 except Exception as error:  # noqa: BLE001  whatever the state's own encoding raises ends the replica, too
                     self._on_failure(error)
                     return
@@ -154,6 +170,11 @@ class Checkpoints:
             await self._clean(loop)
         finally:
             self._task = None
+
+    def _postpone(self, error: OSError, bytes_behind: int) -> None:
+        logger.warning("no file descriptor is left for a checkpoint, which is tried again in %g s: %s", RETRY_S, error)
+        self.bytes_since_last += bytes_behind
+        self._not_before_s = time.monotonic() + RETRY_S
 
     async def _clean(self, loop: asyncio.AbstractEventLoop) -> None:
         high_watermark = self.high_watermark

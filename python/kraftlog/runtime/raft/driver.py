@@ -4,7 +4,9 @@ The core is told something, then ``turn`` does what it wants, in order: appends 
 waits for a flush when that is done. One flush covers everything appended before it began.
 
 The election state (epoch, leader, vote) is written and fsynced on the same thread. Until it is durable the effects
-behind it wait, and so does everything the core is to be told: the loop goes on serving clients meanwhile.
+behind it wait, and so does everything the core is to be told: the loop goes on serving clients meanwhile. The same
+holds while an effect cannot be carried out because no file descriptor is left: nothing is lost by that, and the effect
+is tried again.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from kraftlog.runtime.raft.codec.table import to_core_request, to_wire_response
 from kraftlog.runtime.raft.control_records import from_voters_record, to_control_message
 from kraftlog.runtime.raft.peer_connections import Peers, TlsOf
 from kraftlog.runtime.raft.raft_gauges import raft_state
+from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.storage.election_store import ElectionStore
 from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.types import ElectionState, Epoch, NodeId, Offset, SnapshotId
@@ -65,6 +68,7 @@ logger = logging.getLogger(__name__)
 
 NOTICE_INTERVAL_S = 10.0
 MAX_NOTICES = 100  # in that time
+RETRY_S = 0.1  # between two tries of an effect for which no descriptor was left
 
 
 class LogListener(Protocol):
@@ -139,6 +143,7 @@ class RaftDriver:
         self._effects: deque[Effect] = deque()
         self._inputs: deque[Callable[[], object]] = deque()
         self._election_write: asyncio.Future[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
         self._flush_wanted = 0
         self._flush_task: asyncio.Future[int] | None = None
         self._truncations = 0
@@ -201,13 +206,14 @@ class RaftDriver:
     def tell(self, event: Callable[[], object]) -> None:
         """Let the core handle something, then do what it wants.
 
-        While the election state is being written the event waits until that is done; if the replica ends before, the
-        event never happens. Failures of the disk end this replica. So does whatever stops it half-way through its
-        effects: the rest of them would be missing. What the core itself refuses is the caller's.
+        While the election state is being written, or no descriptor is left for an effect, the event waits until that
+        is over; if the replica ends before, the event never happens. Failures of the disk end this replica. So does
+        whatever stops it half-way through its effects: the rest of them would be missing. What the core itself refuses
+        is the caller's.
         """
         if not self._is_open:
             return
-        if self._election_write is not None:
+        if self._is_waiting:
             self._inputs.append(event)
             return
         start_ns = time.monotonic_ns()
@@ -269,8 +275,9 @@ class RaftDriver:
     async def stop(self) -> None:
         """Send nothing more and wait for what is being written."""
         self._is_open = False
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._retry):
+            if timer is not None:
+                timer.cancel()
         self._peers.close()
         writing = [task for task in (self._flush_task, self._election_write) if task is not None]
         if writing:
@@ -287,8 +294,9 @@ class RaftDriver:
         self._inputs.clear()
         self._effects.clear()
         self._peers.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._retry):
+            if timer is not None:
+                timer.cancel()
         self._refuse_unanswered()
         self._listener.on_failure(error)
 
@@ -306,16 +314,48 @@ class RaftDriver:
             return  # told by the state machine from within: the loop below gets to it
         self._is_turning = True
         try:
-            while self._election_write is None:
+            while not self._is_waiting:
                 if not self._effects:
                     self._effects.extend(self.core.take_effects())
                 if not self._effects:
                     break
-                self._carry_out(self._effects.popleft())
+                effect = self._effects.popleft()
+                try:
+                    self._carry_out(effect)
+                except OSError as error:
+                    # What the listener raises is of the state machine, which may have half applied something.
+                    is_told = isinstance(effect, HighWatermarkAdvanced | LeaderChanged | LeadershipConfirmed)
+                    if is_told or is_disk_failure(error):
+                        raise
+                    self._try_again(effect, error)
         finally:
             self._is_turning = False
         self._start_flush()
         self._arm_timer()
+
+    @property
+    def _is_waiting(self) -> bool:
+        return self._election_write is not None or self._retry is not None
+
+    def _try_again(self, effect: Effect, error: OSError) -> None:
+        """Carry out an effect, and what follows it, when a descriptor may be left: it has changed nothing yet."""
+        self._write_notice(f"no file descriptor is left, the replica waits for one: {error}")
+        self._effects.appendleft(effect)
+        self._retry = self.loop.call_later(RETRY_S, self._end_wait)
+
+    def _end_wait(self) -> None:
+        self._retry = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Do what waited: the rest of the effects, then the inputs."""
+        self.tell(lambda: None)
+        while self._inputs and not self._is_waiting:
+            try:
+                self.tell(self._inputs.popleft())
+            except Exception as refused:  # noqa: BLE001 - the caller is gone; the others' events still count
+                context = {"message": "the raft core refused a delayed event", "exception": refused}
+                self.loop.call_exception_handler(context)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -469,23 +509,19 @@ class RaftDriver:
             self._persisted = effect.state
             return
         self._election_write = self.loop.run_in_executor(self._executor, write)
-        self._election_write.add_done_callback(lambda task: self._election_state_written(task, effect.state))
+        self._election_write.add_done_callback(lambda task: self._election_state_written(task, effect))
 
-    def _election_state_written(self, task: asyncio.Future[None], state: ElectionState) -> None:
+    def _election_state_written(self, task: asyncio.Future[None], effect: PersistElectionState) -> None:
         self._election_write = None
         error = task.exception()
         if error is not None:
-            if self._is_open:
+            if self._is_open and isinstance(error, OSError) and not is_disk_failure(error):
+                self._try_again(effect, error)
+            elif self._is_open:
                 self.fail(error)
             return
-        self._persisted = state
-        self.tell(lambda: None)  # the rest of the effects
-        while self._inputs and self._election_write is None:
-            try:
-                self.tell(self._inputs.popleft())
-            except Exception as refused:  # noqa: BLE001 - the caller is gone; the others' events still count
-                context = {"message": "the raft core refused a delayed event", "exception": refused}
-                self.loop.call_exception_handler(context)
+        self._persisted = effect.state
+        self._go_on()
 
     # Flushing
 
@@ -502,23 +538,29 @@ class RaftDriver:
         if error is not None:
             if not isinstance(error, OSError | KraftlogError):
                 raise error
+            if not is_disk_failure(error):
+                self._write_notice(f"no file descriptor is left for a flush, which is tried again: {error}")
+                self.loop.call_later(RETRY_S, self._flush_again)
+                return
             self.fail(error)
             return
         if not self._is_open:
             return
         if truncations != self._truncations:
             # What it covered may have been cut, and other records may be there now.
-            self._flush_wanted = self._log.log_end_offset
-            self._start_flush()
+            self._flush_again()
             return
         self._flushed_end_offset = max(self._flushed_end_offset, Offset(task.result()))
         self.tell(self._tell_flushed)
 
+    def _flush_again(self) -> None:
+        self._flush_wanted = self._log.log_end_offset
+        self._start_flush()
+
     def _tell_flushed(self) -> None:
         self.core.on_flushed(self._flushed_end_offset, self.now_ms())
         held, self._held = self._held, []
-        for effect in held:
-            self._send_when_durable(effect)
+        self._effects.extend(held)  # before what the core wants now
 
     # Timer
 

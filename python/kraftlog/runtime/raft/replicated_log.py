@@ -26,10 +26,11 @@ from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.voter_set import VoterSet
 from kraftlog.runtime.raft.checkpoints import Checkpoints, StateValues
-from kraftlog.runtime.raft.driver import RaftDriver
+from kraftlog.runtime.raft.driver import RETRY_S, RaftDriver
 from kraftlog.runtime.raft.opened_log import read_opened
 from kraftlog.runtime.raft.peer_connections import TlsOf
 from kraftlog.runtime.raft.step_run import TURN_NS, StepRun
+from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
@@ -190,6 +191,7 @@ class ReplicatedLog(Generic[P]):
             self._committed_end_offset = 0
             self._is_apply_scheduled = False
             self._begun: tuple[RecordBatch, StepRun[None]] | None = None
+            self._apply_delay_s = 0.0
             self._applied_epoch, self._applied_timestamp_ms = Epoch(0), 0
             if self._opened.snapshot is not None:
                 self._load(*self._opened.snapshot)
@@ -414,7 +416,11 @@ class ReplicatedLog(Generic[P]):
             self._machine.on_leading(claimed)
         if self.applied_end_offset < end_offset:
             self._is_apply_scheduled = True
-            self._loop.call_soon(self._apply_more)
+            delay_s, self._apply_delay_s = self._apply_delay_s, 0.0
+            if delay_s:
+                self._loop.call_later(delay_s, self._apply_more)
+            else:
+                self._loop.call_soon(self._apply_more)
         else:
             self._maybe_checkpoint(Offset(end_offset))
 
@@ -424,11 +430,19 @@ class ReplicatedLog(Generic[P]):
             limit_bytes = self._finish_batch(*self._begun, limit_bytes, end_ns)
         if limit_bytes <= 0 or self.applied_end_offset >= end_offset:
             return limit_bytes
-        for batch in self.log.batches(self.applied_end_offset, end_offset, read_bytes=APPLY_BYTES_PER_TURN):
+        batches = self.log.batches(self.applied_end_offset, end_offset, read_bytes=APPLY_BYTES_PER_TURN)
+        while limit_bytes > 0:
+            try:
+                batch = next(batches, None)
+            except OSError as error:
+                if is_disk_failure(error):
+                    raise
+                self._apply_delay_s = RETRY_S  # no descriptor is left to read with: later
+                return 0
+            if batch is None:
+                break
             steps = self._machine.apply_batch(batch)
             limit_bytes = self._finish_batch(batch, None if steps is None else StepRun(steps), limit_bytes, end_ns)
-            if limit_bytes <= 0:
-                break
         return limit_bytes
 
     def _finish_batch(self, batch: RecordBatch, run: StepRun[None] | None, limit_bytes: int, end_ns: float) -> int:

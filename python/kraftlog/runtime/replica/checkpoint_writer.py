@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kraftlog.errors import LogError
-from kraftlog.runtime.replica.disk_failure import is_disk_failure
 from kraftlog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     write_offset_checkpoint,
 )
+from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ from kraftlog.partition.compaction_policy import (
     max_compaction_delay_ms,
     offsets_to_clean,
 )
-from kraftlog.runtime.replica.disk_failure import is_disk_failure
 from kraftlog.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
     write_offset_checkpoint,
 )
+from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from kraftlog.partition.effects import (
     HighWatermarkAdvanced,
     LeadershipChanged,
 )
-from kraftlog.runtime.replica.disk_failure import is_disk_failure
+from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:

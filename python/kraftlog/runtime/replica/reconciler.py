@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import LogError
 from kraftlog.partition.replica import Assignment, PartitionReplica
-from kraftlog.runtime.replica.disk_failure import is_disk_failure
 from kraftlog.runtime.replica.log_opener import OpenRequest, first_high_watermark
 from kraftlog.runtime.replica.log_remover import Removal
 from kraftlog.runtime.replica.partition import Partition
 from kraftlog.runtime.replica.step_queue import STEPS_PER_TURN
+from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.types import TopicPartition
 from kraftlog.vocabulary import ConfigResourceType
 
