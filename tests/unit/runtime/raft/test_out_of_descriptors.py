@@ -52,7 +52,7 @@ def test_appends_without_descriptors_are_done_later(tmp_path: Path, left: int) -
         with no_descriptors(left):
             for value in values:
                 log.driver.tell(append(value))
-            await asyncio.sleep(0.25)
+            await until(lambda: log.driver._retry is not None or len(machine.values) == len(values) + 1)
         await until(lambda: len(machine.values) == len(values) + 1)
         assert machine.values == [b"first", *(value.encode() for value in values)]
         assert (machine.failures, log.failure) == ([], None)
@@ -139,7 +139,6 @@ def test_a_checkpoint_without_descriptors_is_made_later(
             await propose(log, f"{number}")
         while not list((tmp_path / "log").glob("*[1-9]-*.checkpoint")):
             await propose(log, "more")
-            await asyncio.sleep(0.02)
         assert machine.failures == []
         assert "no file descriptor is left for a checkpoint" in caplog.text
         await log.stop()
