@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kraftlog._kraftlog import RecordBatch
 from kraftlog.controller import MetadataDelta, MetadataImage
@@ -85,11 +85,12 @@ class MetadataPublisher:
             if not delta.is_empty:
                 self._tell_listeners(delta)
 
-    def take_state(self) -> Sequence[bytes] | None:
-        """The records of a checkpoint, unless a transaction of metadata is open."""
+    def take_state(self) -> Callable[[], Iterable[bytes]] | None:
+        """What encodes the records of a checkpoint on any thread, unless a transaction of metadata is open."""
         if self.image.is_in_transaction:
             return None
-        return [encode_metadata_record(record, version) for record, version in self.image.to_records()]
+        image = self.image.copy()
+        return lambda: (encode_metadata_record(record, version) for record, version in image.to_records())
 
     def _tell_listeners(self, delta: MetadataDelta) -> None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kraftlog._kraftlog import RecordBatch
 from kraftlog.controller.steps import Steps
@@ -234,8 +234,8 @@ class MetadataReplica:
         """Replace the image; listeners are told the difference."""
         self._publisher.load_snapshot(snapshot_id, snapshot)
 
-    def take_state(self) -> Sequence[bytes] | None:
-        """The records of a checkpoint, unless a transaction of metadata is open."""
+    def take_state(self) -> Callable[[], Iterable[bytes]] | None:
+        """What encodes the records of a checkpoint on any thread, unless a transaction of metadata is open."""
         return self._publisher.take_state()
 
     def on_failure(self, error: BaseException) -> None:

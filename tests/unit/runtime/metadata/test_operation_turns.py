@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 from kraftlog.controller import ControllerResult
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
-from kraftlog.runtime.metadata import active_controller
+from kraftlog.runtime.metadata import active_controller, publisher
 from kraftlog.runtime.metadata.record_batches import prepare
 from kraftlog.runtime.raft import replicated_log
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
 from kraftlog.wire.messages.metadata_records import NoOpRecord
+from kraftlog.wire.records import encode_metadata_record
 from quorum_fixture import content, create_topic, format_directory, quorum_over, register_broker, started
 
 PARTITIONS = 1000
@@ -100,6 +102,29 @@ def test_batch_of_the_log_is_replayed_in_turns_and_seen_whole(path, monkeypatch)
         assert content(again.image)[0] == content(image)[0]
         assert again.image.offset == again.replica.log.applied_end_offset - 1
         await again.stop()
+
+    asyncio.run(run())
+
+
+def test_checkpoint_is_encoded_off_the_loop_from_the_image_of_its_moment(path, monkeypatch):
+    threads = []
+
+    def encode(record, version):
+        threads.append(threading.get_ident())
+        return encode_metadata_record(record, version)
+
+    async def run():
+        quorum = await started(path)
+        await register_broker(quorum)
+        await create_topic(quorum, "many", 3)
+        monkeypatch.setattr(publisher, "encode_metadata_record", encode)
+        image = quorum.image.copy()
+        encoded = quorum.publisher.take_state()
+        await create_topic(quorum, "later", 3)
+        values = await asyncio.to_thread(lambda: list(encoded()))
+        assert threading.get_ident() not in threads
+        assert values == [encode_metadata_record(record, version) for record, version in image.to_records()]
+        await quorum.stop()
 
     asyncio.run(run())
 
