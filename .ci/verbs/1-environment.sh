@@ -95,6 +95,9 @@ jars() {
 #: jars-model fetch the model checker TLC
 jars_model() { fetch_jars tests/model; }
 
+#: jars-old   fetch kafka-clients 3.9.1, for golden files of message versions that Kafka 4 removed
+jars_old() { fetch_jars tests/golden/make/kafka-3.9.1; }
+
 # Sail 0.7 takes no newer PySpark than 4.2: its client, of which the PySpark of the other tests knows nothing.
 sail_client() {
     target=tests/interop/target/sail

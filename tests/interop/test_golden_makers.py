@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import kraftlog
-from golden.make import damage, dump_log, expected, facts, topics, vectors, wire
-from golden.make.make import damage_sources
+from golden.make import captures, damage, dump_log, expected, facts, kraft, metrics, topics, vectors, wire
+from golden.make.make import OLD_LIBS, committed_facts, damage_sources
 from golden.make.rows import answers, read_rows
 from interop.harness import Java
 
@@ -50,9 +52,9 @@ def shapes(rows):
 
 
 def test_facts_are_the_committed_ones(java: Java, tmp_path: Path) -> None:
-    facts.write(java, tmp_path / "facts.json.gz")
+    facts.write(facts.make(java), tmp_path / "facts.json.gz")
     made = json.loads(gzip.decompress((tmp_path / "facts.json.gz").read_bytes()))
-    committed = json.loads(gzip.decompress((GOLDEN / "protocol-facts.json.gz").read_bytes()))
+    committed = committed_facts()
     assert list(made) == list(committed)
     for part in committed:
         assert made[part] == committed[part], part
@@ -81,7 +83,7 @@ def test_wire_rows_are_the_committed_ones(java: Java) -> None:
 
 
 def test_new_wire_rows_have_every_message_version_and_sample(java: Java) -> None:
-    table = json.loads(gzip.decompress((GOLDEN / "protocol-facts.json.gz").read_bytes()))
+    table = committed_facts()
     committed = Counter(
         (path.relative_to(GOLDEN / "wire").as_posix(), row["api"], row["version"], row["sample"], row["flexible"])
         for path in (GOLDEN / "wire").rglob("*.gz")
@@ -272,3 +274,151 @@ def test_content_of_new_topics_follows_from_the_seed(made_topics: Path) -> None:
         repr(table.cast(table.schema.set(0, pa.field("timestamp", pa.int64()))).to_pylist()).encode()
     ).hexdigest()
     assert digest == "879ceb55f3c6a86bfdb732b4113376410819018409c5db57e103ada1f4bb5342"  # of another run with this seed
+
+
+def old_facts() -> dict[str, Any]:
+    table: dict[str, Any] = expected.read_json(GOLDEN / "protocol-facts-3.9.1.json.gz")
+    return table
+
+
+def old_rows() -> dict[tuple[str, str, int, int], dict[str, Any]]:
+    """The committed rows of versions that Kafka 4 removed, by file, message, version and sample."""
+    folder = GOLDEN / "wire-3.9.1"
+    return {
+        (path.relative_to(folder).as_posix().removesuffix(".jsonl.gz"), row["api"], row["version"], row["sample"]): row
+        for path in sorted(folder.rglob("*.jsonl.gz"))
+        for row in read_rows(path)
+    }
+
+
+def test_new_rows_of_3_9_1_have_every_version_that_kafka_4_removed() -> None:
+    table = old_facts()
+    ranges = {schema["apiKey"]: schema["valid"] for schema in table["schemas"] if schema["kind"] == "request"}
+    apis = [
+        {"key": key, "min": low, "requestHeaderVersions": [0] * 30, "responseHeaderVersions": [0] * 30}
+        for key, (low, _) in ranges.items()
+    ]
+    asked = wire.questions({**table, "apis": apis}, SEED, newer=committed_facts())
+    made = {(name, row["api"], row["version"], row["sample"]): row for name, row in asked}
+    committed = old_rows()
+    assert made.keys() == committed.keys()
+    for place, row in committed.items():
+        for name in ("apiKey", "kind", "flexible", "stable"):
+            assert made[place][name] == row[name], (place, name)
+        assert ("headerVersion" in made[place]) == ("headerVersion" in row), place
+
+
+@pytest.mark.skipif(not OLD_LIBS.exists(), reason="no jars of Kafka 3.9.1: .ci/dev jars-old")
+def test_rows_of_3_9_1_are_the_committed_ones() -> None:
+    old_java = Java(f"{OLD_LIBS}/*")
+    try:
+        assert facts.make_old(old_java) == old_facts()
+        apis = {api["key"]: api for api in facts.headers(old_java)}
+        rows = list(old_rows().values())
+        assert [found["hex"] for found in answers(old_java, wire.PROGRAM, "write", rows)] == [
+            row["hex"] for row in rows
+        ]
+        assert [found["json"] for found in answers(old_java, wire.PROGRAM, "read", rows)] == [
+            row["json"] for row in rows
+        ]
+        for row in rows:
+            if "headerVersion" in row:
+                api = apis[row["apiKey"]]
+                assert row["headerVersion"] == api[f"{row['kind']}HeaderVersions"][row["version"] - api["min"]], row[
+                    "api"
+                ]
+    finally:
+        old_java.close()
+
+
+def test_sampled_stats_are_the_committed_ones(java: Java) -> None:
+    committed = json.loads((GOLDEN / "metrics" / "sampled-stats.json").read_text())
+    assert metrics.answered(java, [[step[:2] for step in run] for run in committed]) == committed
+    asked = list(metrics.questions(SEED))
+    assert [len(run) for run in asked] == [len(run) for run in committed]
+    paces = [{after[0] - before[0] for before, after in itertools.pairwise(run)} for run in committed]
+    allowed = [set(pace) for pace in metrics.PACES for _ in range(metrics.RUNS_PER_PACE)]
+    assert all(found <= pace for found, pace in zip(paces, allowed, strict=True))
+
+
+# What the committed captures name of the node that was asked.
+CAPTURED = captures.Place("x_y-z-6", 21171, "2Iyr024IQ0uAyQIgjhiQEQ", 1, 45)
+
+
+def committed_captures() -> list[dict[str, Any]]:
+    return read_rows(GOLDEN / "kraft" / "captures.jsonl")
+
+
+def test_captures_are_asked_and_read_as_the_committed_ones(java: Java) -> None:
+    committed = committed_captures()
+    asked = list(captures.questions(CAPTURED))
+    sent = captures.requests(java, asked)
+    assert [data.hex() for data in sent] == [row["requestHex"] for row in committed]
+    got = [(row["outcome"], row["responseHex"] and bytes.fromhex(row["responseHex"])) for row in committed]
+    assert captures.rows(java, asked, sent, got) == committed
+
+
+@pytest.fixture(scope="module")
+def made_kraft(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The story standalone up to its first stop, with the captures."""
+    folder = tmp_path_factory.mktemp("kraft")
+    kraft.standalone(java, folder, SEED, restarts=False)
+    expected.write_kraft(java, folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "expected/standalone/*/node-1/bootstrap.checkpoint.jsonl.gz",
+        "expected/standalone/*/node-1/*/*.checkpoint.jsonl.gz",
+        "expected/standalone/*/node-1/*/*.log.jsonl.gz",
+        "expected/standalone/*/node-1/*/*.index.json.gz",
+        "expected/standalone/*/node-1/*/quorum-state.json",
+        "logs/standalone/moments.json",
+    ],
+)
+def test_new_metadata_logs_have_the_fields_of_the_committed_ones(made_kraft: Path, pattern: str) -> None:
+    made = fields_of_files(made_kraft, pattern)
+    assert made <= fields_of_files(GOLDEN / "kraft", pattern) | {".quorum.observers[].logEndOffset:int"}
+    assert made
+
+
+def record_types(folder: Path) -> set[str]:
+    """The metadata and control records of a story before its first restart."""
+    paths = folder.glob("expected/standalone/02-stopped/node-1/__cluster_metadata-0/*.log.jsonl.gz")
+    records = [record for path in paths for batch in read_rows(path) for record in batch["records"]]
+    return {
+        record["control"]["typeName"] if "control" in record else record["metadataRecord"]["type"] for record in records
+    }
+
+
+def test_new_story_has_the_moments_files_and_records_of_the_committed_one(made_kraft: Path) -> None:
+    assert record_types(made_kraft) == record_types(GOLDEN / "kraft")
+    rows = [
+        json.loads((folder / "logs/standalone/moments.json").read_text()) for folder in (made_kraft, GOLDEN / "kraft")
+    ]
+    told = [[(row["moment"], row["note"], row["nodes"]) for row in story] for story in rows]
+    assert told[0] == told[1][:3]
+    for moment, _, _ in told[0]:
+        folders = [folder / "logs" / "standalone" / moment / "node-1" for folder in (made_kraft, GOLDEN / "kraft")]
+        names = [
+            {re.sub(r"\d{10,}", "N", path.relative_to(folder).as_posix()) for path in folder.rglob("*")}
+            for folder in folders
+        ]
+        assert names[0] == names[1], moment
+
+
+def test_new_captures_are_answered_as_the_committed_ones(made_kraft: Path) -> None:
+    """Outcomes, error codes and fields; ids, addresses and ends differ."""
+
+    def told(row: dict[str, Any]) -> Any:
+        answer = row.get("responseJson", {})
+        errors = re.findall(r'"errorCode": -?\d+', json.dumps(answer))
+        what = row.get("what", (row.get("api"), row.get("version")))
+        return what, row["listener"], row["outcome"], errors[:1], sorted(set(errors)), row.keys()
+
+    made = read_rows(made_kraft / "captures.jsonl")
+    committed = committed_captures()
+    assert [told(row) for row in made] == [told(row) for row in committed]
+    assert {name for row in made for name in fields(row)} <= {name for row in committed for name in fields(row)}

@@ -18,8 +18,11 @@ LEFT_OUT = (".lock", "*.deleted")
 
 
 def uuid_text(chance: random.Random) -> str:
-    """An id as Kafka writes one: 16 bytes in base64url."""
-    return base64.urlsafe_b64encode(chance.randbytes(16)).decode().rstrip("=")
+    """An id as Kafka writes one: 16 bytes in base64url, which do not look like an option of a command."""
+    text = "-"
+    while text.startswith("-"):
+        text = base64.urlsafe_b64encode(chance.randbytes(16)).decode().rstrip("=")
+    return text
 
 
 class Node(KafkaServer):

@@ -15,6 +15,7 @@ from typing import Any
 from interop.harness import Java
 
 PROGRAM = str(Path(__file__).parent / "java" / "Facts.java")
+HEADERS = str(Path(__file__).parent / "java" / "Headers.java")
 
 _SCHEMA = re.compile(r"(?:common/)?(?:message|metadata)/\w+\.json")
 _COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
@@ -32,9 +33,20 @@ def make(java: Java) -> Row:
     return {**tables, "schemas": schemas(java.libs)}
 
 
-def write(java: Java, target: Path) -> None:
-    """Write the table as the committed file has it."""
-    text = json.dumps(make(java), separators=(",", ":"))
+def make_old(java: Java) -> Row:
+    """The table of Kafka 3.9.1, which has the schemas of the clients alone."""
+    return {"errors": [], "schemas": schemas(java.libs)}
+
+
+def headers(java: Java) -> list[Row]:
+    """The header versions of each API."""
+    rows: list[Row] = json.loads(java.tool(HEADERS).stdout)
+    return rows
+
+
+def write(table: Row, target: Path) -> None:
+    """Write a table as the committed file has it."""
+    text = json.dumps(table, separators=(",", ":"))
     target.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
@@ -64,8 +76,10 @@ def schema(raw: Row, *, module: str) -> Row:
     if "apiKey" in raw:
         row["apiKey"] = raw["apiKey"]
     row["valid"] = versions(raw["validVersions"])
+    if raw.get("deprecatedVersions"):
+        row["deprecated"] = versions(raw["deprecatedVersions"])
     row["flexible"] = versions(raw.get("flexibleVersions"))
-    for key in ("latestVersionUnstable", "deprecatedVersions", "listeners"):
+    for key in ("latestVersionUnstable", "listeners"):
         if raw.get(key):
             row[key] = raw[key]
     if raw.get("commonStructs"):

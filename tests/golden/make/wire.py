@@ -137,20 +137,23 @@ class Sample:
         raise AssertionError(f"{self.schema['name']}: {path} has the type {kind}")
 
 
-def questions(facts: Row, seed: int, *, names: set[str] | None = None) -> Iterator[tuple[str, Row]]:
+def questions(facts: Row, seed: int, *, newer: Row | None = None) -> Iterator[tuple[str, Row]]:
     """File and question of every message.
 
     Args:
-        facts: ``protocol-facts``.
+        facts: ``protocol-facts``; header versions are in its ``apis``.
         seed: Decides the content.
-        names: Only these messages; all when None.
+        newer: Facts of a later Kafka: versions that it still has are left out.
     """
     apis = {api["key"]: api for api in facts["apis"]}
+    kept = {schema["name"]: schema["valid"] for schema in newer["schemas"]} if newer is not None else {}
     for schema in sorted(facts["schemas"], key=lambda one: (one.get("apiKey", -1), one["kind"], one["name"])):
-        if schema["valid"] is None or (names is not None and schema["name"] not in names):
+        if schema["valid"] is None:
             continue
         low, high = schema["valid"]
         for version in range(low, (low if high is None else high) + 1):
+            if in_range(kept.get(schema["name"]), version):
+                continue
             is_flexible = in_range(schema["flexible"], version)
             for number in range(5 if is_flexible else 4):
                 chance = random.Random(f"{seed} {schema['name']} {version} {number}")
@@ -225,11 +228,16 @@ def malformed(java: Java, asked: Sequence[Row]) -> list[Row]:
 
 def write(java: Java, facts: Row, folder: Path, seed: int) -> None:
     """Write all files of ``wire/`` below ``folder``."""
-    asked = list(questions(facts, seed))
+    rows = write_messages(java, list(questions(facts, seed)), folder)
+    write_rows(folder / "malformed.jsonl.gz", malformed(java, list(malformed_questions(rows, seed))))
+
+
+def write_messages(java: Java, asked: Sequence[tuple[str, Row]], folder: Path) -> list[Row]:
+    """Write the rows of questions into their files below ``folder``."""
     rows = answered(java, [row for _, row in asked])
     files: dict[str, list[Row]] = {}
     for (name, _), row in zip(asked, rows, strict=True):
         files.setdefault(name, []).append(row)
     for name, members in files.items():
         write_rows(folder / f"{name}.jsonl.gz", members)
-    write_rows(folder / "malformed.jsonl.gz", malformed(java, list(malformed_questions(rows, seed))))
+    return rows

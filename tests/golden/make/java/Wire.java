@@ -11,9 +11,8 @@ import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
-import org.apache.kafka.common.protocol.MessageUtil;
+import org.apache.kafka.common.protocol.ObjectSerializationCache;
 import org.apache.kafka.common.protocol.types.RawTaggedField;
-import org.apache.kafka.common.record.internal.MemoryRecords;
 
 /**
  * Messages through Kafka's generated classes. Each line of standard input is a JSON object with `api`, `kind`, `version`;
@@ -89,10 +88,10 @@ public class Wire {
     }
 
     private static String hex(Message message, short version) {
-        ByteBuffer buffer = MessageUtil.toByteBufferAccessor(message, version).buffer();
-        byte[] data = new byte[buffer.remaining()];
-        buffer.get(data);
-        return HEX.formatHex(data);
+        var cache = new ObjectSerializationCache();
+        ByteBuffer buffer = ByteBuffer.allocate(message.size(cache, version));
+        message.write(new ByteBufferAccessor(buffer), cache, version);
+        return HEX.formatHex(buffer.array());
     }
 
     private static Message read(Class<?> type, short version, ByteBuffer buffer) throws Exception {
@@ -118,8 +117,9 @@ public class Wire {
             List<Map.Entry<String, JsonNode>> fields = new ArrayList<>(object.properties());
             for (Map.Entry<String, JsonNode> field : fields) {
                 Object value = message.getClass().getMethod(field.getKey()).invoke(message);
-                if (value instanceof MemoryRecords records) {
-                    ByteBuffer buffer = records.buffer().duplicate();
+                // Its package is another one in Kafka 4.
+                if (value != null && value.getClass().getSimpleName().equals("MemoryRecords")) {
+                    ByteBuffer buffer = ((ByteBuffer) value.getClass().getMethod("buffer").invoke(value)).duplicate();
                     byte[] data = new byte[buffer.remaining()];
                     buffer.get(data);
                     object.set(field.getKey(), new BinaryNode(data));
