@@ -287,6 +287,9 @@ class FrameCodec:
     def decode_response(self, api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
         """Correlation id and response of a frame without its size."""
 
+def release_free_memory() -> None:
+    """Give free memory of the allocator back to the operating system; other threads run meanwhile."""
+
 @final
 class FrameReader:
     """Cuts the bytes of one connection into frames, sizes checked before any memory follows them.
@@ -308,6 +311,9 @@ class FrameReader:
 
     def set_max_frame_bytes(self, max_frame_bytes: int) -> None:
         """Raise or lower the limit, as after authentication."""
+
+    def clear(self) -> None:
+        """Forget an incomplete frame and free its memory."""
 
     def get_buffer(self, size_hint: int, /) -> memoryview:
         """Where the next bytes of the connection go."""

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kraftlog._kraftlog import release_free_memory
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.connection import Connection
 from kraftlog.transport.exchange import PeerContext
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
 from kraftlog.transport.listener import ConfigError, EndPoint
 from kraftlog.transport.peer_log import PeerLog
+from kraftlog.transport.scheduler import TURN_S, Scheduler
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -37,6 +39,8 @@ _RESERVED_DESCRIPTORS = 256
 _RESERVED_SHARE = 4
 _NO_DESCRIPTOR = 1 << 30
 _DRAIN_S = 2.0
+# How long after the end of a connection the memory that it used goes back to the operating system.
+_RELEASE_AFTER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,7 @@ class Connections:
     Attributes:
         limits: In force for new connections; may be replaced at any time.
         native: Owns the sockets of clients without TLS, if the data path is native.
+        scheduler: Shares the loop among the connections.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits) -> None:
@@ -78,6 +83,8 @@ class Connections:
         self._count_by_host: dict[str, int] = {}
         self.scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.peer_log = PeerLog(loop, logger)
+        self.scheduler = Scheduler(loop)
+        self._release_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._arm_idle_timer()
 
@@ -112,6 +119,13 @@ class Connections:
             self._count_by_host[connection.context.client_host] = count
         else:
             del self._count_by_host[connection.context.client_host]
+        if self._release_timer is None:
+            self._release_timer = self._loop.call_later(_RELEASE_AFTER_S, self._release_memory)
+
+    def _release_memory(self) -> None:
+        """Free what connections left to the allocator; on a thread, as it takes milliseconds after large frames."""
+        self._release_timer = None
+        self._loop.run_in_executor(None, release_free_memory)
 
     def stop_reading(self) -> None:
         """Take no more requests of clients; other replicas of the metadata log are still answered."""
@@ -133,19 +147,20 @@ class Connections:
 
     def close_all(self) -> None:
         """Close every connection now."""
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
         for connection in self:
             connection.close(None)
         if self.native is not None:
             self.native.close()
+        for timer in (self._idle_timer, self._release_timer):
+            if timer is not None:
+                timer.cancel()
 
     def _arm_idle_timer(self) -> None:
         if self.limits.max_idle_ms > 0:
             self._idle_timer = self._loop.call_later(min(self.limits.max_idle_ms / 4000, 30), self._close_idle)
 
     def _close_idle(self) -> None:
-        deadline = self._loop.time() - self.limits.max_idle_ms / 1000
+        deadline = self.scheduler.clock() - self.limits.max_idle_ms / 1000
         for connection in self:
             if connection.last_active >= deadline:
                 continue
@@ -257,6 +272,8 @@ class Acceptor:
 
     def _on_readable(self) -> None:
         first_reserved = _first_reserved_descriptor()
+        clock = self._connections.scheduler.clock
+        end_s = clock() + 2 * TURN_S
         for _ in range(_ACCEPTS_PER_WAKE_UP):
             try:
                 sock, address = self._sock.accept()
@@ -271,6 +288,8 @@ class Acceptor:
             self._accepted(sock, address)
             if number >= first_reserved:
                 self._pause(f"{first_reserved} file descriptors are in use, the others are kept for files")
+                return
+            if clock() >= end_s:
                 return
 
     def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
@@ -317,6 +336,7 @@ class Acceptor:
                 context,
                 on_lost=connections.remove,
                 peer_log=connections.peer_log,
+                scheduler=connections.scheduler,
                 tls=self._tls,
             )
         connections.add(connection)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog.security.principal import USER_TYPE, Principal
 from kraftlog.transport.exchange import CloseConnection, Exchange, PeerContext, PendingResponse
-from kraftlog.transport.socket import Transport
+from kraftlog.transport.scheduler import SLICE_S, Weight
+from kraftlog.transport.socket import Transport, is_file
 from kraftlog.transport.tls_settings import distinguished_name
 from kraftlog.transport.tls_socket import TlsTransport
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from kraftlog.transport.frame_reader import Frame, FrameReader
     from kraftlog.transport.peer_log import PeerLog
+    from kraftlog.transport.scheduler import Scheduler
     from kraftlog.transport.socket import Output
 
 __all__ = ["Connection"]
@@ -28,6 +30,17 @@ __all__ = ["Connection"]
 MAX_IN_FLIGHT = 64
 # And the bytes of their frames, which a batch that waits to be appended holds.
 MAX_IN_FLIGHT_BYTES = 32 * 1024 * 1024
+# And the bytes of their answers that are known but wait for an earlier one.
+MAX_HELD_BYTES = 1024 * 1024
+# Requests that are handled in one slice, whatever the clock says.
+MAX_FRAMES_PER_SLICE = 128
+# A connection with more requests at once than this goes behind the others that wait.
+FEW_FRAMES = 16
+# A connection that had to queue receives less at once: 32 KiB may have thousands of requests.
+_SLICE_RECEIVE_BYTES = 32 * 1024
+# Answers are gathered into one write, up to this many buffers or to the first one of this size.
+_BUFFERS_PER_WRITE = 64
+_LARGE_BUFFER_BYTES = 16 * 1024
 
 
 class Connection:
@@ -36,23 +49,31 @@ class Connection:
     Requests are handled in the order they arrive. One that has to wait (a long poll, an acknowledgement) does not
     hold back the handling of those behind it, but their responses queue up behind its own.
 
+    All work is done in slices that the scheduler grants. While frames wait, no more are received; while the peer does
+    not take its responses, no frame is handled.
+
     Attributes:
         context: Who the peer is; replaced by a new one when TLS has authenticated it.
-        last_active: Loop time of the last frame or response; drives connections.max.idle.ms.
+        last_active: Clock of the scheduler at the last frame or response; drives connections.max.idle.ms.
     """
 
     __slots__ = (
         "_backlog",
+        "_done",
+        "_held_bytes",
+        "_is_queued",
         "_is_stopping",
         "_on_lost",
         "_peer_log",
         "_pending",
         "_pending_bytes",
+        "_scheduler",
+        "_slice_end_s",
+        "_weight",
         "_writing_paused",
         "context",
         "exchange",
         "last_active",
-        "loop",
         "transport",
     )
 
@@ -66,17 +87,23 @@ class Connection:
         *,
         on_lost: Callable[[Connection], None],
         peer_log: PeerLog,
+        scheduler: Scheduler,
         tls: SSLContext | None = None,
     ) -> None:
-        self.loop = loop
         self.exchange = exchange
         self.context = context
-        self.last_active = loop.time()
+        self.last_active = scheduler.clock()
+        self._scheduler = scheduler
         self._on_lost = on_lost
         self._peer_log = peer_log
         self._pending: deque[PendingResponse] = deque()
         self._pending_bytes = 0
+        self._held_bytes = 0
+        self._done: deque[PendingResponse] = deque()
         self._backlog: deque[Frame] = deque()
+        self._is_queued = False
+        self._slice_end_s = 0.0
+        self._weight = Weight.UNKNOWN
         self._writing_paused = False
         self._is_stopping = False
         self.transport = (
@@ -107,7 +134,16 @@ class Connection:
     @property
     def is_full(self) -> bool:
         """Whether no further request is handled before a response has become known."""
-        return len(self._pending) >= MAX_IN_FLIGHT or self._pending_bytes >= MAX_IN_FLIGHT_BYTES
+        return (
+            len(self._pending) >= MAX_IN_FLIGHT
+            or self._pending_bytes >= MAX_IN_FLIGHT_BYTES
+            or self._held_bytes >= MAX_HELD_BYTES
+        )
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether received frames wait to be handled."""
+        return bool(self._backlog)
 
     def stop_reading(self) -> None:
         """Take no more requests; what is pending is still answered."""
@@ -120,29 +156,94 @@ class Connection:
         if subject:
             self.context = replace(self.context, principal=Principal(USER_TYPE, distinguished_name(subject)))
 
+    def may_receive(self) -> bool:
+        """Whether the transport receives now; if not, this connection's next slice receives."""
+        return not self._is_queued and self._may_work()
+
+    def _may_work(self) -> bool:
+        """Begin a slice at once if the scheduler grants one; else queue."""
+        scheduler = self._scheduler
+        now_s = scheduler.clock()
+        if scheduler.admits(now_s):
+            self._slice_end_s = now_s + SLICE_S
+            return True
+        self._queue()
+        return False
+
+    def _queue(self) -> None:
+        if not self._is_queued:
+            self._is_queued = True
+            self._scheduler.add(self, self._weight)
+
+    def serve(self, slice_end_s: float) -> Weight | None:
+        """Encode responses that became known, handle received frames, or else receive; see ``Served``."""
+        self._slice_end_s = slice_end_s
+        # This connection counts as queued meanwhile, so that nothing below adds it a second time.
+        if self._done:
+            self._finish_done()
+        received = True
+        if self._backlog:
+            self._handle_backlog()
+        else:
+            received = self.transport.receive(_SLICE_RECEIVE_BYTES)
+        self._is_queued = self._has_work() or (received and not self._backlog and self.transport.is_reading)
+        return self._weight if self._is_queued else None
+
+    def _has_work(self) -> bool:
+        """Whether there is something to do before the peer sends or takes anything."""
+        return bool(self._done) or (bool(self._backlog) and not self._writing_paused and not self.is_full)
+
     def frames_received(self, frames: list[Frame]) -> None:
-        """Handle the frames of one wake-up and answer what can be answered with one write."""
-        self.last_active = self.loop.time()
-        if self._backlog or self._writing_paused:
+        """Handle frames until the slice ends; the others wait for the next one."""
+        self.last_active = self._slice_end_s
+        if len(frames) == 1 and not self._backlog and not self._writing_paused and not self.is_full:
+            outputs: list[Output] = []
+            if self._handle(frames[0], outputs) and outputs:
+                self.transport.write(outputs)
+            self._weight = Weight.LIGHT
+        else:
             self._backlog.extend(frames)
-            self.transport.pause_reading()
-            return
+            if len(frames) > FEW_FRAMES and self._weight is not Weight.HEAVY and self._scheduler:
+                # The others that wait are served before the first of so many requests.
+                self._weight = Weight.HEAVY
+                self._queue()
+            else:
+                self._handle_backlog()
+        self._scheduler.ended(self._scheduler.clock())
+
+    def _handle_backlog(self) -> None:
+        """Handle frames until the slice ends or the connection is full, and arrange for the rest."""
+        clock, backlog = self._scheduler.clock, self._backlog
         outputs: list[Output] = []
-        for index, frame in enumerate(frames):
-            if self.is_full:
-                self._backlog.extend(frames[index:])
-                self.transport.pause_reading()
+        handled = 0
+        while backlog and not self._writing_paused and not self.is_full:
+            if handled and (handled >= MAX_FRAMES_PER_SLICE or clock() >= self._slice_end_s):
                 break
-            if not self._handle(frame, outputs):
-                break
+            handled += 1
+            if not self._handle(backlog.popleft(), outputs):
+                return
+            if outputs and (len(outputs) >= _BUFFERS_PER_WRITE or _is_large(outputs[-1])):
+                self.transport.write(outputs)
+                outputs = []
         if outputs:
             self.transport.write(outputs)
+        if not backlog:
+            self._weight = Weight.LIGHT
+            if not self._writing_paused:
+                self.transport.resume_reading()
+        elif self._writing_paused or self.is_full:
+            self.transport.pause_reading()
+        else:
+            # One slice too many may be chance: the loop's thread had to wait for a processor.
+            self._weight = Weight.UNKNOWN if self._weight is Weight.LIGHT else Weight.HEAVY
+            self._queue()
 
     def _handle(self, frame: Frame, outputs: list[Output]) -> bool:
         """Handle one frame; False when the connection was closed and later frames must not count."""
         answer = self.exchange.handle(self.context, frame)
         if isinstance(answer, list):
             if self._pending:
+                self._held_bytes += _memory_bytes(answer)
                 self._pending.append(PendingResponse.ready(answer))
             else:
                 outputs.extend(answer)
@@ -162,31 +263,41 @@ class Connection:
 
     def _completed(self, pending: PendingResponse) -> None:
         """A response became known; runs from the loop, never inside a handler."""
-        outputs = pending.finish(pending.future)
         if self.transport.is_closed:
-            return
+            _discard(pending)
+        elif self._is_queued or not self._may_work():
+            self._done.append(pending)
+        else:
+            self._finish(pending)
+            if self._backlog:
+                self._handle_backlog()
+            self._scheduler.ended(self._scheduler.clock())
+
+    def _finish_done(self) -> None:
+        while self._done:
+            self._finish(self._done.popleft())
+            if self._scheduler.clock() >= self._slice_end_s:
+                return
+
+    def _finish(self, pending: PendingResponse) -> None:
+        """Encode a response, and send it with those behind it that are known, if it is the first."""
+        outputs = pending.finish(pending.future)
         if isinstance(outputs, CloseConnection):
             self.close(outputs.reason)
             return
         pending.outputs = outputs
-        if self._pending[0] is pending:
-            ready: list[Output] = []
-            while self._pending and (known := self._pending[0].outputs) is not None:
-                ready.extend(known)
-                self._pending_bytes -= self._pending.popleft().frame_bytes
-            self.last_active = self.loop.time()
-            self.transport.write(ready)
-            self._drain_backlog()
-
-    def _drain_backlog(self) -> None:
-        while self._backlog and not self._writing_paused and not self.is_full:
-            outputs: list[Output] = []
-            if not self._handle(self._backlog.popleft(), outputs):
-                return
-            if outputs:
-                self.transport.write(outputs)
-        if not self._backlog and not self._writing_paused:
-            self.transport.resume_reading()
+        if self._pending[0] is not pending:
+            self._held_bytes += _memory_bytes(outputs)
+            return
+        self._pending.popleft()
+        self._pending_bytes -= pending.frame_bytes
+        ready = outputs
+        while self._pending and (known := self._pending[0].outputs) is not None:
+            ready.extend(known)
+            self._held_bytes -= _memory_bytes(known)
+            self._pending_bytes -= self._pending.popleft().frame_bytes
+        self.last_active = self._slice_end_s
+        self.transport.write(ready)
 
     def writing_paused(self) -> None:
         """The peer does not take its responses: handle nothing more for it."""
@@ -195,9 +306,13 @@ class Connection:
 
     def writing_resumed(self) -> None:
         """The peer takes its responses again."""
-        if not self._is_stopping:
-            self._writing_paused = False
-            self._drain_backlog()
+        if self._is_stopping:
+            return
+        self._writing_paused = False
+        if self._has_work():
+            self._queue()
+        elif not self._backlog:
+            self.transport.resume_reading()
 
     def close(self, reason: str | None) -> None:
         """Close at once; a reason other than None is logged in one line."""
@@ -209,9 +324,27 @@ class Connection:
             text = "closing connection from %s on listener %s: %s"
             context = self.context
             self._peer_log.warning(context.client_host, text, context.peer, context.listener_name, reason)
+        for pending in self._done:
+            _discard(pending)
+        self._done.clear()
         for pending in self._pending:
             if pending.is_long_poll:
                 pending.future.cancel()
         self._pending.clear()
         self._backlog.clear()
         self._on_lost(self)
+
+
+def _discard(pending: PendingResponse) -> None:
+    """Take note of an error that has nobody left to be sent to; a response is not even encoded."""
+    if not pending.future.cancelled() and pending.future.exception() is not None:
+        pending.finish(pending.future)
+
+
+def _is_large(output: Output) -> bool:
+    return type(output) is bytes and len(output) >= _LARGE_BUFFER_BYTES
+
+
+def _memory_bytes(outputs: list[Output]) -> int:
+    """Bytes that outputs keep in memory; a slice of a file keeps none."""
+    return sum(len(output) for output in outputs if not is_file(output))

@@ -44,8 +44,16 @@ class FrameReader:
         """Whether the peer stopped inside a frame."""
         return self._frames.pending_bytes > 0
 
-    def read(self, sock: Receiver) -> list[Frame] | None:
+    def clear(self) -> None:
+        """Forget a partial frame and free its memory."""
+        self._frames.clear()
+
+    def read(self, sock: Receiver, at_most_bytes: int = RECEIVE_BUFFER_BYTES) -> list[Frame] | None:
         """Receive once and give the frames that are now whole; None at the end of the stream.
+
+        Args:
+            sock: Where from.
+            at_most_bytes: Bytes to receive; not for the rest of a large frame, which is received in place.
 
         Raises:
             RemoteProtocolError: A size is negative or above the limit; nothing more can be read from this peer.
@@ -56,5 +64,6 @@ class FrameReader:
             with frames.get_buffer(-1) as buffer:
                 received_bytes = sock.recv_into(buffer)
             return frames.buffer_updated(received_bytes) if received_bytes else None
-        received_bytes = sock.recv_into(self._scratch)
+        scratch = self._scratch
+        received_bytes = sock.recv_into(scratch if at_most_bytes >= RECEIVE_BUFFER_BYTES else scratch[:at_most_bytes])
         return frames.feed(self._scratch[:received_bytes]) if received_bytes else None

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog.errors import RemoteProtocolError
-from kraftlog.transport.frame_reader import Frame, FrameReader
+from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, Frame, FrameReader
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,10 +28,23 @@ _COPY_BELOW_BYTES = 16 * 1024
 _MAX_BUFFERS_A_SEND = 64
 # Above this many unsent bytes the connection is told to stop reading, below half of it to go on.
 WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
+# The same for those of them that are in memory and not in a file.
+MEMORY_HIGH_WATER_BYTES = 1024 * 1024
+# Bytes that go to the kernel before the loop looks at other sockets: a Fetch response of 1 MiB goes at once.
+_FLUSH_BYTES = 1280 * 1024
 
 
 class FrameReceiver(Protocol):
     """What a transport calls: the connection above it."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether received frames wait to be handled."""
+        ...
+
+    def may_receive(self) -> bool:
+        """Whether to receive now that the socket is readable; if not, the receiver calls ``receive`` later."""
+        ...
 
     def frames_received(self, frames: list[Frame]) -> None:
         """Frames of one wake-up, in order, at least one."""
@@ -56,6 +69,7 @@ class Transport:
     __slots__ = (
         "_closing",
         "_fd",
+        "_file_bytes",
         "_loop",
         "_out",
         "_out_bytes",
@@ -77,6 +91,7 @@ class Transport:
         self._receiver = receiver
         self._out: deque[Output] = deque()
         self._out_bytes = 0
+        self._file_bytes = 0
         self._reading = False
         self._writer_registered = False
         self._writing_paused = False
@@ -86,6 +101,11 @@ class Transport:
     def is_closed(self) -> bool:
         """Whether the socket is gone."""
         return self._fd < 0
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether frames are delivered."""
+        return self._reading
 
     @property
     def unsent_bytes(self) -> int:
@@ -133,6 +153,8 @@ class Transport:
             size_bytes = len(buffer)
         if size_bytes:
             self._out_bytes += size_bytes
+            if buffer is output:
+                self._file_bytes += size_bytes
             self._out.append(buffer)
 
     def close_when_sent(self) -> None:
@@ -152,32 +174,48 @@ class Transport:
             self._loop.remove_writer(self._fd)
         self._fd = -1
         self._out.clear()
-        self._out_bytes = 0
+        self._out_bytes = self._file_bytes = 0
+        # A cycle keeps this object until the next collection of garbage: not so the bytes of a partial frame.
+        self._reader.clear()
         self._sock.close()
         self._receiver.connection_lost(reason)
 
     def _on_readable(self) -> None:
+        if self._receiver.may_receive():
+            self.receive(RECEIVE_BUFFER_BYTES)
+
+    def receive(self, at_most_bytes: int) -> bool:
+        """Receive once, and deliver the frames that are whole.
+
+        Returns:
+            False when nothing came, or nothing more may come for now.
+        """
+        if not self._reading:
+            return False
         try:
-            frames = self._reader.read(self._sock)
+            frames = self._reader.read(self._sock, at_most_bytes)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except RemoteProtocolError as error:
             self.close(str(error))
-            return
+            return False
         except OSError as error:
             self.close(f"receive failed: {error.strerror}" if self._reader.has_partial_frame else None)
-            return
+            return False
         if frames is None:
             self.close("peer closed the connection inside a frame" if self._reader.has_partial_frame else None)
-        elif frames:
+            return False
+        if frames:
             self._receiver.frames_received(frames)
+        return True
 
     def _on_writable(self) -> None:
         self._flush()
 
     def _flush(self) -> None:
+        stop_at_bytes = self._out_bytes - _FLUSH_BYTES
         try:
-            while self._send_next():
+            while self._out_bytes >= stop_at_bytes and self._send_next():
                 pass
         except (BlockingIOError, InterruptedError):
             pass
@@ -209,12 +247,18 @@ class Transport:
             if self._closing:
                 self.close(None)
                 return
-        if self._writing_paused and self._out_bytes <= WRITE_HIGH_WATER_BYTES // 2:
+        if (
+            self._writing_paused
+            and self._out_bytes <= WRITE_HIGH_WATER_BYTES // 2
+            and self._out_bytes - self._file_bytes <= MEMORY_HIGH_WATER_BYTES // 2
+        ):
             self._writing_paused = False
             self._receiver.writing_resumed()
 
     def _check_high_water(self) -> None:
-        if not self._writing_paused and self._out_bytes > WRITE_HIGH_WATER_BYTES:
+        if not self._writing_paused and (
+            self._out_bytes > WRITE_HIGH_WATER_BYTES or self._out_bytes - self._file_bytes > MEMORY_HIGH_WATER_BYTES
+        ):
             self._writing_paused = True
             self._receiver.writing_paused()
 
@@ -223,13 +267,18 @@ class Transport:
         out = self._out
         if len(out) == 1:
             first = out[0]
-            sent_bytes = self._sock.send(first)
+            size_bytes = len(first)
+            if size_bytes > _FLUSH_BYTES:
+                first, size_bytes = memoryview(first), _FLUSH_BYTES
+                sent_bytes = self._sock.send(first[:size_bytes])
+            else:
+                sent_bytes = self._sock.send(first)
             self._out_bytes -= sent_bytes
             if sent_bytes == len(first):
                 out.clear()
                 return True
             out[0] = memoryview(first)[sent_bytes:]
-            return False
+            return sent_bytes == size_bytes
         buffers: list[bytes | memoryview] = []
         more = 0
         for output in out:
@@ -256,15 +305,17 @@ class Transport:
     def _send_file(self) -> bool:
         piece = as_file_piece(self._out[0])
         self._out[0] = piece
-        sent_bytes = os.sendfile(self._fd, piece.fd, piece.position, piece.remaining_bytes)
+        size_bytes = min(piece.remaining_bytes, _FLUSH_BYTES)
+        sent_bytes = os.sendfile(self._fd, piece.fd, piece.position, size_bytes)
         if sent_bytes == 0:
             msg = "the file ended before the slice did"
             raise OSError(0, msg)
         self._out_bytes -= sent_bytes
+        self._file_bytes -= sent_bytes
         piece.position += sent_bytes
         piece.remaining_bytes -= sent_bytes
         if piece.remaining_bytes:
-            return False
+            return sent_bytes == size_bytes
         self._out.popleft()
         return True
 

@@ -40,7 +40,7 @@ class TlsTransport(Transport):
         context: Key, certificates, and whom to trust.
     """
 
-    __slots__ = ("_cipher", "_handshaken", "_incoming", "_outgoing", "_tls", "_tls_receiver")
+    __slots__ = ("_cipher", "_handshaken", "_incoming", "_outgoing", "_tls", "_tls_receiver", "_wants_bytes")
 
     def __init__(
         self,
@@ -55,13 +55,15 @@ class TlsTransport(Transport):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._handshaken = False
+        self._wants_bytes = True
         self._cipher = memoryview(b"")
 
     def resume_reading(self) -> None:
         """Deliver frames; what was received before the pause comes first."""
+        was_reading = self._reading
         super().resume_reading()
-        if self._reading and (self._incoming.pending or self._tls.pending()):
-            self._loop.call_soon(self._decrypt)
+        if self._reading and not was_reading and not self._wants_bytes:
+            self._loop.call_soon(self._on_readable)
 
     def recv_into(self, buffer: memoryview) -> int:
         """What the frame reader calls for a socket's own; 0 at the end of the stream."""
@@ -72,27 +74,35 @@ class TlsTransport(Transport):
         except ssl.SSLZeroReturnError:
             return 0
 
-    def _on_readable(self) -> None:
-        try:
-            received = self._sock.recv(_RECEIVE_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            self.close(f"receive failed: {error.strerror}" if self._reader.has_partial_frame else None)
-            return
-        if received:
-            self._incoming.write(received)
-        else:
-            self._incoming.write_eof()
-        self._decrypt()
-
-    def _decrypt(self) -> None:
-        if self._fd < 0 or not (self._handshaken or self._shake_hands()):
-            return
-        while self._reading and self._fd >= 0:
+    def receive(self, at_most_bytes: int) -> bool:
+        """Decrypt what is left of the last time, or else receive; then as ``Transport.receive``."""
+        if not self._reading:
+            return False
+        if self._wants_bytes:
             try:
-                frames = self._reader.read(self)
+                received = self._sock.recv(_RECEIVE_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return False
+            except OSError as error:
+                self.close(f"receive failed: {error.strerror}" if self._reader.has_partial_frame else None)
+                return False
+            if received:
+                self._incoming.write(received)
+            else:
+                self._incoming.write_eof()
+        self._decrypt(at_most_bytes)
+        return self._fd >= 0
+
+    def _decrypt(self, at_most_bytes: int) -> None:
+        """Deliver the frames of what was received, until the receiver has enough for now."""
+        if not self._handshaken and not self._shake_hands():
+            return
+        self._wants_bytes = False
+        while self._reading and self._fd >= 0 and not self._receiver.is_behind:
+            try:
+                frames = self._reader.read(self, at_most_bytes)
             except BlockingIOError:
+                self._wants_bytes = True
                 break
             except ssl.SSLEOFError:
                 frames = None
@@ -166,6 +176,7 @@ class TlsTransport(Transport):
             taken = self._tls.write(data)
             piece.position += taken
             piece.remaining_bytes -= taken
+            self._file_bytes -= taken
             rest = piece.remaining_bytes
         else:
             taken = self._tls.write(memoryview(first)[:_PIECE_BYTES])

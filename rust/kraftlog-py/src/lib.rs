@@ -10,6 +10,7 @@ mod arrow_request;
 mod dump;
 mod errors;
 mod log;
+mod memory;
 mod path;
 mod raw;
 mod records;
@@ -31,6 +32,7 @@ fn _kraftlog(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("build_profile", profile)?;
     records::register(m)?;
     log::register(m)?;
+    memory::register(m)?;
     path::register(m)?;
     rows::register(m)?;
     scan::register(m)?;

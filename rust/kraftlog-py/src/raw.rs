@@ -35,6 +35,17 @@ pub(crate) fn own_descriptor(number: c_int) -> PyResult<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+// --- the allocator ---
+
+/// Give free memory back to the operating system, where the allocator is glibc's, which keeps much of it.
+pub(crate) fn release_free_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the function takes no pointer, and locks what it changes.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 // --- bytes of Python objects ---
 
 /// Contiguous bytes that stay in place as long as this lives, to be read without the interpreter lock.

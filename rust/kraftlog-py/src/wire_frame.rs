@@ -382,6 +382,16 @@ impl FrameReader {
         state.filled + state.large.as_ref().map_or(0, |large| large.filled + 4)
     }
 
+    /// Forget an incomplete frame and free its memory.
+    fn clear(&self) {
+        let mut state = self.state();
+        let scratch = state.scratch.take();
+        let large = state.large.take();
+        state.filled = 0;
+        drop(state); // before the memory, whose end is the interpreter's
+        drop((scratch, large));
+    }
+
     /// Where the next bytes of the connection go.
     #[pyo3(signature = (_size_hint, /))]
     fn get_buffer<'py>(&self, py: Python<'py>, _size_hint: isize) -> PyResult<Bound<'py, PyAny>> {

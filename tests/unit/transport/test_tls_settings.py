@@ -164,6 +164,8 @@ class Slice:
 class Echo:
     """Answers each frame with what ``answer`` makes of it."""
 
+    is_behind = False
+
     def __init__(self, answer):
         self.answer = answer
         self.lost = asyncio.Event()
@@ -174,6 +176,9 @@ class Echo:
 
     def handshake_done(self, subject):
         self.subject = subject
+
+    def may_receive(self):
+        return True
 
     def frames_received(self, frames):
         for frame in frames:
