@@ -15,6 +15,7 @@ from kraftlog.transport.connection import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Co
 from kraftlog.transport.exchange import PeerContext
 from kraftlog.transport.frame_reader import FrameReader
 from kraftlog.transport.peer_log import PeerLog
+from kraftlog.transport.scheduler import Scheduler
 from kraftlog.wire.frame import decode_response, encode_request
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -73,6 +74,7 @@ def run(scenario, *, handlers=None, listener="broker", max_frame_bytes=1000):
             ),
             on_lost=lost.append,
             peer_log=PeerLog(loop, logging.getLogger("kraftlog.transport")),
+            scheduler=Scheduler(loop),
         )
         try:
             await scenario(Peer(loop, theirs, connection, lost))
