@@ -129,6 +129,18 @@ def legacy_sets() -> Iterator[bytes]:
                 yield bytes.fromhex(json.loads(row)["hex"])
 
 
+def add_requests(corpus: Corpus) -> None:
+    """Produce and Fetch of the versions that the data path reads, with and without the header."""
+    for name, key, first, count in (("000-Produce", 0, 9, 5), ("001-Fetch", 1, 12, 7)):
+        with gzip.open(GOLDEN / "wire" / "api" / f"{name}.jsonl.gz", "rt") as rows:
+            for row in map(json.loads, rows):
+                if row["kind"] == "request" and row["version"] >= first:
+                    body = bytes.fromhex(row["hex"])
+                    header = key.to_bytes(2, "big") + row["version"].to_bytes(2, "big") + bytes(4) + b"\0\2me\0"
+                    corpus.add("request_parsers", bytes([(row["version"] - first) % count]) + body)
+                    corpus.add("request_parsers", b"\0" + header + body)
+
+
 def main() -> None:
     """Fill the corpus."""
     corpus = Corpus(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "fuzz" / "corpus")
@@ -149,6 +161,7 @@ def main() -> None:
         corpus.add("legacy", message_set)
         corpus.add("segment_recover", b"\1" + message_set)
         corpus.add("json_dump", b"\3" + message_set)
+    add_requests(corpus)
     for kind in range(6):
         text = base64.b64encode(bytes(range(90))).replace(b"A", b"\n")
         corpus.add("arrow_encode", bytes([kind, kind % 5, 0, 2 + kind]) + text + b"\n\0\nlast")

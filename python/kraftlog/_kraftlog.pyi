@@ -944,6 +944,66 @@ class Log:
         """Remove all files and the directory."""
 
 @final
+class DataServiceProbe:
+    """A data service over logs of its own: tests hold its answers against those of the Python handlers."""
+
+    def __new__(
+        cls,
+        directory: str | PathLike[str],
+        *,
+        flush_on_ack: bool,
+        fetch_max_bytes: int = 57671680,
+        session_slots: int = 1000,
+        session_eviction_ms: int = 120000,
+    ) -> DataServiceProbe:
+        """Logs are made in ``directory``.
+
+        Raises:
+            OSError: No descriptor is left.
+        """
+
+    def stop_clock(self, now_ms: int) -> None:
+        """Let the wall clock stand at ``now_ms``, milliseconds since 1970."""
+
+    def add_partition(self, topic: str, topic_id: bytes, index: int, *, leader_epoch: int, config: LogConfig) -> None:
+        """Open a partition that the service leads alone.
+
+        Raises:
+            LogError: Its log cannot be opened.
+        """
+
+    def handle(self, frame: Buffer) -> tuple[str, bytes | None, str | None]:
+        """Handle a frame without its size, and wait for what becomes of it.
+
+        Returns:
+            "answer" with the bytes, "none", "hand over", or "close" with a reason.
+        """
+
+    def append(self, topic: str, index: int, records: Buffer, *, is_coordinator: bool = False) -> int:
+        """Append past the service and wait for the commit; returns the first offset.
+
+        Raises:
+            KeyError: There is no such partition.
+            KafkaError: The batch is refused.
+        """
+
+    def delete_records(self, topic: str, index: int, offset: int) -> None:
+        """Move the log start; as ``Log.advance_log_start_offset``."""
+
+    def publish(self, topic: str, index: int, is_published: bool) -> None:
+        """Let the service answer for a partition, or not."""
+
+    def log_end_offset(self, topic: str, index: int) -> int:
+        """Offset the next record gets."""
+
+    def high_watermark(self, topic: str, index: int) -> int:
+        """Exclusive end of what is committed."""
+
+    @property
+    def session_count(self) -> int:
+        """Fetch sessions that are open."""
+
+@final
 class DirectoryLock:
     """A locked data directory; unlocked when released or collected."""
 

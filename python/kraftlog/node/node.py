@@ -170,6 +170,7 @@ class Node:
             self.config.get_int("max.incremental.fetch.session.cache.slots"),
             FETCH_SESSION_EVICTION_MS,
             random.Random(),
+            id_step=2,
         )
         self._connections = Connections(self.loop, connection_limits(self.config))
         if self.config.data_path == "native" and self.config.is_broker:

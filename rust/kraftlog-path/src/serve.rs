@@ -14,6 +14,7 @@ use crate::wire::{RequestHeader, FETCH_KEY, PRODUCE_KEY};
 
 mod fetch;
 mod pending;
+pub mod probe;
 mod produce;
 mod read;
 mod shared;

@@ -118,7 +118,7 @@ fn triple(found: Option<FoundTimestamp>) -> Option<(i64, i64, i32)> {
     found.map(|found| (found.offset, found.timestamp, found.leader_epoch))
 }
 
-fn clock_ms(now_ms: Option<i64>) -> i64 {
+pub(crate) fn clock_ms(now_ms: Option<i64>) -> i64 {
     now_ms.unwrap_or_else(|| {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

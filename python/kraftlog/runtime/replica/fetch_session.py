@@ -92,12 +92,15 @@ class FetchSessionCache:
         eviction_ms: A session unused this long may be evicted, and so
             may a younger one for a privileged (follower's) or larger one.
         rng: Where session ids come from.
+        id_step: 2 makes all ids odd: the data path's own sessions have even ones, so that an incremental fetch finds
+            its owner by the id.
     """
 
-    def __init__(self, max_slots: int, eviction_ms: int, rng: random.Random) -> None:
+    def __init__(self, max_slots: int, eviction_ms: int, rng: random.Random, *, id_step: int = 1) -> None:
         self._max_slots = max_slots
         self._eviction_ms = eviction_ms
         self._rng = rng
+        self._id_step = id_step
         # Ordered by last use, the oldest first.
         self._sessions: dict[int, FetchSession] = {}
 
@@ -125,13 +128,16 @@ class FetchSessionCache:
         wanted = list(partitions)
         if not wanted or not self._make_room(len(wanted), is_privileged=is_privileged, now_ms=now_ms):
             return None
-        session_id = self._rng.randrange(1, _MAX_EPOCH)
+        session_id = self._new_id()
         while session_id in self._sessions:
-            session_id = self._rng.randrange(1, _MAX_EPOCH)
+            session_id = self._new_id()
         session = FetchSession(session_id, is_privileged=is_privileged, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         session.update(wanted, ())
         self._sessions[session_id] = session
         return session
+
+    def _new_id(self) -> int:
+        return self._rng.randrange(1, _MAX_EPOCH, self._id_step)
 
     def remove(self, session_id: int) -> None:
         """Close a session; an unknown one is nothing to worry about."""

@@ -40,6 +40,11 @@ def test_epochs_go_on_and_wrap_to_one():
     assert next_epoch(2**31 - 1) == 1
 
 
+def test_ids_are_odd_where_even_ones_belong_to_the_data_path():
+    sessions = FetchSessionCache(100, 1000, random.Random(1), id_step=2)
+    assert all(create(sessions).session_id % 2 == 1 for _ in range(100))
+
+
 def test_unknown_session_and_change_to_topic_ids_are_refused():
     sessions = cache()
     session = create(sessions)
