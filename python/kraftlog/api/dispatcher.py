@@ -6,16 +6,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.context import RequestContext
 from kraftlog.api.handler_table import APIS, UNREAD_KEYS, Handler, LazyHandler
+from kraftlog.api.slices import SlicedRequest
 from kraftlog.errors import ErrorCode, KafkaError, ProtocolError
 from kraftlog.transport.exchange import CloseConnection, PeerContext, PendingResponse
+from kraftlog.transport.scheduler import Scheduler
 from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.registry import API_BY_KEY
 
 if TYPE_CHECKING:
+    from kraftlog.api.slices import Slices
     from kraftlog.transport.frame_reader import Frame
     from kraftlog.transport.socket import Output
 
@@ -40,6 +44,7 @@ class Dispatcher:
         forward: Where requests go that only the active controller handles; None handles them here.
         keys: Serve these APIs of the table instead of those of the listener.
         handlers: Serve these APIs with these handlers instead of the table's.
+        scheduler: Runs requests with many entries in slices; None makes one at the first of them.
 
     Attributes:
         advertised: API key to its lowest and highest version, as ApiVersions answers.
@@ -53,8 +58,10 @@ class Dispatcher:
         forward: Forward | None = None,
         keys: Iterable[int] | None = None,
         handlers: Mapping[int, Handler] | None = None,
+        scheduler: Scheduler | None = None,
     ) -> None:
         self._services = services
+        self._scheduler = scheduler
         self._forward = forward
         if keys is None:
             keys = [key for key in APIS if listener in API_BY_KEY[key].listeners]
@@ -105,7 +112,16 @@ class Dispatcher:
             return response
         if isinstance(response, asyncio.Future):
             return PendingResponse(response, partial(_finish, context), is_long_poll=api_key == FETCH_KEY)
+        if type(response) is GeneratorType:
+            return self._handle_in_slices(context, response)
         return _encode(context, response)
+
+    def _handle_in_slices(self, context: RequestContext, slices: Slices[Any]) -> PendingResponse:
+        loop = asyncio.get_running_loop()
+        if self._scheduler is None:
+            self._scheduler = Scheduler(loop)
+        request = SlicedRequest(loop, self._scheduler, slices)
+        return PendingResponse(request.future, partial(_finish, context), is_exclusive=True)
 
     def _refuse_api_versions(self, correlation_id: int) -> list[Output]:
         """KIP-511: an unknown version is answered in the v0 form, with the range of ApiVersions only."""
@@ -168,4 +184,4 @@ def _error_response(context: RequestContext, error: KafkaError) -> list[Output] 
     values: dict[str, Any] = {"error_code": error.code}
     if "error_message" in fields:
         values["error_message"] = error.message
-    return encode_response(context.api_key, context.api_version, context.correlation_id, api.response(**values))
+    return _encode(context, api.response(**values))

@@ -12,20 +12,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from types import FunctionType
+from inspect import unwrap
+from types import CodeType, FunctionType
 from typing import Any
 
 from kraftlog.api.context import RequestContext
+from kraftlog.api.slices import Slices
 from kraftlog.security.operation import Operation, ResourceKind
 from kraftlog.transport.exchange import CloseConnection
 from kraftlog.wire.struct import Message
 
 __all__ = ["APIS", "FORWARDED_KEYS", "UNREAD_KEYS", "Api", "Handler", "LazyHandler", "handler_parameters"]
 
-Response = Message | asyncio.Future[Any] | CloseConnection | None
+Response = Message | asyncio.Future[Any] | Slices[Any] | CloseConnection | None
 Handler = Callable[[RequestContext, Any], Response]
 """Handles one request: a response, a future of it, the reason to close, or None when the protocol wants no response.
 
+A request with many entries may also end with a generator, which is run in slices (``kraftlog.api.slices``).
 A future may also end with None, with the reason to close, or with buffers that are sent as they are.
 """
 
@@ -116,7 +119,7 @@ UNREAD_KEYS = frozenset(api.key for api in APIS.values() if api.is_forwarded and
 
 def handler_parameters(handle: FunctionType) -> tuple[str, ...]:
     """The services that a handler names: its keyword-only parameters."""
-    code = handle.__code__
+    code: CodeType = unwrap(handle).__code__
     return code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
 
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
     from kraftlog.node.config import NodeConfig
     from kraftlog.transport.exchange import Exchange
+    from kraftlog.transport.scheduler import Scheduler
 
 __all__ = ["Node", "StartError"]
 
@@ -246,7 +247,7 @@ class Node:
             settings=api_settings(self.config),
             tasks=self.tasks,
         )
-        self._accept(Dispatcher(services, "controller"), is_controller_listener=True)
+        self._accept(Dispatcher(services, "controller", scheduler=self._scheduler()), is_controller_listener=True)
 
     def _accept_clients(self) -> None:
         """Serve the broker listeners."""
@@ -272,7 +273,14 @@ class Node:
             dynamic_settings=self.dynamic_settings,
             forwarding=forward,
         )
-        self._accept(Dispatcher(services, "broker", forward=forward), is_controller_listener=False)
+        self._accept(
+            Dispatcher(services, "broker", forward=forward, scheduler=self._scheduler()), is_controller_listener=False
+        )
+
+    def _scheduler(self) -> Scheduler:
+        if self._connections is None:
+            raise NodeClosedError("the node was stopped")
+        return self._connections.scheduler
 
     def _accept(self, exchange: Exchange, *, is_controller_listener: bool) -> None:
         for acceptor in self._acceptors:

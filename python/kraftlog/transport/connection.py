@@ -60,6 +60,7 @@ class Connection:
     __slots__ = (
         "_backlog",
         "_done",
+        "_exclusive",
         "_held_bytes",
         "_is_queued",
         "_is_stopping",
@@ -99,6 +100,7 @@ class Connection:
         self._pending: deque[PendingResponse] = deque()
         self._pending_bytes = 0
         self._held_bytes = 0
+        self._exclusive: PendingResponse | None = None
         self._done: deque[PendingResponse] = deque()
         self._backlog: deque[Frame] = deque()
         self._is_queued = False
@@ -138,6 +140,7 @@ class Connection:
             len(self._pending) >= MAX_IN_FLIGHT
             or self._pending_bytes >= MAX_IN_FLIGHT_BYTES
             or self._held_bytes >= MAX_HELD_BYTES
+            or self._exclusive is not None
         )
 
     @property
@@ -254,6 +257,8 @@ class Connection:
             answer.frame_bytes = len(frame)
             self._pending_bytes += answer.frame_bytes
             self._pending.append(answer)
+            if answer.is_exclusive:
+                self._exclusive = answer
             answer.future.add_done_callback(lambda _: self._completed(answer))
             return True
         if outputs:
@@ -281,6 +286,8 @@ class Connection:
 
     def _finish(self, pending: PendingResponse) -> None:
         """Encode a response, and send it with those behind it that are known, if it is the first."""
+        if pending is self._exclusive:
+            self._exclusive = None
         outputs = pending.finish(pending.future)
         if isinstance(outputs, CloseConnection):
             self.close(outputs.reason)
@@ -328,7 +335,7 @@ class Connection:
             _discard(pending)
         self._done.clear()
         for pending in self._pending:
-            if pending.is_long_poll:
+            if pending.is_long_poll or pending.is_exclusive:
                 pending.future.cancel()
         self._pending.clear()
         self._backlog.clear()

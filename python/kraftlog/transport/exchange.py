@@ -54,11 +54,13 @@ class PendingResponse:
         future: Ends with the response, or fails with what the request ended with.
         finish: Turns the finished future into buffers, or into the reason to close.
         is_long_poll: Nobody but this connection waits for it: it is cancelled when the connection is lost.
+        is_exclusive: The request is handled in slices: no later one of its connection is handled before its response
+            is known, and it is cancelled when the connection is lost.
         frame_bytes: Size of the request's frame, which it keeps in memory.
         outputs: The encoded response once it is known; an empty list when the protocol wants none.
     """
 
-    __slots__ = ("finish", "frame_bytes", "future", "is_long_poll", "outputs")
+    __slots__ = ("finish", "frame_bytes", "future", "is_exclusive", "is_long_poll", "outputs")
 
     def __init__(
         self,
@@ -66,10 +68,12 @@ class PendingResponse:
         finish: Callable[[asyncio.Future[Any]], list[Output] | CloseConnection],
         *,
         is_long_poll: bool = False,
+        is_exclusive: bool = False,
     ) -> None:
         self.future = future
         self.finish = finish
         self.is_long_poll = is_long_poll
+        self.is_exclusive = is_exclusive
         self.frame_bytes = 0
         self.outputs: list[Output] | None = None
 
@@ -77,7 +81,7 @@ class PendingResponse:
     def ready(cls, outputs: list[Output]) -> PendingResponse:
         """A response that is known but has to wait for its turn."""
         pending = cls.__new__(cls)
-        pending.is_long_poll = False
+        pending.is_long_poll = pending.is_exclusive = False
         pending.frame_bytes = 0
         pending.outputs = outputs
         return pending

@@ -33,12 +33,14 @@ class NativeConnection:
     __slots__ = (
         "_backlog",
         "_exchange",
+        "_exclusive",
         "_flush_soon",
         "_is_closed",
         "_is_stopping",
         "_on_lost",
         "_peer_log",
         "_pending",
+        "_serve_soon",
         "context",
         "is_queued",
         "socket",
@@ -58,6 +60,7 @@ class NativeConnection:
         on_lost: Callable[[NativeConnection], None],
         peer_log: PeerLog,
         flush_soon: Callable[[], None],
+        serve_soon: Callable[[NativeConnection], None],
     ) -> None:
         self.socket = socket
         self.context = context
@@ -66,6 +69,8 @@ class NativeConnection:
         self._on_lost = on_lost
         self._peer_log = peer_log
         self._flush_soon = flush_soon
+        self._serve_soon = serve_soon
+        self._exclusive: PendingResponse | None = None
         self._backlog: deque[tuple[int, bytes]] = deque()
         self._pending: dict[int, PendingResponse] = {}
         self._is_closed = False
@@ -106,7 +111,7 @@ class NativeConnection:
         """
         backlog = self._backlog
         while backlog:
-            if self._must_wait():
+            if self._exclusive is not None or self._must_wait():
                 return False
             number, frame = backlog.popleft()
             self._handle(number, frame)
@@ -129,6 +134,8 @@ class NativeConnection:
         elif isinstance(answer, PendingResponse):
             self.socket.begun(number)
             self._pending[number] = answer
+            if answer.is_exclusive:
+                self._exclusive = answer
             answer.future.add_done_callback(partial(self._completed, number))
         else:
             self.close(answer.reason)
@@ -140,6 +147,10 @@ class NativeConnection:
             if not future.cancelled():
                 future.exception()
             return
+        if pending is self._exclusive:
+            self._exclusive = None
+            if self._backlog:
+                self._serve_soon(self)
         outputs = pending.finish(future)
         if isinstance(outputs, CloseConnection):
             self.close(outputs.reason)
@@ -168,6 +179,6 @@ class NativeConnection:
         pending = list(self._pending.values())
         self._pending.clear()
         for response in pending:
-            if response.is_long_poll:
+            if response.is_long_poll or response.is_exclusive:
                 response.future.cancel()
         self._on_lost(self)

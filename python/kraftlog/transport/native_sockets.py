@@ -79,7 +79,13 @@ class NativeSockets:
         """
         data_socket = self._path.adopt(sock.detach(), listener=listener, host=context.client_host)
         connection = NativeConnection(
-            data_socket, exchange, context, on_lost=on_lost, peer_log=peer_log, flush_soon=self._flush_soon
+            data_socket,
+            exchange,
+            context,
+            on_lost=on_lost,
+            peer_log=peer_log,
+            flush_soon=self._flush_soon,
+            serve_soon=self._serve_soon,
         )
         self._by_key[data_socket.key] = connection
         return connection
@@ -132,6 +138,15 @@ class NativeSockets:
         if self._round and not self._is_closed:
             self._is_round_armed = True
             self._loop.call_soon(self._serve_round)
+
+    def _serve_soon(self, connection: NativeConnection) -> None:
+        """Serve a connection that may handle frames again."""
+        if not connection.is_queued and not self._is_closed:
+            connection.is_queued = True
+            self._round.append(connection)
+            if not self._is_round_armed:
+                self._is_round_armed = True
+                self._loop.call_soon(self._serve_round)
 
     def _flush_soon(self) -> None:
         """Tell the threads at the end of this turn of the loop what was asked of sockets in it."""

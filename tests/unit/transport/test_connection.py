@@ -309,3 +309,40 @@ def test_closed_connection_that_is_queued_is_served_no_more():
         assert len(bench.scheduler) == 0
 
     run(answer, scenario)
+
+
+def test_requests_behind_one_in_slices_wait_for_its_answer():
+    futures = []
+
+    def answer(_, data):
+        if data == b"large":
+            futures.append(asyncio.get_running_loop().create_future())
+            return PendingResponse(futures[-1], lambda _: [b"large"], is_exclusive=True)
+        return [data]
+
+    async def scenario(bench):
+        _, peer = bench.connect("a")
+        peer.send(frame(b"x") + frame(b"large") + frame(b"y") + frame(b"z"))
+        await turns(50)
+        assert [data for _, data in bench.exchange.handled] == [b"x", b"large"]
+        futures[0].set_result(None)
+        assert await receive(bench.loop, peer, 8) == b"xlargeyz"
+
+    run(answer, scenario)
+
+
+def test_request_in_slices_ends_with_its_connection():
+    futures = []
+
+    def answer(_, __):
+        futures.append(asyncio.get_running_loop().create_future())
+        return PendingResponse(futures[-1], lambda _: [b"large"], is_exclusive=True)
+
+    async def scenario(bench):
+        _, peer = bench.connect("a")
+        peer.send(frame(b"large"))
+        await until(lambda: futures)
+        peer.close()
+        await until(futures[0].cancelled)
+
+    run(answer, scenario)

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kraftlog.api.combined_answer import gather
+from kraftlog.api.slices import Slices, in_slices, sliced
 from kraftlog.errors import KafkaError
 from kraftlog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -18,13 +19,15 @@ __all__ = ["handle"]
 _Result = DeleteGroupsResponse.DeletableGroupResult
 
 
+@sliced
 def handle(
     context: RequestContext, request: DeleteGroupsRequest, *, groups: GroupService
-) -> asyncio.Future[DeleteGroupsResponse]:
+) -> Slices[asyncio.Future[DeleteGroupsResponse]]:
     """Delete groups that have no members, with their offsets."""
     names = list(dict.fromkeys(request.groups_names))
+    deleted = yield from in_slices(_delete(groups, name) for name in names)
     return gather(
-        [_delete(groups, name) for name in names],
+        deleted,
         lambda error, index: _Result(group_id=names[index], error_code=error.code),
         lambda results: DeleteGroupsResponse(results=results),
     )

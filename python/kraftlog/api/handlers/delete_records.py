@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode, LogError
 from kraftlog.runtime.replica.registry import is_internal_topic
 from kraftlog.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -23,22 +24,21 @@ PartitionResult = DeleteRecordsResponse.DeleteRecordsPartitionResult
 _TO_HIGH_WATERMARK = -1
 
 
+@sliced
 def handle(
     context: RequestContext, request: DeleteRecordsRequest, *, replicas: ReplicaService
-) -> DeleteRecordsResponse:
+) -> Slices[DeleteRecordsResponse]:
     """Delete below the given offset, partition by partition."""
-    return DeleteRecordsResponse(
-        topics=[
-            TopicResult(
-                name=topic.name,
-                partitions=[
-                    _delete(replicas, topic.name, partition.partition_index, partition.offset)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics: list[TopicResult] = []
+    for number, topic in enumerate(request.topics, 1):
+        name = topic.name
+        partitions = yield from in_slices(
+            _delete(replicas, name, partition.partition_index, partition.offset) for partition in topic.partitions
+        )
+        topics.append(TopicResult(name=name, partitions=partitions))
+        if not number % ENTRIES_PER_SLICE:
+            yield
+    return DeleteRecordsResponse(topics=topics)
 
 
 def _delete(replicas: ReplicaService, topic: str, index: int, offset: int) -> PartitionResult:

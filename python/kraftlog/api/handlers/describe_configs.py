@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kraftlog.api.config_view import ConfigSource, ConfigView
 from kraftlog.api.logger_levels import logger_levels
+from kraftlog.api.slices import Slices, in_slices, sliced
 from kraftlog.config_table import ConfigType, config_description
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
@@ -29,15 +30,20 @@ _Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Resource = DescribeConfigsRequest.DescribeConfigsResource
 
+# Each has some forty entries.
+_RESOURCES_PER_SLICE = 2
 
+
+@sliced
 def handle(
     context: RequestContext, request: DescribeConfigsRequest, *, cluster: ClusterService, settings: ApiSettings
-) -> DescribeConfigsResponse:
+) -> Slices[DescribeConfigsResponse]:
     """Show settings of topics, brokers, broker loggers and groups."""
     view = ConfigView(cluster.node_id, settings.properties, cluster.image)
-    return DescribeConfigsResponse(
-        results=[_describe(cluster, view, request, resource) for resource in request.resources]
+    results = yield from in_slices(
+        (_describe(cluster, view, request, resource) for resource in request.resources), _RESOURCES_PER_SLICE
     )
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraftlog.api.cluster_view import GROUP_OPERATIONS
+from kraftlog.api.slices import Slices, in_slices, sliced
 from kraftlog.errors import KafkaError
 from kraftlog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -21,21 +22,26 @@ if TYPE_CHECKING:
 __all__ = ["handle"]
 
 
-def handle(context: RequestContext, request: DescribeGroupsRequest, *, groups: GroupService) -> DescribeGroupsResponse:
+@sliced
+def handle(
+    context: RequestContext, request: DescribeGroupsRequest, *, groups: GroupService
+) -> Slices[DescribeGroupsResponse]:
     """Describe groups: state, members, their subscriptions and assignments."""
-    described = [_describe(groups, context, group_id) for group_id in request.groups]
-    if request.include_authorized_operations:
-        described = [
-            group if group.error_code else replace(group, authorized_operations=GROUP_OPERATIONS) for group in described
-        ]
+    described = yield from in_slices(
+        _describe(groups, context, group_id, with_operations=request.include_authorized_operations)
+        for group_id in request.groups
+    )
     return DescribeGroupsResponse(groups=described)
 
 
-def _describe(groups: GroupService, context: RequestContext, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+def _describe(
+    groups: GroupService, context: RequestContext, group_id: str, *, with_operations: bool
+) -> DescribeGroupsResponse.DescribedGroup:
     try:
         runner = groups.runner(group_id)
     except KafkaError as error:
         return DescribeGroupsResponse.DescribedGroup(
             group_id=group_id, error_code=error.code, error_message=error.message
         )
-    return runner.shard.describe_group(group_id, context.api_version)
+    group = runner.shard.describe_group(group_id, context.api_version)
+    return replace(group, authorized_operations=GROUP_OPERATIONS) if with_operations and not group.error_code else group

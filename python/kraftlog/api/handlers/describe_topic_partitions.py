@@ -8,6 +8,7 @@ from kraftlog.api.cluster_view import (
     TOPIC_OPERATIONS,
     view_partition,
 )
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, sliced
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.vocabulary import INTERNAL_TOPICS
@@ -29,16 +30,19 @@ _Partition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePart
 _Cursor = DescribeTopicPartitionsResponse.Cursor
 
 
+@sliced
 def handle(
     context: RequestContext, request: DescribeTopicPartitionsRequest, *, cluster: ClusterService, settings: ApiSettings
-) -> DescribeTopicPartitionsResponse:
+) -> Slices[DescribeTopicPartitionsResponse]:
     """Describe topics in order of their names, from the cursor on, until the limit of partitions is reached."""
     names = _names(cluster, request)
     cursor = request.cursor
     configured = settings.max_request_partition_size_limit
     remaining = max(min(configured, request.response_partition_limit), 1)
     topics: list[_Topic] = []
-    for name in names:
+    for number, name in enumerate(names, 1):
+        if not number % ENTRIES_PER_SLICE:
+            yield
         if not remaining:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=_Cursor(topic_name=name))
         topic = cluster.image.topics.by_name(name)

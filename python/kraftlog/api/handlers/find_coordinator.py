@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kraftlog.api.cluster_view import reachable_brokers, view_partition
+from kraftlog.api.slices import Slices, in_slices, in_turns, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.partitioner import coordinator_partition
 from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC
@@ -32,6 +33,7 @@ BATCHED_VERSION = 4
 _Coordinator = FindCoordinatorResponse.Coordinator
 
 
+@sliced
 def handle(
     context: RequestContext,
     request: FindCoordinatorRequest,
@@ -39,15 +41,15 @@ def handle(
     cluster: ClusterService,
     tasks: TaskService,
     groups: GroupService,
-) -> FindCoordinatorResponse | asyncio.Future[FindCoordinatorResponse]:
+) -> Slices[FindCoordinatorResponse | asyncio.Future[FindCoordinatorResponse]]:
     """Name the broker that coordinates each key."""
     keys = request.coordinator_keys if context.api_version >= BATCHED_VERSION else [request.key]
     if request.key_type == TRANSACTION and context.api_version < BATCHED_VERSION:
         return _response(context, [_this_broker(cluster, context, key) for key in keys])
     if request.key_type != GROUP:
-        return _response(context, [_refused(key, request.key_type) for key in keys])
+        return _response(context, (yield from in_slices(_refused(key, request.key_type) for key in keys)))
     if groups.partition_count():
-        return _response(context, [_find(cluster, context, key) for key in keys])
+        return _response(context, (yield from in_slices(_find(cluster, context, key) for key in keys)))
     return tasks.spawn(_create_and_find(cluster, groups, context, keys))
 
 
@@ -57,8 +59,9 @@ async def _create_and_find(
     try:
         await groups.ensure_topic()
     except KafkaError as error:
-        return _response(context, [_failed(key, error.code, error.message) for key in keys])
-    return _response(context, [_find(cluster, context, key) for key in keys])
+        code, text = error.code, error.message
+        return _response(context, await in_turns(_failed(key, code, text) for key in keys))
+    return _response(context, await in_turns(_find(cluster, context, key) for key in keys))
 
 
 def _response(context: RequestContext, found: Sequence[_Coordinator]) -> FindCoordinatorResponse:

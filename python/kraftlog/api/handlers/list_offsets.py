@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, LogError
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
@@ -44,34 +45,49 @@ _SINCE_VERSION = {
 _UNKNOWN = (-1, -1, -1)
 CONSUMER = -1
 READ_COMMITTED = 1
+_KEYS_PER_SLICE = 2_000
 
 
-def handle(context: RequestContext, request: ListOffsetsRequest, *, replicas: ReplicaService) -> ListOffsetsResponse:
+@sliced
+def handle(
+    context: RequestContext, request: ListOffsetsRequest, *, replicas: ReplicaService
+) -> Slices[ListOffsetsResponse]:
     """Look every partition up."""
-    counts = Counter(
-        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    wanted = yield from in_slices(
+        ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions),
+        _KEYS_PER_SLICE,
     )
+    counts = Counter(wanted)
+
+    def response(topic: str, partition: ListOffsetsRequest.ListOffsetsPartition) -> PartitionResponse:
+        if counts[topic, partition.partition_index] > 1:
+            return _failed(partition.partition_index, ErrorCode.INVALID_REQUEST)
+        return _partition_response(replicas, context.api_version, request, topic, partition)
+
     topics: list[TopicResponse] = []
-    for topic in request.topics:
-        partitions: list[PartitionResponse] = []
+    for number, topic in enumerate(request.topics, 1):
+        partitions = yield from in_slices(response(topic.name, partition) for partition in topic.partitions)
         topics.append(TopicResponse(name=topic.name, partitions=partitions))
-        for partition in topic.partitions:
-            index = partition.partition_index
-            if counts[topic.name, index] > 1:
-                partitions.append(_failed(index, ErrorCode.INVALID_REQUEST))
-                continue
-            try:
-                found = _look_up(replicas, context.api_version, request, topic.name, partition)
-            except KafkaError as error:
-                partitions.append(_failed(index, error.code))
-                continue
-            timestamp, offset, leader_epoch = found
-            if context.api_version < 4:
-                leader_epoch = -1
-            partitions.append(
-                PartitionResponse(partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch)
-            )
+        if not number % ENTRIES_PER_SLICE:
+            yield
     return ListOffsetsResponse(topics=topics)
+
+
+def _partition_response(
+    replicas: ReplicaService,
+    version: int,
+    request: ListOffsetsRequest,
+    topic: str,
+    partition: ListOffsetsRequest.ListOffsetsPartition,
+) -> PartitionResponse:
+    index = partition.partition_index
+    try:
+        timestamp, offset, leader_epoch = _look_up(replicas, version, request, topic, partition)
+    except KafkaError as error:
+        return _failed(index, error.code)
+    if version < 4:
+        leader_epoch = -1
+    return PartitionResponse(partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch)
 
 
 def _failed(index: int, error_code: int) -> PartitionResponse:

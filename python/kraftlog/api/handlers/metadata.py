@@ -26,6 +26,7 @@ from kraftlog.api.cluster_view import (
     reachable_brokers,
     some_broker_id,
 )
+from kraftlog.api.slices import Slices, in_slices, in_turns, sliced
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
@@ -55,6 +56,7 @@ _LASTING_ERRORS = frozenset(
 )
 
 
+@sliced
 def handle(
     context: RequestContext,
     request: MetadataRequest,
@@ -64,14 +66,13 @@ def handle(
     settings: ApiSettings,
     tasks: TaskService,
     topic_creation: TopicCreationService,
-) -> MetadataResponse | asyncio.Future[MetadataResponse]:
+) -> Slices[MetadataResponse | asyncio.Future[MetadataResponse]]:
     """Tell a client which brokers there are and who leads the partitions it asks about."""
     asked = request.topics
     if asked is None or (not asked and context.api_version == 0):
         everything = sorted(cluster.image.topics.all(), key=lambda topic: topic.name)
-        return _response(
-            cluster, context, request, [_known(cluster, topic_views, context, request, topic) for topic in everything]
-        )
+        topics = yield from in_slices(_known(cluster, topic_views, context, request, topic) for topic in everything)
+        return _response(cluster, context, request, topics)
     if context.api_version < TOPIC_ID_REQUEST_VERSION and any(
         topic.name is None or topic.topic_id != Uuid.ZERO for topic in asked
     ):
@@ -85,27 +86,21 @@ def handle(
         )
     topic_ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != Uuid.ZERO)
     if topic_ids:
-        return _response(
-            cluster,
-            context,
-            request,
-            [_by_id(cluster, topic_views, context, request, topic_id) for topic_id in topic_ids],
+        topics = yield from in_slices(
+            _by_id(cluster, topic_views, context, request, topic_id) for topic_id in topic_ids
         )
+        return _response(cluster, context, request, topics)
     names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
-    missing = [name for name in names if _may_be_created(cluster, name)]
+    is_creatable = yield from in_slices(_may_be_created(cluster, name) for name in names)
+    missing = [name for name, may_be in zip(names, is_creatable, strict=True) if may_be]
     if not missing or not request.allow_auto_topic_creation or not settings.auto_create_topics_enable:
-        return _response(
-            cluster, context, request, [_by_name(cluster, topic_views, context, request, name, {}) for name in names]
-        )
+        topics = yield from in_slices(_by_name(cluster, topic_views, context, request, name, {}) for name in names)
+        return _response(cluster, context, request, topics)
 
     async def create_and_answer() -> MetadataResponse:
         errors = await topic_creation.create(missing)
-        return _response(
-            cluster,
-            context,
-            request,
-            [_by_name(cluster, topic_views, context, request, name, errors) for name in names],
-        )
+        created = await in_turns(_by_name(cluster, topic_views, context, request, name, errors) for name in names)
+        return _response(cluster, context, request, created)
 
     return tasks.spawn(create_and_answer())
 

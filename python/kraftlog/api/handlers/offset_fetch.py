@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -35,22 +36,28 @@ _Topic = OffsetFetchResponse.OffsetFetchResponseTopics
 _Partition = OffsetFetchResponse.OffsetFetchResponsePartitions
 
 
+@sliced
 def handle(
     context: RequestContext, request: OffsetFetchRequest, *, cluster: ClusterService, groups: GroupService
-) -> OffsetFetchResponse:
+) -> Slices[OffsetFetchResponse]:
     """Tell a group's positions; a partition without one has offset -1."""
     if context.api_version >= GROUPS_VERSION:
-        return OffsetFetchResponse(groups=[_fetch(cluster, groups, context, group) for group in request.groups])
+        fetched: list[_Group] = []
+        for number, asked in enumerate(request.groups, 1):
+            fetched.append((yield from _fetch(cluster, groups, context, asked)))
+            if not number % ENTRIES_PER_SLICE:
+                yield
+        return OffsetFetchResponse(groups=fetched)
     topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics] | None = None
     if request.topics is not None:
         topics = [
             OffsetFetchRequest.OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
         ]
-    group = _fetch(
+    group = yield from _fetch(
         cluster, groups, context, OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
     )
-    return _ungrouped(context, group, topics or ())
+    return (yield from _ungrouped(context, group, topics or ()))
 
 
 def _fetch(
@@ -58,17 +65,22 @@ def _fetch(
     groups: GroupService,
     context: RequestContext,
     asked: OffsetFetchRequest.OffsetFetchRequestGroup,
-) -> _Group:
+) -> Slices[_Group]:
     try:
         offsets = groups.runner(asked.group_id).shard.committed(asked.group_id)
     except KafkaError as error:
         return _Group(group_id=asked.group_id, error_code=error.code)
     if asked.topics is None:
-        return _Group(group_id=asked.group_id, topics=_all(cluster, context, offsets))
-    return _Group(group_id=asked.group_id, topics=[_one(cluster, context, topic, offsets) for topic in asked.topics])
+        return _Group(group_id=asked.group_id, topics=(yield from _all(cluster, context, offsets)))
+    topics: list[_Topic] = []
+    for number, topic in enumerate(asked.topics, 1):
+        topics.append((yield from _one(cluster, context, topic, offsets)))
+        if not number % ENTRIES_PER_SLICE:
+            yield
+    return _Group(group_id=asked.group_id, topics=topics)
 
 
-def _all(cluster: ClusterService, context: RequestContext, offsets: _Offsets) -> list[_Topic]:
+def _all(cluster: ClusterService, context: RequestContext, offsets: _Offsets) -> Slices[list[_Topic]]:
     by_topic: dict[str, list[int]] = {}
     for name, index in sorted(offsets):
         by_topic.setdefault(name, []).append(index)
@@ -80,7 +92,7 @@ def _all(cluster: ClusterService, context: RequestContext, offsets: _Offsets) ->
             if image is None:
                 continue
             topic_id = image.topic_id
-        topics.append(_topic(name, topic_id, indexes, offsets))
+        topics.append((yield from _topic(name, topic_id, indexes, offsets)))
     return topics
 
 
@@ -89,34 +101,32 @@ def _one(
     context: RequestContext,
     asked: OffsetFetchRequest.OffsetFetchRequestTopics,
     offsets: _Offsets,
-) -> _Topic:
+) -> Slices[_Topic]:
     if context.api_version < TOPIC_ID_VERSION:
-        return _topic(asked.name, Uuid.ZERO, asked.partition_indexes, offsets)
+        return (yield from _topic(asked.name, Uuid.ZERO, asked.partition_indexes, offsets))
     image = cluster.image.topics.by_id(asked.topic_id)
     if image is not None:
-        return _topic(image.name, asked.topic_id, asked.partition_indexes, offsets)
+        return (yield from _topic(image.name, asked.topic_id, asked.partition_indexes, offsets))
     return _Topic(
         topic_id=asked.topic_id,
         partitions=[_absent(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes],
     )
 
 
-def _topic(name: str, topic_id: Uuid, indexes: Iterable[int], offsets: _Offsets) -> _Topic:
-    partitions = []
-    for index in indexes:
-        committed = offsets.get((name, index))
-        if committed is None or _is_of_another_topic(committed, topic_id):
-            partitions.append(_absent(index, ErrorCode.NONE))
-            continue
-        partitions.append(
-            _Partition(
-                partition_index=index,
-                committed_offset=committed.offset,
-                committed_leader_epoch=committed.leader_epoch,
-                metadata=committed.metadata,
-            )
-        )
+def _topic(name: str, topic_id: Uuid, indexes: Iterable[int], offsets: _Offsets) -> Slices[_Topic]:
+    partitions = yield from in_slices(_partition(topic_id, index, offsets.get((name, index))) for index in indexes)
     return _Topic(name=name, topic_id=topic_id, partitions=partitions)
+
+
+def _partition(topic_id: Uuid, index: int, committed: CommittedOffset | None) -> _Partition:
+    if committed is None or _is_of_another_topic(committed, topic_id):
+        return _absent(index, ErrorCode.NONE)
+    return _Partition(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+    )
 
 
 def _is_of_another_topic(committed: CommittedOffset, topic_id: Uuid) -> bool:
@@ -130,30 +140,27 @@ def _absent(index: int, error_code: int) -> _Partition:
 
 def _ungrouped(
     context: RequestContext, group: _Group, asked: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics]
-) -> OffsetFetchResponse:
+) -> Slices[OffsetFetchResponse]:
     """The form before version 8; version 1 has the group's error in each partition."""
-    topics = group.topics
+    topics: list[OffsetFetchResponse.OffsetFetchResponseTopic] = []
     if group.error_code and context.api_version < GROUP_ERROR_VERSION:
-        topics = [
-            _Topic(name=topic.name, partitions=[_absent(index, group.error_code) for index in topic.partition_indexes])
-            for topic in asked
-        ]
-    return OffsetFetchResponse(
-        error_code=group.error_code,
-        topics=[
-            OffsetFetchResponse.OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponse.OffsetFetchResponsePartition(
-                        partition_index=partition.partition_index,
-                        committed_offset=partition.committed_offset,
-                        committed_leader_epoch=partition.committed_leader_epoch,
-                        metadata=partition.metadata,
-                        error_code=partition.error_code,
-                    )
-                    for partition in topic.partitions
-                ],
+        for wanted in asked:
+            failed = yield from in_slices(
+                _ungrouped_partition(_absent(index, group.error_code)) for index in wanted.partition_indexes
             )
-            for topic in topics
-        ],
+            topics.append(OffsetFetchResponse.OffsetFetchResponseTopic(name=wanted.name, partitions=failed))
+    else:
+        for topic in group.topics:
+            partitions = yield from in_slices(map(_ungrouped_partition, topic.partitions))
+            topics.append(OffsetFetchResponse.OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+    return OffsetFetchResponse(error_code=group.error_code, topics=topics)
+
+
+def _ungrouped_partition(partition: _Partition) -> OffsetFetchResponse.OffsetFetchResponsePartition:
+    return OffsetFetchResponse.OffsetFetchResponsePartition(
+        partition_index=partition.partition_index,
+        committed_offset=partition.committed_offset,
+        committed_leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.metadata,
+        error_code=partition.error_code,
     )

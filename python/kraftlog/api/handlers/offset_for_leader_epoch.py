@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode, LogError
 from kraftlog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
@@ -20,19 +21,19 @@ EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
 
+@sliced
 def handle(
     context: RequestContext, request: OffsetForLeaderEpochRequest, *, replicas: ReplicaService
-) -> OffsetForLeaderEpochResponse:
+) -> Slices[OffsetForLeaderEpochResponse]:
     """Look every partition's epoch up."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            TopicResult(
-                topic=topic.topic,
-                partitions=[_look_up(replicas, topic.topic, partition) for partition in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics: list[TopicResult] = []
+    for number, topic in enumerate(request.topics, 1):
+        name = topic.topic
+        partitions = yield from in_slices(_look_up(replicas, name, partition) for partition in topic.partitions)
+        topics.append(TopicResult(topic=name, partitions=partitions))
+        if not number % ENTRIES_PER_SLICE:
+            yield
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _look_up(

@@ -1,0 +1,121 @@
+"""Handlers of requests with many entries: they give up the event loop from time to time.
+
+A handler with ``@sliced`` is a generator. It yields where others may be served, and returns the response. A request
+that is answered before the first of these places gets a plain response; what is left of a larger one is run by
+``SlicedRequest`` in slices that the scheduler grants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable
+from functools import wraps
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+from kraftlog.transport.scheduler import Weight
+
+if TYPE_CHECKING:
+    from kraftlog.transport.scheduler import Scheduler
+
+__all__ = ["ENTRIES_PER_SLICE", "SlicedRequest", "Slices", "in_slices", "in_turns", "sliced"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Slices = Generator[None, None, T]
+"""Work that yields where others may be served, and returns its result."""
+
+# Entries between two places where others may be served: some hundred microseconds of work.
+ENTRIES_PER_SLICE: Final = 64
+
+
+def in_slices(items: Iterable[T], every: int = ENTRIES_PER_SLICE) -> Slices[list[T]]:
+    """``list(items)``, with a place where others may be served after each ``every`` items."""
+    results: list[T] = []
+    rest = iter(items)
+    while True:
+        before = len(results)
+        results.extend(islice(rest, every))
+        if len(results) - before < every:
+            return results
+        yield
+
+
+async def in_turns(items: Iterable[T], every: int = ENTRIES_PER_SLICE) -> list[T]:
+    """As ``in_slices``, in a coroutine: the loop turns after each ``every`` items."""
+    slices = in_slices(items, every)
+    while True:
+        try:
+            next(slices)
+        except StopIteration as stop:
+            results: list[T] = stop.value
+            return results
+        await asyncio.sleep(0)
+
+
+def sliced(handle: Callable[P, Slices[T]]) -> Callable[P, T | Slices[T]]:
+    """A handler that returns the response, or the rest of the generator if the request has many entries."""
+
+    @wraps(handle)
+    def begin(*args: P.args, **kwargs: P.kwargs) -> T | Slices[T]:
+        slices = handle(*args, **kwargs)
+        try:
+            next(slices)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        return slices
+
+    return begin
+
+
+class SlicedRequest:
+    """A request that is handled in slices; see ``Served``.
+
+    Attributes:
+        future: Ends with what the handler returns, or with the result of the future that it returns. The work ends
+            early if the future is cancelled.
+    """
+
+    __slots__ = ("_scheduler", "_slices", "future")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, scheduler: Scheduler, slices: Slices[Any]) -> None:
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self._scheduler = scheduler
+        self._slices = slices
+        scheduler.add(self, Weight.HEAVY)
+
+    def serve(self, slice_end_s: float) -> Weight | None:
+        """Handle further entries."""
+        clock = self._scheduler.clock
+        if self.future.done():
+            self._slices.close()
+            return None
+        try:
+            next(self._slices)
+            while clock() < slice_end_s:
+                next(self._slices)
+        except StopIteration as stop:
+            self._finish(stop.value)
+            return None
+        except Exception as error:  # noqa: BLE001  the dispatcher answers with it, as with that of a plain handler
+            self.future.set_exception(error)
+            return None
+        return Weight.HEAVY
+
+    def _finish(self, response: Any) -> None:
+        if isinstance(response, asyncio.Future):
+            response.add_done_callback(self._copy)
+        else:
+            self.future.set_result(response)
+
+    def _copy(self, source: asyncio.Future[Any]) -> None:
+        if self.future.done():
+            return
+        if source.cancelled():
+            self.future.cancel()
+        elif (error := source.exception()) is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(source.result())
