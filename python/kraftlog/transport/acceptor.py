@@ -309,17 +309,19 @@ class Acceptor:
         limits = self._connections.limits
         if limits.send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+        connections = self._connections
+        native = connections.native if self._tls is None and not self.is_controller_listener else None
         context = PeerContext(
             listener_name=self.end_point.listener_name,
             is_controller_listener=self.is_controller_listener,
             principal=ANONYMOUS,
             client_host=host,
             peer=f"{host}:{port}",
+            is_on_data_path=native is not None,
         )
-        connections = self._connections
         connection: Connection | NativeConnection
-        if connections.native is not None and self._tls is None and not self.is_controller_listener:
-            connection = connections.native.adopt(
+        if native is not None:
+            connection = native.adopt(
                 sock,
                 self._exchange,
                 context,

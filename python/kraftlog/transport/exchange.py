@@ -29,6 +29,7 @@ class PeerContext:
         principal: The authenticated identity; ANONYMOUS on a listener without authentication.
         client_host: The peer's address without its port.
         peer: For log lines: host and port.
+        is_on_data_path: An I/O thread owns the socket and answers the plain requests; here come the others.
     """
 
     listener_name: str
@@ -36,6 +37,7 @@ class PeerContext:
     principal: Principal
     client_host: str
     peer: str
+    is_on_data_path: bool = False
 
 
 class CloseConnection:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["handle", "handle_on_controller"]
 
 ERROR_CODE_FROM = 7  # version of Fetch
+DATA_PATH_FROM = 12  # version of Fetch
 
 PartitionData = FetchResponse.PartitionData
 
@@ -53,7 +54,18 @@ def handle(
     version = context.api_version
     uses_topic_ids = version >= 13
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
-    opened = _open_session(replicas, sessions, request, uses_topic_ids=uses_topic_ids, is_follower=replica_id >= 0)
+    is_follower = replica_id >= 0
+    # The client of a session comes here with every fetch. Without one its next fetch is full again, and the data path
+    # answers that as soon as it can.
+    offers_session = is_follower or version < DATA_PATH_FROM or not context.peer.is_on_data_path
+    opened = _open_session(
+        replicas,
+        sessions,
+        request,
+        uses_topic_ids=uses_topic_ids,
+        is_follower=is_follower,
+        offers_session=offers_session,
+    )
     if isinstance(opened, int):
         return FetchResponse(error_code=opened)
     session, wanted, is_incremental = opened
@@ -68,7 +80,7 @@ def handle(
     def finish(reads: list[PartitionRead]) -> FetchResponse:
         return _response(cluster, context, session, reads, is_incremental=is_incremental)
 
-    if replica_id >= 0:
+    if is_follower:
         return finish(
             [
                 _refuse_follower(replicas, request_partition, replica_id, uses_topic_ids=uses_topic_ids)
@@ -97,6 +109,7 @@ def _open_session(
     *,
     uses_topic_ids: bool,
     is_follower: bool,
+    offers_session: bool,
 ) -> tuple[FetchSession | None, list[SessionPartition], bool] | int:
     """The session (if any), the partitions to read, and whether only changes are to be answered; or an error code."""
     asked = [
@@ -117,7 +130,7 @@ def _open_session(
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id:
             sessions.remove(request.session_id)
-        if epoch == FINAL_EPOCH:
+        if epoch == FINAL_EPOCH or not offers_session:
             return None, asked, False
         session = sessions.create(
             asked, is_privileged=is_follower, uses_topic_ids=uses_topic_ids, now_ms=replicas.now_ms()
