@@ -72,7 +72,8 @@ class Connections:
     Attributes:
         limits: In force for new connections; may be replaced at any time.
         native: Owns the sockets of clients without TLS, if the data path is native.
-        scheduler: Shares the loop among the connections.
+        scheduler: Shares the loop among the connections of clients.
+        controller_scheduler: The same for those of the controller's listeners, which do not wait behind clients.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits) -> None:
@@ -84,6 +85,7 @@ class Connections:
         self.scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.peer_log = PeerLog(loop, logger)
         self.scheduler = Scheduler(loop)
+        self.controller_scheduler = Scheduler(loop)
         self._release_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._arm_idle_timer()
@@ -338,7 +340,7 @@ class Acceptor:
                 context,
                 on_lost=connections.remove,
                 peer_log=connections.peer_log,
-                scheduler=connections.scheduler,
+                scheduler=connections.controller_scheduler if self.is_controller_listener else connections.scheduler,
                 tls=self._tls,
             )
         connections.add(connection)
