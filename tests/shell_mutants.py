@@ -10,8 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from kraftlog.errors import ErrorCode, KraftlogError, LogError
-from kraftlog.partition.effects import AssignEpochStart
-from kraftlog.partition.replica import Assignment, PartitionReplica
+from kraftlog.partition.assignment import Assignment
 from kraftlog.raft.effects import SendRequest
 from kraftlog.raft.followership import Followership
 from kraftlog.raft.replica_state import ReplicaState
@@ -21,6 +20,8 @@ from kraftlog.storage.election_store import ElectionStore
 from kraftlog.storage.snapshot_file import Snapshot, encode_snapshot, list_snapshots, read_snapshot, write_snapshot
 from kraftlog.testing import InvariantViolationError, Simulation, SimulationConfig
 from kraftlog.types import Epoch, Offset, SnapshotId
+from oracle.partition_effects import AssignEpochStart
+from oracle.partition_replica import PartitionReplica
 
 # What notices: each passes with the code as it is, and fails with the bug.
 

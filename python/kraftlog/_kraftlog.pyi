@@ -1098,6 +1098,387 @@ def recover_segment(path: str | PathLike[str], *, index_interval_bytes: int = 40
         CorruptRecordError: Offsets that overflow or do not rise, or an unreadable marker; the log is as it was.
     """
 
+# -- data path ---------------------------------------------------------------------------------------------------------
+
+@final
+class PartitionCore:
+    """The state machine of one replica alone: calls tell it what happened, effects say what is to be done."""
+
+    def __new__(
+        cls,
+        *,
+        node_id: int,
+        flush_on_ack: bool,
+        min_insync_replicas: int,
+        log_end_offset: int,
+        flushed_offset: int,
+        high_watermark: int,
+    ) -> Self:
+        """A replica without a leader.
+
+        Args:
+            node_id: This node.
+            flush_on_ack: Whether the leader's own records count as replicated only once they are durable.
+            min_insync_replicas: The topic's min.insync.replicas.
+            log_end_offset: Offset the next record gets.
+            flushed_offset: Exclusive end of what is durable.
+            high_watermark: As the checkpoint had it, at most ``log_end_offset``.
+        """
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """The topic's setting."""
+
+    @property
+    def effective_min_insync_replicas(self) -> int:
+        """The setting, at most the number of replicas."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """Offset the next record gets."""
+
+    @property
+    def flushed_offset(self) -> int:
+        """Exclusive end of what is durable."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Exclusive end of what is committed."""
+
+    @property
+    def leader_id(self) -> int:
+        """The leader the metadata names, -1 for none."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch the metadata gives, -1 before any."""
+
+    @property
+    def partition_epoch(self) -> int:
+        """The partition epoch the metadata gives, -1 before any."""
+
+    @property
+    def epoch_start_offset(self) -> int:
+        """Where the epoch that this node leads began, -1 before any."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads."""
+
+    @property
+    def is_high_watermark_settled(self) -> bool:
+        """Whether the high watermark has come to this epoch."""
+
+    def last_caught_up_ms(self, replica_id: int) -> int | None:
+        """When a follower last had everything; None for a replica that this leader does not know."""
+
+    def handle_assignment(
+        self,
+        *,
+        leader_id: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: Sequence[int],
+        isr: Sequence[int],
+        now_ms: int,
+    ) -> None:
+        """Follow the metadata; an older partition epoch, or an older leader epoch, changes nothing."""
+
+    def update_min_insync_replicas(self, min_insync_replicas: int) -> None:
+        """The topic's setting changed."""
+
+    def check_leader_epoch(self, current_leader_epoch: int, *, needs_leader: bool = True) -> int:
+        """The epoch check of KIP-320: 0, or the error code for the client."""
+
+    def check_append(self, acks: int) -> int:
+        """Whether a client may append now: 0 or an error code."""
+
+    def follower_refusal(self, current_leader_epoch: int) -> int:
+        """The error code for a fetch from a broker that may not replicate from here."""
+
+    def on_appended(self, log_end_offset: int) -> None:
+        """The log of the leader grew."""
+
+    def on_flushed(self, flushed_offset: int) -> None:
+        """Everything below ``flushed_offset`` is durable."""
+
+    def on_follower_fetch(self, replica_id: int, fetch_offset: int, now_ms: int) -> bool:
+        """A follower has everything below ``fetch_offset``; False for a replica that this leader does not know."""
+
+    def on_truncated_fully(self, start_offset: int) -> None:
+        """The log was emptied and starts at ``start_offset``."""
+
+    def on_log_failed(self) -> None:
+        """The log takes no more writes."""
+
+    def wait_for_ack(self, end_offset: int, token: Any) -> None:
+        """Report with AckCompleted when everything below ``end_offset`` is committed."""
+
+    def close(self) -> None:
+        """The replica goes away."""
+
+    def take_effects(self) -> list[tuple[Any, ...]]:
+        """Hand out and forget what is to be done, in order: the name of each effect and its fields."""
+
+@final
+class Inbox:
+    """A mailbox of an event loop, filled by other threads."""
+
+    def __new__(cls) -> Self:
+        """An empty mailbox.
+
+        Raises:
+            OSError: No descriptor is left.
+        """
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while something waits."""
+
+    def take(self) -> tuple[list[tuple[int, int]], list[int], list[tuple[Any, ...]]]:
+        """What waits: (token, error code) of acknowledgements, partitions that moved, and (name, ...) of all else."""
+
+@final
+class FlushPool:
+    """Threads that make logs durable; a log is in at most one round at a time."""
+
+    def __new__(cls, name: str, *, threads_max: int = 8) -> Self:
+        """A pool without a thread yet.
+
+        Args:
+            name: Of the threads, for debuggers.
+            threads_max: fsyncs at a time.
+        """
+
+    @property
+    def thread_count(self) -> int:
+        """Threads that exist now."""
+
+    def request_log(self, log: Log, inbox: Inbox, token: int) -> None:
+        """Flush a log that belongs to no partition; ``inbox`` gets ("log_flushed", token, end offset, error)."""
+
+    def stop(self) -> None:
+        """End the threads after what is queued; later requests are dropped."""
+
+@final
+class Appended:
+    """What an append to a partition did."""
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first record."""
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record, inclusive."""
+
+    @property
+    def log_append_time_ms(self) -> int:
+        """Time the records got with LogAppendTime, else -1; of a duplicate, its largest timestamp."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """First readable offset of the log."""
+
+    @property
+    def duplicate(self) -> bool:
+        """The batch had been appended before: nothing was written, the offsets are those of then."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch under which it was appended."""
+
+    @property
+    def is_committed(self) -> bool:
+        """Everything was committed at once."""
+
+    @property
+    def needs_flush(self) -> bool:
+        """The caller has to ask for a flush, once for all appends of a turn."""
+
+@final
+class Partition:
+    """A log and the state machine of its replica under one lock. Any thread may call."""
+
+    def __new__(
+        cls,
+        *,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: Log,
+        node_id: int,
+        flush_on_ack: bool,
+        min_insync_replicas: int,
+        high_watermark: int,
+        flushed_offset: int,
+        pool: FlushPool,
+        inbox: Inbox,
+        number: int,
+    ) -> Self:
+        """A partition that nobody leads yet.
+
+        Args:
+            topic: Its name.
+            topic_id: 16 bytes.
+            index: Of the partition.
+            log: Its log, open.
+            node_id: This node.
+            flush_on_ack: Whether the leader's own records count as replicated only once they are durable.
+            min_insync_replicas: The topic's min.insync.replicas.
+            high_watermark: As the checkpoint had it, within the log.
+            flushed_offset: Exclusive end of what is durable.
+            pool: Flushes the logs of its directory.
+            inbox: Told of acknowledgements, moves and failures.
+            number: What events call this partition.
+        """
+
+    @property
+    def leader_id(self) -> int:
+        """The leader the metadata names, -1 for none."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch the metadata gives, -1 before any."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Exclusive end of what is committed."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Exclusive end of what a read_committed consumer may see."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """Offset the next record gets."""
+
+    @property
+    def is_high_watermark_settled(self) -> bool:
+        """Whether the high watermark has come to this epoch."""
+
+    @property
+    def is_published(self) -> bool:
+        """Whether I/O threads may answer requests for it."""
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """The topic's setting."""
+
+    @property
+    def partition_epoch(self) -> int:
+        """The partition epoch the metadata gives, -1 before any."""
+
+    @property
+    def flushed_offset(self) -> int:
+        """Exclusive end of what is known to be durable."""
+
+    def check_leader_epoch(self, current_leader_epoch: int, *, needs_leader: bool = True) -> int:
+        """The epoch check of KIP-320: 0, or the error code for the client.
+
+        Args:
+            current_leader_epoch: What the client believes; -1 when it does not say.
+            needs_leader: Whether a follower must refuse. A wrong epoch is told before a wrong role.
+        """
+
+    def follower_refusal(self, current_leader_epoch: int) -> int:
+        """The error code for a fetch from a broker that may not replicate from here."""
+
+    def append(
+        self, records: Buffer, *, acks: int, now_ms: int, origin: Literal["client", "coordinator", "raft"] = "client"
+    ) -> Appended:
+        """Append one batch, in the epoch that this node leads then. Do not write into ``records`` meanwhile.
+
+        Raises:
+            KafkaError: Not the leader, too few in-sync replicas, or what the engine refuses; nothing is appended.
+            CorruptRecordError: The batch is damaged; nothing is appended.
+            PoisonedLogError: The log takes no more writes.
+            OSError: A write failed.
+        """
+
+    def wait_for_ack(self, end_offset: int, *, leader_epoch: int, token: int) -> int | None:
+        """Wait until everything below ``end_offset`` is committed; the inbox gets ``token``.
+
+        Args:
+            end_offset: Exclusive.
+            leader_epoch: Of the append; under another one the records may be gone.
+            token: What the acknowledgement carries.
+
+        Returns:
+            The error code if it is known already: then nothing follows.
+        """
+
+    def watch(self) -> None:
+        """Have the inbox told when the high watermark, the leadership or the log start moves."""
+
+    def unwatch(self) -> None:
+        """End ``watch``."""
+
+    def request_flush(self) -> None:
+        """Make what was appended durable soon."""
+
+    def flush_in_time(self) -> None:
+        """``flush.ms`` is over since an ("unflushed", number) event: flush if something is not durable."""
+
+    def log_start_moved(self) -> None:
+        """The log start moved: tell those who wait."""
+
+    def assign(
+        self,
+        *,
+        leader_id: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: Sequence[int],
+        isr: Sequence[int],
+        now_ms: int,
+    ) -> tuple[int, int] | None:
+        """Follow the metadata; then nothing of an older epoch can be appended any more.
+
+        Returns:
+            Epoch and first offset to be written into the log's leader epochs. The partition is held until then.
+        """
+
+    def update(self, *, min_insync_replicas: int, flush_messages: int, flushes_in_time: bool) -> None:
+        """Follow the topic's settings.
+
+        Args:
+            min_insync_replicas: min.insync.replicas.
+            flush_messages: Offsets behind the last flush that make the next one due.
+            flushes_in_time: Whether the inbox is told ("unflushed", number) of the first append behind a flush.
+        """
+
+    def publish(self, is_published: bool) -> None:
+        """Let I/O threads answer requests for it, or not any more."""
+
+    def hold(self, is_held: bool) -> None:
+        """Have I/O threads hand requests over while appends wait in a queue, or no longer."""
+
+    def withdraw(self) -> None:
+        """Nothing can be appended any more, and everyone who waits is told; the log stays open."""
+
+    def on_log_failed(self, reason: str) -> None:
+        """The log takes no more writes: acknowledgements that wait end with KAFKA_STORAGE_ERROR."""
+
+@final
+class Partitions:
+    """The partitions that I/O threads find, by topic id and by name."""
+
+    def __new__(cls) -> Self:
+        """An empty registry."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def add(self, partition: Partition) -> None:
+        """A partition's log was opened. It replaces one of the same key or name."""
+
+    def remove(self, partition: Partition) -> None:
+        """A partition is deleted or its directory failed; another one of its key or name stays."""
+
 # -- rows to segments --------------------------------------------------------------------------------------------------
 
 _StartTuple: TypeAlias = tuple[str, int, int, int]

@@ -1,1 +1,1 @@
-"""A replica of a topic partition as a sans-IO state machine: epochs, in-sync set, high watermark, fencing."""
+"""Decisions about partitions that know no file, socket or task: assignments and what to compact next."""

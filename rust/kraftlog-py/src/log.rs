@@ -125,7 +125,7 @@ pub(crate) fn clock_ms(now_ms: Option<i64>) -> i64 {
     })
 }
 
-fn parse_origin(origin: &str) -> PyResult<Origin> {
+pub(crate) fn parse_origin(origin: &str) -> PyResult<Origin> {
     match origin {
         "client" => Ok(Origin::Client),
         "coordinator" => Ok(Origin::Coordinator),
@@ -161,7 +161,7 @@ fn with_keeper<T: Send>(
 /// One partition directory; any thread may call.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 pub(crate) struct Log {
-    log: engine::Log,
+    pub(crate) log: Arc<engine::Log>,
 }
 
 #[pymethods]
@@ -190,7 +190,7 @@ impl Log {
         }
         let log = py
             .detach(|| engine::Log::open_with(Arc::new(RealFileSystem), &path, config, options, &recovery))?;
-        Ok(Self { log })
+        Ok(Self { log: Arc::new(log) })
     }
 
     #[getter]
@@ -250,8 +250,8 @@ impl Log {
     }
 
     #[getter]
-    fn first_unstable_offset(&self, py: Python<'_>) -> Option<i64> {
-        py.detach(|| self.log.first_unstable_offset())
+    fn first_unstable_offset(&self) -> Option<i64> {
+        self.log.first_unstable_offset()
     }
 
     fn write_partition_metadata(&self, py: Python<'_>, topic_id: [u8; 16]) -> Result<()> {

@@ -1,13 +1,22 @@
 //! The data path: sockets, partitions and flushes outside the interpreter.
 use pyo3::prelude::*;
 
+mod core;
 mod data_path;
 mod data_service_probe;
 mod data_socket;
+mod flush_pool;
+mod inbox;
+mod partition;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<data_path::DataPath>()?;
     m.add_class::<data_service_probe::DataServiceProbe>()?;
     m.add_class::<data_socket::DataSocket>()?;
-    Ok(())
+    m.add_class::<core::PartitionCore>()?;
+    m.add_class::<flush_pool::FlushPool>()?;
+    m.add_class::<inbox::Inbox>()?;
+    m.add_class::<partition::Appended>()?;
+    m.add_class::<partition::Partition>()?;
+    m.add_class::<partition::Partitions>()
 }

@@ -1,22 +1,31 @@
-"""PartitionReplica: fencing, in-sync set, high watermark, acknowledgements (conformance LEPO)."""
+"""The state machine of a replica, and its oracle: fencing, in-sync set, high watermark, acks (LEPO)."""
 
 from __future__ import annotations
 
 import pytest
 
 from kraftlog.errors import ErrorCode
-from kraftlog.partition.effects import (
+from kraftlog.partition.assignment import Assignment
+from oracle.native_replica import NativeReplica
+from oracle.partition_effects import (
     AckCompleted,
     AssignEpochStart,
     FlushLog,
     HighWatermarkAdvanced,
     LeadershipChanged,
 )
-from kraftlog.partition.replica import Assignment, PartitionReplica
+from oracle.partition_replica import PartitionReplica
+
+made = NativeReplica
+
+
+@pytest.fixture(params=[NativeReplica, PartitionReplica], ids=["native", "oracle"], autouse=True)
+def implementation(request, monkeypatch):
+    monkeypatch.setitem(globals(), "made", request.param)
 
 
 def replica(*, flush_on_ack=False, min_isr=1, end=0, flushed=0, high_watermark=0):
-    return PartitionReplica(
+    return made(
         node_id=1,
         flush_on_ack=flush_on_ack,
         min_insync_replicas=min_isr,

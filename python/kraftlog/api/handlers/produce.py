@@ -26,7 +26,7 @@ from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kraftlog._kraftlog import AppendInfo
+    from kraftlog._kraftlog import Appended
     from kraftlog.api.context import RequestContext
     from kraftlog.api.services import ClusterService, ReplicaService
     from kraftlog.runtime.replica.partition import Partition
@@ -72,6 +72,7 @@ class _Result:
     """The outcome of one partition while it is being found out."""
 
     __slots__ = (
+        "_info",
         "base_offset",
         "end_offset",
         "error_code",
@@ -101,16 +102,22 @@ class _Result:
         self.partition: Partition | None = None
         self.is_appending = False
         self.on_appended: Callable[[_Result], None] | None = None
+        self._info: Appended | None = None
 
     @property
     def is_uncommitted(self) -> bool:
         return self.partition is not None and self.partition.high_watermark < self.end_offset
 
-    def appended(self, info: AppendInfo) -> None:
+    def appended(self, info: Appended) -> None:
+        self._info = info
         self.base_offset = info.first_offset
         self.end_offset = info.last_offset + 1
         self.log_append_time_ms = info.log_append_time_ms
         self.log_start_offset = info.log_start_offset
+
+    def wait_for_commit(self, completed: Callable[[int], None]) -> None:
+        if self.partition is not None and self._info is not None:
+            self.partition.wait_for_ack(self._info, completed)
 
     def fail(self, error_code: int, message: str | None = None) -> None:
         self.error_code = error_code
@@ -129,7 +136,7 @@ class _Result:
             logger.error("append to %s failed: %s", self.partition, error)
             self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def append_ended(self, info: AppendInfo | None, error: KraftlogError | None) -> None:
+    def append_ended(self, info: Appended | None, error: KraftlogError | None) -> None:
         """A batch that was appended on a thread is done."""
         self.is_appending = False
         if info is not None:
@@ -275,8 +282,7 @@ class _ProduceWait:
                 self._wait_for_commit(result)
 
     def _wait_for_commit(self, result: _Result) -> None:
-        if result.partition is not None:
-            result.partition.wait_for_ack(result.end_offset, partial(self._committed, result))
+        result.wait_for_commit(partial(self._committed, result))
 
     def _appended(self, result: _Result) -> None:
         if self._acks == -1 and not result.error_code:

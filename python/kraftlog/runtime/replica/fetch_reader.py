@@ -151,7 +151,8 @@ def read_partition(
             return read
         read.high_watermark = high_watermark
         read.log_start_offset = log_start_offset
-        last_stable = partition.last_stable_offset
+        # Both of one moment, although another thread may move the high watermark.
+        last_stable = min(partition.last_stable_offset, high_watermark)
         read.last_stable_offset = last_stable
         is_read_committed = limits.isolation_level == READ_COMMITTED
         end_offset = last_stable if is_read_committed else high_watermark

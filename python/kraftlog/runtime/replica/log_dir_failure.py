@@ -58,7 +58,7 @@ class LogDirFailures:
         logger.error("stopping to serve the replicas in %s, which failed: %s; offline: %s", log_dir.path, error, names)
         for partition in lost:
             self._partitions.set_offline((partition.topic_id, partition.index))
-            partition.replica.on_log_failed()
+            partition.replica.on_log_failed(str(error))
             partition.close()
             self._partitions.remove(partition)
         self._abandon(log_dir)

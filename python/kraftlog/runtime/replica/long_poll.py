@@ -72,8 +72,11 @@ class FetchWait:
         self._timer = self._loop.call_later(limits.max_wait_ms / 1000, self._time_over)
         # Also when it is cancelled: the client is gone, or the node stops.
         self.future.add_done_callback(self._forget)
-        for partition in self._positions:
-            partition.waiters.add(self)
+        for partition, positions in self._positions.items():
+            partition.add_waiter(self)
+            # It may have moved on another thread since it was read.
+            if any(reads[position].high_watermark != partition.high_watermark for position in positions):
+                self.partition_moved(partition)
 
     def partition_moved(self, partition: Partition) -> None:
         """Read ``partition`` again, once per turn of the loop however often it moves."""
@@ -122,4 +125,4 @@ class FetchWait:
     def _forget(self, _: asyncio.Future[Any]) -> None:
         self._timer.cancel()
         for partition in self._positions:
-            partition.waiters.discard(self)
+            partition.remove_waiter(self)

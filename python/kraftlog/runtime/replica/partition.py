@@ -7,43 +7,37 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, assert_never
+from typing import TYPE_CHECKING, Literal, Protocol
 
+from kraftlog._kraftlog import Partition as NativePartition
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, PoisonedLogError
-from kraftlog.partition.effects import (
-    AckCompleted,
-    AssignEpochStart,
-    FlushLog,
-    HighWatermarkAdvanced,
-    LeadershipChanged,
-)
 from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from kraftlog._kraftlog import AppendInfo, Log
-    from kraftlog.partition.replica import Assignment, PartitionReplica
-    from kraftlog.runtime.replica.flusher import Flusher
+    from kraftlog._kraftlog import Appended, Log
+    from kraftlog.partition.assignment import Assignment
+    from kraftlog.runtime.replica.replica_threads import ReplicaThreads
     from kraftlog.runtime.replica.topic_config import TopicConfig
     from kraftlog.storage.log_dir import LogDir
     from kraftlog.types import Uuid
 
-__all__ = ["Partition", "PartitionWaiter"]
+__all__ = ["Partition", "PartitionWaiter", "ReplicaStart"]
 
 logger = logging.getLogger(__name__)
 
 
 AppendOrigin = Literal["client", "coordinator"]
-AppendCompleted = Callable[["AppendInfo | None", "KraftlogError | None"], None]
+AppendCompleted = Callable[["Appended | None", "KraftlogError | None"], None]
 
 _ATTRIBUTES_POSITION = 22
 _COMPRESSION_MASK = 7
 _COMPRESSED_ON_THREAD_FROM_BYTES = 64 * 1024
 _ON_THREAD_FROM_BYTES = 4 * 1024 * 1024
-_RETRY_S = 1.0
 
 
 class PartitionWaiter(Protocol):
@@ -75,20 +69,41 @@ class _QueuedAppend:
         self.completed = completed
 
 
-class Partition:
-    """The shell around one :class:`PartitionReplica` and its log. All methods run on the node's loop.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStart:
+    """With what the replica of an opened log begins.
 
     Attributes:
-        waiters: Long polls to tell when the high watermark or the leadership moves.
+        flush_on_ack: Whether the leader's own records count as replicated only once they are durable.
+        high_watermark: As the checkpoint had it, within the log.
+    """
+
+    node_id: int
+    flush_on_ack: bool
+    high_watermark: int
+
+
+class Partition:
+    """One partition on the node's loop. The log and the state machine of the replica are behind one native lock.
+
+    I/O threads may append to it, and the flush pool moves its high watermark; the loop is told through its inbox.
+    All methods run on the loop.
+
+    Attributes:
+        replica: The log and the state machine under their lock.
         log_dir: The data directory that holds the log.
     """
 
     __slots__ = (
         "_append_queue",
         "_flush_timer",
-        "_flusher",
         "_is_closed",
+        "_is_failed",
+        "_is_watched",
+        "_number",
         "_on_storage_failed",
+        "_threads",
+        "_waiters",
         "config",
         "index",
         "log",
@@ -97,7 +112,6 @@ class Partition:
         "replica",
         "topic",
         "topic_id",
-        "waiters",
     )
 
     def __init__(
@@ -107,27 +121,44 @@ class Partition:
         topic_id: Uuid,
         index: int,
         log: Log,
-        replica: PartitionReplica,
+        start: ReplicaStart,
         config: TopicConfig,
         log_dir: LogDir,
-        flusher: Flusher,
-        loop: asyncio.AbstractEventLoop,
+        threads: ReplicaThreads,
         on_storage_failed: Callable[[Partition, BaseException], None],
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
-        self.replica = replica
         self.config = config
         self.log_dir = log_dir
-        self.loop = loop
-        self.waiters: set[PartitionWaiter] = set()
+        self.loop = threads.loop
+        self._threads = threads
+        self._waiters: set[PartitionWaiter] = set()
+        self._is_watched = False
         self._append_queue: deque[_QueuedAppend | _QueuedEpochStart] = deque()
-        self._flusher = flusher
         self._flush_timer: asyncio.TimerHandle | None = None
         self._on_storage_failed = on_storage_failed
         self._is_closed = False
+        self._is_failed = False
+        self._number = threads.inbox.next_number()
+        self.replica = NativePartition(
+            topic=topic,
+            topic_id=bytes(topic_id),
+            index=index,
+            log=log,
+            node_id=start.node_id,
+            flush_on_ack=start.flush_on_ack,
+            min_insync_replicas=config.min_insync_replicas,
+            high_watermark=start.high_watermark,
+            flushed_offset=min(log.recovery_point, log.log_end_offset),
+            pool=threads.flush_pools[log_dir],
+            inbox=threads.inbox.native,
+            number=self._number,
+        )
+        threads.inbox.add_partition(self._number, self)
+        self._update_replica()
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -160,13 +191,11 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Exclusive end of what a read_committed consumer may see."""
-        first_unstable = self.log.first_unstable_offset
-        high_watermark = self.replica.high_watermark
-        return high_watermark if first_unstable is None else min(high_watermark, first_unstable)
+        return self.replica.last_stable_offset
 
     def append_as_leader(
         self, records: Any, *, acks: int, completed: AppendCompleted, origin: AppendOrigin = "client"
-    ) -> AppendInfo | None:
+    ) -> Appended | None:
         """Append one batch; with acks=all the caller then waits with ``wait_for_ack``.
 
         A batch that takes the engine long (large and compressed, or to be compressed anew) is appended on a thread,
@@ -186,9 +215,7 @@ class Partition:
             CorruptRecordError: The batch is damaged; nothing is appended.
         """
         if self._append_queue or self._takes_long(records):
-            self._append_queue.append(_QueuedAppend(records, acks, origin, completed))
-            if len(self._append_queue) == 1:
-                self._append_queued()
+            self._enqueue(_QueuedAppend(records, acks, origin, completed))
             return None
         return self._append_now(records, acks, origin)
 
@@ -200,41 +227,25 @@ class Partition:
             return True
         return size_bytes >= _ON_THREAD_FROM_BYTES
 
-    def _check_append(self, acks: int) -> None:
-        error_code = self.replica.check_append(acks)
-        if error_code:
-            raise KafkaError(error_code)
-
-    def _append_now(self, records: Any, acks: int, origin: AppendOrigin) -> AppendInfo:
-        self._check_append(acks)
+    def _append_now(self, records: Any, acks: int, origin: AppendOrigin) -> Appended:
         try:
-            info = self._append_to_log(records, origin)
+            appended = self._append_to_log(records, acks, origin)
         except (PoisonedLogError, OSError) as error:
             self.storage_failed(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self._on_appended(info)
-        return info
+        if appended.needs_flush:
+            self._threads.flush_requests.request(self.replica)
+        return appended
 
-    def _append_to_log(self, records: Any, origin: AppendOrigin) -> AppendInfo:
-        return self.log.append_as_leader(
-            records, leader_epoch=self.replica.leader_epoch, now_ms=time.time_ns() // 1_000_000, origin=origin
-        )
+    def _append_to_log(self, records: Any, acks: int, origin: AppendOrigin) -> Appended:
+        return self.replica.append(records, acks=acks, now_ms=time.time_ns() // 1_000_000, origin=origin)
 
-    def _on_appended(self, info: AppendInfo) -> None:
-        if not info.duplicate:
-            end_offset = info.last_offset + 1
-            self.replica.on_appended(end_offset)
-            self._carry_out()
-            if end_offset - self.log.recovery_point >= self.config.flush_messages:
-                self._flusher.request(self)
-            elif self._flush_timer is None and self.config.flush_ms is not None:
-                self._flush_timer = self.loop.call_later(self.config.flush_ms / 1000, self._flush_in_time)
-
-    def _flush_in_time(self) -> None:
-        """``flush.ms`` is over since the first record that was not flushed."""
-        self._flush_timer = None
-        if not self._is_closed and self.log.recovery_point < self.replica.log_end_offset:
-            self._flusher.request(self)
+    def _enqueue(self, queued: _QueuedAppend | _QueuedEpochStart) -> None:
+        self._append_queue.append(queued)
+        if len(self._append_queue) == 1:
+            # What I/O threads receive meanwhile is handed over and queues up, too.
+            self.replica.hold(True)
+            self._append_queued()
 
     def _append_queued(self) -> None:
         """Append what is queued, in order, until something takes long again."""
@@ -246,19 +257,19 @@ class Partition:
                 )
                 future.add_done_callback(self._epoch_start_ended)
                 return
+            if self._takes_long(first.records):
+                append = self.loop.run_in_executor(None, self._append_to_log, first.records, first.acks, first.origin)
+                append.add_done_callback(partial(self._append_ended, first))
+                return
             try:
-                if self._takes_long(first.records):
-                    self._check_append(first.acks)
-                    append = self.loop.run_in_executor(None, self._append_to_log, first.records, first.origin)
-                    append.add_done_callback(partial(self._append_ended, first))
-                    return
-                info = self._append_now(first.records, first.acks, first.origin)
+                appended = self._append_now(first.records, first.acks, first.origin)
             except KraftlogError as error:
                 self._append_queue.popleft()
                 first.completed(None, error)
             else:
                 self._append_queue.popleft()
-                first.completed(info, None)
+                first.completed(appended, None)
+        self.replica.hold(False)
 
     def _epoch_start_ended(self, future: asyncio.Future[None]) -> None:
         self._append_queue.popleft()
@@ -268,15 +279,16 @@ class Partition:
             self.storage_failed(error)
         self._append_queued()
 
-    def _append_ended(self, first: _QueuedAppend, future: asyncio.Future[AppendInfo]) -> None:
+    def _append_ended(self, first: _QueuedAppend, future: asyncio.Future[Appended]) -> None:
         self._append_queue.popleft()
         error = None if future.cancelled() else future.exception()
         if future.cancelled():
             first.completed(None, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         elif error is None:
-            info = future.result()
-            self._on_appended(info)
-            first.completed(info, None)
+            appended = future.result()
+            if appended.needs_flush:
+                self._threads.flush_requests.request(self.replica)
+            first.completed(appended, None)
         elif isinstance(error, KraftlogError) and not isinstance(error, PoisonedLogError):
             first.completed(None, error)
         else:
@@ -291,13 +303,13 @@ class Partition:
         """
         future: asyncio.Future[int] = self.loop.create_future()
 
-        def appended(info: AppendInfo | None, error: KraftlogError | None) -> None:
+        def appended(info: Appended | None, error: KraftlogError | None) -> None:
             if future.done():
                 return
             if info is None:
                 future.set_exception(error or KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
                 return
-            self.wait_for_ack(info.last_offset + 1, lambda error_code: committed(info.last_offset, error_code))
+            self.wait_for_ack(info, lambda error_code: committed(info.last_offset, error_code))
 
         def committed(last_offset: int, error_code: int) -> None:
             if future.done():
@@ -316,22 +328,50 @@ class Partition:
             appended(info, None)
         return future
 
-    def wait_for_ack(self, end_offset: int, completed: Callable[[int], None]) -> None:
-        """Call ``completed(error_code)`` once everything below ``end_offset`` is committed, or can no longer be."""
-        self.replica.wait_for_ack(end_offset, completed)
-        self._carry_out()
+    def wait_for_ack(self, appended: Appended, completed: Callable[[int], None]) -> None:
+        """Call ``completed(error_code)`` once what was appended is committed, or can no longer be."""
+        if appended.is_committed:
+            completed(ErrorCode.NONE)
+            return
+        inbox = self._threads.inbox
+        token = inbox.expect_ack(completed)
+        error_code = self.replica.wait_for_ack(
+            appended.last_offset + 1, leader_epoch=appended.leader_epoch, token=token
+        )
+        if error_code is not None:
+            inbox.forget_ack(token)
+            completed(error_code)
 
     def handle_assignment(self, assignment: Assignment, now_ms: int) -> None:
         """Follow the metadata."""
-        self.replica.handle_assignment(assignment, now_ms)
-        self._carry_out()
+        epoch_start = self.replica.assign(
+            leader_id=assignment.leader_id,
+            leader_epoch=assignment.leader_epoch,
+            partition_epoch=assignment.partition_epoch,
+            replicas=assignment.replicas,
+            isr=assignment.isr,
+            now_ms=now_ms,
+        )
+        if epoch_start is not None:
+            # On a thread, and appends wait behind it; the opener of the log may have written it before.
+            self._enqueue(_QueuedEpochStart(*epoch_start))
 
     def update_config(self, config: TopicConfig) -> None:
         """Follow the topic's settings."""
         self.config = config
         self.log.update_config(config.log_config)
-        self.replica.update_min_insync_replicas(config.min_insync_replicas)
-        self._carry_out()
+        self._update_replica()
+
+    def _update_replica(self) -> None:
+        self.replica.update(
+            min_insync_replicas=self.config.min_insync_replicas,
+            flush_messages=self.config.flush_messages,
+            flushes_in_time=self.config.flush_ms is not None,
+        )
+
+    def publish(self, *, is_published: bool) -> None:
+        """Let I/O threads answer requests for this partition, or not any more."""
+        self.replica.publish(is_published)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(largest epoch not above ``leader_epoch``, exclusive end of it); (-1, -1) when there is no telling."""
@@ -342,45 +382,67 @@ class Partition:
     def delete_records(self, offset: int) -> None:
         """Move the log start up to ``offset``, which is at most the high watermark."""
         self.log.advance_log_start_offset(offset)
-        self.notify()
+        self.replica.log_start_moved()
 
-    def request_flush(self) -> None:
-        """Make what was appended durable soon."""
-        self._flusher.request(self)
+    # -- events of the inbox -------------------------------------------------------------------------------------
 
-    def on_flushed(self, flushed_offset: int) -> None:
-        """The flusher made everything below ``flushed_offset`` durable."""
-        self.replica.on_flushed(flushed_offset)
-        self._carry_out()
+    def moved(self) -> None:
+        """The high watermark, the leadership or the log start moved: the long polls that wait here look again."""
+        if self._waiters:
+            for waiter in list(self._waiters):
+                waiter.partition_moved(self)
+        elif self._is_watched:
+            # Only now, so that a consumer that polls again and again costs no call for each of its waits.
+            self._is_watched = False
+            self.replica.unwatch()
 
-    def on_flush_failed(self, error: KraftlogError | OSError) -> None:
-        """An fsync failed: the log is poisoned, nothing that waits can be promised any more.
+    def unflushed(self) -> None:
+        """The first record behind a flush was appended."""
+        if self._flush_timer is None and self.config.flush_ms is not None and not self._is_closed:
+            self._flush_timer = self.loop.call_later(self.config.flush_ms / 1000, self._flush_in_time)
 
-        If the files could not even be opened, nothing has failed yet: the flush is tried again.
-        """
-        if is_disk_failure(error):
-            self.storage_failed(error)
-        elif not self._is_closed:
-            logger.warning("flushing partition %s is tried again in %g s: %s", self, _RETRY_S, error)
-            self.loop.call_later(_RETRY_S, self._flush_again)
+    def _flush_in_time(self) -> None:
+        """``flush.ms`` is over since the first record that was not flushed."""
+        self._flush_timer = None
+        self.replica.flush_in_time()
 
-    def _flush_again(self) -> None:
+    def log_failed(self, reason: str) -> None:
+        """A write or an fsync failed on another thread."""
+        self.storage_failed(PoisonedLogError(reason))
+
+    def flush_delayed(self, reason: str) -> None:
+        """A flush could not open a file; the pool tries again."""
         if not self._is_closed:
-            self._flusher.request(self)
+            logger.warning("flushing partition %s is tried again: %s", self, reason)
+
+    # -- waiting -------------------------------------------------------------------------------------------------
+
+    def add_waiter(self, waiter: PartitionWaiter) -> None:
+        """Tell a long poll of every move from now on. What moved before has to be looked at afterwards."""
+        self._waiters.add(waiter)
+        if not self._is_watched:
+            self._is_watched = True
+            self.replica.watch()
+
+    def remove_waiter(self, waiter: PartitionWaiter) -> None:
+        """A long poll is over."""
+        self._waiters.discard(waiter)
+
+    # -- failures and the end ------------------------------------------------------------------------------------
 
     def storage_failed(self, error: BaseException) -> None:
         """The log takes no more writes; its whole directory goes offline, as in Kafka.
 
         Nothing goes offline if the process merely has no descriptor left: the request alone fails.
         """
-        if self._is_closed:
+        if self._is_closed or self._is_failed:
             return
         if not is_disk_failure(error):
             logger.warning("partition %s: %s", self, error)
             return
+        self._is_failed = True
         logger.error("partition %s is offline: %s", self, error)
-        self.replica.on_log_failed()
-        self._carry_out()
+        self.replica.on_log_failed(str(error))
         # Not from within: a loop over the partitions finds them all now.
         self.loop.call_soon(self._on_storage_failed, self, error)
 
@@ -390,36 +452,6 @@ class Partition:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        self.replica.close()
-        self._carry_out()
-
-    def notify(self) -> None:
-        """Tell the long polls that wait here."""
-        if self.waiters:
-            for waiter in list(self.waiters):
-                waiter.partition_moved(self)
-
-    def _carry_out(self) -> None:
-        for effect in self.replica.take_effects():
-            match effect:
-                case HighWatermarkAdvanced(high_watermark):
-                    self.log.update_high_watermark(high_watermark)
-                    self.notify()
-                case FlushLog():
-                    self._flusher.request(self)
-                case AckCompleted(token, error_code):
-                    token(error_code)
-                case LeadershipChanged():
-                    self.notify()
-                case AssignEpochStart(leader_epoch, start_offset):
-                    self._begin_epoch(leader_epoch, start_offset)
-                case _:
-                    assert_never(effect)
-
-    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """Write where an epoch begins, on a thread; the opener of the log may have done so."""
-        if self.log.latest_epoch == leader_epoch:
-            return
-        self._append_queue.append(_QueuedEpochStart(leader_epoch, start_offset))
-        if len(self._append_queue) == 1:
-            self._append_queued()
+        self.replica.withdraw()
+        self.moved()
+        self._threads.inbox.remove_partition(self._number)

@@ -14,10 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import LogError
-from kraftlog.partition.replica import Assignment, PartitionReplica
+from kraftlog.partition.assignment import Assignment
 from kraftlog.runtime.replica.log_opener import OpenRequest, first_high_watermark
 from kraftlog.runtime.replica.log_remover import Removal
-from kraftlog.runtime.replica.partition import Partition
+from kraftlog.runtime.replica.partition import Partition, ReplicaStart
+from kraftlog.runtime.replica.registry import is_internal_topic
 from kraftlog.runtime.replica.step_queue import STEPS_PER_TURN
 from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.types import TopicPartition
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
     from kraftlog.controller import MetadataDelta, MetadataImage
     from kraftlog.controller.topic_image import PartitionImage, TopicImage
     from kraftlog.runtime.replica.compactor import LogCleaner
-    from kraftlog.runtime.replica.flusher import Flusher
     from kraftlog.runtime.replica.log_opener import LogOpener
     from kraftlog.runtime.replica.log_placement import LogPlacement
     from kraftlog.runtime.replica.log_remover import LogRemover
     from kraftlog.runtime.replica.log_workers import LogWorkers
     from kraftlog.runtime.replica.registry import PartitionKey, Partitions
+    from kraftlog.runtime.replica.replica_threads import ReplicaThreads
     from kraftlog.runtime.replica.settings import ReplicaSettings
     from kraftlog.runtime.replica.step_queue import StepQueue
     from kraftlog.runtime.replica.topic_config import TopicConfig, TopicConfigs
@@ -63,7 +64,7 @@ class ReconcilerParts:
     workers: LogWorkers
     steps: StepQueue
     compactor: LogCleaner
-    flushers: dict[LogDir, Flusher]
+    threads: ReplicaThreads
 
 
 @dataclass(slots=True)
@@ -281,30 +282,26 @@ class Reconciler:
         if config is not request.config:
             partition.update_config(config)
         self._assign(partition, wanted)
+        partition.publish(is_published=not is_internal_topic(topic.name))
         self._free(request.key)
         self._settle(key)
 
     def _new_partition(
         self, topic: TopicImage, index: int, request: OpenRequest, log: Log, high_watermark: int
     ) -> Partition:
-        log_end_offset = log.log_end_offset
         return Partition(
             topic=topic.name,
             topic_id=topic.topic_id,
             index=index,
             log=log,
-            replica=PartitionReplica(
+            start=ReplicaStart(
                 node_id=self._node_id,
                 flush_on_ack=self._parts.settings.flush_on_ack,
-                min_insync_replicas=request.config.min_insync_replicas,
-                log_end_offset=log_end_offset,
-                flushed_offset=min(log.recovery_point, log_end_offset),
                 high_watermark=high_watermark,
             ),
             config=request.config,
             log_dir=request.log_dir,
-            flusher=self._parts.flushers[request.log_dir],
-            loop=self._parts.loop,
+            threads=self._parts.threads,
             on_storage_failed=self._partition_failed,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from kraftlog._kraftlog import Partitions as NativePartitions
 from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
 from kraftlog.vocabulary import INTERNAL_TOPICS
@@ -36,11 +37,15 @@ class Partitions:
     Args:
         image: The committed metadata.
         clock_ms: Wall clock.
+
+    Attributes:
+        native: Where I/O threads find the same partitions.
     """
 
     def __init__(self, image: Callable[[], MetadataImage], clock_ms: Callable[[], int]) -> None:
         self._image = image
         self._clock_ms = clock_ms
+        self.native = NativePartitions()
         self._by_id: dict[PartitionKey, Partition] = {}
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._offline: set[PartitionKey] = set()
@@ -78,11 +83,13 @@ class Partitions:
         """A partition's log was opened; the assignment that follows tells the listeners."""
         self._by_id[partition.topic_id, partition.index] = partition
         self._by_name[partition.topic, partition.index] = partition
+        self.native.add(partition.replica)
 
     def remove(self, partition: Partition) -> None:
         """A partition is deleted, or its directory failed."""
         del self._by_id[partition.topic_id, partition.index]
         self._by_name.pop((partition.topic, partition.index), None)
+        self.native.remove(partition.replica)
         self.notify(partition)
 
     def notify(self, partition: Partition) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from kraftlog.errors import LogError
 from kraftlog.runtime.replica.checkpoint_writer import CheckpointWriter
-from kraftlog.runtime.replica.flusher import Flusher
 from kraftlog.runtime.replica.log_dir_failure import LogDirFailures
 from kraftlog.runtime.replica.log_opener import LogOpener, OpenRequest
 from kraftlog.runtime.replica.log_placement import LogPlacement, set_strays_aside
@@ -20,6 +19,7 @@ from kraftlog.runtime.replica.log_remover import LogRemover, remove_directories
 from kraftlog.runtime.replica.reconciler import Reconciler, ReconcilerParts
 from kraftlog.runtime.replica.recurring_timers import RecurringTimers
 from kraftlog.runtime.replica.registry import Partitions
+from kraftlog.runtime.replica.replica_threads import ReplicaThreads
 from kraftlog.runtime.replica.retention import Retention
 from kraftlog.runtime.replica.step_queue import StepQueue
 from kraftlog.runtime.replica.topic_config import TopicConfig, TopicConfigs
@@ -79,7 +79,7 @@ class ReplicaManager:
         self._compactor = compactor
         self._workers = workers
         self._topic_configs = TopicConfigs(settings.properties)
-        self._flushers = {log_dir: Flusher(loop, f"kraftlog-flush-{log_dir.path.name}") for log_dir in self._log_dirs}
+        self._threads = ReplicaThreads(loop, self._log_dirs)
         self._opener = LogOpener(self._log_dirs, now_ms, flush_on_ack=settings.flush_on_ack)
         self._timers = RecurringTimers(loop)
         self._is_loaded = False
@@ -97,7 +97,7 @@ class ReplicaManager:
             workers=workers,
             steps=self.steps,
             compactor=compactor,
-            flushers=self._flushers,
+            threads=self._threads,
         )
         self._reconciler = Reconciler(parts, self.fail_log_dir)
         self._failures = LogDirFailures(
@@ -213,14 +213,11 @@ class ReplicaManager:
         self._timers.stop()
         unserved = await self._reconciler.stop()
         await self._loop.run_in_executor(None, self._compactor.stop)
-        await self._loop.run_in_executor(None, self._stop_flushers)
+        await self._loop.run_in_executor(None, self._threads.stop_flushing)
         for partition in self.partitions:
             partition.close()
+        self._threads.inbox.close()
         return await self._loop.run_in_executor(None, self._close_logs, unserved)
-
-    def _stop_flushers(self) -> None:
-        for flusher in self._flushers.values():
-            flusher.stop()
 
     def _close_logs(self, unserved: list[Log]) -> bool:
         if self._is_loaded:

@@ -24,6 +24,13 @@ class Partition:
         self.waiters: set[FetchWait] = set()
         self.size_bytes = 0
         self.error_code = 0
+        self.high_watermark = -1
+
+    def add_waiter(self, waiter: FetchWait) -> None:
+        self.waiters.add(waiter)
+
+    def remove_waiter(self, waiter: FetchWait) -> None:
+        self.waiters.discard(waiter)
 
     def move(self) -> None:
         for waiter in list(self.waiters):
@@ -74,6 +81,18 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Bench]:
 async def turns() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
+
+
+def test_a_move_between_the_read_and_the_wait_is_not_lost(bench: Callable[[int], Bench]) -> None:
+    async def main() -> None:
+        one = bench(3)
+        one.partitions[1].high_watermark = 1  # the reads are of -1
+        waiting = one.wait(min_bytes=1)
+        one.partitions[1].size_bytes = 7
+        assert await waiting.future == [0, 7, 0]
+        assert one.counts == {1: 1}
+
+    asyncio.run(main())
 
 
 def test_only_the_partition_that_moved_is_read_again(bench: Callable[[int], Bench]) -> None:

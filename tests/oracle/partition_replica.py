@@ -1,4 +1,4 @@
-"""One replica of a topic partition: who leads, who is in sync, what is committed, who is told.
+"""What the state machine of a replica in Rust has to equal: who leads, who is in sync, what is committed, who is told.
 
 Decides and never acts: calls tell it what happened (an append, a flush, a follower's fetch, new metadata), effects say
 what the shell has to do. Time arrives as an argument.
@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kraftlog.errors import ErrorCode
-from kraftlog.partition.effects import (
+from kraftlog.partition.assignment import NO_LEADER, Assignment
+from oracle.partition_effects import (
     AckCompleted,
     AssignEpochStart,
     Effect,
@@ -24,20 +25,7 @@ from kraftlog.partition.effects import (
     LeadershipChanged,
 )
 
-__all__ = ["NO_LEADER", "Assignment", "PartitionReplica"]
-
-NO_LEADER = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """What the metadata says about a partition."""
-
-    leader_id: int
-    leader_epoch: int
-    partition_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
+__all__ = ["PartitionReplica"]
 
 
 @dataclass(slots=True)

@@ -1,0 +1,39 @@
+"""What partitions share: the loop, its inbox, and the threads that make their logs durable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kraftlog._kraftlog import FlushPool
+from kraftlog.runtime.inbox import Inbox
+from kraftlog.runtime.replica.flush_requests import FlushRequests
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kraftlog.storage.log_dir import LogDir
+
+__all__ = ["ReplicaThreads"]
+
+
+class ReplicaThreads:
+    """The inbox of the loop and a flush pool per data directory.
+
+    Args:
+        loop: The node's.
+        log_dirs: The data directories.
+    """
+
+    __slots__ = ("flush_pools", "flush_requests", "inbox", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, log_dirs: Iterable[LogDir]) -> None:
+        self.loop = loop
+        self.inbox = Inbox(loop)
+        self.flush_requests = FlushRequests(loop)
+        self.flush_pools = {log_dir: FlushPool(f"kraftlog-flush-{log_dir.path.name}") for log_dir in log_dirs}
+
+    def stop_flushing(self) -> None:
+        """End the flush threads after what is queued; blocks until they have ended."""
+        for pool in self.flush_pools.values():
+            pool.stop()

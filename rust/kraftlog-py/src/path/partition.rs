@@ -1,0 +1,278 @@
+//! A partition of this node, and the registry that the I/O threads read.
+use std::sync::Arc;
+
+use kraftlog_path::core::{Assignment, ReplicaStart};
+use kraftlog_path::partition::{
+    self as path, AckToken, AppendError, Listener, PartitionKey, PartitionParts, PartitionSettings,
+};
+use kraftlog_path::partitions;
+use kraftlog_path::python_inbox::PythonListener;
+use pyo3::prelude::*;
+
+use super::flush_pool::FlushPool;
+use super::inbox::Inbox;
+use crate::errors::{KafkaError, PyLogError};
+use crate::log::{parse_origin, Log};
+use crate::raw::ByteBuffer;
+
+/// What an append to a partition did.
+#[pyclass(frozen, get_all, module = "kraftlog._kraftlog")]
+pub(crate) struct Appended {
+    first_offset: i64,
+    last_offset: i64,
+    log_append_time_ms: i64,
+    log_start_offset: i64,
+    duplicate: bool,
+    leader_epoch: i32,
+    is_committed: bool,
+    needs_flush: bool,
+}
+
+impl From<path::Appended> for Appended {
+    fn from(appended: path::Appended) -> Self {
+        let info = appended.info;
+        Self {
+            first_offset: info.first_offset,
+            last_offset: info.last_offset,
+            log_append_time_ms: info.log_append_time_ms,
+            log_start_offset: info.log_start_offset,
+            duplicate: info.is_duplicate,
+            leader_epoch: appended.leader_epoch,
+            is_committed: appended.is_committed,
+            needs_flush: appended.needs_flush,
+        }
+    }
+}
+
+/// A log and the state machine of its replica under one lock.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+pub(crate) struct Partition {
+    partition: Arc<path::Partition>,
+    listener: Arc<dyn Listener>,
+    number: u64,
+}
+
+#[pymethods]
+impl Partition {
+    #[new]
+    #[pyo3(signature = (*, topic, topic_id, index, log, node_id, flush_on_ack, min_insync_replicas, high_watermark,
+        flushed_offset, pool, inbox, number))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        topic: String,
+        topic_id: [u8; 16],
+        index: i32,
+        log: &Log,
+        node_id: i32,
+        flush_on_ack: bool,
+        min_insync_replicas: i32,
+        high_watermark: i64,
+        flushed_offset: i64,
+        pool: &FlushPool,
+        inbox: &Inbox,
+        number: u64,
+    ) -> Self {
+        let log = Arc::clone(&log.log);
+        let start = ReplicaStart {
+            node_id,
+            flush_on_ack,
+            min_insync_replicas,
+            log_end_offset: log.log_end_offset(),
+            flushed_offset,
+            high_watermark,
+        };
+        let partition = path::Partition::new(PartitionParts {
+            key: PartitionKey { topic_id, index },
+            topic,
+            log,
+            start,
+            pool: Arc::clone(&pool.pool),
+            inbox: Arc::clone(&inbox.inbox),
+            number,
+        });
+        Self { partition, listener: Arc::new(PythonListener::new(Arc::clone(&inbox.inbox))), number }
+    }
+
+    #[getter]
+    fn leader_id(&self) -> i32 {
+        self.partition.role().1
+    }
+
+    #[getter]
+    fn leader_epoch(&self) -> i32 {
+        self.partition.role().0
+    }
+
+    #[getter]
+    fn is_leader(&self) -> bool {
+        self.partition.is_leader()
+    }
+
+    #[getter]
+    fn high_watermark(&self) -> i64 {
+        self.partition.high_watermark()
+    }
+
+    #[getter]
+    fn last_stable_offset(&self) -> i64 {
+        self.partition.last_stable_offset()
+    }
+
+    #[getter]
+    fn log_end_offset(&self) -> i64 {
+        self.partition.log().log_end_offset()
+    }
+
+    #[getter]
+    fn is_high_watermark_settled(&self) -> bool {
+        self.partition.is_high_watermark_settled()
+    }
+
+    #[getter]
+    fn is_published(&self) -> bool {
+        self.partition.is_published()
+    }
+
+    #[getter]
+    fn min_insync_replicas(&self, py: Python<'_>) -> i32 {
+        py.detach(|| self.partition.with_core(|core| core.min_insync_replicas()))
+    }
+
+    #[getter]
+    fn partition_epoch(&self, py: Python<'_>) -> i32 {
+        py.detach(|| self.partition.with_core(|core| core.partition_epoch()))
+    }
+
+    #[getter]
+    fn flushed_offset(&self, py: Python<'_>) -> i64 {
+        py.detach(|| self.partition.with_core(|core| core.flushed_offset()))
+    }
+
+    #[pyo3(signature = (current_leader_epoch, *, needs_leader=true))]
+    fn check_leader_epoch(&self, current_leader_epoch: i32, needs_leader: bool) -> i16 {
+        self.partition.check_leader_epoch(current_leader_epoch, needs_leader)
+    }
+
+    fn follower_refusal(&self, current_leader_epoch: i32) -> i16 {
+        self.partition.follower_refusal(current_leader_epoch)
+    }
+
+    #[pyo3(signature = (records, *, acks, now_ms, origin="client"))]
+    fn append(
+        &self,
+        py: Python<'_>,
+        records: ByteBuffer,
+        acks: i16,
+        now_ms: i64,
+        origin: &str,
+    ) -> PyResult<Appended> {
+        let origin = parse_origin(origin)?;
+        match py.detach(|| self.partition.append(records.as_slice(), acks, now_ms, origin, None)) {
+            Ok(appended) => Ok(appended.into()),
+            Err(AppendError::Refused(code)) => Err(KafkaError::new_err((code,))),
+            Err(AppendError::Log(error)) => Err(PyLogError(error).into()),
+        }
+    }
+
+    #[pyo3(signature = (end_offset, *, leader_epoch, token))]
+    fn wait_for_ack(&self, py: Python<'_>, end_offset: i64, leader_epoch: i32, token: u64) -> Option<i16> {
+        let token = AckToken { id: token, position: 0 };
+        py.detach(|| self.partition.wait_for_ack(end_offset, leader_epoch, &self.listener, token))
+    }
+
+    fn watch(&self, py: Python<'_>) {
+        py.detach(|| self.partition.subscribe(&self.listener, self.number));
+    }
+
+    fn unwatch(&self, py: Python<'_>) {
+        py.detach(|| self.partition.unsubscribe(&self.listener, self.number));
+    }
+
+    fn request_flush(&self, py: Python<'_>) {
+        py.detach(|| self.partition.request_flush());
+    }
+
+    fn flush_in_time(&self, py: Python<'_>) {
+        py.detach(|| self.partition.flush_in_time());
+    }
+
+    fn log_start_moved(&self, py: Python<'_>) {
+        py.detach(|| self.partition.log_start_moved());
+    }
+
+    #[pyo3(signature = (*, leader_id, leader_epoch, partition_epoch, replicas, isr, now_ms))]
+    #[allow(clippy::too_many_arguments)]
+    fn assign(
+        &self,
+        py: Python<'_>,
+        leader_id: i32,
+        leader_epoch: i32,
+        partition_epoch: i32,
+        replicas: Vec<i32>,
+        isr: Vec<i32>,
+        now_ms: i64,
+    ) -> Option<(i32, i64)> {
+        let assignment = Assignment { leader_id, leader_epoch, partition_epoch, replicas, isr };
+        py.detach(|| {
+            let assigned = self.partition.assign(assignment, now_ms);
+            if assigned.needs_flush {
+                self.partition.request_flush();
+            }
+            assigned.epoch_start
+        })
+    }
+
+    #[pyo3(signature = (*, min_insync_replicas, flush_messages, flushes_in_time))]
+    fn update(&self, py: Python<'_>, min_insync_replicas: i32, flush_messages: i64, flushes_in_time: bool) {
+        let settings = PartitionSettings { min_insync_replicas, flush_messages, flushes_in_time };
+        py.detach(|| self.partition.update(settings));
+    }
+
+    fn publish(&self, py: Python<'_>, is_published: bool) {
+        py.detach(|| self.partition.publish(is_published));
+    }
+
+    fn hold(&self, is_held: bool) {
+        self.partition.hold(is_held);
+    }
+
+    fn withdraw(&self, py: Python<'_>) {
+        py.detach(|| self.partition.withdraw());
+    }
+
+    fn on_log_failed(&self, py: Python<'_>, reason: &str) {
+        py.detach(|| self.partition.on_log_failed(reason));
+    }
+
+    fn __repr__(&self) -> String {
+        let (epoch, leader) = self.partition.role();
+        let (topic, index) = (self.partition.topic(), self.partition.key().index);
+        format!("Partition({topic}-{index}, leader_id={leader}, leader_epoch={epoch})")
+    }
+}
+
+/// The partitions that I/O threads find.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+pub(crate) struct Partitions {
+    pub(crate) partitions: Arc<partitions::Partitions>,
+}
+
+#[pymethods]
+impl Partitions {
+    #[new]
+    fn new() -> Self {
+        Self { partitions: Arc::new(partitions::Partitions::new()) }
+    }
+
+    fn __len__(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.partitions.len())
+    }
+
+    fn add(&self, py: Python<'_>, partition: &Partition) {
+        py.detach(|| self.partitions.add(&partition.partition));
+    }
+
+    fn remove(&self, py: Python<'_>, partition: &Partition) {
+        py.detach(|| self.partitions.remove(&partition.partition));
+    }
+}
