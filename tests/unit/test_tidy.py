@@ -60,7 +60,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transport": VOCABULARY | {"security", "wire", "_kraftlog"},
     "runtime": VOCABULARY,
     "runtime.inbox": {"_kraftlog"},
-    "runtime.raft": VOCABULARY | FACTS | {"runtime.inbox", "raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
+    "runtime.raft": VOCABULARY
+    | FACTS
+    | {"runtime.inbox", "raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
     "runtime.metadata": CORES | {"runtime.raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
     "runtime.replica": CORES | {"runtime.inbox", "storage", "wire", "_kraftlog"},
     "runtime.coordinator": CORES | {"runtime.metadata.topic_creation", "wire", "_kraftlog"},

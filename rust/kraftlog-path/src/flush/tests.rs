@@ -1,7 +1,9 @@
 use super::*;
+use kraftlog_log::batch::Batches;
 use kraftlog_log::fs::MemoryFileSystem;
 use kraftlog_log::producer_state::Origin;
 
+use crate::error_code;
 use crate::testing::{batch, open_log, token, until, Fixture, Recorder};
 
 #[test]
@@ -56,4 +58,126 @@ fn many_partitions_are_flushed_and_the_pool_keeps_to_its_size() {
     fixtures[0].partition.append(&batch("a"), 1, 0, Origin::Client, None).unwrap();
     fixtures[0].partition.request_flush();
     assert_eq!(pool.thread_count(), 0, "stopped for good");
+}
+
+/// Values of a log after a crash that kept only what was synced, by offset.
+fn values_after_crash(fs: &MemoryFileSystem, index: i32) -> Vec<String> {
+    let log = open_log(fs, &format!("/data/t-{index}"));
+    let bytes = if log.log_end_offset() == 0 {
+        Vec::new()
+    } else {
+        log.read(0, 1 << 20, log.log_end_offset(), true).unwrap().read().unwrap()
+    };
+    let mut values = Vec::new();
+    for batch in Batches::new(&bytes) {
+        for record in batch.unwrap().records(&mut Vec::new()).unwrap() {
+            values.push(String::from_utf8(record.unwrap().value.unwrap().to_vec()).unwrap());
+        }
+    }
+    values
+}
+
+/// Every acknowledged record is where its token says: the partition in the upper half, the offset in the lower.
+fn assert_kept(acks: &[(u64, i16)], fs: &MemoryFileSystem, partitions: i32, when: &str) {
+    let values: Vec<_> = (0..partitions).map(|index| values_after_crash(fs, index)).collect();
+    for (token, _) in acks.iter().filter(|(_, code)| *code == 0) {
+        let (index, offset) = ((token >> 32) as usize, (token & 0xffff_ffff) as usize);
+        let expected = format!("{index}-{offset}");
+        assert_eq!(values[index].get(offset), Some(&expected), "{when}: acknowledged and lost");
+    }
+}
+
+/// Append to all partitions from a thread each until a write fails or `count` are appended.
+fn append_all(fixtures: &[Fixture], recorder: &Arc<Recorder>, count: u64, meanwhile: impl FnOnce()) -> usize {
+    std::thread::scope(|scope| {
+        let appenders: Vec<_> = fixtures
+            .iter()
+            .enumerate()
+            .map(|(index, fixture)| {
+                let listener = recorder.listener();
+                scope.spawn(move || {
+                    for offset in 0..count {
+                        let ack = token((index as u64) << 32 | offset);
+                        let value = batch(&format!("{index}-{offset}"));
+                        let partition = &fixture.partition;
+                        let appended =
+                            partition.append(&value, -1, 0, Origin::Client, Some((&listener, ack)));
+                        match appended {
+                            Ok(appended) => assert!(!appended.is_committed && appended.needs_flush),
+                            Err(error) => {
+                                assert_eq!(error.error_code(), error_code::KAFKA_STORAGE_ERROR);
+                                return offset as usize;
+                            }
+                        }
+                        partition.request_flush();
+                    }
+                    count as usize
+                })
+            })
+            .collect();
+        meanwhile();
+        appenders.into_iter().map(|appender| appender.join().unwrap()).sum()
+    })
+}
+
+#[test]
+fn what_is_acknowledged_survives_a_crash_at_any_moment() {
+    for keeps_names in [false, true] {
+        let fs = MemoryFileSystem::new();
+        let pool = Arc::new(FlushPool::new("flush", 3));
+        let recorder = Arc::new(Recorder::default());
+        let fixtures: Vec<Fixture> = (0..4).map(|index| Fixture::over(&fs, index, true, &pool)).collect();
+        let mut crashes = Vec::new();
+        let appended = append_all(&fixtures, &recorder, 100, || {
+            for _ in 0..20 {
+                // In this order: what is acknowledged later need not be there.
+                let acks = recorder.acks();
+                crashes.push((acks, fs.crash(0, keeps_names)));
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        });
+        assert_eq!(appended, 400);
+        until("acknowledged", || recorder.acks().len() == 400);
+        pool.stop();
+        crashes.push((recorder.acks(), fs.crash(0, keeps_names)));
+        for (number, (acks, crashed)) in crashes.iter().enumerate() {
+            assert_kept(acks, crashed, 4, &format!("crash {number}"));
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_fails_acknowledges_nothing_that_it_did_not_keep() {
+    for fails_after in (0..120).step_by(3) {
+        let fs = MemoryFileSystem::new();
+        let pool = Arc::new(FlushPool::new("flush", 2));
+        let recorder = Arc::new(Recorder::default());
+        let fixtures: Vec<Fixture> = (0..2).map(|index| Fixture::over(&fs, index, true, &pool)).collect();
+        fs.crash_after(fs.change_count() + fails_after);
+        let appended = append_all(&fixtures, &recorder, 40, || ());
+        until("every wait is over", || recorder.acks().len() == appended);
+        pool.stop();
+        let acks = recorder.acks();
+        assert!(acks.iter().all(|(_, code)| [0, error_code::KAFKA_STORAGE_ERROR].contains(code)));
+        assert_kept(&acks, &fs.crash(0, false), 2, &format!("failed after {fails_after}"));
+        for fixture in fixtures {
+            let failures = fixture
+                .events()
+                .into_iter()
+                .filter(|event| matches!(event, PythonEvent::StorageFailed { .. }));
+            let expected = usize::from(fixture.partition.log().poisoned().is_some());
+            assert_eq!(failures.count(), expected, "Python is told once");
+        }
+    }
+}
+
+#[test]
+fn a_round_that_could_not_begin_stays_queued() {
+    let round = Round::default();
+    assert!(round.want());
+    round.begin();
+    round.delay();
+    assert!(!round.want(), "it is queued still");
+    round.begin();
+    assert!(!round.end());
 }
