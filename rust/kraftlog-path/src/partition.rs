@@ -583,3 +583,5 @@ mod core_view;
 mod tests;
 
 pub use core_view::CoreView;
+#[cfg(all(test, loom))]
+mod model;
