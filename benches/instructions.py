@@ -23,9 +23,12 @@ COUNTS = Path(__file__).with_suffix(".json")
 TOLERANCE_PERCENT = 3.0
 
 
-def build() -> Path:
-    """The bench program in the release profile."""
-    command = ["cargo", "bench", "--locked", "--no-run", "-p", "kraftlog-log", "--bench", "instructions"]
+CRATES = ("kraftlog-log", "kraftlog-path")
+
+
+def build(crate: str) -> Path:
+    """The bench program of a crate in the release profile."""
+    command = ["cargo", "bench", "--locked", "--no-run", "-p", crate, "--bench", "instructions"]
     said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stderr
     found = re.search(r"\(([^()]*instructions-[0-9a-f]+)\)", said)
     if found is None:
@@ -51,13 +54,15 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="keep the counts in instructions.json")
     parser.add_argument("--case", action="append", help="part of the name of the cases to run; all without it")
     arguments = parser.parse_args()
-    program = build()
-    listed = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
+    listed = []
+    for crate in CRATES:
+        program = build(crate)
+        said = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+        listed += [(program, *line.split("\t")) for line in said.splitlines()]
     kept: dict[str, float] = json.loads(COUNTS.read_text())["instructions"] if COUNTS.exists() else {}
     counts: dict[str, float] = {}
     worse = []
-    for line in listed:
-        divisor, name = line.split("\t")
+    for program, divisor, name in listed:
         if arguments.case and not any(part in name for part in arguments.case):
             continue
         counts[name] = round(count(program, name) / int(divisor), 2)
@@ -68,7 +73,7 @@ def main() -> int:
     if arguments.write:
         rustc = subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True).stdout.strip()
         text = {
-            "unit": "instructions a record; a KiB for codecs and checksums",
+            "unit": "instructions a record; a KiB for codecs and checksums; a request for Produce and Fetch",
             "path": "AVX2, BMI2, PCLMULQDQ (what callgrind offers); release profile",
             "rustc": rustc,
             "tolerance_percent": TOLERANCE_PERCENT,
