@@ -16,6 +16,16 @@ interop() {
     "$py" -m pytest tests/interop "$@"
 }
 
+#: native     the clients, the groups and the hostile frames again, with the sockets in I/O threads
+native() { # KRAFTLOG_TEST_DATA_PATH has the same effect on any other verb
+    setup
+    jars
+    [ $# -gt 0 ] || set -- -n "$jobs" --dist loadscope -q tests/integration/node tests/unit/runtime/replica/test_data_path.py \
+        tests/interop/test_groups.py tests/interop/test_frame_fuzzer.py tests/interop/test_clients.py
+    KRAFTLOG_TEST_DATA_PATH=native KRAFTLOG_INTEROP_RECORDS=${KRAFTLOG_INTEROP_RECORDS:-10000} \
+        KRAFTLOG_FUZZ_SECONDS=${KRAFTLOG_FUZZ_SECONDS:-20} "$py" -m pytest "$@"
+}
+
 #: sim        scenarios of the consensus core, and 200 clusters under faults (KRAFTLOG_SEEDS sets the number);
 #:            sim SEED or sim FILE replays one and shrinks it when it fails
 sim() {

@@ -332,14 +332,18 @@ class FrameReader:
 
 @final
 class DataPath:
-    """Threads that own the sockets of clients: they cut frames, keep the order of answers and hand frames over.
+    """Threads that own the sockets of clients: they answer plain Produce and Fetch requests and hand others over.
 
     Never hold the interpreter lock. Errors of a socket end its connection and come as events.
 
     Args:
+        partitions: A request is answered by the threads only if each of its partitions is here and published.
         threads: At least one.
         max_frame_bytes: Largest frame without its size field.
         max_idle_ms: Connections that are silent for so long are closed; 0 or less closes none.
+        fetch_max_bytes: Most bytes of records in an answer, unless the first batch is larger.
+        fetch_sessions_max: Fetch sessions; 0 turns them off.
+        fetch_session_eviction_ms: A session unused for so long gives way to another one.
 
     Raises:
         OSError: No descriptor or thread is left.
@@ -352,7 +356,17 @@ class DataPath:
     FAILED: int
     """Kind of an event: a thread ended by a defect, which the text describes."""
 
-    def __new__(cls, *, threads: int, max_frame_bytes: int, max_idle_ms: int) -> Self: ...
+    def __new__(
+        cls,
+        partitions: Partitions,
+        *,
+        threads: int,
+        max_frame_bytes: int,
+        max_idle_ms: int,
+        fetch_max_bytes: int,
+        fetch_sessions_max: int,
+        fetch_session_eviction_ms: int,
+    ) -> Self: ...
     def fileno(self) -> int:
         """A descriptor that is readable while events wait."""
 

@@ -23,11 +23,12 @@ from kraftlog.node.producer_ids import ProducerIds
 from kraftlog.node.quorum_settings import channel_settings, metadata_settings
 from kraftlog.node.registration import BrokerRegistration
 from kraftlog.node.settings import (
+    FETCH_SESSION_EVICTION_MS,
     api_settings,
     broker_registration_settings,
     connection_limits,
+    data_path_limits,
     group_coordinator_settings,
-    native_sockets,
     node_identity,
     replica_settings,
     topic_creation_settings,
@@ -49,6 +50,7 @@ from kraftlog.storage.log_dir import STAGING_DIRECTORY, LogDir
 from kraftlog.storage.meta_properties import META_PROPERTIES_NAME, ensure_directory_id, read_meta_properties
 from kraftlog.transport.acceptor import Acceptor, Connections
 from kraftlog.transport.listener import EndPoint
+from kraftlog.transport.native_sockets import NativeSockets
 from kraftlog.types import Uuid
 from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC
 
@@ -60,9 +62,6 @@ if TYPE_CHECKING:
     from kraftlog.transport.scheduler import Scheduler
 
 __all__ = ["Node", "StartError"]
-
-# Not a setting in Kafka either.
-FETCH_SESSION_EVICTION_MS = 120_000
 
 logger = logging.getLogger(__name__)
 
@@ -174,14 +173,20 @@ class Node:
             id_step=2,
         )
         self._connections = Connections(self.loop, connection_limits(self.config))
-        if self.config.data_path == "native" and self.config.is_broker:
-            self._connections.native = native_sockets(self.config, self.loop, self._on_io_failure)
         self._bind()
         if self.config.metrics_listener is not None:
             await self._listen_for_metrics(*self.config.metrics_listener)
         self._make_quorum()
         self.dynamic_settings = DynamicSettings(self.config, lambda: self.metadata.image, self._connections)
         self._make_replicas()
+        if self.config.data_path == "native" and self.config.is_broker:
+            self._connections.native = NativeSockets(
+                self.loop,
+                self.partitions.native,
+                data_path_limits(self.config),
+                scheduler=self._connections.scheduler,
+                on_failure=self.metadata.on_failure,
+            )
         await self.metadata.start()
         if self.config.is_controller:
             identity = node_identity(
@@ -377,9 +382,6 @@ class Node:
         if not any(log_dir.path in self.config.log_dirs for log_dir in self.log_dirs):
             msg = "no directory of log.dirs can be read"
             raise StartError(msg)
-
-    def _on_io_failure(self, error: BaseException) -> None:
-        self.metadata.on_failure(error)
 
     def _bind(self) -> None:
         if self._connections is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from kraftlog.api.settings import ApiSettings
@@ -22,15 +21,16 @@ from kraftlog.runtime.replica.settings import ReplicaSettings
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.transport.acceptor import ConnectionLimits
 from kraftlog.transport.listener import EndPoint
-from kraftlog.transport.native_sockets import NativeSockets
+from kraftlog.transport.native_sockets import DataPathLimits
 
 __all__ = [
+    "FETCH_SESSION_EVICTION_MS",
     "api_settings",
     "broker_registration_settings",
     "cleaner_settings",
     "connection_limits",
+    "data_path_limits",
     "group_coordinator_settings",
-    "native_sockets",
     "node_identity",
     "replica_settings",
     "topic_creation_settings",
@@ -38,6 +38,8 @@ __all__ = [
 
 # By the ids that offsets.topic.compression.codec and record batches have.
 _CODECS: Final[tuple[Compression, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
+# Not a setting in Kafka either.
+FETCH_SESSION_EVICTION_MS: Final = 120_000
 _MINUTE_MS: Final = 60_000
 _IO_THREADS_MAX: Final = 64
 
@@ -72,18 +74,17 @@ def connection_limits(config: NodeConfig) -> ConnectionLimits:
     )
 
 
-def native_sockets(
-    config: NodeConfig, loop: asyncio.AbstractEventLoop, on_failure: Callable[[BaseException], None]
-) -> NativeSockets:
-    """Start the I/O threads of the data path."""
+def data_path_limits(config: NodeConfig) -> DataPathLimits:
+    """Bounds of the I/O threads."""
     # More threads than one pay only with more cores than the loop and the flushes use.
     threads = config.get_int("num.network.threads") if "num.network.threads" in config.properties else 1
-    return NativeSockets(
-        loop,
+    return DataPathLimits(
         threads=min(threads, _IO_THREADS_MAX),
         max_frame_bytes=config.get_int("socket.request.max.bytes"),
         max_idle_ms=config.get_int("connections.max.idle.ms"),
-        on_failure=on_failure,
+        fetch_max_bytes=config.get_int("fetch.max.bytes"),
+        fetch_sessions_max=config.get_int("max.incremental.fetch.session.cache.slots"),
+        fetch_session_eviction_ms=FETCH_SESSION_EVICTION_MS,
     )
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kraftlog.transport.exchange import CloseConnection, Exchange, PeerContext, PendingResponse
+from kraftlog.transport.scheduler import SLICE_S, Weight
 from kraftlog.transport.socket import WRITE_HIGH_WATER_BYTES
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from kraftlog._kraftlog import DataSocket
     from kraftlog.transport.peer_log import PeerLog
+    from kraftlog.transport.scheduler import Scheduler
 
 __all__ = ["NativeConnection"]
 
@@ -23,7 +25,17 @@ class NativeConnection:
     """The Python half of a connection of the data path; has the face that ``Connections`` knows.
 
     The I/O thread bounds what it hands over, keeps the order of the answers and closes idle connections. This half
-    handles the frames in slices that its owner grants.
+    does its work in slices that the scheduler grants, and handles no frame while the peer takes no responses.
+
+    Args:
+        socket: The half of the I/O thread.
+        exchange: Answers frames.
+        context: Who the peer is.
+        on_lost: Called once the connection is closed.
+        peer_log: Has the reasons of closed connections.
+        scheduler: Shares the loop among the connections.
+        flush: Tells the I/O thread what was asked of sockets.
+        flush_soon: The same, once for all that the loop does in this turn.
 
     Attributes:
         context: Who the peer is.
@@ -32,17 +44,20 @@ class NativeConnection:
 
     __slots__ = (
         "_backlog",
+        "_done",
         "_exchange",
         "_exclusive",
+        "_flush",
         "_flush_soon",
         "_is_closed",
+        "_is_queued",
         "_is_stopping",
         "_on_lost",
         "_peer_log",
         "_pending",
-        "_serve_soon",
+        "_scheduler",
+        "_weight",
         "context",
-        "is_queued",
         "socket",
     )
 
@@ -59,20 +74,24 @@ class NativeConnection:
         *,
         on_lost: Callable[[NativeConnection], None],
         peer_log: PeerLog,
+        scheduler: Scheduler,
+        flush: Callable[[], None],
         flush_soon: Callable[[], None],
-        serve_soon: Callable[[NativeConnection], None],
     ) -> None:
         self.socket = socket
         self.context = context
-        self.is_queued = False
         self._exchange = exchange
         self._on_lost = on_lost
         self._peer_log = peer_log
+        self._scheduler = scheduler
+        self._flush = flush
         self._flush_soon = flush_soon
-        self._serve_soon = serve_soon
-        self._exclusive: PendingResponse | None = None
         self._backlog: deque[tuple[int, bytes]] = deque()
         self._pending: dict[int, PendingResponse] = {}
+        self._exclusive: PendingResponse | None = None
+        self._done: deque[int] = deque()
+        self._weight = Weight.UNKNOWN
+        self._is_queued = False
         self._is_closed = False
         self._is_stopping = False
 
@@ -86,11 +105,6 @@ class NativeConnection:
             or any(not pending.is_long_poll for pending in self._pending.values())
         )
 
-    @property
-    def has_work(self) -> bool:
-        """Whether a frame could be handled."""
-        return bool(self._backlog)
-
     def stop_reading(self) -> None:
         """Take no more requests; what is pending is still answered."""
         self._is_stopping = True
@@ -99,28 +113,52 @@ class NativeConnection:
         self._flush_soon()
 
     def frame_received(self, number: int, frame: bytes) -> None:
-        """Keep a frame until ``serve``."""
+        """Keep a frame until ``work``, which has to follow."""
         if not self._is_stopping:
             self._backlog.append((number, frame))
 
-    def serve(self, slice_end_s: float, clock: Callable[[], float]) -> bool:
-        """Handle frames until the clock says ``slice_end_s``, at least one.
+    def work(self) -> None:
+        """Use a slice at once if the scheduler grants one; else queue. The caller flushes."""
+        if self._is_queued:
+            return
+        now_s = self._scheduler.clock()
+        if not self._scheduler.admits(now_s):
+            self._queue(self._weight)
+            return
+        weight = self._use(now_s + SLICE_S)
+        if weight is not None:
+            self._queue(weight)
+        self._scheduler.ended(self._scheduler.clock())
 
-        Returns:
-            Whether there is more to do at once.
-        """
-        backlog = self._backlog
-        while backlog:
-            if self._exclusive is not None or self._must_wait():
-                return False
-            number, frame = backlog.popleft()
-            self._handle(number, frame)
-            if clock() >= slice_end_s:
-                break
-        return bool(backlog)
+    def _queue(self, weight: Weight) -> None:
+        self._is_queued = True
+        self._scheduler.add(self, weight)
+
+    def serve(self, slice_end_s: float) -> Weight | None:
+        """Encode responses that became known and handle frames; see ``Served``."""
+        weight = self._use(slice_end_s)
+        self._is_queued = weight is not None
+        self._flush()
+        return weight
+
+    def _use(self, slice_end_s: float) -> Weight | None:
+        """Work until the slice ends, at least one step; the weight of what is left, or None if nothing can be done."""
+        clock, done, backlog = self._scheduler.clock, self._done, self._backlog
+        while done or (backlog and self._exclusive is None and not self._must_wait()):
+            if done:
+                self._finish(done.popleft())
+            else:
+                self._handle(*backlog.popleft())
+            if clock() >= slice_end_s and (done or backlog):
+                # One slice too many may be chance: the loop's thread had to wait for a processor.
+                self._weight = Weight.UNKNOWN if self._weight is Weight.LIGHT else Weight.HEAVY
+                return self._weight
+        if not backlog:
+            self._weight = Weight.LIGHT
+        return None
 
     def _must_wait(self) -> bool:
-        """Whether the peer does not take its responses; its owner then hears when it does."""
+        """Whether the peer does not take its responses; ``work`` is called again when it does."""
         socket = self.socket
         if socket.unsent_bytes <= WRITE_HIGH_WATER_BYTES:
             return False
@@ -132,31 +170,33 @@ class NativeConnection:
         if answer is None or isinstance(answer, list):
             self.socket.answer(number, answer)
         elif isinstance(answer, PendingResponse):
-            self.socket.begun(number)
             self._pending[number] = answer
             if answer.is_exclusive:
                 self._exclusive = answer
+            else:
+                self.socket.begun(number)
             answer.future.add_done_callback(partial(self._completed, number))
         else:
             self.close(answer.reason)
 
     def _completed(self, number: int, future: asyncio.Future[Any]) -> None:
         """A response became known; runs from the loop, never inside a handler."""
-        pending = self._pending.pop(number, None)
-        if pending is None:  # the connection is gone; an error still has to be noted
-            if not future.cancelled():
-                future.exception()
-            return
+        if number in self._pending:
+            self._done.append(number)
+            self.work()
+            self._flush_soon()
+        elif not future.cancelled():
+            future.exception()  # nobody is left to be told
+
+    def _finish(self, number: int) -> None:
+        pending = self._pending.pop(number)
         if pending is self._exclusive:
             self._exclusive = None
-            if self._backlog:
-                self._serve_soon(self)
-        outputs = pending.finish(future)
+        outputs = pending.finish(pending.future)
         if isinstance(outputs, CloseConnection):
             self.close(outputs.reason)
-            return
-        self.socket.answer(number, outputs)
-        self._flush_soon()
+        else:
+            self.socket.answer(number, outputs)
 
     def close(self, reason: str | None) -> None:
         """Close soon; a reason other than None is logged in one line. Nothing more is handled."""
@@ -176,9 +216,12 @@ class NativeConnection:
         self._is_closed = True
         self._is_stopping = True
         self._backlog.clear()
+        self._done.clear()
         pending = list(self._pending.values())
         self._pending.clear()
         for response in pending:
             if response.is_long_poll or response.is_exclusive:
                 response.future.cancel()
+            elif response.future.done() and not response.future.cancelled():
+                response.future.exception()  # nobody is left to be told
         self._on_lost(self)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kraftlog._kraftlog import DataPath
 from kraftlog.errors import LogError
@@ -13,46 +12,70 @@ from kraftlog.transport.native_connection import NativeConnection
 if TYPE_CHECKING:
     import asyncio
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from kraftlog._kraftlog import Partitions
     from kraftlog.transport.exchange import Exchange, PeerContext
     from kraftlog.transport.peer_log import PeerLog
+    from kraftlog.transport.scheduler import Scheduler
 
-__all__ = ["NativeSockets"]
+__all__ = ["DataPathLimits", "NativeSockets"]
 
-# What one connection may use of the loop before the turn of another one comes, and all of them in one turn.
-_SLICE_S: Final = 0.001
-_TURN_S: Final = 0.003
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPathLimits:
+    """Bounds of the I/O threads.
+
+    Attributes:
+        threads: How many; at least one.
+        max_frame_bytes: socket.request.max.bytes.
+        max_idle_ms: connections.max.idle.ms; 0 or less closes none.
+        fetch_max_bytes: fetch.max.bytes.
+        fetch_sessions_max: max.incremental.fetch.session.cache.slots.
+        fetch_session_eviction_ms: A session unused for so long gives way to another one.
+    """
+
+    threads: int
+    max_frame_bytes: int
+    max_idle_ms: int
+    fetch_max_bytes: int
+    fetch_sessions_max: int
+    fetch_session_eviction_ms: int
 
 
 class NativeSockets:
     """Owns the I/O threads of a node; its event loop is woken by one descriptor.
 
-    Connections with frames are served in a round, a slice each, so that none waits for all that another one sent.
-
     Args:
         loop: The node's loop.
-        threads: How many; at least one.
-        max_frame_bytes: socket.request.max.bytes.
-        max_idle_ms: connections.max.idle.ms; 0 or less closes none.
+        partitions: Those of which the threads answer Produce and Fetch requests, as far as they are plain.
+        limits: Their number, and bounds of connections and answers.
+        scheduler: Shares the loop among the connections.
         on_failure: Called when a thread ended by a defect: its connections are gone, and the node has to end.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        partitions: Partitions,
+        limits: DataPathLimits,
         *,
-        threads: int,
-        max_frame_bytes: int,
-        max_idle_ms: int,
+        scheduler: Scheduler,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._loop = loop
+        self._scheduler = scheduler
         self._on_failure = on_failure
-        self._path = DataPath(threads=threads, max_frame_bytes=max_frame_bytes, max_idle_ms=max_idle_ms)
+        self._path = DataPath(
+            partitions,
+            threads=limits.threads,
+            max_frame_bytes=limits.max_frame_bytes,
+            max_idle_ms=limits.max_idle_ms,
+            fetch_max_bytes=limits.fetch_max_bytes,
+            fetch_sessions_max=limits.fetch_sessions_max,
+            fetch_session_eviction_ms=limits.fetch_session_eviction_ms,
+        )
         self._by_key: dict[int, NativeConnection] = {}
-        self._round: deque[NativeConnection] = deque()
-        self._is_round_armed = False
         self._is_flush_armed = False
         self._is_closed = False
         loop.add_reader(self._path.fileno(), self._on_events)
@@ -84,8 +107,9 @@ class NativeSockets:
             context,
             on_lost=on_lost,
             peer_log=peer_log,
+            scheduler=self._scheduler,
+            flush=self._path.flush,
             flush_soon=self._flush_soon,
-            serve_soon=self._serve_soon,
         )
         self._by_key[data_socket.key] = connection
         return connection
@@ -98,14 +122,15 @@ class NativeSockets:
         self._loop.remove_reader(self._path.fileno())
         self._path.stop()
         self._take_events()
-        self._round.clear()
 
     def _on_events(self) -> None:
-        self._take_events()
-        if not self._is_round_armed:
-            self._serve_round()
+        for connection in self._take_events():
+            connection.work()
+        self._path.flush()
 
-    def _take_events(self) -> None:
+    def _take_events(self) -> Iterable[NativeConnection]:
+        """Pass events on; gives the connections that have something to do, in the order of their first event."""
+        with_work: dict[NativeConnection, None] = {}
         for key, number, payload in self._path.take():
             if number == DataPath.FAILED:
                 self._on_failure(LogError(f"an I/O thread of the data path failed: {payload!r}"))
@@ -113,40 +138,13 @@ class NativeSockets:
             connection = self._by_key[key]
             if number == DataPath.LOST:
                 del self._by_key[key]
+                with_work.pop(connection, None)
                 connection.connection_lost(payload if isinstance(payload, str) else None)
                 continue
             if isinstance(payload, bytes):
                 connection.frame_received(number, payload)
-            if not connection.is_queued:
-                connection.is_queued = True
-                self._round.append(connection)
-
-    def _serve_round(self) -> None:
-        """Serve the connections in turn until the time of this turn of the loop is used up."""
-        self._is_round_armed = False
-        clock = time.monotonic
-        now_s = clock()
-        turn_end_s = now_s + _TURN_S
-        while self._round and now_s < turn_end_s:
-            connection = self._round.popleft()
-            if connection.serve(now_s + _SLICE_S, clock):
-                self._round.append(connection)
-            else:
-                connection.is_queued = False
-            now_s = clock()
-        self._path.flush()
-        if self._round and not self._is_closed:
-            self._is_round_armed = True
-            self._loop.call_soon(self._serve_round)
-
-    def _serve_soon(self, connection: NativeConnection) -> None:
-        """Serve a connection that may handle frames again."""
-        if not connection.is_queued and not self._is_closed:
-            connection.is_queued = True
-            self._round.append(connection)
-            if not self._is_round_armed:
-                self._is_round_armed = True
-                self._loop.call_soon(self._serve_round)
+            with_work[connection] = None
+        return with_work
 
     def _flush_soon(self) -> None:
         """Tell the threads at the end of this turn of the loop what was asked of sockets in it."""

@@ -522,32 +522,35 @@ impl Partition {
         let mut effects = std::mem::take(&mut state.effects);
         let mut is_moved = false;
         let core = &state.core;
-        for effect in effects.drain(..) {
+        for effect in &effects {
             match effect {
                 Effect::HighWatermarkAdvanced { high_watermark } => {
-                    self.log.update_high_watermark(high_watermark);
-                    self.high_watermark.store(high_watermark, Ordering::Release);
+                    self.log.update_high_watermark(*high_watermark);
+                    self.high_watermark.store(*high_watermark, Ordering::Release);
                     is_moved = true;
                 }
                 Effect::FlushLog { .. } => wanted.needs_flush = true,
-                // Waiters see the high watermark that covers them: it was published before.
-                Effect::AckCompleted { token: Ack { listener, token }, error_code } => {
-                    listener.acknowledged(token, error_code);
-                }
+                Effect::AckCompleted { .. } => {}
                 Effect::LeadershipChanged { leader_epoch, leader_id } => {
                     self.epoch_start_offset.store(core.epoch_start_offset(), Ordering::Release);
-                    self.role.store(pack_role(leader_epoch, leader_id), Ordering::Release);
+                    self.role.store(pack_role(*leader_epoch, *leader_id), Ordering::Release);
                     is_moved = true;
                 }
                 Effect::AssignEpochStart { leader_epoch, start_offset } => {
-                    wanted.epoch_start = Some((leader_epoch, start_offset));
+                    wanted.epoch_start = Some((*leader_epoch, *start_offset));
                 }
             }
         }
-        state.effects = effects;
         if is_moved {
             Self::tell_moved(state);
         }
+        // A client that got its acknowledgement may fetch at once: its fetch session has to have heard of the move.
+        for effect in effects.drain(..) {
+            if let Effect::AckCompleted { token: Ack { listener, token }, error_code } = effect {
+                listener.acknowledged(token, error_code);
+            }
+        }
+        state.effects = effects;
         wanted
     }
 }

@@ -10,10 +10,12 @@ import time
 
 import pytest
 
+from kraftlog._kraftlog import Partitions
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.exchange import CloseConnection, PeerContext, PendingResponse
-from kraftlog.transport.native_sockets import NativeSockets
+from kraftlog.transport.native_sockets import DataPathLimits, NativeSockets
 from kraftlog.transport.peer_log import PeerLog
+from kraftlog.transport.scheduler import Scheduler
 from waiting import until
 
 CONTEXT = PeerContext(
@@ -107,9 +109,15 @@ def run(scenario, *, max_idle_ms=0):
     async def main():
         loop = asyncio.get_running_loop()
         failures = []
-        sockets = NativeSockets(
-            loop, threads=1, max_frame_bytes=1 << 20, max_idle_ms=max_idle_ms, on_failure=failures.append
+        limits = DataPathLimits(
+            threads=1,
+            max_frame_bytes=1 << 20,
+            max_idle_ms=max_idle_ms,
+            fetch_max_bytes=1 << 20,
+            fetch_sessions_max=10,
+            fetch_session_eviction_ms=1000,
         )
+        sockets = NativeSockets(loop, Partitions(), limits, scheduler=Scheduler(loop), on_failure=failures.append)
         try:
             await scenario(Stage(loop, sockets, Exchange(), failures))
         finally:

@@ -40,6 +40,32 @@ fn an_append_that_waits_for_the_disk_is_acknowledged_by_the_flush() {
     fixture.pool.stop();
 }
 
+/// Notes how often a partition had moved when an acknowledgement came.
+struct AckAfterMoves {
+    moves: Arc<Recorder>,
+    seen: Mutex<Vec<usize>>,
+}
+
+impl Listener for AckAfterMoves {
+    fn acknowledged(&self, _token: AckToken, _error_code: i16) {
+        self.seen.lock().unwrap().push(self.moves.move_count());
+    }
+
+    fn moved(&self, _token: u64) {}
+}
+
+#[test]
+fn those_that_follow_a_partition_hear_of_a_move_before_its_acknowledgement_is_sent() {
+    let fixture = Fixture::new(true);
+    let moves = Arc::new(Recorder::default());
+    fixture.partition.subscribe(&moves.listener(), 9);
+    let acks = Arc::new(AckAfterMoves { moves, seen: Mutex::default() });
+    let listener: Arc<dyn Listener> = Arc::<AckAfterMoves>::clone(&acks);
+    append(&fixture, -1, Some((&listener, token(1))));
+    fixture.partition.on_flushed(1);
+    assert_eq!(*acks.seen.lock().unwrap(), [1]);
+}
+
 #[test]
 fn a_repeated_batch_is_acknowledged_with_its_first_append() {
     let fixture = Fixture::new(true);

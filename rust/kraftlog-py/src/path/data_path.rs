@@ -1,21 +1,22 @@
 //! `DataPath`: the I/O threads of a node and what they tell its event loop.
-use std::convert::Infallible;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kraftlog_path::exchange::Peer;
-use kraftlog_path::io::{HandOverAll, Inbox, IoEvent, IoThreads, Limits};
+use kraftlog_path::io::{Inbox, IoEvent, IoThreads, Limits};
 use kraftlog_path::mailbox::Mailbox;
+use kraftlog_path::serve::{DataMessage, DataService, ServiceSettings, ServiceShared};
+use kraftlog_path::session::SessionLimits;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::data_socket::{key_of, DataSocket};
+use super::partition::Partitions;
 use crate::raw;
-
-/// What the I/O threads are told; a service with messages of its own has another type.
-pub(super) type Message = Infallible;
 
 /// Key of the connection, number of the request or kind of the event, and what belongs to it.
 type Event<'py> = (u64, i64, Option<Bound<'py, PyAny>>);
@@ -23,7 +24,7 @@ type Event<'py> = (u64, i64, Option<Bound<'py, PyAny>>);
 /// Threads that own the sockets of clients.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 pub(crate) struct DataPath {
-    threads: IoThreads<Message>,
+    threads: IoThreads<DataMessage>,
     inbox: Arc<Mailbox<IoEvent>>,
     taken: Mutex<Vec<IoEvent>>,
 }
@@ -41,13 +42,36 @@ impl DataPath {
     const FAILED: i64 = -3;
 
     #[new]
-    #[pyo3(signature = (*, threads, max_frame_bytes, max_idle_ms))]
-    fn new(threads: u8, max_frame_bytes: usize, max_idle_ms: i64) -> PyResult<Self> {
+    #[pyo3(signature = (partitions, *, threads, max_frame_bytes, max_idle_ms, fetch_max_bytes, fetch_sessions_max,
+        fetch_session_eviction_ms))]
+    fn new(
+        partitions: &Partitions,
+        threads: u8,
+        max_frame_bytes: usize,
+        max_idle_ms: i64,
+        fetch_max_bytes: i32,
+        fetch_sessions_max: usize,
+        fetch_session_eviction_ms: i64,
+    ) -> PyResult<Self> {
+        let shared = Arc::new(ServiceShared::new(
+            Arc::clone(&partitions.partitions),
+            ServiceSettings {
+                fetch_max_bytes,
+                sessions: SessionLimits {
+                    max_slots: fetch_sessions_max,
+                    eviction_ms: fetch_session_eviction_ms,
+                },
+            },
+            Box::new(wall_clock_ms),
+            RandomState::new().hash_one(0),
+        ));
         let max_idle = u64::try_from(max_idle_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
         let inbox = Arc::new(Mailbox::<IoEvent>::new()?);
         let as_inbox: Arc<dyn Inbox> = Arc::<Mailbox<IoEvent>>::clone(&inbox);
         let limits = Limits::new(max_frame_bytes, max_idle);
-        let threads = IoThreads::start(u16::from(threads), limits, &as_inbox, |_| HandOverAll)?;
+        let threads = IoThreads::start(u16::from(threads), limits, &as_inbox, |sender| {
+            DataService::new(Arc::clone(&shared), Arc::new(sender))
+        })?;
         Ok(Self { threads, inbox, taken: Mutex::default() })
     }
 
@@ -81,6 +105,12 @@ impl DataPath {
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.threads.stop());
     }
+}
+
+/// Milliseconds since 1970.
+fn wall_clock_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn event_of(py: Python<'_>, event: IoEvent) -> Event<'_> {

@@ -1,9 +1,9 @@
 //! `DataSocket`: a connection of an I/O thread, in Python's hands.
 use kraftlog_path::exchange::{ConnectionId, Output};
 use kraftlog_path::io::Socket;
+use kraftlog_path::serve::DataMessage;
 use pyo3::prelude::*;
 
-use super::data_path::Message;
 use crate::log::FileSlice;
 use crate::raw::Borrowed;
 
@@ -15,11 +15,11 @@ pub(super) fn key_of(id: ConnectionId) -> u64 {
 /// A connection that an I/O thread owns.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 pub(crate) struct DataSocket {
-    socket: Socket<Message>,
+    socket: Socket<DataMessage>,
 }
 
 impl DataSocket {
-    pub(super) fn new(socket: Socket<Message>) -> Self {
+    pub(super) fn new(socket: Socket<DataMessage>) -> Self {
         Self { socket }
     }
 }
