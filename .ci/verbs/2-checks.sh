@@ -55,11 +55,18 @@ docs() { # every link between files of this tree leads somewhere, and every exam
     "$py" -m pytest --doctest-modules python/kraftlog "$@"
 }
 
-#: rust-test  the engine's own tests, and its crash test
+#: rust-test  the tests of the engine and of the data path, the models of its threads, and the crash test
 rust_test() {
     say "cargo test"
-    cargo test --locked --quiet -p kraftlog-log
+    cargo test --locked --quiet -p kraftlog-log -p kraftlog-path
+    path_models
     crash
+}
+
+#: path-models  orders of threads at a partition, tried by loom
+path_models() {
+    say "models of the data path"
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --quiet -p kraftlog-path --lib model_
 }
 
 #: crash      crashes of the engine on a simulated disk at 20 000 points of histories, or for so many minutes
