@@ -277,7 +277,7 @@ def complete(fields: Sequence[Row], given: Mapping[str, Any], version: int, stru
 def default(fact: Row, version: int, inner: Sequence[Row] | None, structs: Mapping[str, Any]) -> Any:
     """What a field is when nothing is said of it."""
     kind, text = fact["type"], fact.get("default")
-    if text in {"null", None} and text is not None:
+    if text == "null":
         return None
     if kind.startswith("[]"):
         return []

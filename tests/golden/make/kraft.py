@@ -178,7 +178,6 @@ class Story:
         chance = self.chance
         topics = [self.topic(number) for number in range(first, first + count)]
         last = topics[-1]["name"]
-        # Snapshots hold Kafka's hash order; a name outside ASCII is in each of them.
         return [
             *topics,
             {"verb": "partitions", "name": last, "count": 7},
