@@ -13,6 +13,7 @@ from kraftlog.api.context import RequestContext
 from kraftlog.api.handler_table import APIS, UNREAD_KEYS, Handler, LazyHandler
 from kraftlog.api.slices import SlicedRequest
 from kraftlog.errors import ErrorCode, KafkaError, ProtocolError
+from kraftlog.security.operation import Operation
 from kraftlog.transport.exchange import CloseConnection, PeerContext, PendingResponse
 from kraftlog.transport.scheduler import Scheduler
 from kraftlog.wire.frame import decode_request, encode_response
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 FETCH_KEY = 1
 API_VERSIONS_KEY = 18
 PRODUCE_KEY = 0
+_READING = frozenset({Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS})
 
 Forward = Callable[[RequestContext, "Frame"], "asyncio.Future[Any] | None"]
 """Sends a request to the active controller; None when this node is the active controller and handles it itself."""
@@ -121,7 +123,9 @@ class Dispatcher:
         if self._scheduler is None:
             self._scheduler = Scheduler(loop)
         request = SlicedRequest(loop, self._scheduler, slices)
-        return PendingResponse(request.future, partial(_finish, context), is_exclusive=True)
+        # If the client leaves, what only it would read is not looked up any further; changes are made as a whole.
+        is_read = APIS[context.api_key].operation in _READING
+        return PendingResponse(request.future, partial(_finish, context), is_long_poll=is_read, is_exclusive=True)
 
     def _refuse_api_versions(self, correlation_id: int) -> list[Output]:
         """KIP-511: an unknown version is answered in the v0 form, with the range of ApiVersions only."""

@@ -18,16 +18,38 @@ from kraftlog.transport.scheduler import Weight
 if TYPE_CHECKING:
     from kraftlog.transport.scheduler import Scheduler
 
-__all__ = ["ENTRIES_PER_SLICE", "SlicedRequest", "Slices", "in_slices", "in_turns", "sliced"]
+__all__ = [
+    "ENTRIES_PER_SLICE",
+    "LARGE_ENTRIES",
+    "SlicedRequest",
+    "Slices",
+    "at_once",
+    "in_slices",
+    "in_turns",
+    "sliced",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Slices = Generator[None, None, T]
-"""Work that yields where others may be served, and returns its result."""
+Slices = Generator[asyncio.Future[Any] | None, None, T]
+"""Work that yields where others may be served, or a future that it waits for, and returns its result."""
 
 # Entries between two places where others may be served: some hundred microseconds of work.
 ENTRIES_PER_SLICE: Final = 64
+
+# Handlers of the hot path are generators only for requests with more entries than this.
+LARGE_ENTRIES: Final = 256
+
+
+def at_once(slices: Slices[T]) -> T:
+    """The result of work that waits for nothing, without giving up the loop."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
 
 
 def in_slices(items: Iterable[T], every: int = ENTRIES_PER_SLICE) -> Slices[list[T]]:
@@ -39,7 +61,7 @@ def in_slices(items: Iterable[T], every: int = ENTRIES_PER_SLICE) -> Slices[list
         results.extend(islice(rest, every))
         if len(results) - before < every:
             return results
-        yield
+        yield None
 
 
 async def in_turns(items: Iterable[T], every: int = ENTRIES_PER_SLICE) -> list[T]:
@@ -78,12 +100,14 @@ class SlicedRequest:
             early if the future is cancelled.
     """
 
-    __slots__ = ("_scheduler", "_slices", "future")
+    __slots__ = ("_awaited", "_scheduler", "_slices", "future")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, scheduler: Scheduler, slices: Slices[Any]) -> None:
         self.future: asyncio.Future[Any] = loop.create_future()
         self._scheduler = scheduler
         self._slices = slices
+        self._awaited: asyncio.Future[Any] | None = None
+        self.future.add_done_callback(self._ended)
         scheduler.add(self, Weight.HEAVY)
 
     def serve(self, slice_end_s: float) -> Weight | None:
@@ -93,16 +117,29 @@ class SlicedRequest:
             self._slices.close()
             return None
         try:
-            next(self._slices)
-            while clock() < slice_end_s:
-                next(self._slices)
+            awaited = next(self._slices)
+            while awaited is None and clock() < slice_end_s:
+                awaited = next(self._slices)
         except StopIteration as stop:
             self._finish(stop.value)
             return None
         except Exception as error:  # noqa: BLE001  the dispatcher answers with it, as with that of a plain handler
             self.future.set_exception(error)
             return None
-        return Weight.HEAVY
+        if awaited is None:
+            return Weight.HEAVY
+        self._awaited = awaited
+        awaited.add_done_callback(self._go_on)
+        return None
+
+    def _go_on(self, _: asyncio.Future[Any]) -> None:
+        self._awaited = None
+        self._scheduler.add(self, Weight.HEAVY)
+
+    def _ended(self, _: asyncio.Future[Any]) -> None:
+        """Also when it is cancelled: the client is gone."""
+        if self._awaited is not None:
+            self._awaited.cancel()
 
     def _finish(self, response: Any) -> None:
         if isinstance(response, asyncio.Future):

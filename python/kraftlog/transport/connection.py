@@ -335,7 +335,7 @@ class Connection:
             _discard(pending)
         self._done.clear()
         for pending in self._pending:
-            if pending.is_long_poll or pending.is_exclusive:
+            if pending.is_long_poll:
                 pending.future.cancel()
         self._pending.clear()
         self._backlog.clear()

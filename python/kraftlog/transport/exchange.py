@@ -57,7 +57,7 @@ class PendingResponse:
         finish: Turns the finished future into buffers, or into the reason to close.
         is_long_poll: Nobody but this connection waits for it: it is cancelled when the connection is lost.
         is_exclusive: The request is handled in slices: no later one of its connection is handled before its response
-            is known, and it is cancelled when the connection is lost.
+            is known.
         frame_bytes: Size of the request's frame, which it keeps in memory.
         outputs: The encoded response once it is known; an empty list when the protocol wants none.
     """

@@ -220,7 +220,7 @@ class NativeConnection:
         pending = list(self._pending.values())
         self._pending.clear()
         for response in pending:
-            if response.is_long_poll or response.is_exclusive:
+            if response.is_long_poll:
                 response.future.cancel()
             elif response.future.done() and not response.future.cancelled():
                 response.future.exception()  # nobody is left to be told

@@ -110,7 +110,7 @@ def test_cancelled_request_is_not_handled_any_further():
 def test_error_in_a_later_piece_is_answered(error, error_code):
     @sliced
     def failing(context, request):
-        yield
+        yield None
         raise error
 
     async def main():
@@ -141,7 +141,7 @@ def test_handler_that_ends_with_a_future_is_answered_with_its_result():
 
         @sliced
         def waiting(context, request):
-            yield
+            yield None
             return later
 
         exchange, _ = dispatcher(waiting)
@@ -165,5 +165,33 @@ def test_coroutines_give_the_loop_turns():
             await asyncio.sleep(0)
         assert turns >= 100
         assert task.result() == list(range(1000))
+
+    asyncio.run(main())
+
+
+def test_work_that_waits_goes_on_with_the_future_and_ends_with_its_request():
+    async def main():
+        first, second = (asyncio.get_running_loop().create_future() for _ in range(2))
+        seen = []
+
+        def waiting(context, request):
+            yield first
+            seen.append(first.result())
+            yield second
+            seen.append("too late")
+
+        exchange, scheduler = dispatcher(waiting)
+        pending = exchange.handle(PEER, frame(1))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(scheduler) == 0
+        first.set_result("first")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        pending.future.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert second.cancelled()
+        assert seen == ["first"]
 
     asyncio.run(main())

@@ -329,20 +329,3 @@ def test_requests_behind_one_in_slices_wait_for_its_answer():
         assert await receive(bench.loop, peer, 8) == b"xlargeyz"
 
     run(answer, scenario)
-
-
-def test_request_in_slices_ends_with_its_connection():
-    futures = []
-
-    def answer(_, __):
-        futures.append(asyncio.get_running_loop().create_future())
-        return PendingResponse(futures[-1], lambda _: [b"large"], is_exclusive=True)
-
-    async def scenario(bench):
-        _, peer = bench.connect("a")
-        peer.send(frame(b"large"))
-        await until(lambda: futures)
-        peer.close()
-        await until(futures[0].cancelled)
-
-    run(answer, scenario)

@@ -37,7 +37,7 @@ def handle(
         )
         topics.append(TopicResult(name=name, partitions=partitions))
         if not number % ENTRIES_PER_SLICE:
-            yield
+            yield None
     return DeleteRecordsResponse(topics=topics)
 
 

@@ -42,7 +42,7 @@ def handle(
     topics: list[_Topic] = []
     for number, name in enumerate(names, 1):
         if not number % ENTRIES_PER_SLICE:
-            yield
+            yield None
         if not remaining:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=_Cursor(topic_name=name))
         topic = cluster.image.topics.by_name(name)

@@ -14,6 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.leader_hint import leader_addresses, leader_hint
+from kraftlog.api.slices import ENTRIES_PER_SLICE, LARGE_ENTRIES, Slices, at_once, in_slices
 from kraftlog.runtime.replica.fetch_reader import (
     FetchLimits,
     PartitionRead,
@@ -27,6 +28,8 @@ from kraftlog.types import Uuid
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kraftlog.api.context import RequestContext
     from kraftlog.api.services import ClusterService, RaftService, ReplicaService
     from kraftlog.api.settings import ApiSettings
@@ -49,7 +52,7 @@ def handle(
     settings: ApiSettings,
     replicas: ReplicaService,
     sessions: FetchSessionCache,
-) -> FetchResponse | asyncio.Future[Any]:
+) -> FetchResponse | asyncio.Future[Any] | Slices[FetchResponse]:
     """Answer from the logs, at once or when there is enough."""
     version = context.api_version
     uses_topic_ids = version >= 13
@@ -77,8 +80,11 @@ def handle(
         uses_topic_ids=uses_topic_ids,
     )
 
-    def finish(reads: list[PartitionRead]) -> FetchResponse:
+    def respond(reads: list[PartitionRead]) -> Slices[FetchResponse]:
         return _response(cluster, context, session, reads, is_incremental=is_incremental)
+
+    def finish(reads: list[PartitionRead]) -> FetchResponse:
+        return at_once(respond(reads))
 
     if is_follower:
         return finish(
@@ -87,10 +93,26 @@ def handle(
                 for request_partition in wanted
             ]
         )
-    reads = read_all(replicas, wanted, limits)
+    if len(wanted) > LARGE_ENTRIES:
+        return _read_in_slices(replicas, wanted, limits, respond)
+    reads = list(read_all(replicas, wanted, limits))
     if limits.max_wait_ms <= 0 or not reads or is_enough(reads, limits):
         return finish(reads)
     return FetchWait(replicas, wanted, limits, reads, finish).future
+
+
+def _read_in_slices(
+    replicas: ReplicaService,
+    wanted: list[SessionPartition],
+    limits: FetchLimits,
+    respond: Callable[[list[PartitionRead]], Slices[FetchResponse]],
+) -> Slices[FetchResponse]:
+    reads = yield from in_slices(read_all(replicas, wanted, limits))
+    if limits.max_wait_ms > 0 and not is_enough(reads, limits):
+        wait = FetchWait(replicas, wanted, limits, reads, lambda reads: reads)
+        yield wait.future
+        reads = wait.future.result()
+    return (yield from respond(reads))
 
 
 def handle_on_controller(
@@ -174,12 +196,14 @@ def _response(
     reads: list[PartitionRead],
     *,
     is_incremental: bool,
-) -> FetchResponse:
+) -> Slices[FetchResponse]:
     responses: list[FetchResponse.FetchableTopicResponse] = []
     topic_of_last: str | Uuid | None = None
     partitions: list[Any] = []
     leaders: set[int] = set()
-    for read in reads:
+    for number, read in enumerate(reads, 1):
+        if not number % ENTRIES_PER_SLICE:
+            yield None
         if session is not None and not _must_answer(session, read) and is_incremental:
             continue
         wanted = read.wanted

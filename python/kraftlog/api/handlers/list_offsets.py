@@ -69,7 +69,7 @@ def handle(
         partitions = yield from in_slices(response(topic.name, partition) for partition in topic.partitions)
         topics.append(TopicResponse(name=topic.name, partitions=partitions))
         if not number % ENTRIES_PER_SLICE:
-            yield
+            yield None
     return ListOffsetsResponse(topics=topics)
 
 

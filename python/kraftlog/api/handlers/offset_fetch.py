@@ -46,7 +46,7 @@ def handle(
         for number, asked in enumerate(request.groups, 1):
             fetched.append((yield from _fetch(cluster, groups, context, asked)))
             if not number % ENTRIES_PER_SLICE:
-                yield
+                yield None
         return OffsetFetchResponse(groups=fetched)
     topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics] | None = None
     if request.topics is not None:
@@ -76,7 +76,7 @@ def _fetch(
     for number, topic in enumerate(asked.topics, 1):
         topics.append((yield from _one(cluster, context, topic, offsets)))
         if not number % ENTRIES_PER_SLICE:
-            yield
+            yield None
     return _Group(group_id=asked.group_id, topics=topics)
 
 

@@ -32,7 +32,7 @@ def handle(
         partitions = yield from in_slices(_look_up(replicas, name, partition) for partition in topic.partitions)
         topics.append(TopicResult(topic=name, partitions=partitions))
         if not number % ENTRIES_PER_SLICE:
-            yield
+            yield None
     return OffsetForLeaderEpochResponse(topics=topics)
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.leader_hint import leader_addresses, leader_hint
+from kraftlog.api.slices import ENTRIES_PER_SLICE, LARGE_ENTRIES, Slices, at_once, in_slices
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, KraftlogError
 from kraftlog.runtime.replica.registry import is_internal_topic
 from kraftlog.transport.exchange import CloseConnection
@@ -24,7 +25,7 @@ from kraftlog.types import Uuid
 from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kraftlog._kraftlog import Appended
     from kraftlog.api.context import RequestContext
@@ -47,25 +48,48 @@ _ADMIN_CLIENT_ID = "__admin_client"
 
 def handle(
     context: RequestContext, request: ProduceRequest, *, cluster: ClusterService, replicas: ReplicaService
-) -> ProduceResponse | asyncio.Future[Any] | CloseConnection | None:
+) -> ProduceResponse | asyncio.Future[Any] | CloseConnection | Slices[Any] | None:
     """Append every partition's batch, in the order of the request."""
-    acks = request.acks
-    version = context.api_version
+    appended = _append_all(cluster, replicas, context, request)
+    if sum([len(topic.partition_data) for topic in request.topic_data]) > LARGE_ENTRIES:
+        return _append_in_slices(cluster, context, request, appended)
+    results = list(appended)
+    if request.acks == 0:
+        return _close_on_error(results)
+    if _must_wait(request, results):
+        return _ProduceWait(request, results, lambda: at_once(_response(cluster, context, results))).future
+    return at_once(_response(cluster, context, results))
+
+
+def _append_in_slices(
+    cluster: ClusterService, context: RequestContext, request: ProduceRequest, appended: Iterator[_Result]
+) -> Slices[Any]:
+    results = yield from in_slices(appended)
+    if request.acks == 0:
+        return _close_on_error(results)
+    if _must_wait(request, results):
+        yield _ProduceWait(request, results, lambda: None).future
+    return (yield from _response(cluster, context, results))
+
+
+def _append_all(
+    cluster: ClusterService, replicas: ReplicaService, context: RequestContext, request: ProduceRequest
+) -> Iterator[_Result]:
+    """Append the next batch whenever the iterator is asked for its result."""
     refused = _refuse_whole_request(request)
-    results: list[_Result] = []
     for topic in request.topic_data:
         for data in topic.partition_data:
             result = _Result(topic.name, topic.topic_id, data.index)
-            results.append(result)
             if refused is not None:
                 result.error_code, result.error_message = refused
             else:
-                _append(cluster, replicas, context, result, data.records, acks)
-    if acks == 0:
-        return _close_on_error(results)
-    if any(result.is_appending or (acks == -1 and result.is_uncommitted) for result in results):
-        return _ProduceWait(cluster, context, request, results).future
-    return _response(cluster, context, version, results)
+                _append(cluster, replicas, context, result, data.records, request.acks)
+            yield result
+
+
+def _must_wait(request: ProduceRequest, results: list[_Result]) -> bool:
+    is_all = request.acks == -1
+    return any(result.is_appending or (is_all and result.is_uncommitted) for result in results)
 
 
 class _Result:
@@ -260,13 +284,10 @@ def _reason_to_close(results: list[_Result]) -> CloseConnection | None:
 class _ProduceWait:
     """Waits until every batch is appended and, with acks=all, committed; at most for the client's timeout."""
 
-    __slots__ = ("_acks", "_cluster", "_context", "_remaining", "_results", "_timer", "future")
+    __slots__ = ("_acks", "_remaining", "_respond", "_results", "_timer", "future")
 
-    def __init__(
-        self, cluster: ClusterService, context: RequestContext, request: ProduceRequest, results: list[_Result]
-    ) -> None:
-        self._cluster = cluster
-        self._context = context
+    def __init__(self, request: ProduceRequest, results: list[_Result], respond: Callable[[], Any]) -> None:
+        self._respond = respond
         self._acks = request.acks
         self._results = results
         self._remaining = 0
@@ -310,16 +331,17 @@ class _ProduceWait:
 
     def _finish(self) -> None:
         self._timer.cancel()
-        self.future.set_result(_response(self._cluster, self._context, self._context.api_version, self._results))
+        self.future.set_result(self._respond())
 
 
-def _response(
-    cluster: ClusterService, context: RequestContext, version: int, results: list[_Result]
-) -> ProduceResponse:
+def _response(cluster: ClusterService, context: RequestContext, results: list[_Result]) -> Slices[ProduceResponse]:
+    version = context.api_version
     responses: list[ProduceResponse.TopicProduceResponse] = []
     by_topic: dict[str | Uuid, list[Any]] = {}
     leaders: set[int] = set()
-    for result in results:
+    for number, result in enumerate(results, 1):
+        if not number % ENTRIES_PER_SLICE:
+            yield None
         partitions = by_topic.get(result.topic or result.topic_id)
         if partitions is None:
             partitions = by_topic[result.topic or result.topic_id] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog.errors import CorruptRecordError, ErrorCode, LogError, OffsetOutOfRangeError
@@ -96,21 +96,21 @@ class PartitionRead:
         self.aborted_transactions: list[tuple[int, int]] | None = None
 
 
-def read_all(replicas: PartitionSource, wanted: Iterable[SessionPartition], limits: FetchLimits) -> list[PartitionRead]:
-    """Read every partition in order until the byte limit is used up.
+def read_all(
+    replicas: PartitionSource, wanted: Iterable[SessionPartition], limits: FetchLimits
+) -> Iterator[PartitionRead]:
+    """Read every partition in order until the byte limit is used up; each when the iterator is asked for it.
 
     The first batch found is returned even when it alone is larger than the limits, so that a client never gets stuck.
     """
-    reads: list[PartitionRead] = []
     remaining_bytes = limits.max_bytes
     is_first = True
     for partition_request in wanted:
         read = read_partition(replicas, partition_request, limits, remaining_bytes, is_first=is_first)
-        reads.append(read)
+        yield read
         if read.size_bytes:
             is_first = False
             remaining_bytes = max(0, remaining_bytes - read.size_bytes)
-    return reads
 
 
 def read_partition(
