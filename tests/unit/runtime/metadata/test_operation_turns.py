@@ -9,6 +9,7 @@ import pytest
 
 from kraftlog.controller import ControllerResult
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
+from kraftlog.raft.effects import PersistElectionState
 from kraftlog.runtime.metadata import active_controller, publisher
 from kraftlog.runtime.metadata.record_batches import prepare
 from kraftlog.runtime.raft import replicated_log
@@ -221,7 +222,7 @@ def test_operation_waits_without_turns_while_the_election_state_is_written(path)
         assert len(driver._inputs) <= 2
         written = driver._election_write
         written.set_result(None)
-        driver._election_state_written(written, driver._persisted)
+        driver._election_state_written(written, PersistElectionState(state=driver._persisted, kraft_version=1))
         assert (await creation).topics[0].error_code == (await behind).topics[0].error_code == 0
         assert partition_count(quorum) == PARTITIONS
         await quorum.stop()

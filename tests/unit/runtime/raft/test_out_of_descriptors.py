@@ -75,9 +75,10 @@ def test_an_election_state_without_descriptors_is_written_later(
         machine = Recorder()
         log = replicated(tmp_path / "log", machine)
         assert not (tmp_path / "log" / "quorum-state").exists()
-        await until((tmp_path / "log" / "quorum-state").exists)
-        await propose(log, "value")
-        assert (machine.values, machine.failures) == ([b"value"], [])
+        log.driver.tell(lambda: log.propose([b"value"], size_bytes=5, payload=[b"value"]))
+        await until(lambda: machine.values == [b"value"])
+        assert (tmp_path / "log" / "quorum-state").exists()
+        assert machine.failures == []
         await log.stop()
 
     asyncio.run(run())
