@@ -21,6 +21,8 @@ LINES_PER_DIRECTORY = 100
 _ACTIONS = {
     "segment-cut": "the file was cut there",
     "segment-removed": "the segment was removed",
+    "segment-missing": "nothing was changed, readers go on behind them",
+    "segment-unreadable": "nothing was changed",
     "index-rebuilt": "the index was built anew from the segment",
     "orphan-removed": "the file was removed",
     "epochs-rebuilt": "the epochs were read from the batches",

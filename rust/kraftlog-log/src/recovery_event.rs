@@ -8,6 +8,10 @@ pub enum RecoveryKind {
     SegmentCut,
     /// A whole segment was removed with its records.
     SegmentRemoved,
+    /// Offsets between two segments are in neither of them; nothing was changed.
+    SegmentMissing,
+    /// The end of a segment that others follow cannot be read; nothing was changed.
+    SegmentUnreadable,
     /// An index file was missing or contradicts its segment and was built anew; no record is lost.
     IndexRebuilt,
     /// An index file without a segment was removed.
@@ -26,6 +30,8 @@ impl RecoveryKind {
         match self {
             Self::SegmentCut => "segment-cut",
             Self::SegmentRemoved => "segment-removed",
+            Self::SegmentMissing => "segment-missing",
+            Self::SegmentUnreadable => "segment-unreadable",
             Self::IndexRebuilt => "index-rebuilt",
             Self::OrphanRemoved => "orphan-removed",
             Self::EpochsRebuilt => "epochs-rebuilt",

@@ -204,9 +204,18 @@ fn sources(source: &Path) -> Result<Vec<(PathBuf, Vec<SegmentFile>)>> {
             partitions.push((path, segments));
         }
     }
-    if partitions.is_empty() {
+    let is_without_logs = partitions.iter().all(|(path, segments)| {
+        segments.is_empty()
+            && crate::verify::list(path).is_ok_and(|names| !crate::verify::has_log_files(&names))
+    });
+    if is_without_logs {
+        let named: Vec<_> = partitions.iter().map(|(path, _)| directory_name(path)).collect();
+        let detail = match named.as_slice() {
+            [] => String::new(),
+            names => format!("; {} are named like them but hold no files of a log", names.join(", ")),
+        };
         return Err(Error::Invalid(format!(
-            "{}: no segments and no partition directories",
+            "{}: no segments and no partition directories{detail}",
             source.display()
         )));
     }

@@ -22,6 +22,8 @@ mod segment;
 mod sidecars;
 pub(crate) mod walk;
 
+pub(crate) use directory::has_log_files;
+pub(crate) use listing::list;
 pub use plan::{Action, Step};
 
 /// How bad a finding is.

@@ -13,6 +13,7 @@ use crate::recovery_event::{RecoveryEvent, RecoveryKind};
 use crate::segment::{end_marker, note_producer, segment_path, Segment, LOG_SUFFIX};
 use crate::{partition_metadata, Error, Result};
 
+mod continuity;
 mod recover;
 mod report;
 
@@ -95,7 +96,8 @@ impl Log {
         };
         let had_segments = !loader.segments.is_empty();
         let log_end_offset = loader.find_end()?;
-        loader.complete_epochs()?;
+        let has_wrong_epochs = loader.check_continuity(log_end_offset)?;
+        loader.complete_epochs(has_wrong_epochs)?;
         let log_start_offset = loader
             .segments
             .first_key_value()
@@ -249,8 +251,14 @@ impl Loader<'_> {
     }
 
     /// Find the epochs in the batches that the checkpoint does not have: it was lost or damaged, or a crash took its
-    /// last change (KAFKA-16541). One look at the last batch tells whether anything is missing.
-    fn complete_epochs(&mut self) -> Result<()> {
+    /// last change (KAFKA-16541). One look at the last batch tells whether anything is missing. Of a file that is `wrong`
+    /// nothing is kept.
+    fn complete_epochs(&mut self, wrong: Option<String>) -> Result<()> {
+        if let Some(reason) = wrong {
+            let path = self.path.join(crate::epoch_checkpoint::FILE_NAME);
+            self.events.push(RecoveryEvent::rebuilt(RecoveryKind::EpochsRebuilt, path, reason));
+            return self.read_epochs(None);
+        }
         let with_batches = || self.segments.values().rev().filter(|segment| segment.size_bytes() > 0);
         let Some(last) = with_batches().next() else { return Ok(()) };
         let (_, last_epoch) = last.read_end()?;
@@ -269,12 +277,17 @@ impl Loader<'_> {
             let path = self.path.join(crate::epoch_checkpoint::FILE_NAME);
             self.events.push(RecoveryEvent::rebuilt(RecoveryKind::EpochsRebuilt, path, reason));
         }
+        self.read_epochs(self.known_epoch)
+    }
+
+    /// Take the epochs behind `known` from the batches.
+    fn read_epochs(&mut self, known: Option<EpochEntry>) -> Result<()> {
         // What recovery noted may not be all: begin behind what the file had.
-        match self.known_epoch {
+        match known {
             Some(known) => self.epochs.truncate_from_end(known.start_offset.saturating_add(1)),
             None => self.epochs.restart(),
         }
-        let start = self.known_epoch.map_or(i64::MIN, |known| known.start_offset);
+        let start = known.map_or(i64::MIN, |known| known.start_offset);
         let first =
             self.segments.range(..=start).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
         for (_, segment) in self.segments.range(first..) {

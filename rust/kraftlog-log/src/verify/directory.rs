@@ -60,7 +60,7 @@ fn is_partition(path: &Path, names: &[String]) -> bool {
     has_log_files(names) || (is_named && names.is_empty())
 }
 
-fn has_log_files(names: &[String]) -> bool {
+pub(crate) fn has_log_files(names: &[String]) -> bool {
     names.iter().any(|name| {
         [".log", ".index", ".timeindex"].iter().any(|suffix| {
             name.strip_suffix(suffix)

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// Names of everything in a directory, sorted.
-pub(super) fn list(path: &Path) -> Result<Vec<String>> {
+pub(crate) fn list(path: &Path) -> Result<Vec<String>> {
     let io = |source| Error::io("list", path, source);
     let mut names = Vec::new();
     for entry in fs::read_dir(path).map_err(io)? {
