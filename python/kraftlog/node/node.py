@@ -20,7 +20,7 @@ from kraftlog.node.config import METRICS_LISTENER, ConfigError
 from kraftlog.node.controller_registration import ControllerRegistration
 from kraftlog.node.dynamic_settings import DynamicSettings
 from kraftlog.node.producer_ids import ProducerIds
-from kraftlog.node.quorum_settings import channel_settings, metadata_settings
+from kraftlog.node.quorum_settings import channel_settings, check_metadata_log, metadata_settings
 from kraftlog.node.registration import BrokerRegistration
 from kraftlog.node.settings import (
     FETCH_SESSION_EVICTION_MS,
@@ -206,6 +206,7 @@ class Node:
 
     def _make_quorum(self) -> None:
         config = self.config
+        check_metadata_log(config)
         log_dir = next(log_dir for log_dir in self.log_dirs if log_dir.path == config.metadata_log_dir)
         log_dir.directory_id = ensure_directory_id(config.metadata_log_dir)
         settings = metadata_settings(

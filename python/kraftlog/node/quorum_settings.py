@@ -6,15 +6,18 @@ from collections.abc import Iterable
 
 from kraftlog.features import KRAFT_VERSION, supported_ranges
 from kraftlog.node.config import NodeConfig
+from kraftlog.node.start_error import StartError
 from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
 from kraftlog.runtime.metadata.settings import ChannelSettings, MetadataSettings
 from kraftlog.storage.metadata_log import MetadataLogConfig
 from kraftlog.transport.listener import ConfigError, EndPoint
 from kraftlog.types import NodeId, ReplicaKey, Uuid
+from kraftlog.vocabulary import CLUSTER_METADATA_DIRECTORY
 
 __all__ = [
     "channel_settings",
+    "check_metadata_log",
     "controller_listener",
     "metadata_log_config",
     "metadata_settings",
@@ -115,6 +118,26 @@ def metadata_log_config(config: NodeConfig) -> MetadataLogConfig:
         retention_ms=config.get_int("metadata.max.retention.ms"),
         delete_delay_ms=config.get_int("internal.metadata.delete.delay.millis"),
     )
+
+
+def check_metadata_log(config: NodeConfig) -> None:
+    """Refuse to begin without a metadata log where no other node can give it one.
+
+    Raises:
+        StartError: The directory is missing, and the only controller that could be asked for it is this node.
+    """
+    directory = config.metadata_log_dir / CLUSTER_METADATA_DIRECTORY
+    if directory.exists() or config.get_list("controller.quorum.voters") or not config.is_controller:
+        return
+    names = config.controller_listener_names
+    listeners = [*config.listeners, *config.advertised_listeners]
+    own = {(one.host, one.port) for one in listeners if one.listener_name in names}
+    if all((server.host, server.port) in own for server in bootstrap_servers(config)):
+        message = (
+            f"{directory} is missing: this node knows no voters, and controller.quorum.bootstrap.servers names no other"
+            " controller; restore the directory, or format the log directories again"
+        )
+        raise StartError(message)
 
 
 def static_voters(config: NodeConfig) -> VoterSet:

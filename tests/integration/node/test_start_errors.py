@@ -40,6 +40,11 @@ def replaced(path: Path, *, by_file: bool) -> None:
 
 CASES: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     # name: what is done to the directory, the file that is named, and the reason
+    "metadata log": (
+        lambda data: shutil.rmtree(data / METADATA),
+        METADATA,
+        "is missing: this node knows no voters",
+    ),
     "recovery points": (
         lambda data: (data / "recovery-point-offset-checkpoint").write_text("garbage\n"),
         "recovery-point-offset-checkpoint",
