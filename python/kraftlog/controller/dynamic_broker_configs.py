@@ -49,7 +49,6 @@ _UNSUPPORTED: Final = frozenset(
         "group.streams.assignment.interval.ms",
         "listener.security.protocol.map",
         "listeners",
-        "max.connection.creation.rate",
         "metric.reporters",
         "principal.builder.class",
         "share.coordinator.cached.buffer.max.bytes",
@@ -57,6 +56,7 @@ _UNSUPPORTED: Final = frozenset(
     }
 )
 _UNSUPPORTED_PREFIXES: Final = ("remote.", "sasl.", "ssl.")
+_PER_LISTENER: Final = frozenset({"max.connection.creation.rate", "max.connections"})
 _MIN_DEDUPE_BYTES_PER_THREAD: Final = 1 << 20
 _AS_RETENTION: Final = -2
 _UNLIMITED: Final = -1
@@ -64,8 +64,10 @@ _UNLIMITED: Final = -1
 
 def is_supported_at_run_time(name: str) -> bool:
     """Whether a dynamic key of Kafka's can change while this broker runs."""
-    is_prefixed = strip_listener_prefix(name) != name
-    return not (is_prefixed or name in _UNSUPPORTED or name.startswith(_UNSUPPORTED_PREFIXES))
+    bare = strip_listener_prefix(name)
+    if bare != name:
+        return bare in _PER_LISTENER
+    return not (name in _UNSUPPORTED or name.startswith(_UNSUPPORTED_PREFIXES))
 
 
 def check_dynamic_broker_configs(
@@ -101,6 +103,8 @@ def _check_key(name: str, text: str, current: Mapping[str, str]) -> None:
         problem = cleaner_thread_problem(_integer(current, name), int(text))
         if problem:
             raise _refused(problem)
+    elif strip_listener_prefix(name) in _PER_LISTENER and strip_listener_prefix(name) != name and int(text) < 1:
+        raise _refused(f"Invalid value {text} for configuration {name}: Value must be at least 1")
     elif name == _CONNECTION_OVERRIDES:
         connection_overrides(text)
 

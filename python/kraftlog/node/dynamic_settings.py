@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from kraftlog.config_table import strip_listener_prefix
 from kraftlog.controller import MetadataDelta, MetadataImage
 from kraftlog.controller.dynamic_broker_configs import check_dynamic_broker_configs
 from kraftlog.errors import KafkaError
@@ -18,7 +19,14 @@ __all__ = ["DynamicSettings"]
 
 logger = logging.getLogger(__name__)
 
-_FOLLOWED = frozenset({"max.connections", "max.connections.per.ip", "max.connections.per.ip.overrides"})
+_FOLLOWED = frozenset(
+    {
+        "max.connection.creation.rate",
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+    }
+)
 
 
 class DynamicSettings:
@@ -69,7 +77,7 @@ class DynamicSettings:
 
     def _follow(self, image: MetadataImage) -> None:
         overrides = self._overrides(image)
-        followed = {name: text for name, text in overrides.items() if name in _FOLLOWED}
+        followed = {name: text for name, text in overrides.items() if strip_listener_prefix(name) in _FOLLOWED}
         if followed == self._applied:
             return
         self._applied = followed

@@ -20,7 +20,7 @@ from kraftlog.runtime.replica.retention import RetentionIntervals
 from kraftlog.runtime.replica.settings import ReplicaSettings
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.transport.acceptor import ConnectionLimits
-from kraftlog.transport.listener import EndPoint
+from kraftlog.transport.listener import ConfigError, EndPoint
 from kraftlog.transport.native_sockets import DataPathLimits
 
 __all__ = [
@@ -42,6 +42,7 @@ _CODECS: Final[tuple[Compression, ...]] = ("none", "gzip", "snappy", "lz4", "zst
 FETCH_SESSION_EVICTION_MS: Final = 120_000
 _MINUTE_MS: Final = 60_000
 _IO_THREADS_MAX: Final = 64
+_LISTENER_PREFIX: Final = "listener.name."
 
 
 def api_settings(config: NodeConfig) -> ApiSettings:
@@ -71,7 +72,39 @@ def connection_limits(config: NodeConfig) -> ConnectionLimits:
         receive_buffer_bytes=explicit("socket.receive.buffer.bytes"),
         listen_backlog=config.get_int("socket.listen.backlog.size"),
         max_connections_per_ip_overrides=connection_overrides(config.get_str("max.connections.per.ip.overrides")),
+        max_connection_creation_rate=config.get_int("max.connection.creation.rate"),
+        max_connections_by_listener=_by_listener(config, "max.connections"),
+        max_connection_creation_rate_by_listener=_by_listener(config, "max.connection.creation.rate"),
+        unlimited_listener=_unlimited_listener(config),
     )
+
+
+def _unlimited_listener(config: NodeConfig) -> str:
+    """The listener of other brokers, if clients have one of their own."""
+    if not config.is_broker:
+        return ""
+    of_brokers = [one for one in config.listeners if one.listener_name not in config.controller_listener_names]
+    return config.inter_broker_listener_name if len(of_brokers) > 1 else ""
+
+
+def _by_listener(config: NodeConfig, key: str) -> dict[str, int]:
+    """The values of ``listener.name.<name>.<key>``, by lower-case name.
+
+    Raises:
+        ConfigError: A value is not a positive integer.
+    """
+    values: dict[str, int] = {}
+    for name, text in config.properties.items():
+        if name.startswith(_LISTENER_PREFIX) and name.endswith(f".{key}"):
+            try:
+                value = int(text.strip())
+            except ValueError:
+                value = 0
+            if value <= 0:
+                msg = f"{name}={text} must be an integer of at least 1"
+                raise ConfigError(msg)
+            values[name.removeprefix(_LISTENER_PREFIX).removesuffix(f".{key}").lower()] = value
+    return values
 
 
 def data_path_limits(config: NodeConfig) -> DataPathLimits:

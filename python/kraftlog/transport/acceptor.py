@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kraftlog._kraftlog import release_free_memory
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.connection import Connection
+from kraftlog.transport.connection_rate import ConnectionRate
 from kraftlog.transport.exchange import PeerContext
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
 from kraftlog.transport.listener import ConfigError, EndPoint
@@ -41,6 +42,7 @@ _NO_DESCRIPTOR = 1 << 30
 _DRAIN_S = 2.0
 # How long after the end of a connection the memory that it used goes back to the operating system.
 _RELEASE_AFTER_S = 1.0
+_SLOT_CHECK_S = 0.05  # while a listener has all the connections that it may have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,10 @@ class ConnectionLimits:
         max_frame_bytes: socket.request.max.bytes.
         send_buffer_bytes, receive_buffer_bytes: Sizes for the kernel; -1 leaves them to its own tuning.
         listen_backlog: socket.listen.backlog.size.
+        max_connection_creation_rate: New connections per second; those above it wait.
+        max_connections_by_listener, max_connection_creation_rate_by_listener: The same under
+            ``listener.name.<name>.``, by lower-case name of the listener.
+        unlimited_listener: Name of the listener for which the rate of the whole node does not count; empty for none.
     """
 
     max_connections: int
@@ -64,6 +70,10 @@ class ConnectionLimits:
     receive_buffer_bytes: int
     listen_backlog: int
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_connection_creation_rate: int = 2**31 - 1
+    max_connections_by_listener: Mapping[str, int] = field(default_factory=dict)
+    max_connection_creation_rate_by_listener: Mapping[str, int] = field(default_factory=dict)
+    unlimited_listener: str = ""
 
 
 class Connections:
@@ -82,6 +92,8 @@ class Connections:
         self.native: NativeSockets | None = None
         self._open: set[Connection | NativeConnection] = set()
         self._count_by_host: dict[str, int] = {}
+        self._rate = ConnectionRate()
+        self._rates: dict[str, ConnectionRate] = {}
         self.scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.peer_log = PeerLog(loop, logger)
         self.scheduler = Scheduler(loop)
@@ -104,6 +116,23 @@ class Connections:
         if self._count_by_host.get(host, 0) >= most:
             return f"max.connections.per.ip={most} reached"
         return None
+
+    def delay_s(self, listener_name: str) -> float:
+        """How long a connection that was just accepted has to wait; it counts from here on (``ConnectionQuotas``)."""
+        now_s = self._loop.time()
+        rate = self._rates.setdefault(listener_name, ConnectionRate())
+        by_listener = self.limits.max_connection_creation_rate_by_listener
+        delay_s = rate.add(by_listener.get(listener_name.lower(), 2**31 - 1), now_s)
+        if listener_name == self.limits.unlimited_listener:
+            return delay_s
+        return max(delay_s, self._rate.add(self.limits.max_connection_creation_rate, now_s))
+
+    def has_slot(self, listener_name: str) -> bool:
+        """Whether the listener may have one more connection."""
+        most = self.limits.max_connections_by_listener.get(listener_name.lower())
+        if most is None:
+            return True
+        return sum(connection.context.listener_name == listener_name for connection in self._open) < most
 
     def add(self, connection: Connection | NativeConnection) -> None:
         """Count a new connection."""
@@ -232,6 +261,7 @@ class Acceptor:
         self._is_accepting = False
         self._is_short_of_descriptors = False
         self._pause_timer: asyncio.TimerHandle | None = None
+        self._waiting: socket.socket | None = None
         family = socket.AF_INET6 if ":" in end_point.host else socket.AF_INET
         self._sock = socket.socket(family, socket.SOCK_STREAM)
         self._sock.setblocking(False)
@@ -270,6 +300,8 @@ class Acceptor:
         if self._is_accepting:
             self._is_accepting = False
             self._loop.remove_reader(self._sock.fileno())
+        if self._waiting is not None:
+            self._waiting.close()
         self._sock.close()
 
     def _on_readable(self) -> None:
@@ -287,6 +319,11 @@ class Acceptor:
                     return
                 raise
             number = sock.fileno()
+            name = self.end_point.listener_name
+            delay_s = 0.0 if self.is_controller_listener else self._connections.delay_s(name)
+            if delay_s or not self._connections.has_slot(name):
+                self._wait(sock, address, delay_s)
+                return
             self._accepted(sock, address)
             if number >= first_reserved:
                 self._pause(f"{first_reserved} file descriptors are in use, the others are kept for files")
@@ -344,6 +381,21 @@ class Acceptor:
                 tls=self._tls,
             )
         connections.add(connection)
+
+    def _wait(self, sock: socket.socket, address: tuple[str, int], delay_s: float) -> None:
+        """Let a connection wait, and those behind it in the kernel's queue."""
+        self._loop.remove_reader(self._sock.fileno())
+        self._is_accepting = False
+        self._waiting = sock
+        self._pause_timer = self._loop.call_later(delay_s, self._end_wait, sock, address)
+
+    def _end_wait(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        if not self._connections.has_slot(self.end_point.listener_name):
+            self._pause_timer = self._loop.call_later(_SLOT_CHECK_S, self._end_wait, sock, address)
+            return
+        self._waiting = None
+        self._accepted(sock, address)
+        self._accept()
 
     def _pause(self, reason: str) -> None:
         """Out of file descriptors or memory: leave the queue alone for a moment instead of spinning on it."""

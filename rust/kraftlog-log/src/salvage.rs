@@ -212,7 +212,7 @@ fn sources(source: &Path) -> Result<Vec<(PathBuf, Vec<SegmentFile>)>> {
         let named: Vec<_> = partitions.iter().map(|(path, _)| directory_name(path)).collect();
         let detail = match named.as_slice() {
             [] => String::new(),
-            names => format!("; {} are named like them but hold no files of a log", names.join(", ")),
+            names => format!("; named like one, but without files of a log: {}", names.join(", ")),
         };
         return Err(Error::Invalid(format!(
             "{}: no segments and no partition directories{detail}",

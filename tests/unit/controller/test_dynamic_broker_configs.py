@@ -38,6 +38,8 @@ def test_cleaner_threads_change_by_half_or_double(current: int, wanted: int, is_
         ("background.threads", "21", "double the current value 10"),
         ("log.cleaner.threads", "3", "cannot be increased to more than double the current value 1"),
         ("log.cleaner.dedupe.buffer.size", "5", "must be at least 1MB per cleaner thread"),
+        ("max.connection.creation.rate", "5", None),
+        ("max.connection.creation.rate", "-1", "Value must be at least 0"),
         ("max.connections", "5", None),
         ("max.connections", "-1", "Value must be at least 0"),
         ("max.connections.per.ip", "0", "can be set to zero only if max.connections.per.ip.overrides"),
@@ -75,10 +77,8 @@ def test_bounds_go_by_the_value_in_force() -> None:
         ("listener.security.protocol.map", "PLAINTEXT:SSL"),
         ("ssl.client.auth", "required"),
         ("sasl.enabled.mechanisms", "PLAIN"),
-        ("listener.name.plaintext.max.connections", "7"),
         ("listener.name.plaintext.ssl.keystore.location", "/x"),
         ("remote.fetch.max.wait.ms", "7"),
-        ("max.connection.creation.rate", "7"),
     ],
 )
 def test_key_that_has_no_effect_at_run_time_is_refused_unless_it_stays_as_it_is(key: str, text: str) -> None:
@@ -99,6 +99,7 @@ def test_every_dynamic_key_of_kafka_is_supported_or_refused() -> None:
     topic_defaults = {name for name in supported if name.startswith(("log.", "compression."))}
     assert supported - topic_defaults == {
         "background.threads",
+        "max.connection.creation.rate",
         "max.connections",
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",
@@ -116,3 +117,11 @@ def test_every_dynamic_key_of_kafka_is_supported_or_refused() -> None:
 def test_connection_overrides_are_read_by_address() -> None:
     assert connection_overrides("") == {}
     assert connection_overrides("127.0.0.1:3, localhost:4,[::1]:5") == {"127.0.0.1": 4, "::1": 5}
+
+
+@pytest.mark.parametrize("key", ["max.connections", "max.connection.creation.rate"])
+def test_limit_of_a_listener_is_positive_and_of_one_broker(key: str) -> None:
+    name = f"listener.name.plaintext.{key}"
+    check_dynamic_broker_configs({}, {name: "1"}, per_broker=True)
+    with pytest.raises(KafkaError, match="Value must be at least 1"):
+        check_dynamic_broker_configs({}, {name: "0"}, per_broker=True)

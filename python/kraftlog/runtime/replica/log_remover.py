@@ -84,8 +84,16 @@ class LogRemover:
         future = self._workers.submit_in_order(_mark_deleted, chosen)
         future.add_done_callback(partial(self._round_ended, chosen))
 
+    def finish(self) -> None:
+        """Rename what was still to be deleted, after the threads have ended; the next start removes the files."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            _mark_deleted(waiting)
+
     def _round_ended(self, chosen: list[Removal], future: Future[Any]) -> None:
-        if not future.cancelled():
+        if future.cancelled():
+            self._waiting = [*chosen, *self._waiting]  # the threads are being shut down: see finish
+        else:
             self._steps.add_threadsafe(partial(self._finish_round, chosen, future))
 
     def _finish_round(self, chosen: list[Removal], future: Future[list[Path | None]]) -> None:

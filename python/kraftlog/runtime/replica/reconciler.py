@@ -398,6 +398,7 @@ class Reconciler:
         self._is_stopped = True
         self._steps.close()
         await self._parts.loop.run_in_executor(None, self._parts.workers.shut_down)
+        await self._parts.loop.run_in_executor(None, self._parts.remover.finish)
         for key in list(self._waiters):
             self._settle(key)
         unserved = [log for log, _ in self._recovered.values()]
