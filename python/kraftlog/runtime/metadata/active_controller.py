@@ -305,9 +305,14 @@ class ActiveController:
         except KraftlogError as error:
             # A proposal is refused where this node has just seen that it no longer leads.
             entry.fail(error)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the controller's image and the log may differ
-            entry.fail(NodeClosedError(f"the active controller failed: {error}"))
-            log.driver.fail(error)
+        except Exception as error:
+            # The image of this controller and the log may differ: the next one begins with what is committed.
+            logger.exception("the active controller failed to apply its own records and resigns")
+            unexpected = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
+            unexpected.__cause__ = error
+            entry.fail(unexpected)
+            self._core = None
+            log.raft.resign(log.driver.now_ms())
         return True
 
     def _propose(self, result: PreparedResult, future: asyncio.Future[Any]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from batch_rows import GOLDEN, read_rows
 from kraftlog._kraftlog import read_batches
+from kraftlog.controller.core import ControllerCore
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
 from kraftlog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from kraftlog.wire.records import decode_control_record, decode_metadata_record
@@ -132,6 +133,34 @@ def test_unexpected_exception_of_an_operation_ends_that_request_alone(path, capl
 
     asyncio.run(run())
     assert "an operation of the controller failed" in caplog.text
+
+
+def test_unexpected_exception_while_records_are_applied_ends_the_leadership_and_not_the_node(path, caplog, monkeypatch):
+    async def run():
+        quorum = await started(path)
+        await register_broker(quorum)
+        epoch = quorum.replica.log.raft.epoch
+        apply_changes = ControllerCore.apply_changes
+        broken = iter([True])
+
+        def fails_once(self, *args, **options):
+            if next(broken, False):
+                raise ZeroDivisionError("while applying")
+            return apply_changes(self, *args, **options)
+
+        monkeypatch.setattr(ControllerCore, "apply_changes", fails_once)
+        answer = (await asyncio.wait_for(create_topic(quorum, "t", 1), 5)).topics[0]
+        assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        # The sole voter leads again, with what is committed; its records may be among that.
+        await until(lambda: quorum.is_leader and quorum.replica.log.raft.epoch > epoch)
+        await until(lambda: quorum.controller.next_offset is not None)
+        assert (await create_topic(quorum, "u", 1)).topics[0].error_code == ErrorCode.NONE
+        again = (await create_topic(quorum, "t", 1)).topics[0].error_code
+        assert again in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        await quorum.stop()
+
+    asyncio.run(run())
+    assert "the active controller failed to apply its own records and resigns" in caplog.text
 
 
 def test_answer_without_records_waits_for_what_it_read(path):
