@@ -141,16 +141,22 @@ def check_scan(directory: Path, batch: Batch, bit: int, sound: list[tuple[Any, .
         check_doubtful(directory, batch, what, sound, (rows, error), **options)
         return
     if error:
-        # The error names the batch, and comes after the rows before it.
-        assert f"{batch.file.name} position {batch.position}" in error, f"{what}: {error}"
+        # The error names the batch, and comes after the rows before it. The look for transactions begins in the middle
+        # of a segment, like a split: it may name the neighbour.
+        place = batch.file.name if is_committed else f"{batch.file.name} position {batch.position}"
+        assert place in error, f"{what}: {error}"
         assert rows == sound[: len(rows)], what
         assert is_committed or len(rows) == sum(row[0] < batch.base_offset for row in sound), what
     else:
-        assert is_undetectable(batch, bit), f"{what}: no error"
+        # Behind the last stable offset nothing is read.
+        is_unread = is_committed and bool(sound) and batch.base_offset > sound[-1][0] and rows == sound
+        assert is_undetectable(batch, bit) or is_unread, f"{what}: no error"
         assert is_committed or without_offset(rows) == without_offset(sound), what
     rows, _, skipped = read(directory, on_corrupt="skip", **options)
     if error:
-        assert skipped == [(str(batch.file), batch.position)], what
+        assert (str(batch.file), batch.position) in skipped, what
+        assert {path for path, _ in skipped} == {str(batch.file)}, what
+        assert len(skipped) <= (2 if is_committed else 1), what
         if is_committed:
             # Without its marker a transaction stays open, or ends with the next one of its producer.
             assert set(map(repr, rows)) <= set(map(repr, sound)), what
