@@ -131,7 +131,7 @@ def check_metadata_log(config: NodeConfig) -> None:
         return
     names = config.controller_listener_names
     listeners = [*config.listeners, *config.advertised_listeners]
-    own = {(one.host, one.port) for one in listeners if one.listener_name in names}
+    own = {(listener.host, listener.port) for listener in listeners if listener.listener_name in names}
     if all((server.host, server.port) in own for server in bootstrap_servers(config)):
         message = (
             f"{directory} is missing: this node knows no voters, and controller.quorum.bootstrap.servers names no other"

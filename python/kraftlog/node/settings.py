@@ -83,7 +83,8 @@ def _unlimited_listener(config: NodeConfig) -> str:
     """The listener of other brokers, if clients have one of their own."""
     if not config.is_broker:
         return ""
-    of_brokers = [one for one in config.listeners if one.listener_name not in config.controller_listener_names]
+    controllers = config.controller_listener_names
+    of_brokers = [listener for listener in config.listeners if listener.listener_name not in controllers]
     return config.inter_broker_listener_name if len(of_brokers) > 1 else ""
 
 
