@@ -9,8 +9,9 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::exchange::Output;
 
-/// Below this a read and a copy cost less than a system call of its own.
-const COPY_BELOW_BYTES: u64 = 16 * 1024;
+/// Below this a read and a copy cost less than a system call of its own: with one batch of a producer's default 16 KB,
+/// a fetch takes three quarters of the processor time.
+const COPY_BELOW_BYTES: u64 = 32 * 1024;
 const BUFFERS_PER_SEND: usize = 64;
 
 #[derive(Debug)]
