@@ -78,6 +78,7 @@ class Retention:
                 self._failed(partition, error)
                 continue
             if deleted:
+                partition.replica.log_start_moved()  # fetch sessions look only at what moved
                 start = partition.log.log_start_offset
                 logger.info("deleted segments %s of %s; the log starts at %d", deleted, partition, start)
 
