@@ -33,8 +33,7 @@ pub(super) fn resume(
     let found = match end {
         DamageEnd::Known(end) => Some(end),
         DamageEnd::Claimed(end) if leads_on(chunks, end, order)? => {
-            // A length with a wrong bit may lead to the start of a later batch.
-            Some(chain_up_to(chunks, position + 1, end, order)?.unwrap_or(end))
+            Some(behind_claim(chunks, position, end, order)?)
         }
         DamageEnd::Claimed(_) | DamageEnd::Unknown => {
             search(chunks, position + 1, chunks.size_bytes(), order)?
@@ -44,6 +43,40 @@ pub(super) fn resume(
         chunks.go_to(found);
     }
     Ok(found)
+}
+
+/// Where to go on when the length of the damaged batch at `position` leads to `end`, where a header could be.
+fn behind_claim(chunks: &mut Chunks, position: u64, end: u64, order: &OffsetOrder) -> Result<u64> {
+    if !begins_soundly(chunks, end)? {
+        // Another damaged batch, whose length leads on, or bytes of a record that look like a header.
+        if let Some(sound) = search(chunks, position + 1, chunks.size_bytes(), order)? {
+            if !lengths_lead_to(chunks, end, sound)? {
+                return Ok(sound);
+            }
+        }
+    }
+    // A length with a wrong bit may lead to the start of a later batch.
+    Ok(chain_up_to(chunks, position + 1, end, order)?.unwrap_or(end))
+}
+
+/// True at the end of the file and in front of a batch whose checksum is right.
+fn begins_soundly(chunks: &mut Chunks, position: u64) -> Result<bool> {
+    if position >= chunks.size_bytes() {
+        return Ok(true);
+    }
+    chunks.go_to(position);
+    next_is_sound(chunks)
+}
+
+/// Whether the lengths of headers lead from `position` to exactly `target`.
+fn lengths_lead_to(chunks: &mut Chunks, position: u64, target: u64) -> Result<bool> {
+    let mut position = position;
+    while position < target {
+        chunks.go_to(position);
+        let Some(header) = Neighbour::of(chunks.fill(HEADER_SIZE)?) else { return Ok(false) };
+        position = position.saturating_add(header.size_bytes as u64);
+    }
+    Ok(position == target)
 }
 
 /// The first sound batch behind `position` from which sound batches follow each other to the end of the file, or to

@@ -98,8 +98,7 @@ impl Walk {
                         let reason = reason_of(error);
                         let end = begin + size as u64;
                         if self.is_frame_trusted(end)? {
-                            // A length with a wrong bit may lead to the start of a later batch.
-                            self.position = self.chain_up_to(begin + 1, end)?.unwrap_or(end);
+                            self.position = self.behind_claim(begin, end)?;
                             let size = self.position - begin;
                             let kind = "batch-crc";
                             return Ok(Item::Damage { position: begin, size, kind, base_offset, reason });
@@ -172,6 +171,37 @@ impl Walk {
         Ok(outcome.map_or_else(|reason| Item::Misplaced { reason }, |()| Item::Batch))
     }
 
+    /// Where to go on when the length of the damaged batch at `begin` leads to `end`, where a header could be.
+    fn behind_claim(&mut self, begin: u64, end: u64) -> Result<u64> {
+        if end < self.end && !self.begins_soundly(end)? {
+            // Another damaged batch, whose length leads on, or bytes of a record that look like a header.
+            if let Some(sound) = self.search(begin + 1, self.end)? {
+                if !self.lengths_lead_to(end, sound)? {
+                    return Ok(sound);
+                }
+            }
+        }
+        // A length with a wrong bit may lead to the start of a later batch.
+        Ok(self.chain_up_to(begin + 1, end)?.unwrap_or(end))
+    }
+
+    /// Whether a batch whose checksum is right begins at `position`.
+    fn begins_soundly(&mut self, position: u64) -> Result<bool> {
+        let Frame::Batch(size) = self.frame(position)? else { return Ok(false) };
+        let batch = next_batch_shallow(Source::File, self.held(position, size), 0)?;
+        Ok(batch.is_some_and(|batch| batch.validate_crc().is_ok()))
+    }
+
+    /// Whether the lengths of headers lead from `position` to exactly `target`.
+    fn lengths_lead_to(&mut self, position: u64, target: u64) -> Result<bool> {
+        let mut position = position;
+        while position < target {
+            let Some(header) = Neighbour::of(self.fill(position, HEADER_SIZE)?) else { return Ok(false) };
+            position = position.saturating_add(header.size_bytes as u64);
+        }
+        Ok(position == target)
+    }
+
     /// The first sound batch in `[from, end)` from which sound batches follow each other up to exactly `end`.
     fn chain_up_to(&mut self, from: u64, end: u64) -> Result<Option<u64>> {
         let mut from = from;
@@ -179,8 +209,7 @@ impl Walk {
             let mut position = found;
             while position < end {
                 let Frame::Batch(size) = self.frame(position)? else { break };
-                let batch = next_batch_shallow(Source::File, self.held(position, size), 0)?;
-                if batch.is_none_or(|batch| batch.validate_crc().is_err()) {
+                if !self.begins_soundly(position)? {
                     break;
                 }
                 position += size as u64;
