@@ -110,11 +110,14 @@ def _refuse_new_partitions(request: CreatePartitionsRequest, error: KafkaError) 
     )
 
 
-def _refuse_changes(request: IncrementalAlterConfigsRequest, error: KafkaError) -> IncrementalAlterConfigsResponse:
-    result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            result(
+def _refuse_configs(
+    response: type[AlterConfigsResponse | IncrementalAlterConfigsResponse],
+) -> Callable[[AlterConfigsRequest | IncrementalAlterConfigsRequest, KafkaError], Message]:
+    """What answers each resource of a request with the same error; both requests have the same resources."""
+
+    def refuse(request: AlterConfigsRequest | IncrementalAlterConfigsRequest, error: KafkaError) -> Message:
+        results: list[Any] = [
+            response.AlterConfigsResourceResponse(
                 error_code=error.code,
                 error_message=error.message,
                 resource_type=resource.resource_type,
@@ -122,27 +125,14 @@ def _refuse_changes(request: IncrementalAlterConfigsRequest, error: KafkaError) 
             )
             for resource in request.resources
         ]
-    )
+        return response(responses=results)
 
-
-def _refuse_replacement(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
-    result = AlterConfigsResponse.AlterConfigsResourceResponse
-    return AlterConfigsResponse(
-        responses=[
-            result(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
-    )
+    return refuse
 
 
 OPERATIONS: Final[Mapping[type[Message], ControllerOperation]] = {
     AllocateProducerIdsRequest: _timeless(ControllerCore.allocate_producer_ids),
-    AlterConfigsRequest: _timeless(ControllerCore.alter_configs, _refuse_replacement),
+    AlterConfigsRequest: _timeless(ControllerCore.alter_configs, _refuse_configs(AlterConfigsResponse)),
     BrokerHeartbeatRequest: ControllerOperation(ControllerCore.broker_heartbeat),
     BrokerRegistrationRequest: ControllerOperation(ControllerCore.register_broker),
     ControllerRegistrationRequest: _timeless(ControllerCore.register_controller),
@@ -155,7 +145,9 @@ OPERATIONS: Final[Mapping[type[Message], ControllerOperation]] = {
     DeleteTopicsRequest: _timeless(
         ControllerCore.delete_topics, _refuse_deletion, ControllerCore.delete_topics_in_steps
     ),
-    IncrementalAlterConfigsRequest: _timeless(ControllerCore.incremental_alter_configs, _refuse_changes),
+    IncrementalAlterConfigsRequest: _timeless(
+        ControllerCore.incremental_alter_configs, _refuse_configs(IncrementalAlterConfigsResponse)
+    ),
     UnregisterBrokerRequest: _timeless(ControllerCore.unregister_broker),
     UpdateFeaturesRequest: _timeless(ControllerCore.update_features),
 }
