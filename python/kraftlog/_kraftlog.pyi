@@ -1496,7 +1496,30 @@ class Partitions:
 # -- rows to segments --------------------------------------------------------------------------------------------------
 
 _StartTuple: TypeAlias = tuple[str, int, int, int]
-_WrittenTuple: TypeAlias = tuple[str, int, int, int, int, int, list[tuple[int, int]]]
+
+@final
+class WrittenRows:
+    """What a :class:`RowWriter` made of one partition."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int:
+        """Offset after the last record."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def size_bytes(self) -> int:
+        """Of the segments."""
+
+    @property
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        """Each epoch with its first offset."""
 
 @final
 class RowWriter:
@@ -1546,13 +1569,8 @@ class RowWriter:
             OSError: A file cannot be written.
         """
 
-    def finish(self) -> list[_WrittenTuple]:
-        """Close all files, durably.
-
-        Returns:
-            For each partition topic, partition, first offset, offset after the last, records, bytes of the segments,
-            and leader epochs with their first offsets.
-        """
+    def finish(self) -> list[WrittenRows]:
+        """Close all files, durably."""
 
 def key_partitions(keys: Any, values: Any, partition_count: int) -> ArrowArray:
     """The partition of each row as Kafka's default partitioner has it, int32; of the value where the key is null.
@@ -1766,19 +1784,53 @@ def scan_batches_stream(
         ValueError: A column that does not exist.
     """
 
+@final
+class LogSplit:
+    """A part of a log, of one segment. It is read by its offsets, since compaction may swap the file meanwhile."""
+
+    @property
+    def segment_base_offset(self) -> int: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int:
+        """Exclusive."""
+
+    @property
+    def position(self) -> int:
+        """Of the first byte in the segment now."""
+
+    @property
+    def size_bytes(self) -> int:
+        """In the segment now."""
+
+@final
+class LogTransactions:
+    """What a partition directory knows of producers and transactions."""
+
+    @property
+    def last_stable_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int:
+        """Offset after the last batch."""
+
+    @property
+    def aborted(self) -> list[_AbortedTuple]:
+        """Producer id, first offset and offset of the marker of each."""
+
+    @property
+    def producers(self) -> list[ProducerInfo]: ...
+
 def read_transactions(
     directory: _Directory,
     *,
     start_offset: int | None = None,
     end_offset: int | None = None,
     on_corrupt: Literal["raise", "skip"] = "raise",
-) -> tuple[int, int, list[_AbortedTuple], list[tuple[int, int, int, int, int, int, int | None]]]:
+) -> LogTransactions:
     """What a partition directory knows of producers and transactions up to ``end_offset``, exclusive.
 
-    Returns:
-        The last stable offset; the offset after the last batch; aborted transactions with records at or after
-        ``start_offset``: producer id, first offset, offset of the marker; and producers: id, epoch, coordinator
-        epoch, last sequence, last offset, last timestamp (ms), first offset of the open transaction.
+    Aborted transactions are those with records at or after ``start_offset``.
     """
 
 def list_segments(directory: _Directory) -> list[tuple[int, Any, int]]:
@@ -1796,13 +1848,8 @@ def plan_splits(
     split_bytes: int,
     start_offset: int | None = None,
     end_offset: int | None = None,
-) -> list[tuple[int, int, int, int, int]]:
-    """Parts of about ``split_bytes`` that together hold each offset once.
-
-    Returns:
-        For each: base offset of its segment, first offset, exclusive end offset, byte position and bytes in the
-        segment now. A part is read by its offsets, since compaction may swap the file meanwhile.
-    """
+) -> list[LogSplit]:
+    """Parts of about ``split_bytes`` that together hold each offset once."""
 
 @final
 class RemoteDirectory:

@@ -134,8 +134,8 @@ def test_parts_of_a_segment_together_hold_every_record_once(written: Written, tm
         splits = _kraftlog.plan_splits(folder, split_bytes=written.file.stat().st_size // 6)
         assert len(splits) > 2
         found = []
-        for _, start, end, *_ in splits:
-            part = pa.table(log.scan(columns=["offset"], start_offset=start, end_offset=end))
+        for split in splits:
+            part = pa.table(log.scan(columns=["offset"], start_offset=split.start_offset, end_offset=split.end_offset))
             found += part.column(0).to_pylist()
         assert found == expected
         threaded = pa.table(log.scan(columns=["offset"], threads=2))

@@ -97,11 +97,11 @@ def _committed(
     """Where to end, and which transactions to leave out, when only committed records are wanted."""
     if args.isolation_level == "read_uncommitted" or path.suffix != ".log":
         return selection.end_offset, None
-    last_stable_offset, _, aborted, _ = read_transactions(
-        path.parent, start_offset=selection.start_offset, end_offset=selection.end_offset
-    )
-    end_offset = selection.end_offset
-    return last_stable_offset if end_offset is None else min(end_offset, last_stable_offset), aborted
+    transactions = read_transactions(path.parent, start_offset=selection.start_offset, end_offset=selection.end_offset)
+    end_offset = transactions.last_stable_offset
+    if selection.end_offset is not None:
+        end_offset = min(end_offset, selection.end_offset)
+    return end_offset, transactions.aborted
 
 
 def prints_data(args: argparse.Namespace) -> bool:

@@ -112,9 +112,10 @@ class ArrowScan:
         else:
             end_offset = _earliest(source.end_offset, log_end)
         aborted = source.aborted
-        for base_offset, first, end, position, size_bytes in plan_splits(
+        for split in plan_splits(
             source.path, split_bytes=split_bytes, start_offset=source.start_offset, end_offset=end_offset
         ):
+            first, end = split.start_offset, split.end_offset
             own = (
                 None
                 if aborted is None
@@ -122,8 +123,10 @@ class ArrowScan:
             )
             path = source.path
             if isinstance(path, RemotePartition):
-                path = path.part(base_offset, position, size_bytes)
-            yield replace(source, path=path, start_offset=first, end_offset=end, aborted=own, size_bytes=size_bytes)
+                path = path.part(split.segment_base_offset, split.position, split.size_bytes)
+            yield replace(
+                source, path=path, start_offset=first, end_offset=end, aborted=own, size_bytes=split.size_bytes
+            )
 
     def narrowed(
         self,
@@ -217,11 +220,11 @@ def _settled(source: ScanSource, on_corrupt: OnCorrupt) -> ScanSource:
     """The source up to its last stable offset, with the aborted transactions in it, as the log is now."""
     if source.aborted is not None:
         return source
-    last_stable_offset, _, aborted, _ = read_transactions(
+    transactions = read_transactions(
         source.path, start_offset=source.start_offset, end_offset=source.end_offset, on_corrupt=on_corrupt
     )
-    end_offset = _earliest(source.end_offset, last_stable_offset)
-    return replace(source, end_offset=end_offset, aborted=tuple(aborted))
+    end_offset = _earliest(source.end_offset, transactions.last_stable_offset)
+    return replace(source, end_offset=end_offset, aborted=tuple(transactions.aborted))
 
 
 def _latest(bound: Any, other: int | None) -> Any:

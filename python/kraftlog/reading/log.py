@@ -124,7 +124,7 @@ class Log:
     @property
     def last_stable_offset(self) -> int:
         """Where read_committed ends: the first offset of an open transaction, else the log end offset."""
-        return min(read_transactions(self.path)[0], self.log_end_offset)
+        return min(read_transactions(self.path).last_stable_offset, self.log_end_offset)
 
     @property
     def leader_epochs(self) -> tuple[LeaderEpoch, ...]:
@@ -136,18 +136,17 @@ class Log:
 
         None is left out for being idle, as a broker does after ``producer.id.expiration.ms``.
         """
-        _, _, _, producers = read_transactions(self.path)
         return tuple(
             Producer(
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                last_sequence=last_sequence,
-                last_offset=last_offset,
-                last_timestamp=last_timestamp,
-                coordinator_epoch=coordinator_epoch,
-                current_transaction_start_offset=start,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                last_sequence=producer.last_sequence,
+                last_offset=producer.last_offset,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_transaction_start_offset=producer.current_txn_first_offset,
             )
-            for producer_id, epoch, coordinator_epoch, last_sequence, last_offset, last_timestamp, start in producers
+            for producer in read_transactions(self.path).producers
         )
 
     def aborted_transactions(
@@ -159,8 +158,8 @@ class Log:
             start_offset: Inclusive; the start of the log when None.
             end_offset: Exclusive; the end of the log when None.
         """
-        _, _, aborted, _ = read_transactions(self.path, start_offset=start_offset, end_offset=end_offset)
-        return tuple(AbortedTransaction(*fields) for fields in aborted)
+        transactions = read_transactions(self.path, start_offset=start_offset, end_offset=end_offset)
+        return tuple(AbortedTransaction(*fields) for fields in transactions.aborted)
 
     def offset_for_timestamp(self, timestamp: Timestamp) -> OffsetAndTimestamp | None:
         """The first record, by offset, that is as late as ``timestamp`` or later; None when there is none.

@@ -181,7 +181,7 @@ class RemoteLog(Log):
     @property
     def last_stable_offset(self) -> int:
         """Where read_committed ends: the first offset of an open transaction, else the log end offset."""
-        return min(read_transactions(self.remote)[0], self.log_end_offset)
+        return min(read_transactions(self.remote).last_stable_offset, self.log_end_offset)
 
     def with_window(self, window_bytes: int) -> RemoteLog:
         """The same, fetched in ranges of at most so many bytes."""

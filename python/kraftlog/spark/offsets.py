@@ -218,7 +218,7 @@ class _Outcomes:
     """What became of the transactions in a range, by what the log says up to its end."""
 
     def __init__(self, one: OffsetRange) -> None:
-        _, _, aborted, producers = read_transactions(
+        transactions = read_transactions(
             # The scan of the range raises, or reports what it leaves out.
             one.place,
             start_offset=one.start_offset,
@@ -226,9 +226,13 @@ class _Outcomes:
             on_corrupt="skip",
         )
         self._aborted: dict[int, list[tuple[int, int]]] = {}
-        for producer_id, first_offset, marker_offset in aborted:
+        for producer_id, first_offset, marker_offset in transactions.aborted:
             self._aborted.setdefault(producer_id, []).append((first_offset, marker_offset))
-        self._open = {producer[0]: producer[6] for producer in producers if producer[6] is not None}
+        self._open = {
+            producer.producer_id: producer.current_txn_first_offset
+            for producer in transactions.producers
+            if producer.current_txn_first_offset is not None
+        }
 
     def of(self, producer_id: int, offset: int) -> Outcome:
         start = self._open.get(producer_id)

@@ -222,13 +222,13 @@ def _facts(log: Log, options: SourceOptions, checkpoints: _Checkpoints) -> Parti
     )
     if options.isolation_level == "read_uncommitted":
         return facts
-    last_stable_offset, _, aborted, _ = read_transactions(
+    transactions = read_transactions(
         path,
         start_offset=log_start,
         end_offset=facts.latest_offset(options),
         on_corrupt="raise" if options.fail_on_data_loss else "skip",
     )
-    return replace(facts, last_stable_offset=last_stable_offset, aborted=tuple(aborted))
+    return replace(facts, last_stable_offset=transactions.last_stable_offset, aborted=tuple(transactions.aborted))
 
 
 def _remote_facts(log: RemoteLog, options: SourceOptions) -> PartitionLog:
@@ -251,13 +251,13 @@ def _remote_facts(log: RemoteLog, options: SourceOptions) -> PartitionLog:
     )
     if options.isolation_level == "read_uncommitted":
         return facts
-    last_stable_offset, _, aborted, _ = read_transactions(
+    transactions = read_transactions(
         log.remote,
         start_offset=log_start,
         end_offset=facts.latest_offset(options),
         on_corrupt="raise" if options.fail_on_data_loss else "skip",
     )
-    return replace(facts, last_stable_offset=last_stable_offset, aborted=tuple(aborted))
+    return replace(facts, last_stable_offset=transactions.last_stable_offset, aborted=tuple(transactions.aborted))
 
 
 def _warn_unreplicated(path: str) -> None:

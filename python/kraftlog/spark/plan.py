@@ -250,9 +250,9 @@ def _cut(log: PartitionLog, start: int, end: int, split_bytes: int) -> Iterator[
     if not cuts:
         return
     # Segments may have been deleted since the offsets were resolved; who reads finds out and says so.
-    cuts[0] = (cuts[0][0], start, *cuts[0][2:])
     epochs = log.log.leader_epochs
-    for base_offset, first, last, position, size_bytes in cuts:
+    for number, cut in enumerate(cuts):
+        first, last = cut.start_offset if number else start, cut.end_offset
         aborted = log.aborted
         if aborted is not None:
             aborted = tuple(transaction for transaction in aborted if transaction[2] >= first and transaction[1] < last)
@@ -262,10 +262,12 @@ def _cut(log: PartitionLog, start: int, end: int, split_bytes: int) -> Iterator[
             log.partition,
             first,
             last,
-            size_bytes,
+            cut.size_bytes,
             aborted,
             epoch_at(epochs, last - 1),
-            None if log.remote is None else log.remote.remote.part(base_offset, position, size_bytes),
+            None
+            if log.remote is None
+            else log.remote.remote.part(cut.segment_base_offset, cut.position, cut.size_bytes),
         )
 
 

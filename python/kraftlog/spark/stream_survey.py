@@ -94,7 +94,7 @@ class SurveyedLog:
         # A copy may have got its checkpoint after its segments.
         end = min(bound for bound in (high_watermark, log_end) if bound is not None)
         if options.isolation_level == "read_committed" and end > known:
-            end = min(end, read_transactions(self.path, end_offset=end)[0])
+            end = min(end, read_transactions(self.path, end_offset=end).last_stable_offset)
         return end
 
     def check(self, position: Position, *, log_end_offset: int | None, history: EpochHistory) -> None:

@@ -268,7 +268,7 @@ class Tail:
         aborted = None
         if self._options.isolation_level == "read_committed":
             # To the end of the log: the marker of a transaction may lie behind the end of the batch.
-            aborted = tuple(read_transactions(log.path, start_offset=begin.offset)[2])
+            aborted = tuple(read_transactions(log.path, start_offset=begin.offset).aborted)
         return PartitionLog(
             path=log.path,
             topic=log.topic,

@@ -83,16 +83,16 @@ class SegmentWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is 
         return SegmentsWritten(
             tuple(
                 WrittenPartition(
-                    topic=topic,
-                    partition=partition,
-                    first_offset=first_offset,
-                    end_offset=end_offset,
-                    rows=rows,
-                    size_bytes=size_bytes,
-                    epochs=tuple(epochs),
-                    staged=f"{staged.name}/{topic}-{partition}",
+                    topic=written.topic,
+                    partition=written.partition,
+                    first_offset=written.first_offset,
+                    end_offset=written.end_offset,
+                    rows=written.rows,
+                    size_bytes=written.size_bytes,
+                    epochs=tuple(written.leader_epochs),
+                    staged=f"{staged.name}/{written.topic}-{written.partition}",
                 )
-                for topic, partition, first_offset, end_offset, rows, size_bytes, epochs in writer.finish()
+                for written in writer.finish()
             )
         )
 

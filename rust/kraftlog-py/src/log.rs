@@ -90,6 +90,7 @@ pub(crate) struct SegmentInfo {
 
 /// State of one producer.
 #[pyclass(frozen, get_all, module = "kraftlog._kraftlog")]
+#[derive(Clone)]
 pub(crate) struct ProducerInfo {
     producer_id: i64,
     producer_epoch: i16,

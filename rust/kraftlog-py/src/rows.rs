@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<RowWriter>()?;
+    m.add_class::<WrittenRows>()?;
     m.add_function(wrap_pyfunction!(key_partitions, m)?)?;
     m.add_function(wrap_pyfunction!(check_compression, m)?)
 }
@@ -57,6 +58,32 @@ fn key_partitions(
     Ok(ArrowArray { array: Arc::new(Int32Array::from(partitions)) })
 }
 
+/// What a writer made of one partition.
+#[pyclass(frozen, get_all, module = "kraftlog._kraftlog")]
+pub(crate) struct WrittenRows {
+    topic: String,
+    partition: i32,
+    first_offset: i64,
+    end_offset: i64,
+    rows: u64,
+    size_bytes: u64,
+    leader_epochs: Vec<(i32, i64)>,
+}
+
+impl From<WrittenPartition> for WrittenRows {
+    fn from(written: WrittenPartition) -> Self {
+        Self {
+            topic: written.topic,
+            partition: written.partition,
+            first_offset: written.first_offset,
+            end_offset: written.end_offset,
+            rows: written.rows,
+            size_bytes: written.size_bytes,
+            leader_epochs: written.epochs.iter().map(|entry| (entry.epoch, entry.start_offset)).collect(),
+        }
+    }
+}
+
 /// Writes rows into partition directories.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 pub(crate) struct RowWriter(Mutex<Option<Writer>>);
@@ -72,7 +99,6 @@ impl RowWriter {
 }
 
 type StartTuple = (String, i32, i64, i32);
-type WrittenTuple = (String, i32, i64, i64, u64, u64, Vec<(i32, i64)>);
 
 fn is_finished() -> Error {
     Error::Invalid("the writer is finished".to_owned())
@@ -139,12 +165,8 @@ impl RowWriter {
         })
     }
 
-    fn finish(&self, py: Python<'_>) -> PyResult<Vec<WrittenTuple>> {
+    fn finish(&self, py: Python<'_>) -> PyResult<Vec<WrittenRows>> {
         let written = self.with(py, |writer| writer.take().ok_or_else(is_finished)?.finish())?;
-        let tuple = |one: WrittenPartition| {
-            let epochs = one.epochs.iter().map(|entry| (entry.epoch, entry.start_offset)).collect();
-            (one.topic, one.partition, one.first_offset, one.end_offset, one.rows, one.size_bytes, epochs)
-        };
-        Ok(written.into_iter().map(tuple).collect())
+        Ok(written.into_iter().map(WrittenRows::from).collect())
     }
 }

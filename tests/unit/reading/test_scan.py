@@ -214,7 +214,10 @@ def test_splits_hold_every_offset_once_without_an_index(tmp_path: Path) -> None:
     whole = pa.table(kraftlog.open_log(path).scan())
     for split_bytes in (1, 1000, 5000, 1 << 20):
         splits = plan_splits(path, split_bytes=split_bytes, start_offset=3, end_offset=507)
-        parts = [kraftlog.open_log(path).scan(start_offset=first, end_offset=end) for _, first, end, _, _ in splits]
+        parts = [
+            kraftlog.open_log(path).scan(start_offset=split.start_offset, end_offset=split.end_offset)
+            for split in splits
+        ]
         assert pa.concat_tables([pa.table(part) for part in parts]).equals(whole.slice(3, 504))
 
 

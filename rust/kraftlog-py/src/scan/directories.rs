@@ -2,9 +2,9 @@
 use crate::arrow::{ArrowStream, BatchSource};
 use crate::arrow_request::Representation;
 use crate::errors::PyLogError;
+use crate::log::ProducerInfo;
 use crate::scan::remote::DirectoryArg;
 use arrow_array::RecordBatch;
-use kraftlog_log::producer_state::ProducerEntry;
 use kraftlog_log::scan::{
     self, AbortedRanges, BatchColumns, BatchRows, BatchRowsOptions, Directory, IsolationLevel, OnCorrupt,
     Report, Scan, ScanOptions, ScanSource, Transactions,
@@ -103,15 +103,11 @@ fn on_corrupt_named(name: &str) -> PyResult<OnCorrupt> {
     }
 }
 
-/// Base offset of the segment, first offset, exclusive end offset, byte position, bytes.
-type SplitTuple = (i64, i64, i64, u64, u64);
 /// Producer id, first offset, offset of the marker.
 type AbortedTuple = (i64, i64, i64);
 /// Directory, topic, partition, first offset, exclusive end offset, aborted transactions when they are known.
 type SourceTuple =
     (DirectoryArg, Option<String>, Option<i32>, Option<i64>, Option<i64>, Option<Vec<AbortedTuple>>);
-/// Producer id, epoch, coordinator epoch, last sequence, last offset, last timestamp, start of its transaction.
-type ProducerTuple = (i64, i16, i32, i32, i64, i64, Option<i64>);
 
 fn source((directory, topic, partition, start_offset, end_offset, aborted): SourceTuple) -> ScanSource {
     let aborted = aborted.map(|aborted| {
@@ -183,6 +179,25 @@ fn represented(options: &Arc<ScanOptions>, wanted: Representation) -> Arc<ScanOp
     Arc::new(ScanOptions { columns: Arc::new(columns), ..options.as_ref().clone() })
 }
 
+/// A part of a log, of one segment.
+#[pyclass(frozen, get_all, module = "kraftlog._kraftlog")]
+pub(crate) struct LogSplit {
+    segment_base_offset: i64,
+    start_offset: i64,
+    end_offset: i64,
+    position: u64,
+    size_bytes: u64,
+}
+
+/// What a partition directory knows of producers and transactions.
+#[pyclass(frozen, get_all, module = "kraftlog._kraftlog")]
+pub(crate) struct LogTransactions {
+    last_stable_offset: i64,
+    end_offset: i64,
+    aborted: Vec<AbortedTuple>,
+    producers: Vec<ProducerInfo>,
+}
+
 #[pyfunction]
 fn list_segments(py: Python<'_>, directory: DirectoryArg) -> PyResult<Vec<(i64, PathBuf, u64)>> {
     let segments = py.detach(|| directory.0.segments()).map_err(PyLogError)?;
@@ -203,27 +218,22 @@ fn plan_splits(
     split_bytes: u64,
     start_offset: Option<i64>,
     end_offset: Option<i64>,
-) -> PyResult<Vec<SplitTuple>> {
+) -> PyResult<Vec<LogSplit>> {
     let (start, end) = (start_offset.unwrap_or(i64::MIN), end_offset.unwrap_or(i64::MAX));
     let splits = py
         .detach(|| scan::plan_splits(&directory.0.segments()?, split_bytes, start, end))
         .map_err(PyLogError)?;
     Ok(splits
         .into_iter()
-        .map(|split| {
-            (
-                split.segment_base_offset,
-                split.start_offset,
-                split.end_offset,
-                split.position,
-                split.size_bytes,
-            )
+        .map(|split| LogSplit {
+            segment_base_offset: split.segment_base_offset,
+            start_offset: split.start_offset,
+            end_offset: split.end_offset,
+            position: split.position,
+            size_bytes: split.size_bytes,
         })
         .collect())
 }
-
-/// First offset of what is not decided yet, offset after the last batch, aborted transactions, producers.
-type TransactionsTuple = (i64, i64, Vec<AbortedTuple>, Vec<ProducerTuple>);
 
 #[pyfunction]
 #[pyo3(signature = (directory, *, start_offset=None, end_offset=None, on_corrupt="raise"))]
@@ -233,7 +243,7 @@ fn read_transactions(
     start_offset: Option<i64>,
     end_offset: Option<i64>,
     on_corrupt: &str,
-) -> PyResult<TransactionsTuple> {
+) -> PyResult<LogTransactions> {
     let on_corrupt = on_corrupt_named(on_corrupt)?;
     let (start, end) = (start_offset.unwrap_or(i64::MIN), end_offset.unwrap_or(i64::MAX));
     let found = py.detach(|| {
@@ -241,19 +251,12 @@ fn read_transactions(
     });
     let found = found.map_err(PyLogError)?;
     let aborted = found.aborted.iter().map(|one| (one.producer_id, one.first_offset, one.last_offset));
-    let producer = |entry: &ProducerEntry| {
-        (
-            entry.producer_id,
-            entry.producer_epoch,
-            entry.coordinator_epoch,
-            entry.last_sequence(),
-            entry.last_offset(),
-            entry.last_timestamp,
-            entry.current_txn_first_offset,
-        )
-    };
-    let producers = found.producers.values().map(producer).collect();
-    Ok((found.last_stable_offset, found.end_offset, aborted.collect(), producers))
+    Ok(LogTransactions {
+        last_stable_offset: found.last_stable_offset,
+        end_offset: found.end_offset,
+        aborted: aborted.collect(),
+        producers: found.producers.values().map(ProducerInfo::from).collect(),
+    })
 }
 
 #[pyfunction]
@@ -268,6 +271,8 @@ fn offset_for_timestamp(
 }
 
 pub(super) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<LogSplit>()?;
+    m.add_class::<LogTransactions>()?;
     m.add_function(wrap_pyfunction!(scan_stream, m)?)?;
     m.add_function(wrap_pyfunction!(scan_batches_stream, m)?)?;
     m.add_function(wrap_pyfunction!(list_segments, m)?)?;
