@@ -1,13 +1,13 @@
 # What needs no JDK and no jars.
 # shellcheck shell=sh disable=SC2154 # .ci/dev sets venv, py and jobs
 
-#: check      before each commit, in less than a minute once warm: lint, types and the pure tests
+#: check      before each commit, in less than a minute once warm: lint, types and the pure tests but those of Spark
 check() { # setup builds the extension again if Rust changed
     setup
     lint
     type_
     say "pure tests"
-    "$py" -m pytest -n 2 -q tests/unit "$@"
+    "$py" -m pytest -n 2 -q tests/unit --ignore tests/unit/spark "$@"
 }
 
 #: fmt        format Python and Rust, apply safe fixes
