@@ -9,10 +9,19 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def no_descriptors(left: int) -> Iterator[None]:
-    """Only ``left`` more files can be opened."""
+def soft_limit(limit: int) -> Iterator[None]:
+    """At most ``limit`` files are open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def all_descriptors_taken(*, left: int = 0) -> Iterator[None]:
+    """Only ``left`` more files can be opened."""
     taken: list[int] = []
     try:
         with contextlib.suppress(OSError):
@@ -24,4 +33,11 @@ def no_descriptors(left: int) -> Iterator[None]:
     finally:
         for descriptor in taken:
             os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def no_descriptors(left: int) -> Iterator[None]:
+    """Only ``left`` more files can be opened, with a limit that is soon reached."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with soft_limit(min(soft, 1024)), all_descriptors_taken(left=left):
+        yield

@@ -1395,7 +1395,7 @@ class Partition:
 
         Args:
             current_leader_epoch: What the client believes; -1 when it does not say.
-            needs_leader: Whether a follower must refuse. A wrong epoch is told before a wrong role.
+            needs_leader: Whether a follower must refuse. A wrong epoch comes before a wrong role.
         """
 
     def follower_refusal(self, current_leader_epoch: int) -> int:
@@ -1462,7 +1462,7 @@ class Partition:
         Args:
             min_insync_replicas: min.insync.replicas.
             flush_messages: Offsets behind the last flush that make the next one due.
-            flushes_in_time: Whether the inbox is told ("unflushed", number) of the first append behind a flush.
+            flushes_in_time: Whether the inbox gets ("unflushed", number) at the first append behind a flush.
         """
 
     def publish(self, is_published: bool) -> None:
@@ -1472,7 +1472,7 @@ class Partition:
         """Have I/O threads hand requests over while appends wait in a queue, or no longer."""
 
     def withdraw(self) -> None:
-        """Nothing can be appended any more, and everyone who waits is told; the log stays open."""
+        """Nothing can be appended any more, and every wait ends; the log stays open."""
 
     def on_log_failed(self, reason: str) -> None:
         """The log takes no more writes: acknowledgements that wait end with KAFKA_STORAGE_ERROR."""

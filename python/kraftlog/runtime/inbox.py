@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class PartitionOwner(Protocol):
-    """Who is told of one partition."""
+    """Receives the events of one partition."""
 
     def moved(self) -> None:
         """The high watermark, the leadership or the log start moved, once or more often."""

@@ -1,4 +1,4 @@
-//! One replica of a topic partition: who leads, who is in sync, what is committed, who is told.
+//! One replica of a topic partition: its leader, its in-sync replicas, what is committed, which waits have ended.
 //!
 //! Decides and never acts: calls tell it what happened (an append, a flush, a follower's fetch, new metadata), effects
 //! say what the shell has to do. Time arrives as an argument.
@@ -378,7 +378,7 @@ impl<T> PartitionCore<T> {
 /// The epoch check of KIP-320: 0, or the error code for the client.
 ///
 /// `current_leader_epoch` is what the client believes, -1 when it does not say. With `needs_leader` a follower refuses;
-/// a wrong epoch is told before a wrong role (LEPO-05).
+/// a wrong epoch comes before a wrong role (LEPO-05).
 pub fn check_leader_epoch(
     leader_epoch: i32,
     is_leader: bool,

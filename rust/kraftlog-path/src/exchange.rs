@@ -68,7 +68,7 @@ pub struct Answered {
 /// Where a frame came from, for a service.
 #[derive(Debug)]
 pub struct Peer {
-    /// Index of the listener in the published list: decides which end points a client is told.
+    /// Index of the listener in the published list: decides which end points an answer names.
     pub listener: u16,
     /// The client's address without its port.
     pub host: String,

@@ -72,7 +72,7 @@ impl Round {
     }
 }
 
-/// A log that can be made durable, and who is told.
+/// A log that can be made durable, and what follows when it is.
 pub trait Flushable: Send + Sync + 'static {
     /// Where it is; the pool's own.
     fn round(&self) -> &Round;
@@ -144,7 +144,7 @@ impl FlushPool {
         }
     }
 
-    /// Flush a log that belongs to no partition; `inbox` is told with `token`.
+    /// Flush a log that belongs to no partition; `inbox` gets the outcome with `token`.
     pub fn request_log(&self, log: Arc<Log>, inbox: Arc<PythonInbox>, token: u64) {
         self.request(&Arc::new(LogFlush { log, inbox, token, round: Round::default() }));
     }

@@ -32,7 +32,7 @@ pub struct AckToken {
     pub position: u32,
 }
 
-/// Someone who waits. Called under the partition's lock: it may only leave a message.
+/// Waits for a partition. Called under the partition's lock: it may only leave a message.
 pub trait Listener: Send + Sync {
     /// A wait for acks=all is over.
     fn acknowledged(&self, token: AckToken, error_code: i16);
@@ -290,7 +290,7 @@ impl Partition {
     /// Append one batch: role, in-sync replicas and epoch are checked under the lock that the append holds. The batch
     /// is validated before the lock is taken.
     ///
-    /// With acks=-1 and `ack` the listener is told once everything is committed, or can no longer be; not if
+    /// With acks=-1 and `ack` the listener gets a message once everything is committed, or can no longer be; not if
     /// [`Appended::is_committed`].
     pub fn append(
         &self,
@@ -475,7 +475,7 @@ impl Partition {
         self.is_held.store(is_held, Ordering::Release);
     }
 
-    /// The replica goes away: nothing can be appended once this has returned, and everyone who waits is told. The log
+    /// The replica goes away: nothing can be appended once this has returned, and every wait ends. The log
     /// stays open.
     pub fn withdraw(&self) {
         let mut state = lock(&self.state);
@@ -494,7 +494,7 @@ impl Partition {
         self.carry_out(&mut state);
     }
 
-    /// The log takes no more writes: requests that wait get KAFKA_STORAGE_ERROR, and Python is told, once.
+    /// The log takes no more writes: requests that wait get KAFKA_STORAGE_ERROR, and Python gets one event.
     pub fn on_log_failed(&self, reason: &str) {
         let mut state = lock(&self.state);
         self.is_published.store(false, Ordering::Release);

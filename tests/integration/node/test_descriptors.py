@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import resource
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import kraftlog
+from descriptors import all_descriptors_taken, soft_limit
 from kraftlog._kraftlog import encode_batch
 from kraftlog.errors import ErrorCode
 from kraftlog.node.process import raise_descriptor_limit
@@ -22,31 +21,6 @@ from raw_client import RawClient
 
 SOFT_LIMIT = 400
 TIMEOUT_S = 20.0
-
-
-@contextlib.contextmanager
-def soft_limit(limit: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@contextlib.contextmanager
-def all_descriptors_taken(*, left: int = 0) -> Iterator[None]:
-    taken: list[int] = []
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
-        for _ in range(left):
-            os.close(taken.pop())
-        yield
-    finally:
-        for descriptor in taken:
-            os.close(descriptor)
 
 
 def produce(client: RawClient, value: bytes, *, acks: int = -1, timeout_ms: int = 5000) -> int:

@@ -41,7 +41,7 @@ _ON_THREAD_FROM_BYTES = 4 * 1024 * 1024
 
 
 class PartitionWaiter(Protocol):
-    """Someone who wants to know when there may be more to read."""
+    """Waits until there may be more to read."""
 
     def partition_moved(self, partition: Partition) -> None:
         """The high watermark, the leader or the log start of ``partition`` changed."""
@@ -86,7 +86,8 @@ class ReplicaStart:
 class Partition:
     """One partition on the node's loop. The log and the state machine of the replica are behind one native lock.
 
-    I/O threads may append to it, and the flush pool moves its high watermark; the loop is told through its inbox.
+    I/O threads may append to it, and the flush pool moves its high watermark; the loop learns of that through its
+    inbox.
     All methods run on the loop.
 
     Attributes:

@@ -166,7 +166,7 @@ fn a_disk_that_fails_acknowledges_nothing_that_it_did_not_keep() {
                 .into_iter()
                 .filter(|event| matches!(event, PythonEvent::StorageFailed { .. }));
             let expected = usize::from(fixture.partition.log().poisoned().is_some());
-            assert_eq!(failures.count(), expected, "Python is told once");
+            assert_eq!(failures.count(), expected, "Python gets one event");
         }
     }
 }

@@ -15,7 +15,7 @@ use super::thread::{Command, IoThread};
 use crate::exchange::{ConnectionId, Outcome, Output, Peer, RequestId, RequestNumber, Service};
 use crate::mailbox::Mailbox;
 
-/// Threads that own sockets; `M` is what their services are told.
+/// Threads that own sockets; `M` is the message of their services.
 pub struct IoThreads<M> {
     threads: Vec<Arc<Thread<M>>>,
     handles: Mutex<Vec<JoinHandle<()>>>,

@@ -253,8 +253,9 @@ def test_replica_that_fails_while_a_vote_is_stored_answers_nothing_and_forgets_w
 BACKLOG_BATCHES, BATCH_VALUES, VALUE_BYTES = 600, 20, 100
 
 
-def write_backlog(directory):
-    """Several times what one turn applies; return the values."""
+def write_backlog(directory, *voter_ids):
+    """A log with several times what one turn applies; return the values."""
+    bootstrap(directory, *voter_ids)
     log = MetadataLog(directory, LOG_CONFIG, now_ms=0, clean_shutdown=False)
     values = [b"%d" % number + bytes(VALUE_BYTES) for number in range(BACKLOG_BATCHES * BATCH_VALUES)]
     for start in range(0, len(values), BATCH_VALUES):
@@ -282,8 +283,7 @@ def test_long_backlog_is_applied_in_pieces_and_leadership_announced_behind_it(tm
 
     async def run():
         directory = tmp_path / "log"
-        bootstrap(directory, 1)
-        values = write_backlog(directory)
+        values = write_backlog(directory, 1)
         machine = Leading()
         loop = asyncio.get_running_loop()
 
@@ -313,8 +313,7 @@ def test_proposal_that_is_committed_behind_a_backlog_is_not_lost_with_the_leader
 
     async def run():
         directory = tmp_path / "log"
-        bootstrap(directory, 1, 2, 3)
-        values = write_backlog(directory)
+        values = write_backlog(directory, 1, 2, 3)
         machine = Losing()
         log = replicated(directory, machine)
         end_offset = log.log.log_end_offset
@@ -342,8 +341,7 @@ def test_state_machine_that_fails_in_a_later_piece_ends_the_replica(tmp_path):
 
     async def run():
         directory = tmp_path / "log"
-        bootstrap(directory, 1)
-        write_backlog(directory)
+        write_backlog(directory, 1)
         machine = Failing()
         log = replicated(directory, machine)
         await until(lambda: machine.failures)
@@ -372,8 +370,7 @@ def test_batch_that_is_applied_in_steps_takes_turns_and_is_seen_whole(tmp_path, 
 
     async def run():
         directory = tmp_path / "log"
-        bootstrap(directory, 1, 2, 3)
-        values = write_backlog(directory)
+        values = write_backlog(directory, 1, 2, 3)
         machine = Stepping()
         log = replicated(directory, machine)
         log.on_committed(Offset(3 * BATCH_VALUES))
@@ -397,8 +394,7 @@ def test_steps_of_a_batch_end_before_a_lost_leadership_is_told(tmp_path, monkeyp
 
     async def run():
         directory = tmp_path / "log"
-        bootstrap(directory, 1, 2, 3)
-        values = write_backlog(directory)
+        values = write_backlog(directory, 1, 2, 3)
         machine = Stepping()
         log = replicated(directory, machine)
         end_offset = log.log.log_end_offset
@@ -420,8 +416,7 @@ def test_snapshot_makes_a_batch_that_is_half_done_void(tmp_path, monkeypatch):
 
     async def run():
         directory = tmp_path / "log"
-        bootstrap(directory, 1, 2, 3)
-        values = write_backlog(directory)
+        values = write_backlog(directory, 1, 2, 3)
         machine = Stepping()
         log = replicated(directory, machine)
         log.on_committed(Offset(2 * BATCH_VALUES))
