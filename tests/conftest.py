@@ -33,6 +33,11 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
+        def __init__(self, config, log):
+            # Or the files with the fewest tests come last, which are those that take minutes for one.
+            config.option.loadscopereorder = False
+            super().__init__(config, log)
+
         def _split_scope(self, nodeid):
             file = nodeid.partition("::")[0]
             return "spark" if file.startswith("tests/interop/spark/") else file
@@ -40,6 +45,29 @@ def pytest_xdist_make_scheduler(config, log):
     return ByFile(config, log)
 
 
+# Each takes a minute or more on an idle machine with two cores, the longest first.
+LONGEST_FIRST = (
+    "tests/interop/spark/",
+    "tests/interop/test_golden_makers.py",
+    "tests/interop/test_clients.py",
+    "tests/interop/tiered/",
+    "tests/interop/test_stories.py",
+    "tests/linearizability/",
+    "tests/interop/test_kill.py",
+    "tests/interop/test_stories_tls.py",
+    "tests/interop/test_files.py",
+    "tests/interop/test_quorum_api.py",
+    "tests/interop/test_cleaner.py",
+    "tests/model/",
+    "tests/simulation/",
+    "tests/interop/",
+    "tests/integration/",
+)
+
+
 def pytest_collection_modifyitems(items):
-    """The longest group first, so that the other workers are not idle at the end."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/interop/spark/"))
+    """Long files first, so that no worker is left with one at the end."""
+    count = len(LONGEST_FIRST)
+    items.sort(
+        key=lambda item: next((n for n, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start)), count)
+    )

@@ -33,22 +33,29 @@ install_into() { # install_into PYTHON ARGUMENTS-OF-PIP; an environment made by 
     fi
 }
 
-#: setup      virtual environment in .venv with everything, and the compiled extension
-setup() { # the packages again only if pyproject.toml changed
-    need cargo "Rust 1.89 or newer builds the engine."
+#: packages   virtual environment in .venv with the packages that pyproject.toml names, without kraftlog
+packages() { # again only if pyproject.toml changed
     if [ ! -x "$py" ]; then
         say "virtual environment in $venv"
         new_environment "$(python3_11)" "$venv"
     fi
-    if cmp -s pyproject.toml "$venv/kraftlog-pyproject.toml"; then
-        build
-        return
-    fi
+    cmp -s pyproject.toml "$venv/packages-pyproject.toml" && return
     say "packages named in pyproject.toml"
     # Source packages, such as PySpark, get the build tools they ask for; kraftlog is built by the maturin installed
     # here, under the one interpreter path that `build` uses too, so that Rust is compiled once.
     "$py" .ci/requirements.py dev >"$venv/kraftlog-requirements.txt"
     install_into "$py" --requirement "$venv/kraftlog-requirements.txt"
+    cp pyproject.toml "$venv/packages-pyproject.toml"
+}
+
+#: setup      virtual environment in .venv with everything, and the compiled extension
+setup() { # the packages again only if pyproject.toml changed
+    need cargo "Rust 1.89 or newer builds the engine."
+    packages
+    if cmp -s pyproject.toml "$venv/kraftlog-pyproject.toml"; then
+        build
+        return
+    fi
     say "kraftlog"
     PATH="$venv/bin:$PATH" install_into "$py" --no-deps --no-build-isolation --editable .
     cp pyproject.toml "$venv/kraftlog-pyproject.toml"
@@ -102,7 +109,7 @@ jars_old() { fetch_jars tests/golden/make/kafka-3.9.1; }
 sail_client() {
     target=tests/interop/target/sail
     [ -d "$target/pyspark" ] && return
-    have
+    packages
     say "pyspark-client 4.2 for Sail"
     install_into "$py" --no-deps --target "$target" 'pyspark-client==4.2.0'
 }
@@ -119,7 +126,7 @@ fetch_jars() {
         mvn -q -B -Dstyle.color=never -f "$1/pom.xml" dependency:copy-dependencies -DoutputDirectory=target/libs
     else
         say "jars of $1/pom.xml, by the Ivy in pyspark (no mvn on PATH); this takes a minute"
-        have
+        packages
         ivy=$("$py" -c 'import glob, os, pyspark; print(glob.glob(os.path.dirname(pyspark.__file__) + "/jars/ivy-*.jar")[0])')
         java -jar "$ivy" -warn ${KRAFTLOG_IVY_CACHE:+-cache "$KRAFTLOG_IVY_CACHE"} -ivy "$1/pom.xml" -confs default \
             -types jar bundle -retrieve "$target/libs/[artifact]-[revision](-[classifier]).[ext]"

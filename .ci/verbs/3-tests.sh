@@ -1,11 +1,11 @@
 # Tests that need the jars, much time, or a number of rounds.
-# shellcheck shell=sh disable=SC2154 # .ci/dev sets venv, py and jobs
+# shellcheck shell=sh disable=SC2154 # .ci/dev sets venv, py and workers
 
 #: test       every Python test, interop with the real Kafka included
-test_() { # on all cores, as most tests wait for a JVM; with arguments in one process
+test_() { # three processes per two cores, as many tests wait for a JVM; with arguments in one process
     setup
     jars
-    [ $# -gt 0 ] || set -- -n "$jobs" --dist loadscope -q
+    [ $# -gt 0 ] || set -- -n "$workers" --dist loadscope -q
     "$py" -m pytest "$@"
 }
 
@@ -20,7 +20,7 @@ interop() {
 native() { # KRAFTLOG_TEST_DATA_PATH has the same effect on any other verb
     setup
     jars
-    [ $# -gt 0 ] || set -- -n "$jobs" --dist loadscope -q tests/integration/node tests/unit/runtime/replica/test_data_path.py \
+    [ $# -gt 0 ] || set -- -n "$workers" --dist loadscope -q tests/integration/node tests/unit/runtime/replica/test_data_path.py \
         tests/interop/test_groups.py tests/interop/test_frame_fuzzer.py tests/interop/test_clients.py
     KRAFTLOG_TEST_DATA_PATH=native KRAFTLOG_INTEROP_RECORDS=${KRAFTLOG_INTEROP_RECORDS:-10000} \
         KRAFTLOG_FUZZ_SECONDS=${KRAFTLOG_FUZZ_SECONDS:-20} "$py" -m pytest "$@"

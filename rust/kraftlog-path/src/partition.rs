@@ -586,5 +586,5 @@ mod core_view;
 mod tests;
 
 pub use core_view::CoreView;
-#[cfg(all(test, loom))]
+#[cfg(all(test, feature = "loom"))]
 mod model;

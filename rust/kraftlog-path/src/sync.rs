@@ -1,11 +1,11 @@
 //! Locks and atomics of the data path: those of `std`, or of a model checker that tries the orders of threads.
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub(crate) use std::sync::{
     atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicU8, Ordering},
     Mutex, MutexGuard,
 };
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 pub(crate) use loom::sync::{
     atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicU8, Ordering},
     Mutex, MutexGuard,
