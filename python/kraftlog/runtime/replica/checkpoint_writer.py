@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kraftlog.errors import LogError
+from kraftlog.storage.atomic_file import replace_file
 from kraftlog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
-    write_offset_checkpoint,
+    format_offset_checkpoint,
 )
 from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.types import TopicPartition
@@ -69,7 +70,7 @@ class CheckpointWriter:
         self._partitions = partitions
         self._in_background = in_background
         self._on_log_dir_failed = on_log_dir_failed
-        self._written: dict[Path, dict[TopicPartition, int]] = {}
+        self._written: dict[Path, str] = {}  # text: one object, whatever the number of partitions
 
     def start(self, timers: RecurringTimers) -> None:
         """Arm the timers."""
@@ -102,17 +103,18 @@ class CheckpointWriter:
                 of_dir[partition.topic_partition] = offset
         for log_dir, of_dir in offsets.items():
             path = log_dir.path / name
-            if not log_dir.is_online or self._written.get(path) == of_dir:
+            text = format_offset_checkpoint(of_dir)
+            if not log_dir.is_online or self._written.get(path) == text:
                 continue
             try:
-                write_offset_checkpoint(path, of_dir)
+                replace_file(path, text.encode("utf-8"))
             except OSError as error:
                 if is_disk_failure(error):
                     self._loop.call_soon_threadsafe(self._on_log_dir_failed, log_dir, error)
                 else:
                     logger.warning("%s is written with the next checkpoint: %s", path, error)
                 continue
-            self._written[path] = of_dir
+            self._written[path] = text
 
 
 def _high_watermark(partition: Partition) -> int | None:

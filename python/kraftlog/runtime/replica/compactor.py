@@ -142,7 +142,10 @@ class LogCleaner:
         self._settings = settings
         self._now_ms = now_ms
         self._throttle = CleanThrottle(settings.io_max_bytes_per_second)
-        self._entries: dict[TopicPartition, _Entry] = {}
+        # By names "topic-index", which the garbage collector does not track, as there may be many. Entries are of those
+        # that are compacted or paused alone.
+        self._partitions: dict[str, Partition] = {}
+        self._entries: dict[str, _Entry] = {}
         self._checkpoints: dict[LogDir, dict[TopicPartition, int]] = {}
         # Removed while they were worked on: a partition of the same name waits, as it may have the same directory.
         self._ending: set[TopicPartition] = set()
@@ -219,20 +222,25 @@ class LogCleaner:
     def add(self, partition: Partition) -> None:
         """A partition was opened."""
         with self._lock:
-            self._entries[partition.topic_partition] = _Entry(partition)
+            self._partitions[str(partition)] = partition
             if partition.log_dir not in self._checkpoints:
                 self._checkpoints[partition.log_dir] = _read_checkpoint(partition.log_dir)
 
     def remove(self, partition: Partition) -> None:
         """A partition is about to go: a clean of it stops by itself, its checkpoint entry is taken out."""
         with self._lock:
-            entry = self._entries.pop(partition.topic_partition, None)
+            self._partitions.pop(str(partition), None)
+            entry = self._entries.pop(str(partition), None)
             if entry is not None and entry.running is not None:
                 entry.running.cancel()
                 self._ending.add(partition.topic_partition)
             offsets = self._checkpoints.get(partition.log_dir, {})
             if offsets.pop(partition.topic_partition, None) is not None:
                 self._write_checkpoint(partition.log_dir)
+
+    def _entry_of(self, partition: Partition) -> _Entry:
+        """What is done with a partition; called with the lock."""
+        return self._entries.setdefault(str(partition), _Entry(partition))
 
     def abort(self, key: TopicPartition) -> None:
         """End a running clean of a partition, and wait until it has ended."""
@@ -242,9 +250,10 @@ class LogCleaner:
     def pause(self, key: TopicPartition) -> None:
         """End a running clean of a partition, wait until it has ended, and begin none until ``resume``."""
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
+            partition = self._partitions.get(str(key))
+            if partition is None:
                 return
+            entry = self._entry_of(partition)
             entry.pauses += 1
             if entry.running is not None:
                 entry.running.cancel()
@@ -254,35 +263,35 @@ class LogCleaner:
     def resume(self, key: TopicPartition) -> None:
         """Undo one ``pause``."""
         with self._lock:
-            entry = self._entries.get(key)
+            entry = self._entries.get(str(key))
             if entry is not None and entry.pauses > 0:
                 entry.pauses -= 1
 
     def truncate_checkpoint(self, key: TopicPartition, offset: int) -> None:
         """The log was truncated to ``offset``: what comes after it is dirty again."""
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is None or "compact" not in entry.partition.config.cleanup_policy:
+            partition = self._partitions.get(str(key))
+            if partition is None or "compact" not in partition.config.cleanup_policy:
                 return
-            offsets = self._checkpoints[entry.partition.log_dir]
+            offsets = self._checkpoints[partition.log_dir]
             if offsets.get(key, 0) > offset:
                 offsets[key] = offset
-                self._write_checkpoint(entry.partition.log_dir)
+                self._write_checkpoint(partition.log_dir)
 
     def checkpoint(self, key: TopicPartition) -> int | None:
         """Where the last clean of a partition ended; None when there was none."""
         with self._lock:
-            entry = self._entries.get(key)
-            return None if entry is None else self._checkpoints[entry.partition.log_dir].get(key)
+            partition = self._partitions.get(str(key))
+            return None if partition is None else self._checkpoints[partition.log_dir].get(key)
 
     def uncleanable(self) -> dict[TopicPartition, str]:
         """Partitions that are no longer cleaned, and why."""
         with self._lock:
-            return {key: entry.problem for key, entry in self._entries.items() if entry.problem}
+            return {entry.partition.topic_partition: entry.problem for entry in self._entries.values() if entry.problem}
 
     def _write_checkpoint(self, log_dir: LogDir) -> None:
         offsets = self._checkpoints[log_dir]
-        for key in [key for key in offsets if key not in self._entries]:
+        for key in [key for key in offsets if str(key) not in self._partitions]:
             del offsets[key]
         try:
             write_offset_checkpoint(log_dir.path / CLEANER_OFFSET_CHECKPOINT, offsets)
@@ -340,10 +349,10 @@ class LogCleaner:
         with self._lock:
             found: list[tuple[_Entry, Candidate]] = []
             max_delay_ms = 0
-            for key, entry in self._entries.items():
-                partition = entry.partition
+            for partition in self._partitions.values():
                 if "compact" not in partition.config.cleanup_policy:
                     continue
+                entry, key = self._entry_of(partition), partition.topic_partition
                 if entry.running is not None or entry.pauses or entry.problem or key in self._ending:
                     continue
                 try:
@@ -412,7 +421,7 @@ class LogCleaner:
             self._end(task.entry)
             task.entry.problem = problem
             key = partition.topic_partition
-            is_known = self._entries.get(key) is task.entry
+            is_known = self._entries.get(str(partition)) is task.entry
             if report is not None and report.outcome == "completed" and not task.cancel.cancelled and is_known:
                 self._checkpoints[partition.log_dir][key] = report.next_dirty_offset
                 self._write_checkpoint(partition.log_dir)
@@ -420,9 +429,8 @@ class LogCleaner:
     def _end(self, entry: _Entry) -> None:
         """Nothing is done with a partition any more; called with the lock."""
         entry.running = None
-        key = entry.partition.topic_partition
-        if self._entries.get(key) is not entry:
-            self._ending.discard(key)
+        if self._entries.get(str(entry.partition)) is not entry:
+            self._ending.discard(entry.partition.topic_partition)
         self._lock.notify_all()
 
     def _delete_old_segments(self) -> None:
@@ -430,10 +438,10 @@ class LogCleaner:
         with self._lock:
             idle = [
                 entry
-                for key, entry in self._entries.items()
-                if "compact" in entry.partition.config.cleanup_policy
-                and entry.running is None
-                and not (entry.pauses or entry.problem or key in self._ending)
+                for partition in self._partitions.values()
+                if "compact" in partition.config.cleanup_policy
+                and (entry := self._entry_of(partition)).running is None
+                and not (entry.pauses or entry.problem or partition.topic_partition in self._ending)
             ]
             for entry in idle:
                 entry.running = CleanCancel()

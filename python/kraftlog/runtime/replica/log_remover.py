@@ -6,10 +6,9 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kraftlog.errors import LogError
 
@@ -19,35 +18,39 @@ if TYPE_CHECKING:
     from kraftlog._kraftlog import Log
     from kraftlog.runtime.replica.log_workers import LogWorkers
     from kraftlog.runtime.replica.step_queue import StepQueue
+    from kraftlog.runtime.replica.topic_config import TopicConfig
     from kraftlog.storage.log_dir import LogDir
 
-__all__ = ["LogRemover", "Removal", "remove_directories"]
+__all__ = ["LogRemover", "RemovableLog", "remove_directories"]
 
 logger = logging.getLogger(__name__)
 
 _LOGS_PER_ROUND = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
-    """A log to be deleted.
+class RemovableLog(Protocol):
+    """A log to be deleted: a partition, so that nothing else has to be made for each of thousands.
 
     Attributes:
         log: Open.
         log_dir: The data directory that holds it.
-        delay_ms: file.delete.delay.ms of the topic.
-        before: Called on the thread before the log is let go of.
-        removed: Called on the loop once the directory's name is free, or cannot be freed.
+        config: Settings of the topic.
     """
 
-    log: Log
-    log_dir: LogDir
-    delay_ms: int
-    before: Callable[[], None]
-    removed: Callable[[], None]
+    @property
+    def log(self) -> Log: ...  # noqa: D102 (above)
+
+    @property
+    def log_dir(self) -> LogDir: ...  # noqa: D102
+
+    @property
+    def config(self) -> TopicConfig: ...  # noqa: D102
 
 
-class LogRemover:
+R = TypeVar("R", bound=RemovableLog)
+
+
+class LogRemover(Generic[R]):
     """Collects deletions and carries them out in rounds: one fsync of a data directory covers many of them.
 
     Args:
@@ -55,6 +58,8 @@ class LogRemover:
         workers: Run the rounds in order.
         steps: Runs what follows on the loop.
         in_background: Runs the removal of files.
+        let_go: Called on the thread before a log is let go of.
+        removed: Called on the loop once the name of a log's directory is free, or cannot be freed.
     """
 
     def __init__(
@@ -63,15 +68,20 @@ class LogRemover:
         workers: LogWorkers,
         steps: StepQueue,
         in_background: Callable[..., None],
+        *,
+        let_go: Callable[[R], None],
+        removed: Callable[[R], None],
     ) -> None:
         self._loop = loop
         self._workers = workers
         self._steps = steps
         self._in_background = in_background
-        self._waiting: list[Removal] = []
+        self._let_go = let_go
+        self._removed = removed
+        self._waiting: list[R] = []
         self._is_busy = False
 
-    def remove(self, removal: Removal) -> None:
+    def remove(self, removal: R) -> None:
         """Delete a log soon; called on the loop."""
         self._waiting.append(removal)
         if not self._is_busy:
@@ -81,53 +91,54 @@ class LogRemover:
 
     def _start_round(self) -> None:
         chosen, self._waiting = self._waiting[:_LOGS_PER_ROUND], self._waiting[_LOGS_PER_ROUND:]
-        future = self._workers.submit_in_order(_mark_deleted, chosen)
+        future = self._workers.submit_in_order(self._mark_deleted, chosen)
         future.add_done_callback(partial(self._round_ended, chosen))
 
     def finish(self) -> None:
         """Rename what was still to be deleted, after the threads have ended; the next start removes the files."""
         waiting, self._waiting = self._waiting, []
         if waiting:
-            _mark_deleted(waiting)
+            self._mark_deleted(waiting)
 
-    def _round_ended(self, chosen: list[Removal], future: Future[Any]) -> None:
+    def _round_ended(self, chosen: list[R], future: Future[Any]) -> None:
         if future.cancelled():
             self._waiting = [*chosen, *self._waiting]  # the threads are being shut down: see finish
         else:
             self._steps.add_threadsafe(partial(self._finish_round, chosen, future))
 
-    def _finish_round(self, chosen: list[Removal], future: Future[list[Path | None]]) -> None:
+    def _finish_round(self, chosen: list[R], future: Future[list[str | None]]) -> None:
         if self._waiting:
             self._start_round()
         else:
             self._is_busy = False
-        marked: dict[int, list[Path]] = {}
+        marked: dict[int, list[str]] = {}
         for removal, path in zip(chosen, future.result(), strict=True):
             if path is not None:
-                marked.setdefault(removal.delay_ms, []).append(path)
+                marked.setdefault(removal.config.file_delete_delay_ms, []).append(path)
         for delay_ms, paths in marked.items():
             self._loop.call_later(delay_ms / 1000, self._in_background, remove_directories, paths)
-        for removal in chosen:
-            self._steps.add(removal.removed)
+        self._steps.add_each(self._removed, chosen)
+
+    def _mark_deleted(self, removals: Sequence[R]) -> list[str | None]:
+        """On the thread: rename the directories; None for one that could not be renamed."""
+        paths: dict[LogDir, list[Path]] = {}
+        for removal in removals:
+            self._let_go(removal)
+            removal.log.discard()
+            paths.setdefault(removal.log_dir, []).append(Path(removal.log.path))
+        marked: dict[Path, Path] = {}
+        for log_dir, found in paths.items():
+            try:
+                marked.update(log_dir.mark_directories(found, "delete"))
+            except LogError:
+                logger.exception("%d partitions in %s cannot be deleted", len(found), log_dir.path)
+        # Text, as these wait for file.delete.delay.ms, and the collector would track each Path.
+        return [
+            None if path is None else str(path) for path in (marked.get(Path(removal.log.path)) for removal in removals)
+        ]
 
 
-def _mark_deleted(removals: Sequence[Removal]) -> list[Path | None]:
-    """On the thread: rename the directories; None for one that could not be renamed."""
-    paths: dict[LogDir, list[Path]] = {}
-    for removal in removals:
-        removal.before()
-        removal.log.discard()
-        paths.setdefault(removal.log_dir, []).append(Path(removal.log.path))
-    marked: dict[Path, Path] = {}
-    for log_dir, found in paths.items():
-        try:
-            marked.update(log_dir.mark_directories(found, "delete"))
-        except LogError:
-            logger.exception("%d partitions in %s cannot be deleted", len(found), log_dir.path)
-    return [marked.get(Path(removal.log.path)) for removal in removals]
-
-
-def remove_directories(paths: Sequence[Path]) -> None:
+def remove_directories(paths: Sequence[Path | str]) -> None:
     """Remove directories marked ``-delete``; what cannot be removed is tried again at the next start."""
     for path in paths:
         shutil.rmtree(path, ignore_errors=True)

@@ -136,9 +136,10 @@ class Partition:
         self.log_dir = log_dir
         self.loop = threads.loop
         self._threads = threads
-        self._waiters: set[PartitionWaiter] = set()
+        # None where most partitions have nothing: each object here is one more per partition for the collector.
+        self._waiters: set[PartitionWaiter] | None = None
         self._is_watched = False
-        self._append_queue: deque[_QueuedAppend | _QueuedEpochStart] = deque()
+        self._append_queue: deque[_QueuedAppend | _QueuedEpochStart] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._on_storage_failed = on_storage_failed
         self._is_closed = False
@@ -242,16 +243,19 @@ class Partition:
         return self.replica.append(records, acks=acks, now_ms=time.time_ns() // 1_000_000, origin=origin)
 
     def _enqueue(self, queued: _QueuedAppend | _QueuedEpochStart) -> None:
-        self._append_queue.append(queued)
-        if len(self._append_queue) == 1:
+        if self._append_queue is not None:
+            self._append_queue.append(queued)
+        else:
+            self._append_queue = deque([queued])
             # What I/O threads receive meanwhile is handed over and queues up, too.
             self.replica.hold(True)
             self._append_queued()
 
     def _append_queued(self) -> None:
         """Append what is queued, in order, until something takes long again."""
-        while self._append_queue:
-            first = self._append_queue[0]
+        queue = self._append_queue
+        while queue:
+            first = queue[0]
             if isinstance(first, _QueuedEpochStart):
                 future = self.loop.run_in_executor(
                     None, self.log.assign_epoch_start, first.leader_epoch, first.start_offset
@@ -265,15 +269,21 @@ class Partition:
             try:
                 appended = self._append_now(first.records, first.acks, first.origin)
             except KraftlogError as error:
-                self._append_queue.popleft()
+                queue.popleft()
                 first.completed(None, error)
             else:
-                self._append_queue.popleft()
+                queue.popleft()
                 first.completed(appended, None)
+        self._append_queue = None
         self.replica.hold(False)
 
+    def _take_first(self) -> None:
+        """The first of the queue has ended on its thread."""
+        if self._append_queue is not None:
+            self._append_queue.popleft()
+
     def _epoch_start_ended(self, future: asyncio.Future[None]) -> None:
-        self._append_queue.popleft()
+        self._take_first()
         error = None if future.cancelled() else future.exception()
         if error is not None:
             # For want of a descriptor it is written by the epoch's first append.
@@ -281,7 +291,7 @@ class Partition:
         self._append_queued()
 
     def _append_ended(self, first: _QueuedAppend, future: asyncio.Future[Appended]) -> None:
-        self._append_queue.popleft()
+        self._take_first()
         error = None if future.cancelled() else future.exception()
         if future.cancelled():
             first.completed(None, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -420,6 +430,8 @@ class Partition:
 
     def add_waiter(self, waiter: PartitionWaiter) -> None:
         """Tell a long poll of every move from now on. What moved before has to be looked at afterwards."""
+        if self._waiters is None:
+            self._waiters = set()
         self._waiters.add(waiter)
         if not self._is_watched:
             self._is_watched = True
@@ -427,7 +439,8 @@ class Partition:
 
     def remove_waiter(self, waiter: PartitionWaiter) -> None:
         """A long poll is over."""
-        self._waiters.discard(waiter)
+        if self._waiters is not None:
+            self._waiters.discard(waiter)
 
     # -- failures and the end ------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.errors import LogError
 from kraftlog.partition.assignment import Assignment
 from kraftlog.runtime.replica.log_opener import OpenRequest, first_high_watermark
-from kraftlog.runtime.replica.log_remover import Removal
+from kraftlog.runtime.replica.log_remover import LogRemover
 from kraftlog.runtime.replica.partition import Partition, ReplicaStart
 from kraftlog.runtime.replica.registry import is_internal_topic
 from kraftlog.runtime.replica.step_queue import STEPS_PER_TURN
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from kraftlog.runtime.replica.compactor import LogCleaner
     from kraftlog.runtime.replica.log_opener import LogOpener
     from kraftlog.runtime.replica.log_placement import LogPlacement
-    from kraftlog.runtime.replica.log_remover import LogRemover
     from kraftlog.runtime.replica.log_workers import LogWorkers
     from kraftlog.runtime.replica.registry import PartitionKey, Partitions
     from kraftlog.runtime.replica.replica_threads import ReplicaThreads
@@ -48,6 +48,9 @@ __all__ = ["Reconciler", "ReconcilerParts"]
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+# So many logs are being opened at once; a future and a request for each of thousands would make the garbage collector
+# look at the whole heap.
+OPENING_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,6 @@ class ReconcilerParts:
     topic_configs: TopicConfigs
     placement: LogPlacement
     opener: LogOpener
-    remover: LogRemover
     workers: LogWorkers
     steps: StepQueue
     compactor: LogCleaner
@@ -73,6 +75,16 @@ class _Opening:
 
     request: OpenRequest
     future: Future[Log] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _UnservedLog:
+    """A log that was opened for a partition that is gone again; nobody but the reconciler knows it."""
+
+    topic_partition: TopicPartition
+    log: Log
+    log_dir: LogDir
+    config: TopicConfig
 
 
 class Reconciler:
@@ -91,17 +103,27 @@ class Reconciler:
         self._on_log_dir_failed = on_log_dir_failed
         self._image: MetadataImage | None = None
         self._opening: dict[PartitionKey, _Opening] = {}
+        self._unopened: deque[PartitionKey] = deque()
+        self._on_storage_failed = self._partition_failed  # one bound method for all partitions
         # Directories that are being opened or removed: a topic of the same name waits for its name to be free.
-        self._busy: set[TopicPartition] = set()
-        self._blocked: dict[TopicPartition, list[PartitionKey]] = {}
+        self._busy: set[str] = set()
+        self._blocked: dict[str, list[PartitionKey]] = {}
         self._recovered: dict[TopicPartition, tuple[Log, LogDir]] = {}
         self._waiters: dict[PartitionKey, list[asyncio.Future[None]]] = {}
         self._is_stopped = False
+        self._remover: LogRemover[Partition | _UnservedLog] = LogRemover(
+            parts.loop,
+            parts.workers,
+            parts.steps,
+            parts.workers.in_background,
+            let_go=self._let_go,
+            removed=self._removed,
+        )
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing is being opened, removed or waiting for its step."""
-        return not (self._opening or self._busy or self._steps)
+        return not (self._opening or self._unopened or self._busy or self._steps)
 
     # -- metadata ------------------------------------------------------------------------------------------------
 
@@ -198,9 +220,12 @@ class Reconciler:
     # -- opening -------------------------------------------------------------------------------------------------
 
     def _open(self, key: PartitionKey, topic: TopicImage, wanted: PartitionImage) -> None:
+        if len(self._opening) >= OPENING_MAX:
+            self._unopened.append(key)
+            return
         name = TopicPartition(topic.name, key[1])
-        if name in self._busy or self._partitions.get_by_name(name.topic, name.partition) is not None:
-            self._blocked.setdefault(name, []).append(key)
+        if str(name) in self._busy or self._partitions.get_by_name(name.topic, name.partition) is not None:
+            self._blocked.setdefault(str(name), []).append(key)
             return
         recovered = self._recovered.pop(name, None)
         assigned = dict(zip(wanted.replicas, wanted.directories, strict=False)).get(self._node_id)
@@ -218,7 +243,7 @@ class Reconciler:
             log_dir=log_dir,
             leader_epoch=wanted.leader_epoch if wanted.leader == self._node_id else -1,
         )
-        self._busy.add(name)
+        self._busy.add(str(name))
         self._parts.placement.add(log_dir)
         if recovered is not None:
             self._install(key, request, recovered[0])
@@ -236,6 +261,16 @@ class Reconciler:
 
     def _finish_open(self, key: PartitionKey, future: Future[Log]) -> None:
         request = self._opening.pop(key).request
+        try:
+            self._handle_opened(key, request, future)
+        finally:
+            self._open_next()
+
+    def _open_next(self) -> None:
+        while self._unopened and len(self._opening) < OPENING_MAX:
+            self._reconcile(self._unopened.popleft())
+
+    def _handle_opened(self, key: PartitionKey, request: OpenRequest, future: Future[Log]) -> None:
         error = future.exception()
         if error is None:
             self._install(key, request, future.result())
@@ -265,7 +300,8 @@ class Reconciler:
         log_dir.forget(request.key)
         if found is None:
             self._settle(key)
-            self._remove(log, request, before=_nothing)
+            self._parts.placement.remove(log_dir)
+            self._remover.remove(_UnservedLog(request.key, log, log_dir, request.config))
             return
         if not log_dir.is_online:
             self._parts.placement.remove(log_dir)
@@ -302,7 +338,7 @@ class Reconciler:
             config=request.config,
             log_dir=request.log_dir,
             threads=self._parts.threads,
-            on_storage_failed=self._partition_failed,
+            on_storage_failed=self._on_storage_failed,
         )
 
     def _partition_failed(self, partition: Partition, error: BaseException) -> None:
@@ -326,31 +362,22 @@ class Reconciler:
         """Forget a partition at once, and delete its log."""
         self._partitions.remove(partition)
         partition.close()
-        self._busy.add(partition.topic_partition)
-        request = OpenRequest(
-            key=partition.topic_partition,
-            topic_id=partition.topic_id,
-            config=partition.config,
-            log_dir=partition.log_dir,
-        )
-        self._remove(partition.log, request, before=partial(self._parts.compactor.remove, partition))
+        self._busy.add(str(partition))
+        self._parts.placement.remove(partition.log_dir)
+        self._remover.remove(partition)
 
-    def _remove(self, log: Log, request: OpenRequest, before: Callable[[], None]) -> None:
-        self._parts.placement.remove(request.log_dir)
-        self._parts.remover.remove(
-            Removal(
-                log=log,
-                log_dir=request.log_dir,
-                delay_ms=request.config.file_delete_delay_ms,
-                before=before,
-                removed=partial(self._free, request.key),
-            )
-        )
+    def _let_go(self, removal: Partition | _UnservedLog) -> None:
+        """On the thread."""
+        if isinstance(removal, Partition):
+            self._parts.compactor.remove(removal)
+
+    def _removed(self, removal: Partition | _UnservedLog) -> None:
+        self._free(removal.topic_partition)
 
     def _free(self, name: TopicPartition) -> None:
         """The directory of this name is open as wanted, or gone: the next change of this name starts."""
-        self._busy.discard(name)
-        self._enqueue(self._blocked.pop(name, ()))
+        self._busy.discard(str(name))
+        self._enqueue(self._blocked.pop(str(name), ()))
 
     # -- waiting -------------------------------------------------------------------------------------------------
 
@@ -398,7 +425,7 @@ class Reconciler:
         self._is_stopped = True
         self._steps.close()
         await self._parts.loop.run_in_executor(None, self._parts.workers.shut_down)
-        await self._parts.loop.run_in_executor(None, self._parts.remover.finish)
+        await self._parts.loop.run_in_executor(None, self._remover.finish)
         for key in list(self._waiters):
             self._settle(key)
         unserved = [log for log, _ in self._recovered.values()]
@@ -407,9 +434,6 @@ class Reconciler:
             if future is not None and future.done() and not future.cancelled() and future.exception() is None:
                 unserved.append(future.result())
         self._opening.clear()
+        self._unopened.clear()
         self._recovered.clear()
         return unserved
-
-
-def _nothing() -> None:
-    """A log that was never served is known to nobody."""

@@ -46,16 +46,19 @@ class Partitions:
         self._image = image
         self._clock_ms = clock_ms
         self.native = NativePartitions()
-        self._by_id: dict[PartitionKey, Partition] = {}
-        self._by_name: dict[tuple[str, int], Partition] = {}
+        # Maps of maps: the garbage collector would track a pair of topic id and index for each partition.
+        self._by_id: dict[Uuid, dict[int, Partition]] = {}
+        self._by_name: dict[str, dict[int, Partition]] = {}
+        self._count = 0
         self._offline: set[PartitionKey] = set()
         self._listeners: list[PartitionListener] = []
 
     def __iter__(self) -> Iterator[Partition]:
-        return iter(self._by_id.values())
+        for partitions in self._by_id.values():
+            yield from partitions.values()
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return self._count
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since 1970."""
@@ -63,11 +66,13 @@ class Partitions:
 
     def get(self, topic_id: Uuid, index: int) -> Partition | None:
         """The partition with this topic id, if it is on this node."""
-        return self._by_id.get((topic_id, index))
+        partitions = self._by_id.get(topic_id)
+        return None if partitions is None else partitions.get(index)
 
     def get_by_name(self, topic: str, index: int) -> Partition | None:
         """The partition with this topic name, if it is on this node."""
-        return self._by_name.get((topic, index))
+        partitions = self._by_name.get(topic)
+        return None if partitions is None else partitions.get(index)
 
     def in_directory(self, log_dir: LogDir) -> list[Partition]:
         """The partitions whose logs are in a data directory."""
@@ -81,14 +86,22 @@ class Partitions:
 
     def add(self, partition: Partition) -> None:
         """A partition's log was opened; the assignment that follows tells the listeners."""
-        self._by_id[partition.topic_id, partition.index] = partition
-        self._by_name[partition.topic, partition.index] = partition
+        self._by_id.setdefault(partition.topic_id, {})[partition.index] = partition
+        self._by_name.setdefault(partition.topic, {})[partition.index] = partition
+        self._count += 1
         self.native.add(partition.replica)
 
     def remove(self, partition: Partition) -> None:
         """A partition is deleted, or its directory failed."""
-        del self._by_id[partition.topic_id, partition.index]
-        self._by_name.pop((partition.topic, partition.index), None)
+        by_index = self._by_id[partition.topic_id]
+        del by_index[partition.index]
+        if not by_index:
+            del self._by_id[partition.topic_id]
+        by_index = self._by_name.get(partition.topic, {})
+        by_index.pop(partition.index, None)
+        if not by_index:
+            self._by_name.pop(partition.topic, None)
+        self._count -= 1
         self.native.remove(partition.replica)
         self.notify(partition)
 

@@ -15,7 +15,7 @@ from kraftlog.runtime.replica.log_dir_failure import LogDirFailures
 from kraftlog.runtime.replica.log_opener import LogOpener, OpenRequest
 from kraftlog.runtime.replica.log_placement import LogPlacement, set_strays_aside
 from kraftlog.runtime.replica.log_recovery import LogRecovery, RecoveryJob
-from kraftlog.runtime.replica.log_remover import LogRemover, remove_directories
+from kraftlog.runtime.replica.log_remover import remove_directories
 from kraftlog.runtime.replica.reconciler import Reconciler, ReconcilerParts
 from kraftlog.runtime.replica.recurring_timers import RecurringTimers
 from kraftlog.runtime.replica.registry import Partitions
@@ -93,7 +93,6 @@ class ReplicaManager:
             topic_configs=self._topic_configs,
             placement=LogPlacement(self._log_dirs),
             opener=self._opener,
-            remover=LogRemover(loop, workers, self.steps, workers.in_background),
             workers=workers,
             steps=self.steps,
             compactor=compactor,

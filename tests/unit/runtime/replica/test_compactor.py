@@ -216,13 +216,13 @@ def test_pause_ends_a_running_clean_and_keeps_others_off(make: MakePartition) ->
     fill(partition, 2000)
     slow = cleaner(partition, settings=dataclasses.replace(SETTINGS, io_max_bytes_per_second=20_000.0))
     slow.start()
-    until_true(lambda: slow._entries[partition.topic_partition].running is not None)
+    until_true(lambda: slow._entries[str(partition)].running is not None)
     started = time.monotonic()
     slow.pause(partition.topic_partition)
     assert time.monotonic() - started < 5
     assert slow.checkpoint(partition.topic_partition) is None
     assert not slow.clean_filthiest()
-    assert slow._entries[partition.topic_partition].running is None
+    assert slow._entries[str(partition)].running is None
     slow.update_settings(SETTINGS)
     slow.resume(partition.topic_partition)
     until_true(lambda: slow.checkpoint(partition.topic_partition) == 2000)
@@ -236,7 +236,7 @@ def test_a_partition_may_be_deleted_while_it_is_cleaned(
     fill(partition, 2000)
     slow = cleaner(partition, settings=dataclasses.replace(SETTINGS, io_max_bytes_per_second=20_000.0))
     slow.start()
-    entry = slow._entries[partition.topic_partition]
+    entry = slow._entries[str(partition)]
     until_true(lambda: entry.running is not None)
     slow.remove(partition)
     partition.log.close()

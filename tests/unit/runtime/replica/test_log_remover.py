@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kraftlog.runtime.replica.log_remover import LogRemover, Removal
+from kraftlog.runtime.replica.log_remover import LogRemover
 from kraftlog.storage.log_dir import LogDir
 
 
@@ -22,13 +22,16 @@ def test_deletions_that_wait_at_the_stop_are_renamed_for_the_next_start(tmp_path
     loop: Any = SimpleNamespace(call_soon=lambda call: call())
     workers: Any = SimpleNamespace(submit_in_order=submit)
     steps: Any = None
-    remover = LogRemover(loop, workers, steps, lambda *_: None)
+    remover: LogRemover[Any] = LogRemover(
+        loop, workers, steps, lambda *_: None, let_go=lambda _: None, removed=lambda _: None
+    )
+    config = SimpleNamespace(file_delete_delay_ms=60_000)
     discarded: list[str] = []
     for index in range(3):
         path = tmp_path / f"t-{index}"
         path.mkdir()
         log: Any = SimpleNamespace(path=str(path), discard=lambda path=path: discarded.append(path.name))
-        remover.remove(Removal(log=log, log_dir=log_dir, delay_ms=60_000, before=lambda: None, removed=lambda: None))
+        remover.remove(SimpleNamespace(log=log, log_dir=log_dir, config=config))
     assert len(submitted) == 1, "one round, and two logs that wait for the next"
     assert submitted[0].cancel(), "the threads are shut down"
     remover.finish()
