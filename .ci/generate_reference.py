@@ -49,8 +49,8 @@ REFUSED_OF_TOPICS = {"remote.storage.enable": "default only: kraftlog has no tie
 OWN_KEYS = {
     "log.flush.on.ack": "An acknowledgement of acks=all waits until the records are on the disk. `false` gives Kafka's"
     " behaviour: it waits for the page cache.",
-    "kraftlog.data.path": "Who owns the sockets of clients on listeners without TLS: `python`, the default, or `native`:"
-    " threads in Rust, as many as `num.network.threads` says if it is set, otherwise one.",
+    "kraftlog.data.path": "Who owns the sockets of clients on listeners without TLS: `native`, the default: threads in Rust,"
+    " as many as `num.network.threads` says if it is set, otherwise one; or `python`: the node's event loop.",
     "kraftlog.metrics.listener": "`host:port` where Prometheus scrapes the [metrics](metrics.md) over HTTP. Not set: no"
     " listener.",
 }

@@ -16,14 +16,22 @@ interop() {
     "$py" -m pytest tests/interop "$@"
 }
 
-#: native     the clients, the groups and the hostile frames again, with the sockets in I/O threads
-native() { # KRAFTLOG_TEST_DATA_PATH has the same effect on any other verb
+#: python-path  the clients, the groups and the hostile frames again, with kraftlog.data.path=python
+python_path() { # KRAFTLOG_TEST_DATA_PATH has the same effect on any other verb
     setup
     jars
     [ $# -gt 0 ] || set -- -n "$workers" --dist loadscope -q tests/integration/node tests/unit/runtime/replica/test_data_path.py \
         tests/interop/test_groups.py tests/interop/test_frame_fuzzer.py tests/interop/test_clients.py
-    KRAFTLOG_TEST_DATA_PATH=native KRAFTLOG_INTEROP_RECORDS=${KRAFTLOG_INTEROP_RECORDS:-10000} \
+    KRAFTLOG_TEST_DATA_PATH=python KRAFTLOG_INTEROP_RECORDS=${KRAFTLOG_INTEROP_RECORDS:-10000} \
         KRAFTLOG_FUZZ_SECONDS=${KRAFTLOG_FUZZ_SECONDS:-20} "$py" -m pytest "$@"
+}
+
+#: franz      franz-go against both data paths (needs Go; its modules come through Go's proxy)
+franz() {
+    setup
+    need go "franz-go is a library of Go."
+    go build -C tests/interop/franz -o "$PWD/target/franz" .
+    KRAFTLOG_FRANZ=$PWD/target/franz "$py" -m pytest -s tests/interop/test_franz.py "$@"
 }
 
 #: sim        scenarios of the consensus core, and 200 clusters under faults (KRAFTLOG_SEEDS sets the number);

@@ -35,7 +35,7 @@ class Node:
         command = [sys.executable, "-m", "kraftlog", "dev", "--port", "0", "--data-dir", str(home / "data")]
         # Topics named by damaged requests would fill the disk, not find defects.
         command += ["--override", "auto.create.topics.enable=false"]
-        command += ["--override", f"kraftlog.data.path={os.environ.get('KRAFTLOG_TEST_DATA_PATH', 'python')}"]
+        command += ["--override", f"kraftlog.data.path={os.environ.get('KRAFTLOG_TEST_DATA_PATH', 'native')}"]
         with self.output_path.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
         self.port = self._wait_for_port()

@@ -28,8 +28,8 @@ KAFKA_VERSION = "4.3.1"
 CLUSTER_ID = "interop-AAAAAAAAAAAAAw"
 # Short-lived JVMs: the first compiler only, one collector thread, shared class data.
 JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx512m")
-# Who owns the sockets of clients of the nodes under test: python or native.
-DATA_PATH = os.environ.get("KRAFTLOG_TEST_DATA_PATH", "python")
+# Who owns the sockets of clients of the nodes under test: native or python.
+DATA_PATH = os.environ.get("KRAFTLOG_TEST_DATA_PATH", "native")
 JVM_LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 
 

@@ -247,7 +247,9 @@ def servers(request, tmp_path_factory):
     probe.stop_clock(NOW_MS)
     with (
         pytest.MonkeyPatch.context() as patch,
-        kraftlog.Broker(tmp_path_factory.mktemp("broker"), log_flush_on_ack=flush_on_ack) as broker,
+        kraftlog.Broker(
+            tmp_path_factory.mktemp("broker"), kraftlog_data_path="python", log_flush_on_ack=flush_on_ack
+        ) as broker,
     ):
         # The time of an append is in answers, and in records with LogAppendTime.
         patch.setattr(time, "time_ns", lambda: NOW_MS * 1_000_000)

@@ -26,8 +26,8 @@ DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEX
 METRICS_LISTENER = "kraftlog.metrics.listener"
 # Another: who owns the sockets of clients without TLS.
 DATA_PATH = "kraftlog.data.path"
-_DATA_PATHS = ("python", "native")
-DEFAULT_DATA_PATH = "python"
+_DATA_PATHS = ("native", "python")
+DEFAULT_DATA_PATH = "native"
 MAX_PORT = 65535
 OWN_KEYS = frozenset({METRICS_LISTENER, DATA_PATH})
 # Prefixes under which Kafka accepts keys no table lists (per listener settings, plug-ins, client settings).
@@ -364,7 +364,7 @@ class NodeConfig:
         return host.strip("[]") or DEFAULT_BIND_HOST, int(port)
 
     def _check_data_path(self) -> str:
-        """``python``, the default, for the event loop, or ``native`` for I/O threads."""
+        """``native``, the default, for I/O threads, or ``python`` for the event loop."""
         text = self.get_optional_str(DATA_PATH)
         value = DEFAULT_DATA_PATH if text is None else text.strip()
         if value not in _DATA_PATHS:

@@ -141,5 +141,5 @@ def test_a_long_poll_in_a_thread_ends_when_the_topic_is_deleted(handed_over, tmp
 
 
 def test_a_data_path_that_is_none_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"kraftlog\.data\.path=rust: it is one of python, native"):
+    with pytest.raises(ConfigError, match=r"kraftlog\.data\.path=rust: it is one of native, python"):
         kraftlog.Broker(tmp_path, kraftlog_data_path="rust").start()
