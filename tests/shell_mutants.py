@@ -107,7 +107,7 @@ def _take_any_version(self, data, _was=ElectionStore._decode):
     return _was(self, {**data, "data_version": min(1, data["data_version"])})
 
 
-def _rename_before_flushing(path, data, *, temporary=None, sync_directory=True):
+def _rename_before_flushing(path, data, *, temporary=None, syncs_directory=True):
     temporary.write_bytes(data)
     os.replace(temporary, path)
     flush_directory(path.parent)

@@ -1252,6 +1252,121 @@ class Inbox:
         """What waits: (token, error code) of acknowledgements, partitions that moved, and (name, ...) of all else."""
 
 @final
+class MemoryDisk:
+    """A disk in memory: every path below ``root`` is opened there, by this class and by ``Log`` alike.
+
+    What was not synced is lost in a crash, and operations fail when they are told to. The same calls with the same
+    seeds leave the same bytes.
+
+    Args:
+        root: An absolute path, of which nothing needs to exist.
+
+    Raises:
+        ValueError: It is not absolute, or there is a disk with this root.
+    """
+
+    def __new__(cls, root: str | PathLike[str]) -> Self: ...
+    @property
+    def root(self) -> Path:
+        """The path that was given."""
+
+    @property
+    def change_count(self) -> int:
+        """Operations since the last crash that changed or synced something."""
+
+    def close(self) -> None:
+        """Give the root back; files that are open stay usable."""
+
+    def open(self, path: str | PathLike[str], mode: Literal["read", "write", "create", "truncate"]) -> MemoryFile:
+        """Open a file: ``write`` an existing one, ``create`` it empty if absent, ``truncate`` empties it."""
+
+    def metadata(self, path: str | PathLike[str]) -> tuple[int, int, bool] | None:
+        """(size in bytes, modification time in ms, whether it is a directory); None when there is nothing."""
+
+    def rename(self, source: str | PathLike[str], target: str | PathLike[str]) -> None:
+        """Rename a file or a directory; replaces a file."""
+
+    def remove(self, path: str | PathLike[str]) -> None:
+        """Remove a file."""
+
+    def files(self, path: str | PathLike[str]) -> list[str]:
+        """Names of the files in a directory, in order."""
+
+    def directories(self, path: str | PathLike[str]) -> list[str]:
+        """Names of the directories in a directory, in order."""
+
+    def create_directory(self, path: str | PathLike[str]) -> None:
+        """Create a directory and its parents; nothing happens when it exists."""
+
+    def remove_directory(self, path: str | PathLike[str]) -> None:
+        """Remove an empty directory."""
+
+    def sync_directory(self, path: str | PathLike[str]) -> None:
+        """Make the names in a directory survive a crash."""
+
+    def set_now_ms(self, now_ms: int) -> None:
+        """Modification time of what is written from here on."""
+
+    def crash(
+        self,
+        data: Literal["nothing", "everything", "suffix", "torn", "pages", "contents"],
+        names: Literal["nothing", "everything", "suffix", "any"],
+        *,
+        seed: int,
+    ) -> None:
+        """Lose what was not synced, and every lock and fault; files that were open fail from here on.
+
+        Args:
+            data: What is lost of the bytes of each file.
+            names: What is lost of the changes of directories.
+            seed: Chooses where several outcomes are possible.
+        """
+
+    def fail(self, operation: Literal["read", "write", "sync", "change", "open"], countdown: int, errno: int) -> None:
+        """Let the operation number ``countdown`` (0 is the next) of this kind fail once."""
+
+    def flip_on_read(self, countdown: int) -> None:
+        """Let the read number ``countdown`` (0 is the next) see one bit inverted."""
+
+    def flip_bit(self, path: str | PathLike[str], bit: int) -> bool:
+        """Invert one bit of a file; False when there is no such file or bit."""
+
+    def set_short_io(self, seed: int | None) -> None:
+        """With a seed, reads and writes of logs move fewer bytes than asked or are interrupted, now and then."""
+
+    def set_fault_seed(self, seed: int) -> None:
+        """What decides which pages a failed sync had written, and which bit a read sees inverted."""
+
+    def set_capacity(self, capacity_bytes: int | None) -> None:
+        """Bytes in all files together beyond which writes fail with ENOSPC."""
+
+    def clear_faults(self) -> None:
+        """From here on nothing fails."""
+
+    @property
+    def has_pending_faults(self) -> bool:
+        """Whether a failure that was set has not happened yet."""
+
+@final
+class MemoryFile:
+    """An open file of a ``MemoryDisk``."""
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        """Up to ``size_bytes`` from ``position`` on; empty at the end."""
+
+    def write_at(self, position: int, data: bytes) -> int:
+        """Write, and return how many bytes were taken."""
+
+    def truncate(self, size_bytes: int) -> None:
+        """Set the length."""
+
+    def sync(self) -> None:
+        """Make the bytes survive a crash."""
+
+    def close(self) -> None:
+        """Close."""
+
+@final
 class FlushPool:
     """Threads that make logs durable; a log is in at most one round at a time."""
 
@@ -1262,6 +1377,17 @@ class FlushPool:
             name: Of the threads, for debuggers.
             threads_max: fsyncs at a time.
         """
+
+    @staticmethod
+    def stepped(name: str) -> FlushPool:
+        """A pool that never has a thread: what is queued waits for ``run_next``. For simulations."""
+
+    @property
+    def queued_count(self) -> int:
+        """Flushes that wait for a thread, or for a step."""
+
+    def run_next(self, index: int) -> bool:
+        """Carry out the queued flush number ``index`` here and now; False when there is none."""
 
     @property
     def thread_count(self) -> int:

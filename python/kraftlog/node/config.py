@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from kraftlog.config_table import ConfigValue, broker_config, parse_value
 from kraftlog.errors import KafkaError
+from kraftlog.storage.files import as_path
 from kraftlog.storage.properties import PropertiesError, parse_properties
 from kraftlog.transport.listener import DEFAULT_BIND_HOST, ConfigError, EndPoint, parse_end_points, parse_protocol_map
 
@@ -65,7 +66,7 @@ class NodeConfig:
         self.advertised_listeners = self._check_advertised_listeners()
         self.log_dirs = self._check_log_dirs()
         metadata_log_dir = self.get_optional_str("metadata.log.dir")
-        self.metadata_log_dir = Path(metadata_log_dir) if metadata_log_dir else self.log_dirs[0]
+        self.metadata_log_dir = as_path(metadata_log_dir) if metadata_log_dir else self.log_dirs[0]
         self.metrics_listener = self._check_metrics_listener()
         self.data_path = self._check_data_path()
         self._check_authorizer()
@@ -343,7 +344,7 @@ class NodeConfig:
 
     def _check_log_dirs(self) -> tuple[Path, ...]:
         text = self.properties.get("log.dirs") or self.get_optional_str("log.dir") or ""
-        log_dirs = tuple(Path(entry.strip()) for entry in text.split(",") if entry.strip())
+        log_dirs = tuple(as_path(entry.strip()) for entry in text.split(",") if entry.strip())
         if not log_dirs:
             msg = "at least one log directory must be defined through log.dirs or log.dir"
             raise ConfigError(msg)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -347,7 +346,8 @@ class MetadataLog:
         """Up to ``size_bytes`` of a checkpoint from byte ``position`` on; None when there is no such checkpoint."""
         try:
             with (self.directory / snapshot_id.file_name).open("rb", buffering=0) as file:
-                return os.pread(file.fileno(), size_bytes, position)
+                file.seek(position)
+                return file.read(size_bytes)
         except FileNotFoundError:
             # Somebody removed it: it counts no more (SNAP-26).
             self._snapshots = [snapshot for snapshot in self._snapshots if snapshot != snapshot_id]

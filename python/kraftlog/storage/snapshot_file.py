@@ -6,7 +6,6 @@ Voters), data batches, and a control batch with SnapshotFooter. Offsets inside t
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -148,7 +147,7 @@ def write_snapshot(directory: Path, snapshot_id: SnapshotId, data: bytes) -> Pat
 
 def list_snapshots(directory: Path) -> list[SnapshotId]:
     """Ids of the finished checkpoints of a metadata log directory, oldest first."""
-    found = (SnapshotId.parse(entry.name) for entry in os.scandir(directory))
+    found = (SnapshotId.parse(entry.name) for entry in directory.iterdir())
     return sorted(snapshot for snapshot in found if snapshot is not None)
 
 
@@ -158,7 +157,7 @@ def remove_left_overs(directory: Path) -> list[str]:
     Returns:
         The names of the removed files, in order.
     """
-    removed = sorted(entry.name for entry in os.scandir(directory) if _LEFT_OVER.fullmatch(entry.name))
+    removed = sorted(entry.name for entry in directory.iterdir() if _LEFT_OVER.fullmatch(entry.name))
     for name in removed:
         (directory / name).unlink(missing_ok=True)
     return removed
@@ -172,7 +171,7 @@ def mark_deleted(directory: Path, snapshot_id: SnapshotId) -> Path | None:
     path = directory / snapshot_id.file_name
     marked = path.with_name(path.name + ".deleted")
     try:
-        os.replace(path, marked)
+        path.replace(marked)
     except FileNotFoundError:
         return None
     flush_directory(directory)

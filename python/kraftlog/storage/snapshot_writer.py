@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +11,7 @@ from typing import Self
 
 from kraftlog.errors import LogError
 from kraftlog.storage.atomic_file import flush_directory
+from kraftlog.storage.files import NewFile, create_file
 from kraftlog.storage.snapshot_file import (
     SNAPSHOT_RECORDS_PER_BATCH,
     encode_snapshot_footer,
@@ -80,8 +80,7 @@ class SnapshotWriter:
         self._values: list[bytes] = []
         self._next_offset = record_count
         self._size_bytes = 0
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._descriptor: int | None = os.open(self._path, flags, 0o644)
+        self._file: NewFile | None = create_file(self._path)
         try:
             self._write(header)
         except OSError:
@@ -108,19 +107,19 @@ class SnapshotWriter:
             LogError: It is frozen or closed already (SNAP-12).
             OSError: The disk failed: there is no checkpoint, and nobody was told of one (SNAP-15).
         """
-        descriptor = self._require_open()
+        file = self._require_open()
         try:
             if self._values:
                 self._write_batch()
             self._write(
                 encode_snapshot_footer(base_offset=self._next_offset, epoch=self.snapshot_id.epoch, now_ms=self._now_ms)
             )
-            os.fchmod(descriptor, READ_ONLY)
-            os.fsync(descriptor)
-            self._descriptor = None
-            os.close(descriptor)
+            self._path.chmod(READ_ONLY)
+            file.sync()
+            self._file = None
+            file.close()
             with self._naming:
-                os.replace(self._path, self._directory / self.snapshot_id.file_name)
+                self._path.replace(self._directory / self.snapshot_id.file_name)
                 flush_directory(self._directory)
                 self._on_frozen(self.snapshot_id)
         except OSError:
@@ -131,9 +130,9 @@ class SnapshotWriter:
 
     def close(self) -> None:
         """Throw away what is not frozen; harmless afterwards."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
             self._path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -146,11 +145,11 @@ class SnapshotWriter:
         """Close."""
         self.close()
 
-    def _require_open(self) -> int:
-        if self._descriptor is None:
+    def _require_open(self) -> NewFile:
+        if self._file is None:
             msg = f"checkpoint {self.snapshot_id} is frozen or closed and takes nothing more"
             raise LogError(msg)
-        return self._descriptor
+        return self._file
 
     def _write_batch(self) -> None:
         values, self._values = self._values, []
@@ -162,8 +161,8 @@ class SnapshotWriter:
         self._next_offset += len(values)
 
     def _write(self, data: bytes) -> None:
-        descriptor = self._require_open()
+        file = self._require_open()
         view = memoryview(data)
         while view:
-            view = view[os.write(descriptor, view) :]
+            view = view[file.write(view) :]
         self._size_bytes += len(data)

@@ -112,6 +112,8 @@ struct Queue {
     thread_count: usize,
     waiting_count: usize,
     is_stopped: bool,
+    /// No thread is ever started.
+    is_stepped: bool,
 }
 
 impl std::fmt::Debug for Queue {
@@ -136,6 +138,28 @@ impl FlushPool {
         Self { shared: Arc::new(shared) }
     }
 
+    /// A pool without threads: what is queued waits for [`Self::run_next`]. For simulations.
+    pub fn stepped(name: impl Into<String>) -> Self {
+        let pool = Self::new(name, 1);
+        pool.shared.lock().is_stepped = true;
+        pool
+    }
+
+    /// Flushes that wait for a thread, or for a step.
+    pub fn queued_count(&self) -> usize {
+        self.shared.lock().jobs.len()
+    }
+
+    /// Carry out the queued flush number `index` on this thread; false when there is none.
+    pub fn run_next(&self, index: usize) -> bool {
+        let job = self.shared.lock().jobs.remove(index);
+        let is_there = job.is_some();
+        if let Some(job) = job {
+            self.shared.flush(job);
+        }
+        is_there
+    }
+
     /// Flush soon; nothing is queued if a round that has not begun covers it already.
     pub fn request<F: Flushable>(&self, target: &Arc<F>) {
         if target.round().want() {
@@ -156,6 +180,9 @@ impl FlushPool {
 
     /// End the threads after what is queued; what waits to be tried again is dropped, and later requests are.
     pub fn stop(&self) {
+        if self.shared.lock().is_stepped {
+            while self.run_next(0) {}
+        }
         let threads = {
             let mut queue = self.shared.lock();
             queue.is_stopped = true;
@@ -195,6 +222,9 @@ impl Shared {
     }
 
     fn wake_one(self: &Arc<Self>, mut queue: std::sync::MutexGuard<'_, Queue>) {
+        if queue.is_stepped {
+            return;
+        }
         // One that was woken and has not run yet still counts as waiting: there may be more jobs than waiting threads.
         if queue.waiting_count >= queue.jobs.len() {
             drop(queue);
@@ -266,7 +296,9 @@ impl Shared {
             Err(error) if error.is_out_of_descriptors() && job.flush_delayed(&error) => {
                 job.round().delay();
                 let mut queue = self.lock();
-                if !queue.is_stopped {
+                if queue.is_stepped {
+                    queue.jobs.push_back(job);
+                } else if !queue.is_stopped {
                     queue.delayed.push_back((Instant::now() + RETRY, job));
                 }
             }

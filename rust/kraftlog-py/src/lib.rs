@@ -11,6 +11,7 @@ mod dump;
 mod errors;
 mod log;
 mod memory;
+mod memory_disk;
 mod path;
 mod raw;
 mod records;
@@ -33,6 +34,7 @@ fn _kraftlog(m: &Bound<'_, PyModule>) -> PyResult<()> {
     records::register(m)?;
     log::register(m)?;
     memory::register(m)?;
+    memory_disk::register(m)?;
     path::register(m)?;
     rows::register(m)?;
     scan::register(m)?;

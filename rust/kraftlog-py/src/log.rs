@@ -3,7 +3,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kraftlog_log::fs::RealFileSystem;
 use kraftlog_log::log as engine;
 use kraftlog_log::producer_state::{Origin, ProducerEntry, Verification};
 use kraftlog_log::segment::FoundTimestamp;
@@ -12,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
 use crate::errors::PyLogError;
+use crate::memory_disk::file_system;
 use crate::raw::ByteBuffer;
 
 mod cleaner;
@@ -189,8 +189,8 @@ impl Log {
         if let Some(progress) = progress {
             recovery.progress = Arc::clone(&progress.0);
         }
-        let log = py
-            .detach(|| engine::Log::open_with(Arc::new(RealFileSystem), &path, config, options, &recovery))?;
+        let log =
+            py.detach(|| engine::Log::open_with(file_system(&path), &path, config, options, &recovery))?;
         Ok(Self { log: Arc::new(log) })
     }
 

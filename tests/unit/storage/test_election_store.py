@@ -6,7 +6,6 @@ import os
 import pytest
 
 from kraftlog.errors import LogError
-from kraftlog.storage import atomic_file
 from kraftlog.storage.election_store import ElectionStore
 from kraftlog.types import ElectionState, Epoch, NodeId, ReplicaKey, Uuid
 
@@ -87,10 +86,8 @@ def test_left_over_temporary_file_is_ignored_and_removed(tmp_path):
 def test_write_fsyncs_the_file_before_the_rename_and_the_directory_after(tmp_path, monkeypatch):
     events = []
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(
-        atomic_file.os, "fsync", lambda fd: (events.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd))
-    )
-    monkeypatch.setattr(atomic_file.os, "replace", lambda a, b: (events.append("rename"), replace(a, b)))
+    monkeypatch.setattr(os, "fsync", lambda fd: (events.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (events.append("rename"), replace(a, b)))
     ElectionStore(tmp_path).write(LEADER, kraft_version=1)
     assert events == [str(tmp_path / "quorum-state.tmp"), "rename", str(tmp_path)]
 
@@ -104,7 +101,7 @@ def test_failed_write_raises_keeps_the_old_state_and_leaves_no_temporary_file(tm
     def fail(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(atomic_file.os, broken, fail)
+    monkeypatch.setattr(os, broken, fail)
     with pytest.raises(OSError, match="No space left"):
         store.write(VOTED, kraft_version=1)
     monkeypatch.undo()

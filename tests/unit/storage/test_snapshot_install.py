@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kraftlog.storage import atomic_file
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.storage.snapshot_file import Snapshot, encode_snapshot
 from kraftlog.types import Epoch, Offset, SnapshotId
@@ -68,8 +67,8 @@ class Steps:
                 steps._step("empty log")
                 engine.truncate_fully_and_start_at(offset)
 
-        monkeypatch.setattr(atomic_file.os, "fsync", traced_fsync)
-        monkeypatch.setattr(atomic_file.os, "replace", traced_replace)
+        monkeypatch.setattr(os, "fsync", traced_fsync)
+        monkeypatch.setattr(os, "replace", traced_replace)
         monkeypatch.setattr(Path, "unlink", traced_unlink)
         log._log = Engine()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kraftlog.errors import LogError
+from kraftlog.storage.files import as_path, remove_tree
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -125,7 +125,7 @@ class LogRemover(Generic[R]):
         for removal in removals:
             self._let_go(removal)
             removal.log.discard()
-            paths.setdefault(removal.log_dir, []).append(Path(removal.log.path))
+            paths.setdefault(removal.log_dir, []).append(as_path(removal.log.path))
         marked: dict[Path, Path] = {}
         for log_dir, found in paths.items():
             try:
@@ -134,11 +134,11 @@ class LogRemover(Generic[R]):
                 logger.exception("%d partitions in %s cannot be deleted", len(found), log_dir.path)
         # Text, as these wait for file.delete.delay.ms, and the collector would track each Path.
         return [
-            None if path is None else str(path) for path in (marked.get(Path(removal.log.path)) for removal in removals)
+            None if path is None else str(path) for path in (marked.get(as_path(removal.log.path)) for removal in removals)
         ]
 
 
 def remove_directories(paths: Sequence[Path | str]) -> None:
     """Remove directories marked ``-delete``; what cannot be removed is tried again at the next start."""
     for path in paths:
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(as_path(path))

@@ -87,6 +87,14 @@ impl State {
         path.parent().is_some_and(|parent| self.names.directories.contains(parent))
     }
 
+    /// Whether there is a file of this name, or a directory with something in it.
+    fn is_occupied(&self, path: &Path) -> bool {
+        let inside = |name: &Arc<Path>| name.parent() == Some(path);
+        self.names.files.contains_key(path)
+            || self.names.files.keys().any(inside)
+            || self.names.directories.iter().any(inside)
+    }
+
     fn used_bytes(&self) -> u64 {
         let inodes = self.names.files.values().filter_map(|number| self.inodes.get(number));
         inodes.map(|inode| inode.current.size() as u64).sum()
@@ -143,6 +151,13 @@ impl MemoryFileSystem {
     /// After `changes` such operations in total, every further one fails with EIO, as if the machine had stopped.
     pub fn crash_after(&self, changes: u64) {
         self.lock().crash_after_changes = Some(changes);
+    }
+
+    /// Names of the directories in a directory, in order.
+    pub fn directories(&self, directory: &Path) -> Vec<String> {
+        let state = self.lock();
+        let inside = state.names.directories.iter().filter(|path| path.parent() == Some(directory));
+        inside.filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect()
     }
 
     /// Modification time given to what is written from now on.
@@ -298,11 +313,24 @@ impl FileSystem for MemoryFileSystem {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.lock();
         state.check(Operation::Change)?;
-        state.find(from)?;
+        let is_directory = state.names.directories.contains(from);
+        if !is_directory {
+            state.find(from)?;
+        }
         if !state.has_parent(to) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        state.rename(NameChange::Rename(from.into(), to.into()));
+        if !is_directory {
+            state.rename(NameChange::Rename(from.into(), to.into()));
+            return Ok(());
+        }
+        if to.starts_with(from) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        if state.is_occupied(to) {
+            return Err(io::Error::from_raw_os_error(libc::ENOTEMPTY));
+        }
+        state.rename(NameChange::RenameDirectory(from.into(), to.into()));
         Ok(())
     }
 
@@ -341,8 +369,7 @@ impl FileSystem for MemoryFileSystem {
         if !state.names.directories.contains(path) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let inside = |name: &Arc<Path>| name.parent() == Some(path);
-        if state.names.files.keys().any(inside) || state.names.directories.iter().any(inside) {
+        if state.is_occupied(path) {
             return Err(io::Error::from_raw_os_error(libc::ENOTEMPTY));
         }
         state.rename(NameChange::RemoveDirectory(path.into()));

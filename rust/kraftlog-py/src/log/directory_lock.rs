@@ -5,6 +5,7 @@ use kraftlog_log::lock;
 use pyo3::prelude::*;
 
 use crate::errors::PyLogError;
+use crate::memory_disk::MemoryLock;
 
 pub(super) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<DirectoryLock>()?;
@@ -14,22 +15,37 @@ pub(super) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
 /// A locked directory; unlocked when released or collected.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 pub(crate) struct DirectoryLock {
-    lock: lock::DirectoryLock,
+    lock: Lock,
+}
+
+enum Lock {
+    File(lock::DirectoryLock),
+    Memory(MemoryLock),
 }
 
 #[pyfunction]
 fn lock_directory(path: PathBuf) -> Result<DirectoryLock, PyLogError> {
-    Ok(DirectoryLock { lock: lock::DirectoryLock::acquire(&path)? })
+    let lock = match MemoryLock::acquire(&path) {
+        Some(lock) => Lock::Memory(lock?),
+        None => Lock::File(lock::DirectoryLock::acquire(&path)?),
+    };
+    Ok(DirectoryLock { lock })
 }
 
 #[pymethods]
 impl DirectoryLock {
     #[getter]
     fn path(&self) -> PathBuf {
-        self.lock.directory().to_owned()
+        match &self.lock {
+            Lock::File(lock) => lock.directory().to_owned(),
+            Lock::Memory(lock) => lock.path().to_owned(),
+        }
     }
 
     fn release(&self) {
-        self.lock.release();
+        match &self.lock {
+            Lock::File(lock) => lock.release(),
+            Lock::Memory(lock) => lock.release(),
+        }
     }
 }

@@ -21,6 +21,20 @@ impl FlushPool {
         Self { pool: Arc::new(flush::FlushPool::new(name, threads_max)) }
     }
 
+    #[staticmethod]
+    fn stepped(name: String) -> Self {
+        Self { pool: Arc::new(flush::FlushPool::stepped(name)) }
+    }
+
+    #[getter]
+    fn queued_count(&self) -> usize {
+        self.pool.queued_count()
+    }
+
+    fn run_next(&self, py: Python<'_>, index: usize) -> bool {
+        py.detach(|| self.pool.run_next(index))
+    }
+
     #[getter]
     fn thread_count(&self, py: Python<'_>) -> usize {
         py.detach(|| self.pool.thread_count())

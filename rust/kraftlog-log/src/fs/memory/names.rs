@@ -30,8 +30,15 @@ pub(super) enum NameChange {
     Link(Arc<Path>, u64),
     Unlink(Arc<Path>),
     Rename(Arc<Path>, Arc<Path>),
+    RenameDirectory(Arc<Path>, Arc<Path>),
     MakeDirectory(Arc<Path>),
     RemoveDirectory(Arc<Path>),
+}
+
+/// Where a path lies after `from` was renamed to `to`; `None` when it does not lie in `from`.
+fn moved(path: &Path, from: &Path, to: &Path) -> Option<Arc<Path>> {
+    let rest = path.strip_prefix(from).ok()?;
+    Some(if rest.as_os_str().is_empty() { to.into() } else { to.join(rest).into() })
 }
 
 impl NameChange {
@@ -49,6 +56,19 @@ impl NameChange {
                     names.files.insert(Arc::clone(to), inode);
                 }
             }
+            Self::RenameDirectory(from, to) => {
+                if !names.directories.contains(from) {
+                    return;
+                }
+                let files = std::mem::take(&mut names.files);
+                names.files = files
+                    .into_iter()
+                    .map(|(path, inode)| (moved(&path, from, to).unwrap_or(path), inode))
+                    .collect();
+                let directories = std::mem::take(&mut names.directories);
+                names.directories =
+                    directories.into_iter().map(|path| moved(&path, from, to).unwrap_or(path)).collect();
+            }
             Self::MakeDirectory(path) => {
                 names.directories.insert(Arc::clone(path));
             }
@@ -61,7 +81,7 @@ impl NameChange {
     /// The one or two names it is about.
     pub(super) fn paths(&self) -> [Option<&Path>; 2] {
         match self {
-            Self::Rename(from, to) => [Some(from), Some(to)],
+            Self::Rename(from, to) | Self::RenameDirectory(from, to) => [Some(from), Some(to)],
             Self::Link(path, _)
             | Self::Unlink(path)
             | Self::MakeDirectory(path)
