@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraftlog.storage import atomic_file
+from kraftlog.storage import atomic_file, files
 from kraftlog.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from kraftlog.storage.election_store import ElectionStore
 from kraftlog.storage.log_dir import CLEAN_SHUTDOWN_NAME
@@ -79,12 +79,12 @@ class Calls:
 
 @contextmanager
 def recorded(**options: Any) -> Iterator[Calls]:
-    calls, real = Calls(**options), atomic_file.os
-    atomic_file.os = calls  # type: ignore[attr-defined]
+    calls, real = Calls(**options), files.os
+    files.os = calls  # type: ignore[attr-defined]
     try:
         yield calls
     finally:
-        atomic_file.os = real  # type: ignore[attr-defined]
+        files.os = real  # type: ignore[attr-defined]
 
 
 @dataclass

@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "error_code": set(),
     "errors": {"error_code"},
     "extras": set(),
+    "host": {"_kraftlog"},  # the machine below a shell
     "version": set(),
     "config_facts": set(),
     "config_descriptions": set(),
@@ -54,20 +55,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Requests and metadata records are the words of these two; sockets, files, clocks and tasks are not.
     "controller": VOCABULARY | FACTS | MESSAGES,
     "coordinator": VOCABULARY | FACTS | MESSAGES | {"wire.records"},
-    "storage": VOCABULARY | FACTS | {"_kraftlog", "wire", "raft"},
+    "storage": VOCABULARY | FACTS | {"_kraftlog", "host", "wire", "raft"},
     "testing": VOCABULARY | {"raft", "partition", "controller", "coordinator", "storage", "quorum.state_machine"},
     "security": VOCABULARY,
-    "transport": VOCABULARY | {"security", "wire", "_kraftlog"},
-    "runtime": VOCABULARY,
+    "transport": VOCABULARY | {"host", "security", "wire", "_kraftlog"},
+    "runtime": VOCABULARY | {"host"},
     "runtime.inbox": {"_kraftlog"},
     "runtime.raft": VOCABULARY
     | FACTS
-    | {"runtime.inbox", "raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
-    "runtime.metadata": CORES | {"runtime.raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
-    "runtime.replica": CORES | {"runtime.inbox", "storage", "wire", "_kraftlog"},
-    "runtime.coordinator": CORES | {"runtime.metadata.topic_creation", "wire", "_kraftlog"},
+    | {"host", "runtime.inbox", "raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
+    "runtime.metadata": CORES | {"host", "runtime.raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
+    "runtime.replica": CORES | {"host", "runtime.inbox", "storage", "wire", "_kraftlog"},
+    "runtime.coordinator": CORES | {"host", "runtime.metadata.topic_creation", "wire", "_kraftlog"},
     "api": CORES | {"security", "transport", "runtime", "storage", "wire", "_kraftlog"},
-    "node": CORES | {"security", "transport", "runtime", "api", "storage", "metrics", "wire", "_kraftlog"},
+    "node": CORES | {"host", "security", "transport", "runtime", "api", "storage", "metrics", "wire", "_kraftlog"},
     "client": VOCABULARY | {"wire"},
     "admin": VOCABULARY | {"client", "wire"},
     "reading": VOCABULARY | EXTRAS | {"storage", "_kraftlog"},
@@ -78,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker": VOCABULARY | FACTS | MESSAGES | {"own_thread", "node", "storage", "metrics"},
     "quorum": VOCABULARY
     | FACTS
-    | {"own_thread", "wire", "raft", "storage", "transport", "runtime", "api", "node", "metrics", "_kraftlog"},
+    | {"host", "own_thread", "wire", "raft", "storage", "transport", "runtime", "api", "node", "metrics", "_kraftlog"},
     "cli": VOCABULARY
     | FACTS
     | EXTRAS

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from typing import TYPE_CHECKING
 
+from kraftlog import host
 from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.api.forwarder import Forwarder
 from kraftlog.api.services import BrokerServices, ControllerServices
@@ -114,7 +114,7 @@ class Node:
     @staticmethod
     def now_ms() -> int:
         """Wall clock, milliseconds since 1970."""
-        return time.time_ns() // 1_000_000
+        return host.wall_ms()
 
     @property
     def partitions(self) -> Partitions:
@@ -169,7 +169,7 @@ class Node:
         self.fetch_sessions = FetchSessionCache(
             self.config.get_int("max.incremental.fetch.session.cache.slots"),
             FETCH_SESSION_EVICTION_MS,
-            random.Random(),
+            random.Random(host.random_bits(64)),
             id_step=2,
         )
         self._connections = Connections(self.loop, connection_limits(self.config))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kraftlog import host
 from kraftlog._kraftlog import read_batches
 from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.api.handler_table import Handler
@@ -109,7 +109,7 @@ class QuorumServer:
     @staticmethod
     def now_ms() -> int:
         """Wall clock, milliseconds since 1970."""
-        return time.time_ns() // 1_000_000
+        return host.wall_ms()
 
     def start(self, read_offset: Callable[[], Awaitable[int]]) -> None:
         """Take connections.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kraftlog.storage.files import sync_directory, sync_file, truncate_file
+from kraftlog.storage.files import replace, sync_directory, sync_file, truncate_file
 
 __all__ = ["flush_directory", "move_durably", "replace_file"]
 
@@ -40,7 +40,7 @@ def replace_file(path: Path, data: bytes, *, temporary: Path | None = None, sync
             file.sync()
         finally:
             file.close()
-        temporary.replace(path)
+        replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         if error.filename is None:  # of a call that was given a descriptor
@@ -57,5 +57,5 @@ def move_durably(source: Path, target: Path) -> None:
         OSError: Any step failed; ``target`` holds its old or its new content.
     """
     sync_file(source)
-    source.replace(target)
+    replace(source, target)
     flush_directory(target.parent)

@@ -13,7 +13,16 @@ from typing import Protocol
 
 from kraftlog.storage.memory_path import MemoryPath
 
-__all__ = ["NewFile", "as_path", "create_file", "remove_tree", "sync_directory", "sync_file", "truncate_file"]
+__all__ = [
+    "NewFile",
+    "as_path",
+    "create_file",
+    "remove_tree",
+    "replace",
+    "sync_directory",
+    "sync_file",
+    "truncate_file",
+]
 
 as_path = MemoryPath.of
 
@@ -71,6 +80,18 @@ def truncate_file(path: Path) -> NewFile:
     if isinstance(path, MemoryPath):
         return path.open("wb", buffering=0)  # type: ignore[no-any-return]
     return _DescriptorFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+
+
+def replace(source: Path, target: Path) -> None:
+    """Rename a file; one that has the name already is gone.
+
+    Raises:
+        OSError: It cannot be renamed.
+    """
+    if isinstance(source, MemoryPath):
+        source.rename(target)
+    else:
+        os.replace(source, target)
 
 
 def sync_file(path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import re
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kraftlog import host
 from kraftlog._kraftlog import DirectoryLock, lock_directory
 from kraftlog.errors import LogError
 from kraftlog.storage.atomic_file import flush_directory, replace_file
@@ -184,7 +184,7 @@ class LogDir:
 
     @staticmethod
     def _rename(path: Path, mark: str) -> Path:
-        suffix = f".{secrets.token_hex(16)}-{mark}"
+        suffix = f".{host.random_bits(128):032x}-{mark}"
         topic, _, partition = path.name.rpartition("-")
         # Kafka cuts the topic's name, not the suffix, where the file system would refuse the whole.
         tail = f"-{partition}{suffix}"

@@ -110,7 +110,7 @@ class MemoryPath(PosixPath):
         except (IndexError, KeyError):
             raise FileNotFoundError(2, "no disk in memory", str(self)) from None
 
-    def open(  # type: ignore[override]
+    def open(
         self,
         mode: str = "r",
         buffering: int = -1,

@@ -5,12 +5,12 @@ The text is what ``java.util.Properties.store`` writes, so that Kafka's tools an
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kraftlog import host
 from kraftlog.errors import LogError
 from kraftlog.storage.atomic_file import replace_file
 from kraftlog.storage.properties import PropertiesError, parse_properties
@@ -33,7 +33,7 @@ _RESERVED_UUID_COUNT = 100
 def random_uuid() -> Uuid:
     """A type 4 uuid as Kafka draws them: never a reserved one, and its text never begins with ``-``."""
     while True:
-        data = bytearray(secrets.token_bytes(16))
+        data = bytearray(host.random_bits(128).to_bytes(16, "big"))
         data[6] = data[6] & 0x0F | 0x40
         data[8] = data[8] & 0x3F | 0x80
         uuid = Uuid(bytes(data))
@@ -147,7 +147,7 @@ def write_meta_properties(directory: Path, properties: MetaProperties, *, writte
     Raises:
         OSError: The file could not be made durable; the old one, if any, is intact.
     """
-    moment = time.localtime(time.time() if written_at_s is None else written_at_s)
+    moment = time.localtime(host.wall_ms() / 1000 if written_at_s is None else written_at_s)
     day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[moment.tm_wday]
     month = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")[moment.tm_mon - 1]
     clock = time.strftime("%H:%M:%S", moment)

@@ -14,6 +14,7 @@ from pathlib import Path
 from kraftlog._kraftlog import RecordBatch, encode_batch, read_batches
 from kraftlog.errors import CorruptRecordError
 from kraftlog.storage.atomic_file import flush_directory, replace_file
+from kraftlog.storage.files import replace
 from kraftlog.types import Epoch, Offset, SnapshotId
 from kraftlog.wire.messages.control_records import (
     KRaftVersionRecord,
@@ -171,7 +172,7 @@ def mark_deleted(directory: Path, snapshot_id: SnapshotId) -> Path | None:
     path = directory / snapshot_id.file_name
     marked = path.with_name(path.name + ".deleted")
     try:
-        path.replace(marked)
+        replace(path, marked)
     except FileNotFoundError:
         return None
     flush_directory(directory)

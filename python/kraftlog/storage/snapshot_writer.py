@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kraftlog import host
 from kraftlog.errors import LogError
 from kraftlog.storage.atomic_file import flush_directory
-from kraftlog.storage.files import NewFile, create_file
+from kraftlog.storage.files import NewFile, create_file, replace
 from kraftlog.storage.snapshot_file import (
     SNAPSHOT_RECORDS_PER_BATCH,
     encode_snapshot_footer,
@@ -29,7 +29,7 @@ READ_ONLY = 0o444
 def new_part_path(directory: Path, snapshot_id: SnapshotId) -> Path:
     """A name for a checkpoint that is being written or fetched; no two are alike."""
     stem = snapshot_id.file_name.removesuffix(".checkpoint")
-    return directory / f"{stem}-{secrets.randbits(63)}.checkpoint.part"
+    return directory / f"{stem}-{host.random_bits(63)}.checkpoint.part"
 
 
 class SnapshotWriter:
@@ -119,7 +119,7 @@ class SnapshotWriter:
             self._file = None
             file.close()
             with self._naming:
-                self._path.replace(self._directory / self.snapshot_id.file_name)
+                replace(self._path, self._directory / self.snapshot_id.file_name)
                 flush_directory(self._directory)
                 self._on_frozen(self.snapshot_id)
         except OSError:

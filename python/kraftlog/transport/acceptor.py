@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kraftlog import host
 from kraftlog._kraftlog import release_free_memory
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.connection import Connection
@@ -262,18 +263,15 @@ class Acceptor:
         self._is_short_of_descriptors = False
         self._pause_timer: asyncio.TimerHandle | None = None
         self._waiting: socket.socket | None = None
-        family = socket.AF_INET6 if ":" in end_point.host else socket.AF_INET
-        self._sock = socket.socket(family, socket.SOCK_STREAM)
-        self._sock.setblocking(False)
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         limits = connections.limits
-        if limits.receive_buffer_bytes > 0:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
         try:
-            self._sock.bind((end_point.host, end_point.port))
-            self._sock.listen(limits.listen_backlog)
+            self._sock = host.listen(
+                end_point.host,
+                end_point.port,
+                backlog=limits.listen_backlog,
+                receive_buffer_bytes=limits.receive_buffer_bytes,
+            )
         except OSError as error:
-            self._sock.close()
             msg = f"cannot listen on {end_point}: {error.strerror or error}"
             raise ConfigError(msg) from error
         self.end_point = EndPoint(end_point.listener_name, end_point.host, self._sock.getsockname()[1])

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol
+
+from kraftlog import host
 
 if TYPE_CHECKING:
     import asyncio
@@ -63,7 +64,7 @@ class Scheduler:
 
     __slots__ = ("_at_once_until", "_is_armed", "_last_end", "_loop", "_parts", "clock")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = host.monotonic_s) -> None:
         self._loop = loop
         self.clock = clock
         self._parts: dict[Weight, deque[Served]] = {weight: deque() for weight in Weight}

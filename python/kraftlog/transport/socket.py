@@ -76,6 +76,7 @@ class Transport:
         "_reader",
         "_reading",
         "_receiver",
+        "_sends_files",
         "_sock",
         "_writer_registered",
         "_writing_paused",
@@ -86,6 +87,7 @@ class Transport:
     ) -> None:
         self._loop = loop
         self._sock = sock
+        self._sends_files = isinstance(sock, socket.socket)  # a simulated one takes bytes only
         self._fd = sock.fileno()
         self._reader = reader
         self._receiver = receiver
@@ -147,7 +149,7 @@ class Transport:
     def _append(self, output: Output) -> None:
         if hasattr(output, "fileno"):
             size_bytes = output.size_bytes
-            buffer = output.read() if size_bytes < _COPY_BELOW_BYTES else output
+            buffer = output if self._sends_files and size_bytes >= _COPY_BELOW_BYTES else output.read()
         else:
             buffer = memoryview(output)
             size_bytes = len(buffer)

@@ -14,7 +14,7 @@ import pytest
 import kraftlog
 from kraftlog.cli.__main__ import main
 from kraftlog.node.node import StartError
-from kraftlog.storage import atomic_file
+from kraftlog.storage import files
 
 METADATA = "__cluster_metadata-0"
 
@@ -126,7 +126,7 @@ class FullDisk:
 def test_a_full_disk_at_the_restart_is_one_line(stopped, tmp_path, capsys, monkeypatch):
     data = tmp_path / "data"
     shutil.copytree(stopped, data)
-    monkeypatch.setattr(atomic_file, "os", FullDisk())
+    monkeypatch.setattr(files, "os", FullDisk())
     assert main(["dev", "--port", "0", "--data-dir", str(data)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert str(data) in line

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kraftlog import host
 from kraftlog.coordinator.group.config import GroupConfig
 from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.runtime.coordinator.record_codec import GroupRecordCodec
@@ -47,7 +48,7 @@ def group_coordinator(
     """Make the group coordinator; ``start`` begins its work."""
     return ShardRegistry(
         CONSUMER_OFFSETS_TOPIC,
-        lambda: GroupShard(settings.groups, rng=random.Random()),
+        lambda: GroupShard(settings.groups, rng=random.Random(host.random_bits(64))),
         ShardShell(codec=GroupRecordCodec(), compression=settings.compression, now_ms=now_ms),
         metadata=metadata,
         partitions=partitions,

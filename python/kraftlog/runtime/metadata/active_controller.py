@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import secrets
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kraftlog import host
 from kraftlog.controller import ControllerConfig, ControllerCore, ControllerResult, MetadataImage
 from kraftlog.controller.image_changes import ImageChange
 from kraftlog.controller.operations import operation_of
@@ -159,7 +158,7 @@ class ActiveController:
                 level, log.driver.now_ms(), is_dry_run=is_dry_run
             ),
         )
-        return ControllerCore(config, image, rng=random.Random(secrets.randbits(64)))
+        return ControllerCore(config, image, rng=random.Random(host.random_bits(64)))
 
     @property
     def _opened(self) -> ReplicatedLog[CommittedAnswer]:
@@ -218,7 +217,7 @@ class ActiveController:
         An operation stays in the queue until it is run: the driver delays events while it writes the election state,
         and drops them when the replica ends. The rest follows in the next turn of the loop.
         """
-        end_ns = time.monotonic_ns() + TURN_NS
+        end_ns = host.monotonic_ns() + TURN_NS
         if self._running is not None:
             self._tell(self._advance)
         for _ in range(len(self.operations)):
@@ -227,7 +226,7 @@ class ActiveController:
             count = len(self.operations)
             self._tell(self._run_next)
             # What the driver delays, or waits for a new leader to know all, is not asked for again.
-            if time.monotonic_ns() >= end_ns and len(self.operations) < count:
+            if host.monotonic_ns() >= end_ns and len(self.operations) < count:
                 self.operations.schedule_turn()
                 return
 
@@ -248,7 +247,7 @@ class ActiveController:
         if self._refusal is not None:
             entry.fail(self._refusal)
             return
-        started_ns = time.monotonic_ns()
+        started_ns = host.monotonic_ns()
         core = self._core
         if core is None or not self._opened.raft.is_leader:
             entry.fail(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller."))
@@ -288,7 +287,7 @@ class ActiveController:
             entry.fail(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is no longer the leader."))
             return True
         try:
-            if not running.run.advance(time.monotonic_ns() + TURN_NS):
+            if not running.run.advance(host.monotonic_ns() + TURN_NS):
                 return False
         except KraftlogError as error:
             entry.fail(error)
@@ -373,13 +372,13 @@ class ActiveController:
         """Write a NoOp record when nothing else was for metadata.max.idle.interval.ms, so that lag can be seen."""
         interval_s = self._settings.metadata_max_idle_interval_ms / 1000
         if interval_s > 0 and self._refusal is None:
-            idle_s = time.monotonic() - self._opened.driver.last_append_s
+            idle_s = host.monotonic_s() - self._opened.driver.last_append_s
             delay_s = interval_s - idle_s if idle_s < interval_s else interval_s
             self._idle_timer = self._loop.call_later(delay_s, self._on_idle, interval_s)
 
     def _on_idle(self, interval_s: float) -> None:
         log = self._opened
-        if log.is_leader and time.monotonic() - log.driver.last_append_s >= interval_s * 0.9:
+        if log.is_leader and host.monotonic_s() - log.driver.last_append_s >= interval_s * 0.9:
             self.submit(lambda core, _: core.no_op()).add_done_callback(_ignore)
         self._arm_idle_timer()
 

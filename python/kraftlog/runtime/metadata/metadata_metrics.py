@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from kraftlog import host
 from kraftlog.controller import MetadataDelta, MetadataImage
 from kraftlog.errors import CorruptRecordError
 from kraftlog.features import KRAFT_VERSION, METADATA_VERSION, supported_ranges
@@ -103,7 +103,7 @@ class MetadataMetrics:
 
     def on_batch(self, start_ns: int) -> None:
         """Committed records were applied from ``start_ns`` until now."""
-        self._loader.on_batch(start_ns, time.monotonic_ns())
+        self._loader.on_batch(start_ns, host.monotonic_ns())
 
     def on_leader_changed(self, leader_id: int | None) -> None:
         """The leader became known, or unknown."""
@@ -114,7 +114,7 @@ class MetadataMetrics:
     def on_operation(self, submitted_ns: int, started_ns: int) -> None:
         """An operation of the controller waited, and ran from ``started_ns`` until now."""
         if self._controller is not None:
-            self._controller.on_operation(submitted_ns, started_ns, time.monotonic_ns())
+            self._controller.on_operation(submitted_ns, started_ns, host.monotonic_ns())
 
     def on_operation_timed_out(self) -> None:
         """An operation waited too long to be begun."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from kraftlog import host
 from kraftlog.controller import ControllerCore, ControllerResult
 from kraftlog.controller.steps import Steps
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
@@ -82,7 +82,7 @@ class OperationQueue:
             refuse: As in ``SubmittedOperation``.
         """
         future: asyncio.Future[T] = self._loop.create_future()
-        entry = SubmittedOperation(operation, future, time.monotonic_ns(), refuse)
+        entry = SubmittedOperation(operation, future, host.monotonic_ns(), refuse)
         self._entries.append(entry)
         if timeout_s is not None:
             timer = self._loop.call_later(timeout_s, self._time_out, entry)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 
+from kraftlog import host
 from kraftlog._kraftlog import RecordBatch
 from kraftlog.controller import MetadataDelta, MetadataImage
 from kraftlog.controller.image_changes import ImageChange
@@ -46,7 +46,7 @@ class MetadataPublisher:
 
     def apply_changes(self, changes: Sequence[ImageChange], *, last_offset: int, epoch: int, timestamp_ms: int) -> None:
         """Put what this node proposed into the image; it ends at ``last_offset`` (inclusive)."""
-        self._apply_start_ns = self._apply_start_ns or time.monotonic_ns()
+        self._apply_start_ns = self._apply_start_ns or host.monotonic_ns()
         for change in changes:
             self.image.replay(change, self._delta)
         self.image.offset, self.image.epoch = last_offset, epoch
@@ -54,7 +54,7 @@ class MetadataPublisher:
 
     def apply_batch(self, log: MetadataLog, batch: RecordBatch) -> Steps[None]:
         """Put a batch of the log into the image at once, in the last step."""
-        self._apply_start_ns = self._apply_start_ns or time.monotonic_ns()
+        self._apply_start_ns = self._apply_start_ns or host.monotonic_ns()
         changes = yield from prepare_batch(batch, self.image.offset)
         replay_batch(log, batch, changes, self.image, self._delta)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 
+from kraftlog import host
 from kraftlog.errors import LogError
 from kraftlog.raft.core import RaftCore
 from kraftlog.runtime.raft.control_records import to_voters_record
@@ -74,12 +74,12 @@ class Checkpoints:
         self._log = log
         self._newest_bytes = self._size_of_newest()
         self._executor = executor
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kraftlog-checkpoint")
+        self._writer = host.executor("kraftlog-checkpoint")
         self._on_written = on_written
         self._on_cleaned = on_cleaned
         self._on_failure = on_failure
         self._on_due = on_due
-        self._last_s = time.monotonic()
+        self._last_s = host.monotonic_s()
         self._not_before_s = 0.0
         self._postponed_bytes = 0
         self._task: asyncio.Task[None] | None = None
@@ -99,9 +99,9 @@ class Checkpoints:
     @property
     def is_due(self) -> bool:
         """Whether enough was committed, or enough time has passed with anything committed."""
-        if self._task is not None or not self.bytes_since_last or time.monotonic() < self._not_before_s:
+        if self._task is not None or not self.bytes_since_last or host.monotonic_s() < self._not_before_s:
             return False
-        age_ms = (time.monotonic() - self._last_s) * 1000
+        age_ms = (host.monotonic_s() - self._last_s) * 1000
         due_bytes = max(self.max_bytes, self._newest_bytes) if self._outgrows_last else self.max_bytes
         return self.bytes_since_last >= due_bytes or 0 < self.max_interval_ms <= age_ms
 
@@ -145,7 +145,7 @@ class Checkpoints:
             self._postpone(error, 0)
             return
         self._postponed_bytes, self.bytes_since_last = self.bytes_since_last, 0
-        self._last_s = time.monotonic()
+        self._last_s = host.monotonic_s()
         if writer is not None:
             view = values if callable(values) else list(values)
             self._task = asyncio.get_running_loop().create_task(self._run(writer, view))
@@ -174,7 +174,7 @@ class Checkpoints:
     def _postpone(self, error: OSError, bytes_behind: int) -> None:
         logger.warning("no file descriptor is left for a checkpoint, which is tried again in %g s: %s", RETRY_S, error)
         self.bytes_since_last += bytes_behind
-        self._not_before_s = time.monotonic() + RETRY_S
+        self._not_before_s = host.monotonic_s() + RETRY_S
 
     async def _clean(self, loop: asyncio.AbstractEventLoop) -> None:
         high_watermark = self.high_watermark
@@ -207,4 +207,4 @@ def _write(writer: SnapshotWriter, values: StateValues) -> int:
 
 
 def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return host.wall_ms()

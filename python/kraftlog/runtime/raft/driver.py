@@ -14,8 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import secrets
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -23,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, assert_never
 
+from kraftlog import host
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, LogError, OffsetOutOfRangeError
 from kraftlog.metrics.raft import RaftMetrics
 from kraftlog.metrics.registry import Metrics
@@ -162,14 +161,14 @@ class RaftDriver:
             log,
             voters=voters,
             kraft_versions=kraft_versions,
-            rng=random.Random(secrets.randbits(64)),
+            rng=random.Random(host.random_bits(64)),
             now_ms=self.now_ms(),
         )
         if self.core.epoch > self._persisted.epoch:
             stored = self._persisted
             logger.warning("the log has records of epoch %d: %s is left out", self.core.epoch, stored)
         self.core.watch_roles(lambda _before, role: self.metrics.on_role(role.name))
-        self._measure(time.monotonic_ns())
+        self._measure(host.monotonic_ns())
         self._peers = Peers(
             self.loop,
             listener_name=config.listener_name,
@@ -184,7 +183,7 @@ class RaftDriver:
     @staticmethod
     def now_ms() -> int:
         """The monotonic clock the core is told (CONN-15)."""
-        return time.monotonic_ns() // 1_000_000
+        return host.monotonic_ns() // 1_000_000
 
     @property
     def can_be_succeeded(self) -> bool:
@@ -216,7 +215,7 @@ class RaftDriver:
         if self._is_waiting:
             self._inputs.append(event)
             return
-        start_ns = time.monotonic_ns()
+        start_ns = host.monotonic_ns()
         try:
             event()
         except (OSError, KraftlogError) as error:
@@ -401,7 +400,7 @@ class RaftDriver:
 
     def _write_notice(self, text: str) -> None:
         """What a peer repeats with every request is not repeated in the log as often."""
-        now_s = time.monotonic()
+        now_s = host.monotonic_s()
         self._noticed = {key: at_s for key, at_s in self._noticed.items() if now_s - at_s < NOTICE_INTERVAL_S}
         if text not in self._noticed and len(self._noticed) < MAX_NOTICES:
             self._noticed[text] = now_s
@@ -409,8 +408,8 @@ class RaftDriver:
 
     def _append(self, effect: AppendRecords | AppendControlRecords) -> None:
         self._check_persisted(effect.waits_for.election_state)
-        self.last_append_s = time.monotonic()
-        now_ms = time.time_ns() // 1_000_000
+        self.last_append_s = host.monotonic_s()
+        now_ms = host.wall_ms()
         if isinstance(effect, AppendRecords):
             values: list[bytes] = list(effect.records)  # type: ignore[arg-type]
             self._log.append_values(values, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=now_ms)
@@ -494,7 +493,7 @@ class RaftDriver:
 
     def _measure(self, start_ns: int) -> None:
         """Tell the metrics what the replica is after it has worked since ``start_ns``."""
-        end_ns = time.monotonic_ns()
+        end_ns = host.monotonic_ns()
         self.metrics.on_turn(raft_state(self.core, end_ns // 1_000_000), start_ns, end_ns)
 
     # Election state

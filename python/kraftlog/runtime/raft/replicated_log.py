@@ -11,14 +11,13 @@ import asyncio
 import contextlib
 import logging
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from kraftlog import host
 from kraftlog._kraftlog import RecordBatch
 from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
 from kraftlog.metrics.raft import RaftMetrics
@@ -173,7 +172,7 @@ class ReplicatedLog(Generic[P]):
         self._rounds: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._unbegun_rounds: set[asyncio.Future[None]] = set()
         self.log = MetadataLog(directory, log_config, now_ms=wall_ms(), clean_shutdown=clean_shutdown)
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._executor = host.executor(name)
         self.snapshots = Checkpoints(
             self.log,
             self._executor,
@@ -385,7 +384,7 @@ class ReplicatedLog(Generic[P]):
 
     def _apply(self, limit_bytes: int) -> None:
         """Apply whole batches until ``limit_bytes`` or some ms are used up, then go on in the next turn."""
-        end_ns = math.inf if limit_bytes == _NO_LIMIT else time.monotonic_ns() + TURN_NS
+        end_ns = math.inf if limit_bytes == _NO_LIMIT else host.monotonic_ns() + TURN_NS
         done: list[Proposed[P]] = []
         pending = self.pending
         end_offset = self._committed_end_offset
@@ -452,7 +451,7 @@ class ReplicatedLog(Generic[P]):
             self._begun = batch, run
             return 0
         self._note_applied(batch.last_offset, batch.partition_leader_epoch, batch.max_timestamp, batch.size_bytes)
-        return limit_bytes - batch.size_bytes if time.monotonic_ns() < end_ns else 0
+        return limit_bytes - batch.size_bytes if host.monotonic_ns() < end_ns else 0
 
     def _apply_more(self) -> None:
         self._is_apply_scheduled = False

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from typing import Final, Generic, TypeVar
+
+from kraftlog import host
 
 __all__ = ["TURN_NS", "StepRun"]
 
@@ -40,7 +41,7 @@ class StepRun(Generic[T]):
         try:
             while True:
                 next(self._steps)
-                if time.monotonic_ns() >= end_ns:
+                if host.monotonic_ns() >= end_ns:
                     return False
         except StopIteration as end:
             self.result = end.value

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Protocol
 
+from kraftlog import host
 from kraftlog.errors import LogError
 
 __all__ = ["LogWorkers", "ThreadedLogWorkers"]
@@ -41,9 +42,9 @@ class ThreadedLogWorkers:
     """Several threads that open logs, one that removes them, one for recurring work."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="kraftlog-open")
-        self._line = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kraftlog-remove")
-        self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kraftlog-background")
+        self._pool = host.executor("kraftlog-open", _THREADS)
+        self._line = host.executor("kraftlog-remove")
+        self._background = host.executor("kraftlog-background")
 
     def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Run ``work(*arguments)`` soon, beside other work."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from kraftlog import host
 from kraftlog._kraftlog import Partition as NativePartition
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, PoisonedLogError
 from kraftlog.storage.disk_failure import is_disk_failure
@@ -240,7 +240,7 @@ class Partition:
         return appended
 
     def _append_to_log(self, records: Any, acks: int, origin: AppendOrigin) -> Appended:
-        return self.replica.append(records, acks=acks, now_ms=time.time_ns() // 1_000_000, origin=origin)
+        return self.replica.append(records, acks=acks, now_ms=host.wall_ms(), origin=origin)
 
     def _enqueue(self, queued: _QueuedAppend | _QueuedEpochStart) -> None:
         if self._append_queue is not None:

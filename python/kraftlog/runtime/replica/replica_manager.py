@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kraftlog import host
 from kraftlog.errors import LogError
 from kraftlog.runtime.replica.checkpoint_writer import CheckpointWriter
 from kraftlog.runtime.replica.log_dir_failure import LogDirFailures
@@ -225,7 +226,9 @@ class ReplicaManager:
         if not all(log_dir.is_online for log_dir in self._log_dirs):
             logger.warning("directories that failed are not closed cleanly")
         logs = [partition.log for partition in self.partitions] + unserved
-        with ThreadPoolExecutor(max_workers=_CLOSING_THREADS, thread_name_prefix="kraftlog-close") as pool:
+        with ThreadPoolExecutor(
+            max_workers=host.threads_at_most(_CLOSING_THREADS), thread_name_prefix="kraftlog-close"
+        ) as pool:
             return all(list(pool.map(_close_log, logs)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kraftlog._kraftlog import FlushPool
+from kraftlog import host
 from kraftlog.runtime.inbox import Inbox
 from kraftlog.runtime.replica.flush_requests import FlushRequests
 
@@ -31,7 +31,7 @@ class ReplicaThreads:
         self.loop = loop
         self.inbox = Inbox(loop)
         self.flush_requests = FlushRequests(loop)
-        self.flush_pools = {log_dir: FlushPool(f"kraftlog-flush-{log_dir.path.name}") for log_dir in log_dirs}
+        self.flush_pools = {log_dir: host.flush_pool(f"kraftlog-flush-{log_dir.path.name}") for log_dir in log_dirs}
 
     def stop_flushing(self) -> None:
         """End the flush threads after what is queued; blocks until they have ended."""

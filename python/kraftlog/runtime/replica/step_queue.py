@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
+
+from kraftlog import host
 
 __all__ = ["STEPS_PER_TURN", "StepQueue"]
 
@@ -82,7 +83,7 @@ class StepQueue:
 
     def _turn(self) -> None:
         self._is_scheduled = False
-        end_ns = time.monotonic_ns() + _TURN_NS
+        end_ns = host.monotonic_ns() + _TURN_NS
         count = 0
         try:
             while self._steps and not self._is_paused and count < STEPS_PER_TURN:
@@ -94,7 +95,7 @@ class StepQueue:
                     continue
                 count += 1
                 step(argument)
-                if time.monotonic_ns() >= end_ns:
+                if host.monotonic_ns() >= end_ns:
                     break
         finally:
             self.largest_turn = max(self.largest_turn, count)

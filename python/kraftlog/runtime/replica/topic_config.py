@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kraftlog import host
 from kraftlog._kraftlog import LogConfig
 from kraftlog.config_table import broker_configs, parse_value, topic_config, topic_config_default
 from kraftlog.partition.compaction_policy import CleaningSettings
@@ -68,7 +68,7 @@ class TopicConfigs:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = properties
         # Kafka draws the jitter of each segment at random.
-        self._jitter_seed = random.getrandbits(64)
+        self._jitter_seed = host.random_bits(64)
         self._broker_overrides: dict[str, str] = {}
         self._built: dict[frozenset[tuple[str, str]], TopicConfig] = {}
 

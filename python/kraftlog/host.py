@@ -1,0 +1,162 @@
+"""What a shell takes from the machine it runs on: clocks, chance, threads, listening sockets.
+
+The functions of this module ask the host of the running event loop. An ordinary loop runs on the process itself; a loop
+of a simulation brings a host of its own, with virtual time and the simulated network, so that whole nodes run
+unchanged on either. Outside a loop, as on the threads of a pool, the process is asked.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from asyncio import _get_running_loop
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, Protocol
+
+from kraftlog._kraftlog import FlushPool
+
+__all__ = [
+    "Host",
+    "ProcessHost",
+    "executor",
+    "flush_pool",
+    "listen",
+    "monotonic_ns",
+    "monotonic_s",
+    "random_bits",
+    "threads_at_most",
+    "wall_ms",
+]
+
+
+class Host(Protocol):
+    """A machine, real or simulated."""
+
+    def monotonic_ns(self) -> int:
+        """A clock that never goes back, also while a callback runs."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        ...
+
+    def random_bits(self, count: int) -> int:
+        """A number below ``2**count``."""
+        ...
+
+    def listen(self, host: str, port: int, *, backlog: int, receive_buffer_bytes: int) -> Any:
+        """A non-blocking listening socket; port 0 takes a free one.
+
+        Args:
+            host: An address.
+            port: Of TCP.
+            backlog: Connections that may wait to be accepted.
+            receive_buffer_bytes: Of each connection; 0 or less leaves it to the system.
+
+        Raises:
+            OSError: The address cannot be bound.
+        """
+        ...
+
+    def executor(self, name: str, max_workers: int) -> Executor:
+        """Threads for blocking work, which are begun when needed."""
+        ...
+
+    def flush_pool(self, name: str) -> FlushPool:
+        """Threads that fsync the logs of one data directory."""
+        ...
+
+    def threads_at_most(self, count: int) -> int:
+        """How many threads a call that starts and joins its own may have."""
+        ...
+
+
+class ProcessHost:
+    """The process and its operating system."""
+
+    monotonic_ns = staticmethod(time.monotonic_ns)
+    random_bits = staticmethod(secrets.randbits)
+
+    @staticmethod
+    def wall_ms() -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    @staticmethod
+    def listen(host: str, port: int, *, backlog: int, receive_buffer_bytes: int) -> socket.socket:
+        """A socket of the kernel."""
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if receive_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            sock.bind((host, port))
+            sock.listen(backlog)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    @staticmethod
+    def executor(name: str, max_workers: int) -> Executor:
+        """Threads called ``name`` for debuggers."""
+        return ThreadPoolExecutor(max_workers=max_workers, thread_name_prefix=name)
+
+    @staticmethod
+    def flush_pool(name: str) -> FlushPool:
+        """Threads called ``name`` for debuggers."""
+        return FlushPool(name)
+
+    @staticmethod
+    def threads_at_most(count: int) -> int:
+        """As many as asked for."""
+        return count
+
+
+_PROCESS = ProcessHost()
+
+
+def _host() -> Host:
+    return getattr(_get_running_loop(), "host", _PROCESS)
+
+
+def monotonic_ns() -> int:
+    """A clock that never goes back, nanoseconds; also while a callback runs, unlike the time of some loops."""
+    return _host().monotonic_ns()
+
+
+def monotonic_s() -> float:
+    """The same clock in seconds."""
+    return _host().monotonic_ns() / 1e9
+
+
+def wall_ms() -> int:
+    """Wall clock, milliseconds since 1970."""
+    return _host().wall_ms()
+
+
+def random_bits(count: int) -> int:
+    """An unpredictable number below ``2**count``."""
+    return _host().random_bits(count)
+
+
+def listen(host: str, port: int, *, backlog: int, receive_buffer_bytes: int) -> Any:
+    """As ``Host.listen``."""
+    return _host().listen(host, port, backlog=backlog, receive_buffer_bytes=receive_buffer_bytes)
+
+
+def executor(name: str, max_workers: int = 1) -> Executor:
+    """As ``Host.executor``."""
+    return _host().executor(name, max_workers)
+
+
+def flush_pool(name: str) -> FlushPool:
+    """As ``Host.flush_pool``."""
+    return _host().flush_pool(name)
+
+
+def threads_at_most(count: int) -> int:
+    """As ``Host.threads_at_most``."""
+    return _host().threads_at_most(count)
