@@ -133,9 +133,8 @@ class LogRemover(Generic[R]):
             except LogError:
                 logger.exception("%d partitions in %s cannot be deleted", len(found), log_dir.path)
         # Text, as these wait for file.delete.delay.ms, and the collector would track each Path.
-        return [
-            None if path is None else str(path) for path in (marked.get(as_path(removal.log.path)) for removal in removals)
-        ]
+        renamed = (marked.get(as_path(removal.log.path)) for removal in removals)
+        return [None if path is None else str(path) for path in renamed]
 
 
 def remove_directories(paths: Sequence[Path | str]) -> None:
