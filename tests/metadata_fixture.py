@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Generator
 
 from kraftlog.controller import ControllerConfig, ControllerCore, MetadataDelta, MetadataImage
+from kraftlog.controller.operations import operation_of
+from kraftlog.controller.steps import finish_steps
 from kraftlog.features import LATEST_PRODUCTION, default_levels, supported_ranges
 from kraftlog.storage.bootstrap import BootstrapMetadata
 from kraftlog.types import Uuid
@@ -36,13 +39,21 @@ class Cluster:
     def image(self):
         return self.core.image
 
-    def run(self, result):
+    def run(self, outcome):
+        """Run an operation to its end and apply what it writes."""
+        result = finish_steps(outcome) if isinstance(outcome, Generator) else outcome
         self.records = [record for record, _ in result.records]
         self.versions = [version for _, version in result.records]
         if result.records:
             last_offset = self.core.next_offset + len(result.records) - 1
             self.core.apply(result.records, last_offset=last_offset, epoch=1)
+        if result.on_appended is not None:
+            result.on_appended(self.core.next_offset - 1)
         return result.response
+
+    def ask(self, request, now_ms=0):
+        """Run the operation that a request asks for, as the active controller does."""
+        return self.run(operation_of(request).begin(self.core, request, now_ms))
 
     def register(self, broker_id, **changes):
         return self.run(self.core.register_broker(self.registration(broker_id, **changes), 0))

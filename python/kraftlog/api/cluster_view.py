@@ -105,8 +105,11 @@ def view_partition(image: MetadataImage, partition: PartitionImage, listener_nam
     brokers = image.cluster.brokers
     offline = tuple(
         replica
-        for replica in partition.replicas
-        if (broker := brokers.get(replica)) is None or broker.fenced or not _has_listener(broker, listener_name)
+        for replica, directory in zip(partition.replicas, partition.directories, strict=True)
+        if (broker := brokers.get(replica)) is None
+        or broker.fenced
+        or not _has_listener(broker, listener_name)
+        or not broker.has_online_directory(directory)
     )
     leader = brokers.get(partition.leader)
     if leader is None or leader.fenced:

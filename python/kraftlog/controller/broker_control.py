@@ -1,19 +1,28 @@
-"""Brokers: registration, heartbeats, fencing, and the leaders that follow from them."""
+"""Brokers: registration, heartbeats, fencing, controlled shutdown, and the leaders that follow from them (KIP-631)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
 
+from kraftlog.controller.broker_progress import BrokerProgress
+from kraftlog.controller.broker_registration import (
+    check_registration,
+    registered_end_points,
+    registered_features,
+    registration_record,
+)
 from kraftlog.controller.broker_sessions import BrokerSessions
 from kraftlog.controller.cluster_image import BrokerImage
 from kraftlog.controller.config_control import ConfigControl
+from kraftlog.controller.directory_control import DirectoryControl
 from kraftlog.controller.image import MetadataImage, VersionedRecord
-from kraftlog.controller.partition_change import PartitionChange
+from kraftlog.controller.partition_changes import SCANNED_PER_STEP, PartitionChanges, check_record_count
 from kraftlog.controller.result import ControllerResult
-from kraftlog.controller.topic_image import PartitionImage, TopicImage
+from kraftlog.controller.steps import Steps
 from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.features import METADATA_VERSION
+from kraftlog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from kraftlog.wire.messages.controller_registration import (
@@ -22,7 +31,6 @@ from kraftlog.wire.messages.controller_registration import (
 )
 from kraftlog.wire.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
-    RegisterBrokerRecord,
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
@@ -30,129 +38,123 @@ from kraftlog.wire.messages.unregister_broker import UnregisterBrokerRequest, Un
 
 __all__ = ["BrokerControl"]
 
-T = TypeVar("T")
+_FENCING_VERSION: Final = 0
+_SHUTDOWN_VERSION: Final = 1
 
-_NOBODY: Final = -1
-_RESERVED_DIRECTORY_IDS: Final = 100
+
+class _State(Enum):
+    """What a broker is to the controller."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "in controlled shutdown"
+    SHUT_DOWN = "fenced, and free to stop"
 
 
 class BrokerControl:
-    """The broker operations; they read the image and answer with records."""
+    """The broker operations; they read the image and answer with records.
 
-    def __init__(self, image: MetadataImage, configs: ConfigControl, cluster_id: str, sessions: BrokerSessions) -> None:
+    Args:
+        image: The controller's image.
+        configs: Settings of topics.
+        cluster_id: Brokers of another cluster are refused.
+        sessions: Which brokers have been heard of lately.
+        kraft_version: Gives the finalized level of kraft.version.
+    """
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        configs: ConfigControl,
+        cluster_id: str,
+        sessions: BrokerSessions,
+        *,
+        kraft_version: Callable[[], int],
+    ) -> None:
         self._image = image
         self._configs = configs
         self._cluster_id = cluster_id
         self._sessions = sessions
+        self._kraft_version = kraft_version
+        self._progress = BrokerProgress()
+        self._directories = DirectoryControl(image, configs)
 
     # Registration
 
     def register_broker(
         self, request: BrokerRegistrationRequest, *, next_offset: int, now_ms: int, takes_over: bool = False
-    ) -> ControllerResult[BrokerRegistrationResponse]:
-        """Register a broker, fenced; its epoch is the offset of the first record written.
+    ) -> Steps[ControllerResult[BrokerRegistrationResponse]]:
+        """Register a broker; a new incarnation is fenced, and has left every in-sync set before it is registered.
 
         Args:
             request: Who it is and what it offers.
-            next_offset: Offset the first record of the result will get.
-            now_ms: Monotonic clock; the session of the broker begins.
+            next_offset: Offset that the next record gets; the epoch of a new incarnation.
+            now_ms: Monotonic clock.
             takes_over: The caller knows that an earlier incarnation of this id is dead (it holds the lock on its
-                log directory): that one is fenced at once instead of refusing until its session ends.
+                log directory): the new one need not wait until the session of that one ends.
 
         Raises:
-            KafkaError: INCONSISTENT_CLUSTER_ID, INVALID_REGISTRATION, DUPLICATE_BROKER_REGISTRATION,
-                UNSUPPORTED_VERSION.
+            KafkaError: INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, BROKER_ID_NOT_REGISTERED,
+                INVALID_REGISTRATION, UNSUPPORTED_VERSION.
         """
-        self._check_cluster(request)
-        broker_id = request.broker_id
-        records: list[VersionedRecord] = []
-        before = self._image.cluster.brokers.get(broker_id)
-        if before is not None and before.incarnation_id != request.incarnation_id:
-            if not takes_over and self._sessions.is_valid(broker_id, before.epoch, now_ms):
-                raise KafkaError(
-                    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                    "Another broker is registered with that broker id. If the broker was recently restarted this"
-                    " should self-resolve once the heartbeat manager expires the broker's session.",
-                )
-            if not before.fenced:
-                records += self._fence(before)
-        self._check_registration(request)
-        if before is not None and before.incarnation_id == request.incarnation_id:
-            broker_epoch = before.epoch
-        else:
-            broker_epoch = next_offset
-        if before is not None and request.previous_broker_epoch != before.epoch and self._configs.is_elr_enabled:
-            records = self._unclean_shutdown(before, already=records)
-        version = self._image.metadata_version
-        record_version = version.register_broker_record_version
-        record = RegisterBrokerRecord(
-            broker_id=broker_id,
-            incarnation_id=request.incarnation_id,
-            broker_epoch=broker_epoch,
-            end_points=_end_points(RegisterBrokerRecord.BrokerEndpoint, request),
-            features=_features(RegisterBrokerRecord.BrokerFeature, request),
-            rack=request.rack,
-            fenced=True,
-            log_dirs=tuple(request.log_dirs) if version.is_directory_assignment_supported else (),
-        )
-        records.append((record, record_version))
-        self._sessions.touch(broker_id, broker_epoch, now_ms)
-        return ControllerResult(BrokerRegistrationResponse(broker_epoch=broker_epoch), records, is_atomic=False)
-
-    def _check_cluster(self, request: BrokerRegistrationRequest) -> None:
         if request.cluster_id != self._cluster_id:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
                 f"Expected cluster ID {self._cluster_id}, but got cluster ID {request.cluster_id}",
             )
+        broker_id = request.broker_id
+        before = self._image.cluster.brokers.get(broker_id)
+        amended = before if before is not None and before.incarnation_id == request.incarnation_id else None
+        is_alive = before is not None and self._sessions.is_valid(broker_id, before.epoch, now_ms)
+        if is_alive and amended is None and not takes_over:
+            raise KafkaError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                "Another broker is registered with that broker id. If the broker was recently restarted this"
+                " should self-resolve once the heartbeat manager expires the broker's session.",
+            )
+        check_registration(request, self._image, self._kraft_version())
+        version = self._image.metadata_version
+        records: list[VersionedRecord] = []
+        if amended is None:
+            # An epoch of -1, also where the version of the request has no field for it, matches no registration.
+            is_clean = before is not None and request.previous_broker_epoch == before.epoch
+            records = yield from self._leave_partitions(broker_id, is_clean=is_clean)
+            self._sessions.forget(broker_id)
+            self._progress.forget(broker_id)
+        broker_epoch = next_offset if amended is None else amended.epoch
+        record = registration_record(request, version, epoch=broker_epoch, amended=amended)
+        # It comes last: a broker whose registration was cut off registers again.
+        records.append((record, version.register_broker_record_version))
+        return ControllerResult(BrokerRegistrationResponse(broker_epoch=broker_epoch), records, is_atomic=False)
 
-    def _check_registration(self, request: BrokerRegistrationRequest) -> None:
-        if self._image.metadata_version.is_directory_assignment_supported:
-            self._check_log_dirs(request)
-        ranges = {
-            feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in request.features
-        }
-        if METADATA_VERSION not in ranges:
-            raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"Request features do not contain '{METADATA_VERSION}'")
-        for name, level in self._image.features.items():
-            low, high = ranges.get(name, (0, 0))
-            if not low <= level <= high:
-                raise KafkaError(
-                    ErrorCode.UNSUPPORTED_VERSION,
-                    f"Unable to register because the broker does not support finalized version {level} of {name}."
-                    f" The broker wants a version between {low} and {high}, inclusive.",
-                )
+    def _leave_partitions(self, broker_id: int, *, is_clean: bool) -> Steps[list[VersionedRecord]]:
+        """An earlier incarnation has ended; after an unclean end it may have lost committed records (KIP-966)."""
+        if is_clean or not self._configs.is_elr_enabled:
+            changes = PartitionChanges(self._image, self._configs, removed=broker_id)
+            return (yield from changes.where(lambda partition: broker_id in partition.isr))
+        changes = PartitionChanges(self._image, self._configs, unclean=broker_id)
+        records = yield from changes.where(lambda partition: broker_id in partition.isr)
+        return records + (yield from changes.where(lambda partition: broker_id in partition.elr))
 
-    def _check_log_dirs(self, request: BrokerRegistrationRequest) -> None:
-        log_dirs = list(request.log_dirs)
-        if not log_dirs:
-            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "No directories specified in request")
-        if any(int.from_bytes(directory, "big") < _RESERVED_DIRECTORY_IDS for directory in log_dirs):
-            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Reserved directory ID in request")
-        if len(set(log_dirs)) != len(log_dirs):
-            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Duplicate directory ID in request")
-        for broker in self._image.cluster.brokers.values():
-            shared = set(broker.log_dirs) & set(log_dirs)
-            if broker.broker_id != request.broker_id and shared:
-                raise KafkaError(
-                    ErrorCode.INVALID_REGISTRATION,
-                    f"Broker {broker.broker_id} is already registered with directory {min(shared)}",
-                )
-
-    def unregister_broker(self, request: UnregisterBrokerRequest) -> ControllerResult[UnregisterBrokerResponse]:
-        """Forget a broker.
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> Steps[ControllerResult[UnregisterBrokerResponse]]:
+        """Forget a broker; it stays in the replica lists of its partitions.
 
         Raises:
-            KafkaError: BROKER_ID_NOT_REGISTERED.
+            KafkaError: BROKER_ID_NOT_REGISTERED; POLICY_VIOLATION, it is in too many in-sync sets.
         """
         broker = self._image.cluster.brokers.get(request.broker_id)
         if broker is None:
             raise KafkaError(
                 ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {request.broker_id} is not currently registered"
             )
-        self._sessions.forget(broker.broker_id)
-        records = self._without_broker(broker.broker_id)
-        records.append((UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch), 0))
+        broker_id = broker.broker_id
+        changes = PartitionChanges(self._image, self._configs, removed=broker_id)
+        records = yield from changes.where(lambda partition: broker_id in partition.isr)
+        records += yield from changes.where(lambda partition: broker_id in partition.elr)
+        records.append((UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch), 0))
+        check_record_count(len(records))
+        self._sessions.forget(broker_id)
+        self._progress.forget(broker_id)
         return ControllerResult(UnregisterBrokerResponse(error_message=None), records, is_atomic=False)
 
     def register_controller(
@@ -165,54 +167,126 @@ class BrokerControl:
             controller_id=request.controller_id,
             incarnation_id=request.incarnation_id,
             zk_migration_ready=request.zk_migration_ready,
-            end_points=_end_points(RegisterControllerRecord.ControllerEndpoint, request),
-            features=_features(RegisterControllerRecord.ControllerFeature, request),
+            end_points=registered_end_points(RegisterControllerRecord.ControllerEndpoint, request),
+            features=registered_features(RegisterControllerRecord.ControllerFeature, request),
         )
         return ControllerResult(ControllerRegistrationResponse(error_message=None), [(record, 0)])
 
+    def check_epoch(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+        """The broker, if this is its epoch.
+
+        Raises:
+            KafkaError: STALE_BROKER_EPOCH; not registered, or with another epoch.
+        """
+        broker = self._image.cluster.brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
+        if broker.epoch != broker_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}",
+            )
+        return broker
+
+    def assign_replicas(
+        self, request: AssignReplicasToDirsRequest
+    ) -> Steps[ControllerResult[AssignReplicasToDirsResponse]]:
+        """Record in which log directories a broker has its replicas; each partition gets its own result.
+
+        Raises:
+            KafkaError: UNSUPPORTED_VERSION, metadata.version is too low; STALE_BROKER_EPOCH.
+        """
+        if not self._image.metadata_version.is_directory_assignment_supported:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
+        broker = self.check_epoch(request.broker_id, request.broker_epoch)
+        return (yield from self._directories.assign_replicas(broker, request))
+
     # Heartbeats
+
+    def note_contact(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+        """A heartbeat arrived: the session goes on, however long the heartbeat waits until it is handled."""
+        broker = self._image.cluster.brokers.get(broker_id)
+        if broker is not None and broker.epoch == broker_epoch:
+            self._sessions.touch(broker_id, broker_epoch, now_ms)
 
     def broker_heartbeat(
         self, request: BrokerHeartbeatRequest, now_ms: int
-    ) -> ControllerResult[BrokerHeartbeatResponse]:
+    ) -> Steps[ControllerResult[BrokerHeartbeatResponse]]:
         """Fence, unfence or shut down as the broker wishes and its state allows; its session goes on.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH; not registered, or with another epoch.
         """
-        broker = self._image.cluster.brokers.get(request.broker_id)
-        if broker is None:
-            raise KafkaError(
-                ErrorCode.STALE_BROKER_EPOCH,
-                f"Expected broker epoch {request.broker_epoch}, but broker {request.broker_id} is not registered.",
-            )
-        if broker.epoch != request.broker_epoch:
-            raise KafkaError(
-                ErrorCode.STALE_BROKER_EPOCH,
-                f"Expected broker epoch {request.broker_epoch}, but got broker epoch {broker.epoch}",
-            )
-        self._sessions.touch(broker.broker_id, broker.epoch, now_ms)
-        is_caught_up = request.current_metadata_offset >= broker.epoch
+        broker = self.check_epoch(request.broker_id, request.broker_epoch)
+        broker_id = broker.broker_id
+        self._sessions.touch(broker_id, broker.epoch, now_ms)
+        is_caught_up = request.current_metadata_offset >= self._image.cluster.registration_offset(broker_id)
+        before = self._state(broker)
+        after = yield from self._next_state(broker, before, request, is_caught_up=is_caught_up)
         records: list[VersionedRecord] = []
-        fenced, shut_down = broker.fenced, False
-        if request.want_shut_down:
-            if broker.fenced:
-                shut_down = True
-            elif self._leads_anything(broker.broker_id) and not broker.in_controlled_shutdown:
-                records = self._begin_controlled_shutdown(broker)
-            else:
-                records, fenced, shut_down = self._fence(broker), True, True
-        elif request.want_fence:
-            if not broker.fenced:
-                records, fenced = self._fence(broker), True
-        elif broker.fenced and is_caught_up:
-            records, fenced = self._unfence(broker), False
-        if shut_down:
-            self._sessions.forget(broker.broker_id)
-        records += self._cordoned(broker, request)
-        response = BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=fenced, should_shut_down=shut_down)
+        if after is not before:
+            records = yield from self._enter(broker, after)
+        self._progress.report(broker_id, request.current_metadata_offset)
+        is_fenced = after in {_State.FENCED, _State.SHUT_DOWN}
+        if is_fenced:
+            self._progress.end_shutdown(broker_id)
+        if after is _State.SHUT_DOWN:
+            # It leaves and says so: unlike with Kafka's controller the next process with its id need not wait.
+            self._sessions.forget(broker_id)
+        records += yield from self._directories.go_offline(broker, request.offline_log_dirs)
+        records += self._directories.cordon(broker, request.cordoned_log_dirs)
+        response = BrokerHeartbeatResponse(
+            is_caught_up=is_caught_up, is_fenced=is_fenced, should_shut_down=after is _State.SHUT_DOWN
+        )
+        begins = after is _State.CONTROLLED_SHUTDOWN
         # Each of the records stands for itself: a broker may have more partitions than one batch holds.
-        return ControllerResult(response, records, is_atomic=False)
+        return ControllerResult(
+            response,
+            records,
+            is_atomic=False,
+            on_appended=(lambda offset: self._progress.begin_shutdown(broker_id, offset)) if begins else None,
+        )
+
+    def _state(self, broker: BrokerImage) -> _State:
+        if self._progress.is_shutting_down(broker.broker_id):
+            return _State.CONTROLLED_SHUTDOWN
+        return _State.FENCED if broker.fenced else _State.UNFENCED
+
+    def _next_state(
+        self, broker: BrokerImage, state: _State, request: BrokerHeartbeatRequest, *, is_caught_up: bool
+    ) -> Steps[_State]:
+        if state is _State.CONTROLLED_SHUTDOWN:
+            if (yield from self._leads_anything(broker.broker_id)):
+                return state
+            return _State.SHUT_DOWN if self._progress.can_shut_down(broker.broker_id, self._image.cluster) else state
+        if request.want_shut_down:
+            is_busy = state is _State.UNFENCED and not request.want_fence
+            if is_busy and (yield from self._leads_anything(broker.broker_id)):
+                return _State.CONTROLLED_SHUTDOWN
+            return _State.SHUT_DOWN
+        if request.want_fence:
+            return _State.FENCED
+        return _State.UNFENCED if is_caught_up else state
+
+    def _enter(self, broker: BrokerImage, state: _State) -> Steps[list[VersionedRecord]]:
+        match state:
+            case _State.UNFENCED:
+                return (yield from self._unfence(broker))
+            case _State.CONTROLLED_SHUTDOWN:
+                return (yield from self._begin_controlled_shutdown(broker))
+            case _:
+                return (yield from self._fence(broker))
+
+    def _leads_anything(self, broker_id: int) -> Steps[bool]:
+        scanned = 0
+        for topic in self._image.topics.all():
+            scanned += len(topic.partitions)
+            if scanned >= SCANNED_PER_STEP:
+                scanned = 0
+                yield
+            if any(partition.leader == broker_id for partition in topic.partitions.values()):
+                return True
+        return False
 
     def begin_sessions(self, now_ms: int) -> None:
         """A new controller gives every broker that is not fenced the time of a whole session."""
@@ -220,156 +294,40 @@ class BrokerControl:
             if not broker.fenced:
                 self._sessions.touch(broker.broker_id, broker.epoch, now_ms)
 
-    def fence_silent_broker(self, now_ms: int) -> ControllerResult[int | None]:
+    def fence_silent_broker(self, now_ms: int) -> Steps[ControllerResult[int | None]]:
         """Fence the broker whose session ended first; the response is its id, None where nobody had to be fenced."""
         expired = self._sessions.take_expired(now_ms)
         broker = None if expired is None else self._image.cluster.brokers.get(expired[0])
         if expired is None or broker is None or broker.epoch != expired[1] or broker.fenced:
             return ControllerResult(None)
-        return ControllerResult(broker.broker_id, self._fence(broker), is_atomic=False)
-
-    def _cordoned(self, broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[VersionedRecord]:
-        wanted = request.cordoned_log_dirs
-        if wanted is None or not self._image.metadata_version.is_cordoned_log_dirs_supported:
-            return []
-        if broker.cordoned_log_dirs == tuple(wanted):
-            return []
-        record = BrokerRegistrationChangeRecord(
-            broker_id=broker.broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=tuple(wanted)
-        )
-        return [(record, 3)]
-
-    def _leads_anything(self, broker_id: int) -> bool:
-        return any(
-            partition.leader == broker_id for topic in self._image.topics for partition in topic.partitions.values()
-        )
+        records = yield from self._fence(broker)
+        self._progress.end_shutdown(broker.broker_id)
+        return ControllerResult(broker.broker_id, records, is_atomic=False)
 
     # Consequences for partitions
 
-    def _fence(self, broker: BrokerImage) -> list[VersionedRecord]:
-        records = self._without_broker(broker.broker_id)
-        records.append(
-            (
-                BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=1),
-                0,
-            )
-        )
-        return records
-
-    def _unfence(self, broker: BrokerImage) -> list[VersionedRecord]:
-        records: list[VersionedRecord] = [
-            (
-                BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=-1),
-                0,
-            )
-        ]
-        cluster = self._image.cluster
-        records += self._change_partitions(
-            lambda partition: not partition.has_leader,
-            is_acceptable=lambda replica: replica == broker.broker_id or cluster.is_active(replica),
-        )
-        return records
-
-    def _begin_controlled_shutdown(self, broker: BrokerImage) -> list[VersionedRecord]:
-        record = BrokerRegistrationChangeRecord(
-            broker_id=broker.broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=1
-        )
-        return [(record, 1), *self._without_broker(broker.broker_id)]
-
-    def _without_broker(self, broker_id: int) -> list[VersionedRecord]:
-        """Take a broker out of every in-sync set it is in."""
-        cluster = self._image.cluster
-        return self._change_partitions(
-            lambda partition: broker_id in partition.isr,
-            is_acceptable=lambda replica: replica != broker_id and cluster.is_active(replica),
-            removed=broker_id,
-        )
-
-    def _unclean_shutdown(self, broker: BrokerImage, *, already: list[VersionedRecord]) -> list[VersionedRecord]:
-        """The broker may have lost its last records: it is no eligible leader replica any more (KIP-966).
-
-        ``already`` holds changes that are to be written before; they are taken into account.
-        """
-        image = self._image
-        if already:
-            image = image.copy()
-            for record, _ in already:
-                image.replay(record)
-        configs = ConfigControl(image, self._configs.static_broker_configs)
-        control = BrokerControl(image, configs, self._cluster_id, self._sessions)
+    def _fence(self, broker: BrokerImage) -> Steps[list[VersionedRecord]]:
+        """Fence a broker; one that is fenced already gets the record again, as from Kafka's controller."""
         broker_id = broker.broker_id
-        return already + control._change_partitions(
-            lambda partition: broker_id in partition.elr or broker_id in partition.isr,
-            is_acceptable=lambda replica: replica != broker_id and image.cluster.is_active(replica),
-            removed=broker_id,
-            unclean=frozenset({broker_id}),
-        )
-
-    def _change_partitions(
-        self,
-        concerns: Callable[[PartitionImage], bool],
-        *,
-        is_acceptable: Callable[[int], bool],
-        removed: int = _NOBODY,
-        unclean: frozenset[int] = frozenset(),
-    ) -> list[VersionedRecord]:
-        version = self._image.metadata_version
-        record_version = version.partition_change_record_version
-        is_elr_enabled = self._configs.is_elr_enabled
-        records: list[VersionedRecord] = []
-        for topic, partitions in self._concerned(concerns):
-            min_isr = self._configs.min_isr(topic.name)
-            is_unclean_allowed = self._configs.is_unclean_election_allowed(topic.name)
-            for index, partition in partitions:
-                record = PartitionChange(
-                    topic_id=topic.topic_id,
-                    index=index,
-                    partition=partition,
-                    is_acceptable_leader=is_acceptable,
-                    metadata_version=version,
-                    min_isr=min_isr,
-                    is_elr_enabled=is_elr_enabled,
-                    target_isr=tuple(replica for replica in partition.isr if replica != removed),
-                    unclean_replicas=unclean,
-                    is_unclean_election_allowed=is_unclean_allowed,
-                ).build()
-                if record is not None:
-                    records.append((record, record_version))
+        changes = PartitionChanges(self._image, self._configs, removed=broker_id)
+        records = yield from changes.where(lambda partition: broker_id in partition.isr)
+        record = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, fenced=1)
+        records.append((record, _FENCING_VERSION))
         return records
 
-    def _concerned(
-        self, concerns: Callable[[PartitionImage], bool]
-    ) -> Iterable[tuple[TopicImage, list[tuple[int, PartitionImage]]]]:
-        for topic in self._image.topics:
-            partitions = sorted(item for item in topic.partitions.items() if concerns(item[1]))
-            if partitions:
-                yield topic, partitions
+    def _unfence(self, broker: BrokerImage) -> Steps[list[VersionedRecord]]:
+        record = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=-1)
+        changes = PartitionChanges(self._image, self._configs, added=broker.broker_id)
+        elections = yield from changes.where(lambda partition: not partition.has_leader)
+        return [(record, _FENCING_VERSION), *elections]
 
-
-def _end_points(
-    kind: Callable[..., T], request: BrokerRegistrationRequest | ControllerRegistrationRequest
-) -> tuple[T, ...]:
-    """The listeners of a registration as the end points of its record."""
-    return tuple(
-        kind(
-            name=listener.name,
-            host=listener.host,
-            port=listener.port,
-            security_protocol=listener.security_protocol,
-        )
-        for listener in request.listeners
-    )
-
-
-def _features(
-    kind: Callable[..., T], request: BrokerRegistrationRequest | ControllerRegistrationRequest
-) -> tuple[T, ...]:
-    """The features of a registration as those of its record."""
-    return tuple(
-        kind(
-            name=feature.name,
-            min_supported_version=feature.min_supported_version,
-            max_supported_version=feature.max_supported_version,
-        )
-        for feature in request.features
-    )
+    def _begin_controlled_shutdown(self, broker: BrokerImage) -> Steps[list[VersionedRecord]]:
+        broker_id = broker.broker_id
+        records: list[VersionedRecord] = []
+        if not broker.in_controlled_shutdown:
+            record = BrokerRegistrationChangeRecord(
+                broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=1
+            )
+            records.append((record, _SHUTDOWN_VERSION))
+        changes = PartitionChanges(self._image, self._configs, removed=broker_id)
+        return records + (yield from changes.where(lambda partition: broker_id in partition.isr))

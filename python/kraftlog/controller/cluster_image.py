@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from kraftlog.controller.delta import MetadataDelta
+from kraftlog.controller.directory import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, is_directory_online
 from kraftlog.errors import CorruptRecordError
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.metadata_records import (
@@ -44,6 +45,22 @@ class BrokerImage:
     is_migrating_zk_broker: bool = False
     log_dirs: tuple[Uuid, ...] = ()
     cordoned_log_dirs: tuple[Uuid, ...] | None = None
+
+    @property
+    def default_directory(self) -> Uuid:
+        """Directory of a new replica: the only one, MIGRATING if none is known, UNASSIGNED if the broker chooses."""
+        if not self.log_dirs:
+            return DIRECTORY_MIGRATING
+        return self.log_dirs[0] if len(self.log_dirs) == 1 else DIRECTORY_UNASSIGNED
+
+    @property
+    def has_uncordoned_directory(self) -> bool:
+        """Whether new replicas may be placed in one of its directories; true if no directory is known."""
+        return not self.log_dirs or not set(self.log_dirs) <= set(self.cordoned_log_dirs or ())
+
+    def has_online_directory(self, directory_id: Uuid) -> bool:
+        """Whether a replica in this directory can be read."""
+        return is_directory_online(directory_id, self.log_dirs)
 
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord) -> BrokerImage:
@@ -143,14 +160,26 @@ class ControllerImage:
 
 @dataclass(slots=True)
 class ClusterImage:
-    """All brokers and controllers, by id."""
+    """All brokers and controllers, by id.
+
+    Args:
+        brokers: Registered brokers.
+        controllers: Registered controllers.
+        registration_offsets: Offset of each broker's registration record, by broker id. A snapshot does not hold
+            them: after it was loaded they are its last offset.
+    """
 
     brokers: dict[int, BrokerImage] = field(default_factory=dict)
     controllers: dict[int, ControllerImage] = field(default_factory=dict)
+    registration_offsets: dict[int, int] = field(default_factory=dict, compare=False)
 
     def copy(self) -> ClusterImage:
         """The same nodes with maps of their own."""
-        return ClusterImage(dict(self.brokers), dict(self.controllers))
+        return ClusterImage(dict(self.brokers), dict(self.controllers), dict(self.registration_offsets))
+
+    def registration_offset(self, broker_id: int) -> int:
+        """Offset of the record that registered a broker, which has to be registered."""
+        return self.registration_offsets.get(broker_id, self.brokers[broker_id].epoch)
 
     def is_active(self, broker_id: int) -> bool:
         """Whether the broker is registered, unfenced and not shutting down."""
@@ -166,6 +195,7 @@ class ClusterImage:
         """A broker is forgotten."""
         self._existing(record.broker_id, record.broker_epoch)
         del self.brokers[record.broker_id]
+        self.registration_offsets.pop(record.broker_id, None)
         delta.changed_brokers.add(record.broker_id)
 
     def replay_fence(self, record: FenceBrokerRecord | UnfenceBrokerRecord, delta: MetadataDelta) -> None:

@@ -27,7 +27,7 @@ from kraftlog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from kraftlog.wire.messages.metadata_records import ConfigRecord
+from kraftlog.wire.messages.metadata_records import ClearElrRecord, ConfigRecord
 
 __all__ = ["MIN_INSYNC_REPLICAS", "ConfigControl"]
 
@@ -52,16 +52,23 @@ class ConfigControl:
     Args:
         image: The controller's image.
         static_broker_configs: What the node's own properties set explicitly, by broker key.
+        node_id: The node that the controller runs in: its dynamic settings count before the cluster-wide ones.
     """
 
-    def __init__(self, image: MetadataImage, static_broker_configs: Mapping[str, str]) -> None:
+    def __init__(self, image: MetadataImage, static_broker_configs: Mapping[str, str], *, node_id: int = -1) -> None:
         self._image = image
         self.static_broker_configs = static_broker_configs
+        self._node_name = str(node_id)
 
     # What is in effect
 
     def _broker_values(self) -> dict[str, str]:
-        return {**self.static_broker_configs, **self._image.configs.get(ConfigResourceType.BROKER, "")}
+        dynamic = self._image.configs
+        return {
+            **self.static_broker_configs,
+            **dynamic.get(ConfigResourceType.BROKER, ""),
+            **dynamic.get(ConfigResourceType.BROKER, self._node_name),
+        }
 
     def topic_default(self, name: str) -> str | None:
         """The text a topic key has where the topic does not set it."""
@@ -87,13 +94,25 @@ class ConfigControl:
         """default.replication.factor."""
         return self._static_int("default.replication.factor")
 
-    def min_isr(self, topic: str) -> int:
-        """Effective min.insync.replicas of a topic."""
-        return int(self.topic_value(topic, MIN_INSYNC_REPLICAS) or 1)
+    @property
+    def min_isr_default(self) -> int:
+        """min.insync.replicas of topics that do not set it."""
+        return int(self.topic_default(MIN_INSYNC_REPLICAS) or 1)
 
-    def is_unclean_election_allowed(self, topic: str) -> bool:
-        """Effective unclean.leader.election.enable of a topic."""
-        return (self.topic_value(topic, UNCLEAN_ELECTION) or "false").strip().lower() == "true"
+    def own_min_isr(self, topic: str) -> int | None:
+        """min.insync.replicas that a topic sets itself."""
+        own = self._image.configs.get(ConfigResourceType.TOPIC, topic).get(MIN_INSYNC_REPLICAS)
+        return None if own is None else int(own)
+
+    @property
+    def unclean_election_default(self) -> bool:
+        """unclean.leader.election.enable of topics that do not set it."""
+        return _is_true(self.topic_default(UNCLEAN_ELECTION))
+
+    def own_unclean_election(self, topic: str) -> bool | None:
+        """unclean.leader.election.enable that a topic sets itself."""
+        own = self._image.configs.get(ConfigResourceType.TOPIC, topic).get(UNCLEAN_ELECTION)
+        return None if own is None else _is_true(own)
 
     @property
     def is_elr_enabled(self) -> bool:
@@ -158,7 +177,18 @@ class ConfigControl:
             except KafkaError as error:
                 code, message = error.code, error.message
             results.append(result(error_code=code, error_message=message, resource_type=key[0], resource_name=key[1]))
-        return tuple(results), records
+        return tuple(results), records + self._cleared_elrs(records)
+
+    def _cleared_elrs(self, records: Sequence[VersionedRecord]) -> list[VersionedRecord]:
+        """Another minimum of in-sync replicas makes eligible leader replicas worthless, in the same batch (KIP-966)."""
+        if not self.is_elr_enabled:
+            return []
+        names = [
+            record.resource_name if record.resource_type == ConfigResourceType.TOPIC else ""
+            for record, _ in records
+            if isinstance(record, ConfigRecord) and record.name == MIN_INSYNC_REPLICAS
+        ]
+        return [(ClearElrRecord(topic_name=name), 0) for name in names]
 
     def _incremental_value(
         self, resource: tuple[int, str], config: IncrementalAlterConfigsRequest.AlterableConfig
@@ -301,6 +331,10 @@ def _check_client_metrics(after: Mapping[str, str]) -> None:
                 f"Invalid value {text} for interval.ms, interval must be between {_MIN_PUSH_MS} and"
                 f" {_MAX_PUSH_MS} (1 hour)",
             )
+
+
+def _is_true(text: str | None) -> bool:
+    return text is not None and text.strip().lower() == "true"
 
 
 def _check_unique(names: Sequence[str]) -> None:

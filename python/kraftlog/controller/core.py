@@ -17,15 +17,24 @@ from kraftlog.controller.broker_control import BrokerControl
 from kraftlog.controller.broker_sessions import BrokerSessions
 from kraftlog.controller.config_control import ConfigControl
 from kraftlog.controller.delta import MetadataDelta
+from kraftlog.controller.election_control import ElectionControl
 from kraftlog.controller.feature_control import FeatureControl
 from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.image_changes import ImageChange
+from kraftlog.controller.isr_control import IsrControl
+from kraftlog.controller.reassignment_control import ReassignmentControl
 from kraftlog.controller.result import ControllerResult
 from kraftlog.controller.steps import Steps
 from kraftlog.controller.topic_control import TopicControl
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kraftlog.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from kraftlog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from kraftlog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from kraftlog.wire.messages.controller_registration import (
@@ -35,6 +44,7 @@ from kraftlog.wire.messages.controller_registration import (
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kraftlog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -86,10 +96,15 @@ class ControllerCore:
         self.image = image
         self.next_offset = image.offset + 1
         self._local_node_id = config.local_node_id
-        self.configs = ConfigControl(image, config.static_broker_configs)
+        self.configs = ConfigControl(image, config.static_broker_configs, node_id=config.local_node_id)
         self._topics = TopicControl(image, self.configs, rng)
         self.sessions = BrokerSessions(config.broker_session_timeout_ms)
-        self._brokers = BrokerControl(image, self.configs, config.cluster_id, self.sessions)
+        self._brokers = BrokerControl(
+            image, self.configs, config.cluster_id, self.sessions, kraft_version=config.kraft_version
+        )
+        self._isrs = IsrControl(image, self.configs)
+        self._elections = ElectionControl(image, self.configs)
+        self._reassignments = ReassignmentControl(image, self.configs)
         self._features = FeatureControl(
             image,
             self.configs,
@@ -106,7 +121,7 @@ class ControllerCore:
         """As ``apply``, with records that are prepared already."""
         delta = MetadataDelta()
         for change in changes:
-            self.image.replay(change, delta)
+            self.image.replay(change, delta, offset=last_offset)
         self.image.offset = last_offset
         self.image.epoch = epoch
         self.next_offset = last_offset + 1
@@ -158,7 +173,7 @@ class ControllerCore:
 
     def register_broker(
         self, request: BrokerRegistrationRequest, now_ms: int
-    ) -> ControllerResult[BrokerRegistrationResponse]:
+    ) -> Steps[ControllerResult[BrokerRegistrationResponse]]:
         """Register a broker; see ``BrokerControl.register_broker``.
 
         Raises:
@@ -169,7 +184,7 @@ class ControllerCore:
             request, next_offset=self.next_offset, now_ms=now_ms, takes_over=takes_over
         )
 
-    def unregister_broker(self, request: UnregisterBrokerRequest) -> ControllerResult[UnregisterBrokerResponse]:
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> Steps[ControllerResult[UnregisterBrokerResponse]]:
         """Forget a broker.
 
         Raises:
@@ -185,7 +200,7 @@ class ControllerCore:
 
     def broker_heartbeat(
         self, request: BrokerHeartbeatRequest, now_ms: int
-    ) -> ControllerResult[BrokerHeartbeatResponse]:
+    ) -> Steps[ControllerResult[BrokerHeartbeatResponse]]:
         """Fence, unfence or shut down a broker.
 
         Raises:
@@ -193,9 +208,58 @@ class ControllerCore:
         """
         return self._brokers.broker_heartbeat(request, now_ms)
 
-    def fence_silent_broker(self, now_ms: int) -> ControllerResult[int | None]:
+    def note_contact(self, request: BrokerHeartbeatRequest, now_ms: int) -> None:
+        """A heartbeat arrived and is about to wait until it is handled."""
+        self._brokers.note_contact(request.broker_id, request.broker_epoch, now_ms)
+
+    def fence_silent_broker(self, now_ms: int) -> Steps[ControllerResult[int | None]]:
         """Fence one broker whose session ended, the one that was silent longest; the response is its id."""
         return self._brokers.fence_silent_broker(now_ms)
+
+    def alter_partition(self, request: AlterPartitionRequest) -> Steps[ControllerResult[AlterPartitionResponse]]:
+        """Change in-sync sets, as the leader of the partitions asks; each partition gets its own result.
+
+        Raises:
+            KafkaError: STALE_BROKER_EPOCH.
+        """
+        self._brokers.check_epoch(request.broker_id, request.broker_epoch)
+        return (yield from self._isrs.alter_partition(request))
+
+    def assign_replicas_to_dirs(
+        self, request: AssignReplicasToDirsRequest
+    ) -> Steps[ControllerResult[AssignReplicasToDirsResponse]]:
+        """Record in which log directories a broker has its replicas; each partition gets its own result.
+
+        Raises:
+            KafkaError: UNSUPPORTED_VERSION, STALE_BROKER_EPOCH.
+        """
+        return self._brokers.assign_replicas(request)
+
+    def elect_leaders(self, request: ElectLeadersRequest) -> Steps[ControllerResult[ElectLeadersResponse]]:
+        """Elect leaders as an operator asks; each partition gets its own result.
+
+        Raises:
+            KafkaError: INVALID_REQUEST, POLICY_VIOLATION.
+        """
+        return self._elections.elect_leaders(request)
+
+    def balance_leaders(self) -> Steps[ControllerResult[bool]]:
+        """Give partitions their preferred leaders back; the response says whether there may be more to do."""
+        return self._elections.balance_leaders()
+
+    def elect_unclean_leaders(self) -> Steps[ControllerResult[bool]]:
+        """Elect leaders for partitions without one whose topics allow any; as ``balance_leaders``."""
+        return self._elections.elect_unclean_leaders()
+
+    def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> Steps[ControllerResult[AlterPartitionReassignmentsResponse]]:
+        """Begin, change or cancel reassignments; each partition gets its own result.
+
+        Raises:
+            KafkaError: POLICY_VIOLATION.
+        """
+        return self._reassignments.alter_partition_reassignments(request)
 
     def allocate_producer_ids(
         self, request: AllocateProducerIdsRequest

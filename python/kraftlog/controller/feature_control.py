@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from kraftlog.config_table import topic_config_default
 from kraftlog.controller.config_control import MIN_INSYNC_REPLICAS, ConfigControl
 from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.result import ControllerResult
@@ -77,14 +78,27 @@ class FeatureControl:
         return [*records, (begin, 0), *body, (end, 0)]
 
     def _elr_records(self) -> list[VersionedRecord]:
-        """Turning on eligible leader replicas fixes the cluster-wide minimum of in-sync replicas."""
-        if MIN_INSYNC_REPLICAS in self._image.configs.get(ConfigResourceType.BROKER, ""):
-            return []
-        value = self._configs.topic_default(MIN_INSYNC_REPLICAS) or "1"
-        record = ConfigRecord(
-            resource_type=ConfigResourceType.BROKER, resource_name="", name=MIN_INSYNC_REPLICAS, value=value
-        )
-        return [(record, 0)]
+        """Turning on eligible leader replicas leaves the minimum of in-sync replicas to the cluster and its topics.
+
+        The cluster gets the value that this node's properties set, unless it has one; those of brokers are removed.
+        """
+        wanted: dict[str, str | None] = {}
+        for resource_type, name in self._image.configs.resources():
+            is_of_broker = resource_type == ConfigResourceType.BROKER and name != ""
+            if is_of_broker and MIN_INSYNC_REPLICAS in self._image.configs.get(resource_type, name):
+                wanted[name] = None
+        if MIN_INSYNC_REPLICAS not in self._image.configs.get(ConfigResourceType.BROKER, ""):
+            static = topic_config_default(MIN_INSYNC_REPLICAS, self._configs.static_broker_configs)
+            wanted = {"": static or "1", **wanted}
+        return [
+            (
+                ConfigRecord(
+                    resource_type=ConfigResourceType.BROKER, resource_name=name, name=MIN_INSYNC_REPLICAS, value=value
+                ),
+                0,
+            )
+            for name, value in wanted.items()
+        ]
 
     def update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
         """Change levels; all of them, or none.
@@ -101,6 +115,9 @@ class FeatureControl:
                     f"The update failed for all features since the following feature had an error: {error.message}"
                 )
                 return ControllerResult(UpdateFeaturesResponse(error_code=error.code, error_message=message))
+        is_elr_wanted = levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
+        if is_elr_wanted and not self._configs.is_elr_enabled:
+            records = [*self._elr_records(), *records]
         results = tuple(
             UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message="NONE")
             for update in request.feature_updates
@@ -126,10 +143,7 @@ class FeatureControl:
             self._raise_kraft_version(level, validate_only)
             # The level is a control record of the raft layer; this one gives the answer an offset to wait for.
             return [(NoOpRecord(), 0)]
-        records: list[VersionedRecord] = [(FeatureLevelRecord(name=name, feature_level=level), 0)]
-        if name == ELIGIBLE_LEADER_REPLICAS_VERSION and current == 0:
-            records += self._elr_records()
-        return records
+        return [(FeatureLevelRecord(name=name, feature_level=level), 0)]
 
     def _check_update(self, name: str, level: int, current: int, upgrade_type: int) -> None:
         reason = self._refusal(name, level, current, upgrade_type)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from kraftlog.controller.cluster_image import ClusterImage
 from kraftlog.controller.config_image import ConfigsImage
 from kraftlog.controller.delta import MetadataDelta
-from kraftlog.controller.image_changes import ImageChange, NewPartitions
+from kraftlog.controller.image_changes import ImageChange
+from kraftlog.controller.partition_values import PartitionValues
 from kraftlog.controller.security_image import SecurityImage
 from kraftlog.controller.topics_image import TopicsImage
 from kraftlog.errors import CorruptRecordError
@@ -118,8 +119,13 @@ class MetadataImage:
         result._transaction = None if self._transaction is None else list(self._transaction)
         return result
 
-    def replay(self, record: ImageChange, delta: MetadataDelta | None = None) -> None:
+    def replay(self, record: ImageChange, delta: MetadataDelta | None = None, *, offset: int | None = None) -> None:
         """Apply one record or prepared change, or hold it back while a transaction is open.
+
+        Args:
+            record: The next one of the log.
+            delta: Told what changed.
+            offset: Of the record, or one behind it in the same batch; a broker that has applied it knows the record.
 
         Raises:
             CorruptRecordError: The record cannot follow what came before it.
@@ -140,6 +146,8 @@ class MetadataImage:
                 self._transaction.append(record)
             case _:
                 self._apply(record, delta)
+                if offset is not None and isinstance(record, RegisterBrokerRecord):
+                    self.cluster.registration_offsets[record.broker_id] = offset
 
     def _take_transaction(self, what: str) -> list[ImageChange]:
         if self._transaction is None:
@@ -149,8 +157,8 @@ class MetadataImage:
 
     def _apply(self, record: ImageChange, delta: MetadataDelta) -> None:
         match record:
-            case NewPartitions():
-                self.topics.replay_new_partitions(record, delta)
+            case PartitionValues():
+                self.topics.replay_partition_values(record, delta)
             case NoOpRecord() | ZkMigrationStateRecord():
                 pass
             case TopicRecord():

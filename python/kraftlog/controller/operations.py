@@ -10,17 +10,22 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from kraftlog.controller.core import ControllerCore
+from kraftlog.controller.election_control import refuse_elections
 from kraftlog.controller.result import ControllerResult
 from kraftlog.controller.steps import Steps
 from kraftlog.errors import KafkaError
 from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kraftlog.wire.messages.alter_partition import AlterPartitionRequest
+from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from kraftlog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
 from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest
 from kraftlog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -39,25 +44,14 @@ class ControllerOperation:
     """What a request asks of the controller.
 
     Args:
-        run: Called with the core, the request and the monotonic clock in milliseconds; raises KafkaError.
+        begin: Called with the core, the request and the monotonic clock in milliseconds. Gives the result, or the
+            steps that lead to it if a request can ask for thousands of records; raises KafkaError, or its steps do.
         refuse: Makes the response that has the error at each topic or resource of the request. None for the APIs
             whose response has an error code of its own.
-        steps: Begins the same operation in steps, if a request can ask for thousands of records.
     """
 
-    run: Callable[[ControllerCore, Any, int], ControllerResult[Any]]
+    begin: Callable[[ControllerCore, Any, int], ControllerResult[Any] | Steps[ControllerResult[Any]]]
     refuse: Callable[[Any, KafkaError], Message] | None = None
-    steps: Callable[[ControllerCore, Any], Steps[ControllerResult[Any]]] | None = None
-
-    def begin(
-        self, core: ControllerCore, request: Message, now_ms: int
-    ) -> ControllerResult[Any] | Steps[ControllerResult[Any]]:
-        """The result, or the steps that lead to it.
-
-        Raises:
-            KafkaError: The request is refused.
-        """
-        return self.run(core, request, now_ms) if self.steps is None else self.steps(core, request)
 
 
 def operation_of(request: Message) -> ControllerOperation:
@@ -74,12 +68,11 @@ def operation_of(request: Message) -> ControllerOperation:
 
 
 def _timeless(
-    method: Callable[[ControllerCore, Request], ControllerResult[Any]],
-    refuse: Callable[[Request, KafkaError], Message] | None = None,
-    steps: Callable[[ControllerCore, Request], Steps[ControllerResult[Any]]] | None = None,
+    method: Callable[[ControllerCore, Request], ControllerResult[Any] | Steps[ControllerResult[Any]]],
+    refuse: Callable[[Any, KafkaError], Message] | None = None,
 ) -> ControllerOperation:
     """An operation that does not depend on the clock."""
-    return ControllerOperation(lambda core, request, _now_ms: method(core, request), refuse, steps)
+    return ControllerOperation(lambda core, request, _now_ms: method(core, request), refuse)
 
 
 def _refuse_new_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
@@ -133,18 +126,16 @@ def _refuse_configs(
 OPERATIONS: Final[Mapping[type[Message], ControllerOperation]] = {
     AllocateProducerIdsRequest: _timeless(ControllerCore.allocate_producer_ids),
     AlterConfigsRequest: _timeless(ControllerCore.alter_configs, _refuse_configs(AlterConfigsResponse)),
+    AlterPartitionRequest: _timeless(ControllerCore.alter_partition),
+    AlterPartitionReassignmentsRequest: _timeless(ControllerCore.alter_partition_reassignments),
+    AssignReplicasToDirsRequest: _timeless(ControllerCore.assign_replicas_to_dirs),
     BrokerHeartbeatRequest: ControllerOperation(ControllerCore.broker_heartbeat),
     BrokerRegistrationRequest: ControllerOperation(ControllerCore.register_broker),
     ControllerRegistrationRequest: _timeless(ControllerCore.register_controller),
-    CreatePartitionsRequest: _timeless(
-        ControllerCore.create_partitions, _refuse_new_partitions, ControllerCore.create_partitions_in_steps
-    ),
-    CreateTopicsRequest: _timeless(
-        ControllerCore.create_topics, _refuse_new_topics, ControllerCore.create_topics_in_steps
-    ),
-    DeleteTopicsRequest: _timeless(
-        ControllerCore.delete_topics, _refuse_deletion, ControllerCore.delete_topics_in_steps
-    ),
+    CreatePartitionsRequest: _timeless(ControllerCore.create_partitions_in_steps, _refuse_new_partitions),
+    CreateTopicsRequest: _timeless(ControllerCore.create_topics_in_steps, _refuse_new_topics),
+    DeleteTopicsRequest: _timeless(ControllerCore.delete_topics_in_steps, _refuse_deletion),
+    ElectLeadersRequest: _timeless(ControllerCore.elect_leaders, refuse_elections),
     IncrementalAlterConfigsRequest: _timeless(
         ControllerCore.incremental_alter_configs, _refuse_configs(IncrementalAlterConfigsResponse)
     ),

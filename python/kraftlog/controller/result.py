@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -21,8 +21,11 @@ class ControllerResult(Generic[T_co]):
         response: The answer; it holds only if all of ``records`` are committed.
         records: Metadata records with the version each is written in; may be empty.
         is_atomic: Whether they have to go into one batch; else they may be committed in several, in order.
+        on_appended: Called once the records are in the log of the leader, with the offset of the last record there
+            (inclusive): that of an earlier operation if ``records`` is empty.
     """
 
     response: T_co
     records: Sequence[VersionedRecord] = field(default=())
     is_atomic: bool = True
+    on_appended: Callable[[int], None] | None = None

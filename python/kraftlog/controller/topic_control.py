@@ -8,12 +8,14 @@ from random import Random
 from typing import Final
 
 from kraftlog.config_table import topic_config_synonyms, topic_configs, validate_topic_configs
-from kraftlog.controller.config_control import ConfigControl
+from kraftlog.controller.assignment_check import check_assignment
+from kraftlog.controller.config_control import MIN_INSYNC_REPLICAS, ConfigControl
 from kraftlog.controller.image import MetadataImage, VersionedRecord
+from kraftlog.controller.partition_changes import MAX_RECORDS_PER_OPERATION
 from kraftlog.controller.placement import place_replicas
 from kraftlog.controller.result import ControllerResult
 from kraftlog.controller.steps import STEP_ITEMS, Steps, finish_steps
-from kraftlog.controller.topic_image import DIRECTORY_UNASSIGNED, PartitionImage, TopicImage
+from kraftlog.controller.topic_image import PartitionImage, TopicImage
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import Uuid
@@ -21,11 +23,9 @@ from kraftlog.vocabulary import CLUSTER_METADATA_TOPIC, ConfigResourceType
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from kraftlog.wire.messages.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
+from kraftlog.wire.messages.metadata_records import ClearElrRecord, ConfigRecord, RemoveTopicRecord, TopicRecord
 
-__all__ = ["MAX_RECORDS_PER_OPERATION", "TopicControl"]
-
-MAX_RECORDS_PER_OPERATION: Final = 10_000
+__all__ = ["TopicControl"]
 
 _RESERVED_UUIDS: Final = 100
 
@@ -115,6 +115,8 @@ class TopicControl:
             (ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=topic.name, name=name, value=value), 0)
             for name, value in configs.items()
         ]
+        if MIN_INSYNC_REPLICAS in configs and self._configs.is_elr_enabled:
+            records.append((ClearElrRecord(topic_name=topic.name), 0))
         records += yield from self._partition_records(topic_id, partitions)
         results[index] = CreateTopicsResponse.CreatableTopicResult(
             name=topic.name,
@@ -153,7 +155,11 @@ class TopicControl:
         )
         if count > MAX_RECORDS_PER_OPERATION:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-        return (yield from self._place(count=count, replication_factor=factor))
+        try:
+            return (yield from self._place(count=count, replication_factor=factor))
+        except KafkaError as error:
+            reason = f"Unable to replicate the partition {factor} time(s): {error.message}"
+            raise KafkaError(error.code, reason) from error
 
     def _place(self, *, count: int, replication_factor: int) -> Steps[list[PartitionImage]]:
         brokers = self._image.cluster.brokers.values()
@@ -168,6 +174,11 @@ class TopicControl:
                 yield
             partition = known.get(replicas)
             if partition is None:
+                if not any(self._image.cluster.is_active(replica) for replica in replicas):
+                    raise KafkaError(
+                        ErrorCode.INVALID_REPLICATION_FACTOR,
+                        "All brokers are currently fenced or in controlled shutdown.",
+                    )
                 partition = known[replicas] = self._new_partition(replicas)
             partitions.append(partition)
         return partitions
@@ -195,7 +206,7 @@ class TopicControl:
                     f"Found multiple manual partition assignments for partition {index}",
                 )
             replicas = tuple(assignment.broker_ids)
-            self._check_assignment(replicas, factor)
+            check_assignment(self._image.cluster, replicas, factor)
             factor = len(replicas)
             partitions[index] = self._assigned_partition(index, replicas)
         if sorted(partitions) != list(range(len(partitions))):
@@ -204,30 +215,6 @@ class TopicControl:
                 "partitions should be a consecutive 0-based integer sequence",
             )
         return [partitions[index] for index in range(len(partitions))]
-
-    def _check_assignment(self, replicas: Sequence[int], factor: int | None) -> None:
-        if not replicas:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
-            )
-        ordered = sorted(replicas)
-        for position, broker_id in enumerate(ordered):
-            if broker_id not in self._image.cluster.brokers:
-                raise KafkaError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"The manual partition assignment includes broker {broker_id}, but no such broker is registered.",
-                )
-            if position and ordered[position - 1] == broker_id:
-                raise KafkaError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"The manual partition assignment includes the broker {broker_id} more than once.",
-                )
-        if factor is not None and factor != len(replicas):
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is"
-                f" not consistent with previous partitions, which have {factor} replica(s).",
-            )
 
     def _assigned_partition(self, index: int, replicas: tuple[int, ...]) -> PartitionImage:
         if not any(self._image.cluster.is_active(replica) for replica in replicas):
@@ -242,17 +229,12 @@ class TopicControl:
         isr = tuple(replica for replica in replicas if self._image.cluster.is_active(replica))
         return PartitionImage(
             replicas=replicas,
-            directories=tuple(self._directory(replica) for replica in replicas),
+            directories=tuple(self._image.cluster.brokers[replica].default_directory for replica in replicas),
             isr=isr,
             leader=isr[0],
             leader_epoch=0,
             partition_epoch=0,
         )
-
-    def _directory(self, broker_id: int) -> Uuid:
-        """A broker with one log directory has no choice, others choose and tell (AssignReplicasToDirs)."""
-        log_dirs = self._image.cluster.brokers[broker_id].log_dirs
-        return log_dirs[0] if len(log_dirs) == 1 else DIRECTORY_UNASSIGNED
 
     def _partition_records(
         self, topic_id: Uuid, partitions: Sequence[PartitionImage], *, first: int = 0
@@ -443,6 +425,6 @@ class TopicControl:
                 if index % STEP_ITEMS == 0:
                     yield
                 replicas = tuple(assignment.broker_ids)
-                self._check_assignment(replicas, factor)
+                check_assignment(self._image.cluster, replicas, factor)
                 partitions.append(self._assigned_partition(index, replicas))
         return (yield from self._partition_records(topic.topic_id, partitions, first=current))

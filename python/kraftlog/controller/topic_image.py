@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from kraftlog.controller.directory import DIRECTORY_MIGRATING
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.metadata_records import PartitionChangeRecord, PartitionRecord
 
 __all__ = [
-    "DIRECTORY_LOST",
-    "DIRECTORY_MIGRATING",
-    "DIRECTORY_UNASSIGNED",
     "NO_LEADER",
     "NO_LEADER_CHANGE",
     "RECOVERED",
@@ -24,10 +22,6 @@ NO_LEADER: Final = -1
 NO_LEADER_CHANGE: Final = -2
 RECOVERED: Final = 0
 RECOVERING: Final = 1
-
-DIRECTORY_UNASSIGNED: Final = Uuid(bytes(16))
-DIRECTORY_LOST: Final = Uuid(bytes(15) + b"\x01")
-DIRECTORY_MIGRATING: Final = Uuid(bytes(15) + b"\x02")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +44,16 @@ class PartitionImage:
     def has_leader(self) -> bool:
         """Whether somebody leads it."""
         return self.leader != NO_LEADER
+
+    @property
+    def has_preferred_leader(self) -> bool:
+        """Whether the first replica leads it."""
+        return self.leader == self.replicas[0]
+
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether replicas are being added or removed."""
+        return bool(self.adding_replicas or self.removing_replicas)
 
     def directory(self, broker_id: int) -> Uuid:
         """Log directory of a broker's replica."""
@@ -88,6 +92,8 @@ class PartitionImage:
                 changes[field_name] = tuple(value)
         if record.directories:
             changes["directories"] = tuple(record.directories)
+        elif record.replicas is not None and set(self.directories) <= {DIRECTORY_MIGRATING}:
+            changes["directories"] = (DIRECTORY_MIGRATING,) * len(record.replicas)
         if record.leader != NO_LEADER_CHANGE:
             changes["leader"] = record.leader
             changes["leader_epoch"] = self.leader_epoch + 1

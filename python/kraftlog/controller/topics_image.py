@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kraftlog.controller.delta import MetadataDelta
-from kraftlog.controller.image_changes import NewPartitions
+from kraftlog.controller.partition_values import PartitionValues
 from kraftlog.controller.topic_image import PartitionImage, TopicImage
 from kraftlog.errors import CorruptRecordError
 from kraftlog.types import Uuid
@@ -72,15 +72,15 @@ class TopicsImage:
     def replay_partition(self, record: PartitionRecord, delta: MetadataDelta) -> None:
         """A partition is created."""
         topic = self._existing(record.topic_id, f"partition {record.partition_id}")
-        partition = PartitionImage.from_record(record)
+        partition = _checked(PartitionImage.from_record(record), topic, record.partition_id)
         topic.partitions[record.partition_id] = partition
         delta.changed_partitions[topic.topic_id, record.partition_id] = partition
 
-    def replay_new_partitions(self, new: NewPartitions, delta: MetadataDelta) -> None:
-        """Partitions of one topic are created."""
-        topic = self._existing(new.topic_id, f"partition {next(iter(new.by_index))}")
-        topic.partitions.update(new.by_index)
-        delta.changed_partitions.update(new.by_key)
+    def replay_partition_values(self, values: PartitionValues, delta: MetadataDelta) -> None:
+        """Partitions of one topic are created or changed."""
+        topic = self._existing(values.topic_id, f"partition {next(iter(values.by_index))}")
+        topic.partitions.update(values.by_index)
+        delta.changed_partitions.update(values.by_key)
 
     def replay_partition_change(self, record: PartitionChangeRecord, delta: MetadataDelta) -> None:
         """A partition changes."""
@@ -90,7 +90,7 @@ class TopicsImage:
             raise CorruptRecordError(
                 f"a change names partition {topic.name}-{record.partition_id}, which does not exist"
             )
-        partition = before.merge(record)
+        partition = _checked(before.merge(record), topic, record.partition_id)
         topic.partitions[record.partition_id] = partition
         delta.changed_partitions[topic.topic_id, record.partition_id] = partition
 
@@ -108,9 +108,9 @@ class TopicsImage:
 
     def replay_clear_elr(self, record: ClearElrRecord, delta: MetadataDelta) -> None:
         """Eligible leader replicas are forgotten, of one topic or (empty name) of all."""
-        for topic in self.all():
-            if record.topic_name and topic.name != record.topic_name:
-                continue
+        named = self._by_name.get(record.topic_name) if record.topic_name else None
+        topics = self.all() if not record.topic_name else [] if named is None else [named]
+        for topic in topics:
             for index, partition in topic.partitions.items():
                 if partition.elr or partition.last_known_elr:
                     cleared = replace(partition, elr=(), last_known_elr=())
@@ -122,3 +122,17 @@ class TopicsImage:
         if topic is None:
             raise CorruptRecordError(f"{what} names topic id {topic_id}, which does not exist")
         return topic
+
+
+def _checked(partition: PartitionImage, topic: TopicImage, index: int) -> PartitionImage:
+    """The partition, if each replica has a directory.
+
+    Raises:
+        CorruptRecordError: There are more or fewer directories than replicas.
+    """
+    if len(partition.directories) != len(partition.replicas):
+        raise CorruptRecordError(
+            f"partition {topic.name}-{index} has {len(partition.replicas)} replicas in {len(partition.directories)}"
+            " directories"
+        )
+    return partition

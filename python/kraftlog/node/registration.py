@@ -26,6 +26,7 @@ __all__ = ["BrokerRegistration", "BrokerRegistrationSettings"]
 logger = logging.getLogger(__name__)
 
 SHUT_DOWN_TIMEOUT_S = 5.0
+SHUT_DOWN_RETRY_S = 0.05
 UNFENCE_RETRY_S = 0.05
 DUPLICATE_RETRY_S = 0.5
 
@@ -160,8 +161,12 @@ class BrokerRegistration:
         self.stop()
         try:
             async with asyncio.timeout(SHUT_DOWN_TIMEOUT_S):
+                delay_s = 0.0
                 while not (await self._heartbeat(want_shut_down=True)).should_shut_down:
-                    pass  # each answer comes after a commit; the last one has this broker fenced
+                    # The first answer comes once the leaderships are given away. The last one has this broker fenced,
+                    # when heartbeats of all other brokers have said that they know of that.
+                    await asyncio.sleep(delay_s)
+                    delay_s = SHUT_DOWN_RETRY_S
         except (KraftlogError, TimeoutError) as error:
             logger.warning("controlled shutdown was not acknowledged: %s", error)
 

@@ -167,7 +167,8 @@ def test_update_features_is_refused_in_kafkas_words(updates, message):
 def test_update_features_writes_the_new_levels():
     cluster = one_broker(version=metadata_version_from_string("3.9"))
     assert update(cluster, ("metadata.version", 30, 1), ("eligible.leader.replicas.version", 1, 1)) == (0, None)
-    assert [type(record) for record in cluster.records] == [FeatureLevelRecord, FeatureLevelRecord, ConfigRecord]
+    # CPRT-71: the settings that eligible leader replicas need come first, in the same batch.
+    assert [type(record) for record in cluster.records] == [ConfigRecord, FeatureLevelRecord, FeatureLevelRecord]
     assert cluster.image.metadata_version.name == "4.3-IV0"
     assert update(cluster, ("kraft.version", 1, 1), ("group.version", 1, 1), validate_only=True) == (0, None)
     assert "group.version" not in cluster.image.features

@@ -7,7 +7,8 @@ import pytest
 
 from kraftlog.controller.delta import MetadataDelta
 from kraftlog.controller.image import MetadataImage
-from kraftlog.controller.image_changes import ImageChanges, NewPartitions
+from kraftlog.controller.image_changes import ImageChanges
+from kraftlog.controller.partition_values import PartitionValues
 from kraftlog.errors import CorruptRecordError
 from kraftlog.runtime.metadata.cluster_counts import ClusterCounter
 from kraftlog.types import Uuid
@@ -120,6 +121,6 @@ def test_partitions_of_an_aborted_transaction_are_not_in_the_image():
 def test_partitions_of_an_unknown_topic_are_refused():
     prepared = ImageChanges()
     prepared.add(partition(TOPICS[0], 7, random.Random(1)))
-    assert isinstance(prepared.changes[0], NewPartitions)
+    assert isinstance(prepared.changes[0], PartitionValues)
     with pytest.raises(CorruptRecordError, match="partition 7 names topic id"):
         replayed(prepared.changes)

@@ -186,7 +186,8 @@ def test_fenced_brokers_are_in_the_replicas_but_not_in_sync():
     )
     cluster.heartbeat(1, want_fence=True)
     assert cluster.create("w").error_message == (
-        "Unable to replicate the partition 1 time(s): All brokers are currently fenced."
+        "Unable to replicate the partition 1 time(s): All brokers are currently fenced, or have all their log"
+        " directories cordoned."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import Slices, sliced
 from kraftlog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -12,6 +13,7 @@ from kraftlog.wire.messages.list_partition_reassignments import (
 if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
     from kraftlog.api.services import ClusterService
+    from kraftlog.controller.topic_image import PartitionImage, TopicImage
 
 __all__ = ["handle"]
 
@@ -19,28 +21,41 @@ _Topic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
 _Partition = ListPartitionReassignmentsResponse.OngoingPartitionReassignment
 
 
+_SCANNED_PER_SLICE = 1024
+
+
+@sliced
 def handle(
     context: RequestContext, request: ListPartitionReassignmentsRequest, *, cluster: ClusterService
-) -> ListPartitionReassignmentsResponse:
-    """List partitions that replicas are being added to or removed from."""
-    asked = (
-        None if request.topics is None else {topic.name: frozenset(topic.partition_indexes) for topic in request.topics}
-    )
+) -> Slices[ListPartitionReassignmentsResponse]:
+    """List partitions that replicas are being added to or removed from; topics that do not exist are left out."""
+    if request.topics is None:
+        asked = ((topic, sorted(topic.partitions)) for topic in cluster.image.topics.all())
+    else:
+        named = ((cluster.image.topics.by_name(topic.name), topic.partition_indexes) for topic in request.topics)
+        asked = ((topic, list(indexes)) for topic, indexes in named if topic is not None)
     topics = []
-    for topic in cluster.image.topics.all():
-        if asked is not None and topic.name not in asked:
-            continue
-        partitions = [
-            _Partition(
-                partition_index=index,
-                replicas=partition.replicas,
-                adding_replicas=partition.adding_replicas,
-                removing_replicas=partition.removing_replicas,
-            )
-            for index, partition in sorted(topic.partitions.items())
-            if (partition.adding_replicas or partition.removing_replicas)
-            and (asked is None or index in asked[topic.name])
-        ]
+    scanned = 0
+    for topic, indexes in asked:
+        scanned += len(indexes) + 1
+        if scanned >= _SCANNED_PER_SLICE:
+            scanned = 0
+            yield None
+        partitions = [_ongoing(index, topic.partitions[index]) for index in indexes if _is_reassigning(topic, index)]
         if partitions:
             topics.append(_Topic(name=topic.name, partitions=partitions))
     return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+
+
+def _is_reassigning(topic: TopicImage, index: int) -> bool:
+    partition = topic.partitions.get(index)
+    return partition is not None and partition.is_reassigning
+
+
+def _ongoing(index: int, partition: PartitionImage) -> _Partition:
+    return _Partition(
+        partition_index=index,
+        replicas=partition.replicas,
+        adding_replicas=partition.adding_replicas,
+        removing_replicas=partition.removing_replicas,
+    )

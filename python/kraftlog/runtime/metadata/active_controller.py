@@ -24,6 +24,7 @@ from kraftlog.controller.steps import Steps, finish_steps
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
 from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
 from kraftlog.runtime.metadata.operation_queue import Operation, OperationQueue, SubmittedOperation
+from kraftlog.runtime.metadata.periodic_elections import PeriodicElections
 from kraftlog.runtime.metadata.record_batches import PreparedResult, prepare
 from kraftlog.runtime.metadata.settings import MetadataSettings
 from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
@@ -91,6 +92,7 @@ class ActiveController:
         self._refusal: KraftlogError | None = NodeClosedError("the node was stopped")
         self._session_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._elections = PeriodicElections(settings, loop, self.submit)
 
     @property
     def next_offset(self) -> int | None:
@@ -116,8 +118,9 @@ class ActiveController:
         directory: Path = self._settings.metadata_log_dir
         bootstrap = read_bootstrap(directory).records if core.image.is_empty else ()
         result = core.activate(bootstrap, log.driver.now_ms())
-        self._propose(finish_steps(self._prepare(result)), self._loop.create_future())
+        self._propose(finish_steps(self._prepare(result, core)), self._loop.create_future())
         self._arm_session_timer()
+        self._elections.begin()
         self.operations.schedule_turn()
 
     def end(self, lost: Sequence[Proposed[CommittedAnswer]]) -> None:
@@ -126,6 +129,7 @@ class ActiveController:
         What was proposed may still be committed by the next leader, perhaps this node: only the answers are lost.
         """
         self._core = None
+        self._elections.end()
         error = self._refusal or KafkaError(ErrorCode.NOT_CONTROLLER, "This node is no longer the leader.")
         self.fail_answers(lost, error)
         self._fail_waiting(error)
@@ -133,10 +137,12 @@ class ActiveController:
     def suspend(self) -> None:
         """No longer be the active controller; what waits stays until a leader is known."""
         self._core = None
+        self._elections.end()
 
     def refuse(self, error: KraftlogError) -> None:
         """Take no more operations; those that have been proposed still complete."""
         self._refusal = error
+        self._elections.end()
         for timer in (self._idle_timer, self._session_timer):
             if timer is not None:
                 timer.cancel()
@@ -202,7 +208,9 @@ class ActiveController:
         future: asyncio.Future[Any] = self.operations.submit(
             lambda core, now_ms: operation.begin(core, request, now_ms), timeout_s=timeout_s, refuse=refuse
         )
-        if is_heartbeat:
+        if isinstance(request, BrokerHeartbeatRequest):
+            if self._core is not None:
+                self._core.note_contact(request, self._opened.driver.now_ms())
             future.add_done_callback(self._count_heartbeat)
         return future
 
@@ -257,10 +265,10 @@ class ActiveController:
         self._advance()
 
     def _begin(self, entry: SubmittedOperation, core: ControllerCore) -> Steps[PreparedResult]:
-        return (yield from self._prepare(entry.run(core, self._opened.driver.now_ms())))
+        return (yield from self._prepare(entry.run(core, self._opened.driver.now_ms()), core))
 
-    def _prepare(self, outcome: _Outcome) -> Steps[PreparedResult]:
-        return prepare(outcome, limit_bytes=self._settings.log.max_batch_bytes)
+    def _prepare(self, outcome: _Outcome, core: ControllerCore) -> Steps[PreparedResult]:
+        return prepare(outcome, image=core.image, limit_bytes=self._settings.log.max_batch_bytes)
 
     def _advance(self) -> None:
         """Go on with the operation that has been begun; propose what it writes when it is done."""
@@ -317,6 +325,8 @@ class ActiveController:
     def _propose(self, result: PreparedResult, future: asyncio.Future[Any]) -> None:
         log = self._opened
         if not result.batches:
+            if self._core is not None and result.on_appended is not None:
+                result.on_appended(self._core.next_offset - 1)
             # What it read may not be committed yet: its answer waits for that.
             if not log.await_pending(CommittedAnswer((), future, result.response)):
                 future.set_result(result.response)
@@ -329,6 +339,8 @@ class ActiveController:
             answer = CommittedAnswer(changes)
             proposed = log.propose(batch.values, size_bytes=batch.size_bytes, payload=answer)
             self._core.apply_changes(changes, last_offset=proposed.last_offset, epoch=proposed.epoch)
+        if result.on_appended is not None:
+            result.on_appended(self._core.next_offset - 1)
         answer.future, answer.response = future, result.response
 
     # What becomes of them

@@ -48,7 +48,7 @@ class MetadataPublisher:
         """Put what this node proposed into the image; it ends at ``last_offset`` (inclusive)."""
         self._apply_start_ns = self._apply_start_ns or host.monotonic_ns()
         for change in changes:
-            self.image.replay(change, self._delta)
+            self.image.replay(change, self._delta, offset=last_offset)
         self.image.offset, self.image.epoch = last_offset, epoch
         self.image.timestamp_ms = max(self.image.timestamp_ms, timestamp_ms)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kraftlog.controller import ControllerResult
+from kraftlog.controller import ControllerResult, MetadataImage
 from kraftlog.controller.image_changes import ImageChanges
 from kraftlog.controller.steps import STEP_ITEMS, Steps
 from kraftlog.errors import ErrorCode, KafkaError
@@ -30,7 +30,7 @@ class PreparedBatch:
         size_bytes: About the encoded size of the batch.
     """
 
-    changes: ImageChanges = field(default_factory=ImageChanges)
+    changes: ImageChanges
     values: list[bytes] = field(default_factory=list)
     size_bytes: int = _BATCH_OVERHEAD_ESTIMATE_BYTES
 
@@ -43,22 +43,30 @@ class PreparedBatch:
 
 @dataclass(frozen=True, slots=True)
 class PreparedResult:
-    """What an operation answers, and what it writes."""
+    """What an operation answers, and what it writes.
+
+    Args:
+        response: The answer.
+        batches: The records.
+        on_appended: As in ``ControllerResult``.
+    """
 
     response: object
     batches: list[PreparedBatch]
+    on_appended: Callable[[int], None] | None = None
 
 
 def prepare(
-    outcome: ControllerResult[Any] | Steps[ControllerResult[Any]], *, limit_bytes: int
+    outcome: ControllerResult[Any] | Steps[ControllerResult[Any]], *, image: MetadataImage, limit_bytes: int
 ) -> Steps[PreparedResult]:
     """End an operation, then encode its records: into one batch if they belong together, else as their size demands.
 
-    Between the steps the raft layer may append control records. The result of an operation without steps may depend
-    on the offset of its first record (a broker's epoch does), so nothing comes between the two.
+    Between the steps the raft layer may append control records, so that the first record may get a higher offset than
+    the operation was told. The result of an operation without steps may depend on that offset: nothing comes between.
 
     Args:
         outcome: Of the operation, or the steps that lead to it.
+        image: What the records will change; nothing else changes it meanwhile.
         limit_bytes: The largest batch.
 
     Raises:
@@ -82,6 +90,6 @@ def prepare(
                 " bytes one batch holds",
             )
         if not batches or (is_full and not result.is_atomic):
-            batches.append(PreparedBatch())
+            batches.append(PreparedBatch(ImageChanges(image, after=batches[-1].changes if batches else None)))
         batches[-1].add(record, value, size_bytes)
-    return PreparedResult(result.response, batches)
+    return PreparedResult(result.response, batches, result.on_appended)

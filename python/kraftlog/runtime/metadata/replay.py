@@ -29,7 +29,7 @@ def load_snapshot(image: MetadataImage, snapshot_id: SnapshotId, snapshot: Snaps
         changes.add(decode_metadata_record(value)[0])
     delta = MetadataDelta()
     for change in changes.changes:
-        image.replay(change, delta)
+        image.replay(change, delta, offset=snapshot_id.end_offset - 1)
     image.offset, image.epoch = snapshot_id.end_offset - 1, snapshot_id.epoch
     image.timestamp_ms = snapshot.last_contained_log_timestamp
 
@@ -69,7 +69,7 @@ def replay_batch(
     """
     for offset, change in changes:
         try:
-            image.replay(change, delta)
+            image.replay(change, delta, offset=offset)
         except CorruptRecordError as error:
             raise CorruptRecordError(f"{log.directory}: record {offset}: {error}") from error
     image.offset, image.epoch = batch.last_offset, batch.partition_leader_epoch

@@ -28,6 +28,7 @@ class MetadataSettings:
         snapshot_max_interval_ms: metadata.log.max.snapshot.interval.ms.
         is_broker, is_controller: The roles of the node; which metrics there are follows from them.
         properties: What the node's own properties set explicitly, by broker key.
+        leader_imbalance_check_interval_s: leader.imbalance.check.interval.seconds.
         metrics_sample_window_ms: metrics.sample.window.ms.
     """
 
@@ -44,6 +45,9 @@ class MetadataSettings:
     metadata_max_idle_interval_ms: int
     broker_session_timeout_ms: int
     broker_heartbeat_interval_ms: int
+    auto_leader_rebalance_enable: bool
+    leader_imbalance_check_interval_s: int
+    unclean_leader_election_interval_ms: int
     metrics_num_samples: int
     metrics_sample_window_ms: int
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from kraftlog.controller import ControllerResult
+from kraftlog.controller import ControllerResult, MetadataImage
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
 from kraftlog.raft.effects import PersistElectionState
 from kraftlog.runtime.metadata import active_controller, publisher
@@ -252,7 +252,7 @@ def test_control_records_may_come_between_the_steps(tmp_path, monkeypatch):
 
 def test_operation_without_steps_is_proposed_in_the_event_in_which_it_ran():
     records = [(NoOpRecord(), 0)] * PARTITIONS
-    steps = prepare(ControllerResult("answer", records), limit_bytes=1 << 20)
+    steps = prepare(ControllerResult("answer", records), image=MetadataImage(), limit_bytes=1 << 20)
     with pytest.raises(StopIteration) as end:
         next(steps)
     assert end.value.value.response == "answer"
