@@ -112,3 +112,11 @@ def one_broker(**changes):
     cluster = Cluster(**changes)
     cluster.add_broker(1)
     return cluster
+
+
+def cluster_of(count, *, racks=(), **changes):
+    """A cluster of ``count`` unfenced brokers from 1 on."""
+    cluster = Cluster(**changes)
+    for broker_id in range(1, count + 1):
+        cluster.add_broker(broker_id, rack=racks[broker_id - 1] if racks else None)
+    return cluster
