@@ -39,7 +39,7 @@ def test_each_partition_has_a_replica_in_each_rack_and_load_is_even(seed):
     placements = place(THREE_RACKS, 9, 3, seed)
     for replicas in placements:
         assert {broker_id // 3 for broker_id in replicas} == {0, 1, 2}
-    assert Counter(sum(placements, ())) == {broker_id: 3 for broker_id in range(9)}
+    assert Counter(sum(placements, ())) == dict.fromkeys(range(9), 3)
     racks = [replicas[0] // 3 for replicas in placements]
     assert [(rack - racks[0]) % 3 for rack in racks] == [0, 1, 2] * 3  # the first rack moves by one
 
