@@ -1216,8 +1216,63 @@ class PartitionCore:
     def on_flushed(self, flushed_offset: int) -> None:
         """Everything below ``flushed_offset`` is durable."""
 
-    def on_follower_fetch(self, replica_id: int, fetch_offset: int, now_ms: int) -> bool:
-        """A follower has everything below ``fetch_offset``; False for a replica that this leader does not know."""
+    def on_follower_fetch(
+        self,
+        replica_id: int,
+        fetch_offset: int,
+        now_ms: int,
+        *,
+        broker_epoch: int = -1,
+        log_start_offset: int = 0,
+    ) -> tuple[int, int, int, list[tuple[int, int]]] | None:
+        """A follower asked for ``fetch_offset``: it has everything below, durably. A proposal, if it is to join."""
+
+    def propose_shrink(self, now_ms: int) -> tuple[int, int, int, list[tuple[int, int]]] | None:
+        """Number, leader epoch, partition epoch and members of a proposal without those that fell behind."""
+
+    def on_isr_committed(self, number: int, leader_epoch: int, partition_epoch: int, isr: list[int]) -> bool:
+        """The controller confirmed a proposal; False for one that metadata has overtaken."""
+
+    def on_isr_refused(self, number: int) -> None:
+        """The controller refused a proposal."""
+
+    def update_live_brokers(self, brokers: list[tuple[int, int, bool]]) -> None:
+        """(broker, epoch, whether it shuts down) of those registered and not fenced."""
+
+    def update_lag_max_ms(self, lag_max_ms: int) -> None:
+        """replica.lag.time.max.ms."""
+
+    def is_stale_broker(self, replica_id: int, broker_epoch: int) -> bool:
+        """Whether a fetch comes from an earlier life of its broker."""
+
+    @property
+    def isr(self) -> list[int]:
+        """As the controller confirmed it; empty on a follower."""
+
+    @property
+    def maximal_isr(self) -> list[int]:
+        """With the replica that is about to join."""
+
+    @property
+    def pending_proposal(self) -> int | None:
+        """Number of the proposal in flight."""
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether too few replicas are in sync to commit."""
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether an assigned replica is not in sync."""
+
+    def follower_end_offset(self, replica_id: int) -> int | None:
+        """What a follower had at its last fetch."""
+
+    def on_replicated(self, log_end_offset: int, leader_high_watermark: int, log_start_offset: int) -> None:
+        """A follower appended what its leader sent."""
+
+    def on_truncated(self, log_end_offset: int) -> None:
+        """A follower's log was cut."""
 
     def on_truncated_fully(self, start_offset: int) -> None:
         """The log was emptied and starts at ``start_offset``."""
@@ -1600,8 +1655,109 @@ class Partition:
     def withdraw(self) -> None:
         """Nothing can be appended any more, and every wait ends; the log stays open."""
 
+    @property
+    def isr(self) -> list[int]:
+        """Members of the in-sync set as the controller confirmed it; empty on a follower."""
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether too few replicas are in sync to commit; false on a follower."""
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether an assigned replica is not in sync; false on a follower."""
+
+    @property
+    def low_watermark(self) -> int:
+        """The smallest log start over the leader and its live followers."""
+
+    def follower_fetch(
+        self,
+        *,
+        replica_id: int,
+        broker_epoch: int,
+        current_leader_epoch: int,
+        fetch_offset: int,
+        last_fetched_epoch: int,
+        log_start_offset: int,
+        now_ms: int,
+        is_arrival: bool,
+    ) -> tuple[int, tuple[int, int] | None, int, int, int, tuple[int, int, int, list[tuple[int, int]]] | None]:
+        """Check a follower's fetch, and record it if it has just arrived.
+
+        Returns:
+            Error code, (epoch, end offset) to truncate to, high watermark before this fetch, log start, log end, and
+            a proposal of an in-sync set: number, leader epoch, partition epoch, (member, broker epoch) pairs.
+        """
+
+    def propose_shrink(self, now_ms: int) -> tuple[int, int, int, list[tuple[int, int]]] | None:
+        """A proposal without the members that fell behind, None when there is none or one is in flight."""
+
+    def is_proposal_pending(self, number: int) -> bool:
+        """Whether the answer to a proposal is still awaited."""
+
+    def isr_committed(self, number: int, *, leader_epoch: int, partition_epoch: int, isr: list[int]) -> bool:
+        """The controller confirmed a proposal; False for one that metadata has overtaken."""
+
+    def isr_refused(self, number: int) -> None:
+        """The controller refused a proposal; another one may follow."""
+
+    def update_live_brokers(self, brokers: list[tuple[int, int, bool]]) -> None:
+        """(broker, epoch, whether it shuts down) of the other replicas that are registered and not fenced."""
+
+    def update_lag_max_ms(self, lag_max_ms: int) -> None:
+        """replica.lag.time.max.ms."""
+
+    def write_epoch_start(self, leader_epoch: int, start_offset: int) -> None:
+        """Write the beginning of the epoch that this replica leads; nothing happens once it no longer leads in it.
+
+        Raises:
+            LogError: The log takes no writes.
+        """
+
+    def watch_appends(self, number: int) -> None:
+        """Tell the inbox, under ``number``, of each append and change of leaders from now on."""
+
+    def unwatch_appends(self) -> None:
+        """End that."""
+
+    def truncate_as_follower(
+        self, offset: int, *, leader_epoch: int, now_ms: int, keep_recovery_point: Callable[[int], object]
+    ) -> tuple[int, int, int] | None:
+        """Drop all records at and after ``offset``, durably, while this replica follows in ``leader_epoch``.
+
+        Args:
+            offset: The new end; a batch that holds it in its middle goes as a whole.
+            leader_epoch: Under which that was decided.
+            now_ms: Wall clock.
+            keep_recovery_point: Makes the lowered recovery point durable before anything is cut.
+
+        Returns:
+            Log end, last epoch and high watermark; None when it does not follow in that epoch any more.
+
+        Raises:
+            LogError: The log could not be cut.
+        """
+
+    def restart_as_follower(
+        self, offset: int, *, leader_epoch: int, now_ms: int, keep_recovery_point: Callable[[int], object]
+    ) -> tuple[int, int, int] | None:
+        """Like :meth:`truncate_as_follower`, but everything goes and the log starts at ``offset``."""
+
     def on_log_failed(self, reason: str) -> None:
         """The log takes no more writes: acknowledgements that wait end with KAFKA_STORAGE_ERROR."""
+
+def append_fetched(
+    fetched: Sequence[tuple[Partition, Buffer, int, int, int, int]], *, now_ms: int, flush: bool
+) -> list[tuple[str, int, int, int, int, int, BaseException | None]]:
+    """Append what was fetched of leaders: partition, records, fetch offset, leader epoch, high watermark, log start.
+
+    With ``flush`` what grew is durable on return. One partition's failure leaves the others alone.
+
+    Returns:
+        Outcome ("", "superseded", "moved" or "failed"), log end, log start, last epoch, high watermark, size in bytes
+        and the error of a failure, for each in order.
+    """
 
 @final
 class Partitions:

@@ -34,6 +34,15 @@ class _Follower:
 
     log_end_offset: int = -1
     last_caught_up_ms: int = 0
+    last_fetch_ms: int | None = None
+    last_fetch_leader_end: int = 0
+
+    def renew(self, *, is_in_sync: bool, leader_end: int, now_ms: int) -> None:
+        """The same leader was elected again."""
+        self.last_caught_up_ms = now_ms if is_in_sync else 0
+        if self.last_fetch_ms is not None:
+            self.last_fetch_ms = self.last_caught_up_ms
+        self.last_fetch_leader_end = leader_end
 
 
 @dataclass(slots=True)
@@ -119,19 +128,19 @@ class PartitionReplica:
         if is_new_epoch or not was_leader:
             self.epoch_start_offset = self.log_end_offset
             self._effects.append(AssignEpochStart(self.leader_epoch, self.log_end_offset))
-            self._followers = {
-                replica: _Follower(last_caught_up_ms=now_ms) for replica in self.replicas if replica != self.node_id
-            }
-        else:
-            self._followers = {
-                replica: self._followers.get(replica) or _Follower(last_caught_up_ms=now_ms)
-                for replica in self.replicas
-                if replica != self.node_id
-            }
+        known, self._followers = self._followers, {}
+        for replica in self.replicas:
+            if replica == self.node_id:
+                continue
+            is_in_sync = replica in self.isr
+            follower = known.get(replica) if was_leader else None
+            if follower is None:
+                follower = _Follower(last_caught_up_ms=now_ms if is_in_sync else 0)
+            elif is_new_epoch:
+                follower.renew(is_in_sync=is_in_sync, leader_end=self.log_end_offset, now_ms=now_ms)
+            self._followers[replica] = follower
         if self.flush_on_ack and self.flushed_offset < self.log_end_offset:
             self._effects.append(FlushLog(self.log_end_offset))
-        if self._is_under_min_isr:
-            self._fail_pending_acks(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self._advance_high_watermark()
 
     def update_min_insync_replicas(self, min_insync_replicas: int) -> None:
@@ -201,16 +210,22 @@ class PartitionReplica:
     def on_follower_fetch(self, replica_id: int, fetch_offset: int, now_ms: int) -> None:
         """A follower of the current epoch asked for ``fetch_offset``: it has everything below, durably."""
         follower = self._followers[replica_id]
-        follower.log_end_offset = fetch_offset
         if fetch_offset >= self.log_end_offset:
-            follower.last_caught_up_ms = now_ms
+            follower.last_caught_up_ms = max(follower.last_caught_up_ms, now_ms)
+        elif follower.last_fetch_ms is not None and fetch_offset >= follower.last_fetch_leader_end:
+            follower.last_caught_up_ms = max(follower.last_caught_up_ms, follower.last_fetch_ms)
+        follower.log_end_offset = fetch_offset
+        follower.last_fetch_ms = now_ms
+        follower.last_fetch_leader_end = max(follower.last_fetch_leader_end, self.log_end_offset)
         self._advance_high_watermark()
 
     def on_truncated_fully(self, start_offset: int) -> None:
         """The log was emptied and starts at ``start_offset``."""
         self.log_end_offset = start_offset
         self.flushed_offset = start_offset
-        self.high_watermark = start_offset
+        if self.high_watermark != start_offset:
+            self.high_watermark = start_offset
+            self._effects.append(HighWatermarkAdvanced(start_offset))
 
     def on_log_failed(self) -> None:
         """The log takes no more writes: what waits for durability never gets it."""
@@ -236,10 +251,9 @@ class PartitionReplica:
         if self.leader_id != self.node_id or self._is_under_min_isr:
             return
         high_watermark = self.flushed_offset if self.flush_on_ack else self.log_end_offset
-        if len(isr) > 1:
-            for replica in isr:
-                if replica != self.node_id:
-                    high_watermark = min(high_watermark, self._followers[replica].log_end_offset)
+        for replica in isr:
+            if replica != self.node_id:
+                high_watermark = min(high_watermark, self._followers[replica].log_end_offset)
         if high_watermark <= self.high_watermark:
             return
         self.high_watermark = high_watermark

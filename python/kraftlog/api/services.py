@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kraftlog.coordinator.group.group_shard import GroupShard
     from kraftlog.runtime.coordinator.shard_runner import ShardRunner
     from kraftlog.runtime.replica.fetch_session import FetchSessionCache
+    from kraftlog.runtime.replica.isr_changes import Proposal
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.storage.log_dir import LogDir
 
@@ -35,6 +36,7 @@ __all__ = [
     "DynamicSettingsService",
     "ForwardingService",
     "GroupService",
+    "IsrChangeService",
     "ProducerIdService",
     "RaftService",
     "ReplicaService",
@@ -113,6 +115,14 @@ class ReplicaService(PartitionSource, Protocol):
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since 1970."""
+        ...
+
+
+class IsrChangeService(Protocol):
+    """Changes of in-sync sets on their way to the controller."""
+
+    def submit(self, partition: Partition, proposal: Proposal) -> None:
+        """Send a proposal soon."""
         ...
 
 
@@ -226,6 +236,7 @@ class BrokerServices(ControllerServices):
     replicas: ReplicaService
     log_dirs: Iterable[LogDir]
     sessions: FetchSessionCache
+    isr_changes: IsrChangeService
     groups: GroupService
     producer_ids: ProducerIdService
     topic_creation: TopicCreationService

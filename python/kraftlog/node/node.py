@@ -234,6 +234,9 @@ class Node:
             compactor=self.log_cleaner,
             workers=ThreadedLogWorkers(),
             on_fatal=self.metadata.on_failure,
+            controllers=self.controllers,
+            broker_epoch=lambda: -1 if self._registration is None else self._registration.broker_epoch,
+            tls=lambda: self.config.client_tls(self.config.inter_broker_listener_name),
         )
 
     async def _listen_for_metrics(self, host: str, port: int) -> None:
@@ -272,6 +275,7 @@ class Node:
             replicas=self.partitions,
             log_dirs=self.log_dirs,
             sessions=self.fetch_sessions,
+            isr_changes=self.replicas.isr_changes,
             groups=self.groups,
             producer_ids=self.producer_ids,
             topic_creation=self.topic_creation,

@@ -16,6 +16,7 @@ from kraftlog.runtime.coordinator.shard_runner import Compression
 from kraftlog.runtime.metadata.topic_creation import TopicCreationSettings
 from kraftlog.runtime.replica.checkpoint_writer import CheckpointIntervals
 from kraftlog.runtime.replica.compactor import CleanerSettings
+from kraftlog.runtime.replica.fetcher_loop import FetcherSettings
 from kraftlog.runtime.replica.retention import RetentionIntervals
 from kraftlog.runtime.replica.settings import ReplicaSettings
 from kraftlog.storage.log_dir import LogDir
@@ -175,6 +176,19 @@ def replica_settings(config: NodeConfig) -> ReplicaSettings:
             recovery_point_ms=config.get_int("log.flush.offset.checkpoint.interval.ms"),
             log_start_ms=config.get_int("log.flush.start.offset.checkpoint.interval.ms"),
         ),
+        fetcher=FetcherSettings(
+            node_id=config.node_id,
+            fetchers_per_leader=config.get_int("num.replica.fetchers"),
+            backoff_ms=config.get_int("replica.fetch.backoff.ms"),
+            wait_max_ms=config.get_int("replica.fetch.wait.max.ms"),
+            min_bytes=config.get_int("replica.fetch.min.bytes"),
+            max_bytes=config.get_int("replica.fetch.response.max.bytes"),
+            partition_max_bytes=config.get_int("replica.fetch.max.bytes"),
+            socket_timeout_ms=config.get_int("replica.socket.timeout.ms"),
+            flush_on_ack=config.get_bool("log.flush.on.ack"),
+        ),
+        lag_max_ms=config.get_int("replica.lag.time.max.ms"),
+        listener_name=config.inter_broker_listener_name,
     )
 
 

@@ -11,8 +11,15 @@ use std::collections::{HashMap, VecDeque};
 use crate::error_code;
 
 mod effect;
+mod follower;
+mod in_sync;
 
 pub use effect::Effect;
+pub use follower::{FollowerFetch, LiveBroker};
+pub use in_sync::IsrProposal;
+
+use follower::Follower;
+use in_sync::Pending;
 
 /// The leader id of a partition without a leader.
 pub const NO_LEADER: i32 = -1;
@@ -49,18 +56,8 @@ pub struct ReplicaStart {
     pub high_watermark: i64,
 }
 
-/// What the leader knows of another replica; -1 means it has not fetched in this epoch.
-#[derive(Clone, Copy, Debug)]
-struct Follower {
-    log_end_offset: i64,
-    last_caught_up_ms: i64,
-}
-
-impl Follower {
-    fn new(now_ms: i64) -> Self {
-        Self { log_end_offset: -1, last_caught_up_ms: now_ms }
-    }
-}
+/// `replica.lag.time.max.ms` by default.
+const LAG_MAX_MS: i64 = 30_000;
 
 /// The state machine of one replica. `T` is what callers give to recognise an acknowledgement.
 #[derive(Debug)]
@@ -76,7 +73,14 @@ pub struct PartitionCore<T> {
     partition_epoch: i32,
     epoch_start_offset: i64,
     replicas: Vec<i32>,
+    /// As the controller last confirmed it.
     isr: Vec<i32>,
+    pending: Option<Pending>,
+    proposal_count: u64,
+    live_brokers: Vec<LiveBroker>,
+    lag_max_ms: i64,
+    /// The latest time that any call gave.
+    now_ms: i64,
     followers: HashMap<i32, Follower>,
     /// Ends and tokens, in the order of the ends.
     pending_acks: VecDeque<(i64, T)>,
@@ -99,6 +103,11 @@ impl<T> PartitionCore<T> {
             epoch_start_offset: -1,
             replicas: Vec::new(),
             isr: Vec::new(),
+            pending: None,
+            proposal_count: 0,
+            live_brokers: Vec::new(),
+            lag_max_ms: LAG_MAX_MS,
+            now_ms: i64::MIN,
             followers: HashMap::new(),
             pending_acks: VecDeque::new(),
             effects: Vec::new(),
@@ -161,8 +170,39 @@ impl<T> PartitionCore<T> {
         self.min_insync_replicas.min(i32::try_from(self.replicas.len()).unwrap_or(i32::MAX))
     }
 
-    fn is_under_min_isr(&self) -> bool {
-        i32::try_from(self.isr.len()).unwrap_or(i32::MAX) < self.effective_min_insync_replicas()
+    /// Whether too few members are confirmed to be in sync; never on a follower.
+    pub fn is_under_min_isr(&self) -> bool {
+        self.is_leader() && self.is_too_few(self.isr.len())
+    }
+
+    fn is_too_few(&self, count: usize) -> bool {
+        i32::try_from(count).unwrap_or(i32::MAX) < self.effective_min_insync_replicas()
+    }
+
+    /// Members of the in-sync set as the controller confirmed it; empty on a follower (ISR-06).
+    pub fn isr(&self) -> &[i32] {
+        if self.is_leader() {
+            &self.isr
+        } else {
+            &[]
+        }
+    }
+
+    /// Whether an assigned replica is missing in the in-sync set; false on a follower (ISR-08).
+    pub fn is_under_replicated(&self) -> bool {
+        self.is_leader() && self.replicas.iter().any(|replica| !self.isr.contains(replica))
+    }
+
+    /// What a follower had at its last fetch, -1 before any; `None` for a replica that this leader does not know.
+    pub fn follower_end_offset(&self, replica_id: i32) -> Option<i64> {
+        self.followers.get(&replica_id).map(|follower| follower.log_end_offset)
+    }
+
+    /// The smallest log start over the leader, whose own is given, and its live followers (ISR-82, ISR-83).
+    pub fn low_watermark(&self, own_log_start: i64) -> i64 {
+        let is_live = |id: &i32| self.live_brokers.iter().any(|broker| broker.broker_id == *id);
+        let followers = self.followers.iter().filter(|(id, _)| is_live(id));
+        followers.map(|(_, follower)| follower.log_start_offset).fold(own_log_start, i64::min)
     }
 
     /// Hand out and forget what is to be done, in order; `into` is cleared first and gives its memory to the core.
@@ -187,11 +227,14 @@ impl<T> PartitionCore<T> {
         let is_new_epoch = assignment.leader_epoch > self.leader_epoch;
         let leader_changed = assignment.leader_id != self.leader_id;
         let was_leader = self.is_leader();
+        self.now_ms = self.now_ms.max(now_ms);
         self.leader_id = assignment.leader_id;
         self.leader_epoch = assignment.leader_epoch;
         self.partition_epoch = assignment.partition_epoch;
         self.replicas = assignment.replicas;
         self.isr = assignment.isr;
+        // The controller has said more than an answer to what is in flight could (ISR-07).
+        self.pending = None;
         if is_new_epoch || leader_changed {
             self.effects.push(Effect::LeadershipChanged {
                 leader_epoch: self.leader_epoch,
@@ -206,8 +249,7 @@ impl<T> PartitionCore<T> {
             return;
         }
         let known = std::mem::take(&mut self.followers);
-        let keeps_followers = was_leader && !is_new_epoch;
-        if !keeps_followers {
+        if is_new_epoch || !was_leader {
             self.epoch_start_offset = self.log_end_offset;
             self.effects.push(Effect::AssignEpochStart {
                 leader_epoch: self.leader_epoch,
@@ -215,16 +257,31 @@ impl<T> PartitionCore<T> {
             });
         }
         for replica in self.replicas.iter().copied().filter(|replica| *replica != self.node_id) {
-            let kept = known.get(&replica).filter(|_| keeps_followers);
-            self.followers.insert(replica, kept.copied().unwrap_or_else(|| Follower::new(now_ms)));
+            let is_in_sync = self.isr.contains(&replica);
+            let follower = match known.get(&replica) {
+                Some(follower) if was_leader && is_new_epoch => {
+                    follower.renewed(is_in_sync, self.log_end_offset, now_ms)
+                }
+                Some(follower) if was_leader => *follower,
+                _ => Follower::new(is_in_sync, now_ms),
+            };
+            self.followers.insert(replica, follower);
         }
         if self.flush_on_ack && self.flushed_offset < self.log_end_offset {
             self.effects.push(Effect::FlushLog { end_offset: self.log_end_offset });
         }
-        if self.is_under_min_isr() {
-            self.fail_pending_acks(error_code::NOT_ENOUGH_REPLICAS_AFTER_APPEND);
-        }
         self.advance_high_watermark();
+    }
+
+    /// The brokers among the replicas that are registered and not fenced, as the metadata has them now.
+    pub fn update_live_brokers(&mut self, live_brokers: Vec<LiveBroker>) {
+        self.live_brokers = live_brokers;
+        self.advance_high_watermark();
+    }
+
+    /// `replica.lag.time.max.ms`.
+    pub fn update_lag_max_ms(&mut self, lag_max_ms: i64) {
+        self.lag_max_ms = lag_max_ms;
     }
 
     /// The topic's setting changed.
@@ -290,23 +347,57 @@ impl<T> PartitionCore<T> {
         }
     }
 
-    /// A follower of the current epoch asked for `fetch_offset`: it has everything below, durably. False, and nothing
-    /// changes, for a replica that this leader does not know.
-    pub fn on_follower_fetch(&mut self, replica_id: i32, fetch_offset: i64, now_ms: i64) -> bool {
-        let Some(follower) = self.followers.get_mut(&replica_id) else { return false };
-        follower.log_end_offset = fetch_offset;
-        if fetch_offset >= self.log_end_offset {
-            follower.last_caught_up_ms = now_ms;
-        }
+    /// Whether a fetch comes from an earlier life of its broker (ISR-14).
+    pub fn is_stale_broker(&self, replica_id: i32, broker_epoch: i64) -> bool {
+        let mut live = self.live_brokers.iter();
+        broker_epoch >= 0 && live.any(|broker| broker.broker_id == replica_id && broker_epoch < broker.epoch)
+    }
+
+    /// Whether the metadata has a replica with this id beside the leader.
+    pub fn knows_follower(&self, replica_id: i32) -> bool {
+        self.followers.contains_key(&replica_id)
+    }
+
+    /// A follower of the current epoch asked for `fetch_offset`: it has everything below, durably. What is proposed
+    /// to the controller is returned. A replica that this leader does not know changes nothing.
+    pub fn on_follower_fetch(&mut self, fetch: &FollowerFetch) -> Option<IsrProposal> {
+        self.now_ms = self.now_ms.max(fetch.now_ms);
+        let follower = self.followers.get_mut(&fetch.replica_id)?;
+        follower.record(fetch, self.log_end_offset);
+        let proposal = self.propose_expand(fetch.replica_id);
         self.advance_high_watermark();
-        true
+        proposal
+    }
+
+    // --- a follower ---
+
+    /// Records of the leader were appended; it said that those below `leader_high_watermark` are committed. The high
+    /// watermark follows it, also back, within the log (RFET-30).
+    pub fn on_replicated(&mut self, log_end_offset: i64, leader_high_watermark: i64, log_start_offset: i64) {
+        self.log_end_offset = log_end_offset;
+        let high_watermark = leader_high_watermark.min(log_end_offset).max(log_start_offset);
+        self.set_high_watermark(high_watermark);
+    }
+
+    /// The log of a follower was cut and ends at `log_end_offset`; what is left is durable.
+    pub fn on_truncated(&mut self, log_end_offset: i64) {
+        self.log_end_offset = log_end_offset;
+        self.flushed_offset = self.flushed_offset.min(log_end_offset);
+        self.set_high_watermark(self.high_watermark.min(log_end_offset));
+    }
+
+    fn set_high_watermark(&mut self, high_watermark: i64) {
+        if high_watermark != self.high_watermark {
+            self.high_watermark = high_watermark;
+            self.effects.push(Effect::HighWatermarkAdvanced { high_watermark });
+        }
     }
 
     /// The log was emptied and starts at `start_offset`.
     pub fn on_truncated_fully(&mut self, start_offset: i64) {
         self.log_end_offset = start_offset;
         self.flushed_offset = start_offset;
-        self.high_watermark = start_offset;
+        self.set_high_watermark(start_offset);
     }
 
     /// The log takes no more writes: what waits for durability never gets it.
@@ -341,13 +432,19 @@ impl<T> PartitionCore<T> {
             return;
         }
         let own = if self.flush_on_ack { self.flushed_offset } else { self.log_end_offset };
-        // A leader alone in the set commits what it has; who else is named then does not matter.
-        let others = if self.isr.len() > 1 { self.isr.as_slice() } else { &[] };
-        let high_watermark = others
-            .iter()
-            .filter(|replica| **replica != self.node_id)
-            .map(|replica| self.followers.get(replica).map_or(-1, |follower| follower.log_end_offset))
-            .fold(own, i64::min);
+        let of = |replica| self.followers.get(&replica).map_or(-1, |follower| follower.log_end_offset);
+        let is_other = |replica: &i32| *replica != self.node_id;
+        let in_sync = self.maximal_isr().filter(is_other).map(of).fold(own, i64::min);
+        // Those about to be proposed are waited for, or the high watermark would run ahead of them for ever (ISR-67).
+        let is_waited_for = |replica: &i32| {
+            !self.isr.contains(replica)
+                && self.is_eligible(*replica)
+                && self.followers.get(replica).is_some_and(|follower| {
+                    follower.is_caught_up(self.log_end_offset, self.lag_max_ms, self.now_ms)
+                })
+        };
+        let waited_for = self.replicas.iter().copied().filter(is_other).filter(is_waited_for);
+        let high_watermark = waited_for.map(of).fold(in_sync, i64::min);
         if high_watermark <= self.high_watermark {
             return;
         }
@@ -362,7 +459,7 @@ impl<T> PartitionCore<T> {
     }
 
     fn committed_error(&self) -> i16 {
-        if self.is_under_min_isr() {
+        if self.is_too_few(self.maximal_isr_len()) {
             error_code::NOT_ENOUGH_REPLICAS_AFTER_APPEND
         } else {
             error_code::NONE

@@ -122,6 +122,8 @@ struct State {
     core: PartitionCore<Ack>,
     effects: Vec<Effect<Ack>>,
     listeners: Vec<(Arc<dyn Listener>, u64)>,
+    /// Told of each append, for followers that wait.
+    append_listener: Option<(Arc<dyn Listener>, u64)>,
     settings: PartitionSettings,
     /// Python was told of an unflushed record and has not asked for the flush yet.
     is_flush_timed: bool,
@@ -180,6 +182,7 @@ impl Partition {
             core: PartitionCore::new(start),
             effects: Vec::new(),
             listeners: Vec::new(),
+            append_listener: None,
             settings,
             is_flush_timed: false,
             is_failed: false,
@@ -327,6 +330,7 @@ impl Partition {
         let end_offset = info.last_offset + 1;
         if !info.is_duplicate {
             state.core.on_appended(end_offset);
+            Self::tell_followers(&state);
         }
         let is_committed = state.core.high_watermark() >= end_offset;
         if let (-1, false, Some((listener, token))) = (acks, is_committed, ack) {
@@ -520,7 +524,7 @@ impl Partition {
             return wanted;
         }
         let mut effects = std::mem::take(&mut state.effects);
-        let mut is_moved = false;
+        let (mut is_moved, mut has_new_leader) = (false, false);
         let core = &state.core;
         for effect in &effects {
             match effect {
@@ -530,11 +534,11 @@ impl Partition {
                     is_moved = true;
                 }
                 Effect::FlushLog { .. } => wanted.needs_flush = true,
-                Effect::AckCompleted { .. } => {}
+                Effect::AckCompleted { .. } | Effect::IsrChanged => {}
                 Effect::LeadershipChanged { leader_epoch, leader_id } => {
                     self.epoch_start_offset.store(core.epoch_start_offset(), Ordering::Release);
                     self.role.store(pack_role(*leader_epoch, *leader_id), Ordering::Release);
-                    is_moved = true;
+                    (is_moved, has_new_leader) = (true, true);
                 }
                 Effect::AssignEpochStart { leader_epoch, start_offset } => {
                     wanted.epoch_start = Some((*leader_epoch, *start_offset));
@@ -543,6 +547,9 @@ impl Partition {
         }
         if is_moved {
             Self::tell_moved(state);
+        }
+        if has_new_leader {
+            Self::tell_followers(state);
         }
         // A client that got its acknowledgement may fetch at once: its fetch session has to have heard of the move.
         for effect in effects.drain(..) {
@@ -582,9 +589,12 @@ impl Flushable for Partition {
 }
 
 mod core_view;
+mod following;
+mod leading;
 #[cfg(test)]
 mod tests;
-
 pub use core_view::CoreView;
+pub use following::{flush_all, Fetched, FollowError, Replicated};
+pub use leading::{FollowerAnswer, FollowerPosition};
 #[cfg(all(test, feature = "loom"))]
 mod model;

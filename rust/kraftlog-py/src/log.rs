@@ -138,7 +138,7 @@ pub(crate) fn parse_origin(origin: &str) -> PyResult<Origin> {
 type Keep<'a> = &'a mut dyn FnMut(i64) -> kraftlog_log::Result<()>;
 
 /// Run a truncation that tells a callable the recovery point to keep; what the callable raises comes out unchanged.
-fn with_keeper<T: Send>(
+pub(crate) fn with_keeper<T: Send>(
     py: Python<'_>,
     keeper: Option<Py<PyAny>>,
     truncate: impl FnOnce(Keep<'_>) -> kraftlog_log::Result<T> + Send,

@@ -8,6 +8,7 @@ mod data_socket;
 mod flush_pool;
 mod inbox;
 mod partition;
+mod replication;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<data_path::DataPath>()?;
@@ -18,5 +19,6 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<inbox::Inbox>()?;
     m.add_class::<partition::Appended>()?;
     m.add_class::<partition::Partition>()?;
-    m.add_class::<partition::Partitions>()
+    m.add_class::<partition::Partitions>()?;
+    m.add_function(wrap_pyfunction!(replication::append_fetched, m)?)
 }

@@ -160,13 +160,17 @@ def test_losing_leadership_fails_pending_acks():
     assert one.check_append(1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_shrunk_in_sync_set_fails_pending_acks_after_append():
+def test_shrunk_in_sync_set_holds_pending_acks_until_it_is_whole_again():
+    """ISR-61, ISR-62: the producer's time passes, or the follower comes back."""
     one = leads(replica(min_isr=2), replicas=(1, 2), isr=(1, 2))
     one.on_appended(2)
     one.wait_for_ack(2, "a")
     one.take_effects()
     leads(one, partition_epoch=1, replicas=(1, 2), isr=(1,))
-    assert one.take_effects() == [AckCompleted("a", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)]
+    assert one.take_effects() == []
+    leads(one, partition_epoch=2, replicas=(1, 2), isr=(1, 2))
+    one.on_follower_fetch(2, 2, 1)
+    assert one.take_effects() == [HighWatermarkAdvanced(2), AckCompleted("a", ErrorCode.NONE)]
 
 
 def test_same_epoch_with_higher_partition_epoch_keeps_follower_state():

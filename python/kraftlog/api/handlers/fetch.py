@@ -19,10 +19,10 @@ from kraftlog.runtime.replica.fetch_reader import (
     FetchLimits,
     PartitionRead,
     is_enough,
-    missing_partition_error,
     read_all,
 )
 from kraftlog.runtime.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, SessionPartition
+from kraftlog.runtime.replica.follower_reads import FollowerReader
 from kraftlog.runtime.replica.long_poll import FetchWait
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kraftlog.api.context import RequestContext
-    from kraftlog.api.services import ClusterService, RaftService, ReplicaService
+    from kraftlog.api.services import ClusterService, IsrChangeService, RaftService, ReplicaService
     from kraftlog.api.settings import ApiSettings
     from kraftlog.runtime.replica.fetch_session import FetchSessionCache
     from kraftlog.wire.struct import Message
@@ -52,6 +52,7 @@ def handle(
     settings: ApiSettings,
     replicas: ReplicaService,
     sessions: FetchSessionCache,
+    isr_changes: IsrChangeService,
 ) -> FetchResponse | asyncio.Future[Any] | Slices[FetchResponse]:
     """Answer from the logs, at once or when there is enough."""
     version = context.api_version
@@ -86,19 +87,22 @@ def handle(
     def finish(reads: list[PartitionRead]) -> FetchResponse:
         return at_once(respond(reads))
 
+    follower: FollowerReader | None = None
     if is_follower:
-        return finish(
-            [
-                _refuse_follower(replicas, request_partition, replica_id, uses_topic_ids=uses_topic_ids)
-                for request_partition in wanted
-            ]
+        follower = FollowerReader(
+            replicas,
+            limits,
+            replica_id,
+            request.replica_state.replica_epoch if version >= 15 else -1,
+            replicas.now_ms(),
+            isr_changes.submit,
         )
     if len(wanted) > LARGE_ENTRIES:
-        return _read_in_slices(replicas, wanted, limits, respond)
-    reads = list(read_all(replicas, wanted, limits))
+        return _read_in_slices(replicas, wanted, limits, respond, follower)
+    reads = list(read_all(replicas, wanted, limits) if follower is None else follower.read_all(wanted))
     if limits.max_wait_ms <= 0 or not reads or is_enough(reads, limits):
         return finish(reads)
-    return FetchWait(replicas, wanted, limits, reads, finish).future
+    return FetchWait(replicas, wanted, limits, reads, finish, follower).future
 
 
 def _read_in_slices(
@@ -106,10 +110,12 @@ def _read_in_slices(
     wanted: list[SessionPartition],
     limits: FetchLimits,
     respond: Callable[[list[PartitionRead]], Slices[FetchResponse]],
+    follower: FollowerReader | None,
 ) -> Slices[FetchResponse]:
-    reads = yield from in_slices(read_all(replicas, wanted, limits))
+    all_reads = read_all(replicas, wanted, limits) if follower is None else follower.read_all(wanted)
+    reads = yield from in_slices(all_reads)
     if limits.max_wait_ms > 0 and not is_enough(reads, limits):
-        wait = FetchWait(replicas, wanted, limits, reads, lambda reads: reads)
+        wait = FetchWait(replicas, wanted, limits, reads, lambda reads: reads, follower)
         yield wait.future
         reads = wait.future.result()
     return (yield from respond(reads))
@@ -169,24 +175,6 @@ def _open_session(
         sessions.remove(found.session_id)
         return None, [], False
     return found, list(found), True
-
-
-def _refuse_follower(
-    replicas: ReplicaService, wanted: SessionPartition, replica_id: int, *, uses_topic_ids: bool
-) -> PartitionRead:
-    """A broker that is not among the replicas may not replicate from here."""
-    read = PartitionRead(wanted)
-    partition = (
-        replicas.get(wanted.topic_id, wanted.index)
-        if uses_topic_ids
-        else replicas.get_by_name(wanted.topic, wanted.index)
-    )
-    if partition is None:
-        read.error_code = missing_partition_error(replicas, wanted, uses_topic_ids=uses_topic_ids)
-        return read
-    read.partition = partition
-    read.error_code = partition.replica.follower_refusal(wanted.current_leader_epoch)
-    return read
 
 
 def _response(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -71,6 +72,8 @@ class CheckpointWriter:
         self._in_background = in_background
         self._on_log_dir_failed = on_log_dir_failed
         self._written: dict[Path, str] = {}  # text: one object, whatever the number of partitions
+        # A truncation writes on a thread of its own.
+        self._lock = threading.Lock()
 
     def start(self, timers: RecurringTimers) -> None:
         """Arm the timers."""
@@ -86,6 +89,22 @@ class CheckpointWriter:
         for name in _OFFSETS:
             self._write(name, list(self._partitions), self._unopened(name))
 
+    def write_recovery_points(self, log_dir: LogDir) -> None:
+        """Write the recovery points of a directory now; any thread may call, before a log is cut.
+
+        Raises:
+            OSError: It could not be written: nothing may be cut.
+        """
+        with self._lock:
+            offsets = log_dir.unopened_offsets(RECOVERY_POINT_CHECKPOINT)
+            for partition in list(self._partitions):
+                if partition.log_dir is log_dir:
+                    offsets[partition.topic_partition] = partition.log.recovery_point
+            path = log_dir.path / RECOVERY_POINT_CHECKPOINT
+            text = format_offset_checkpoint(offsets)
+            replace_file(path, text.encode("utf-8"))
+            self._written[path] = text
+
     def _write_in_background(self, name: str) -> None:
         # Both are taken in one turn of the loop: a log is in one of them.
         self._in_background(self._write, name, list(self._partitions), self._unopened(name))
@@ -95,6 +114,10 @@ class CheckpointWriter:
 
     def _write(self, name: str, partitions: Sequence[Partition], offsets: Unopened) -> None:
         """On a thread."""
+        with self._lock:
+            self._write_locked(name, partitions, offsets)
+
+    def _write_locked(self, name: str, partitions: Sequence[Partition], offsets: Unopened) -> None:
         offset_of = _OFFSETS[name]
         for partition in partitions:
             of_dir = offsets.get(partition.log_dir)

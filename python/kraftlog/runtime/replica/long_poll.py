@@ -11,6 +11,7 @@ from kraftlog.runtime.replica.fetch_reader import read_partition
 if TYPE_CHECKING:
     from kraftlog.runtime.replica.fetch_reader import FetchLimits, PartitionRead, PartitionSource
     from kraftlog.runtime.replica.fetch_session import SessionPartition
+    from kraftlog.runtime.replica.follower_reads import FollowerReader
     from kraftlog.runtime.replica.partition import Partition
 
 __all__ = ["FetchWait"]
@@ -27,6 +28,7 @@ class FetchWait:
         limits: Of the request.
         reads: What the first attempt gave for each of ``wanted``.
         finish: Makes the response of the final reads.
+        follower: Reads for a follower, which waits for appends; None for a consumer, which waits for commits.
 
     Attributes:
         future: Ends with the response.
@@ -34,6 +36,7 @@ class FetchWait:
 
     __slots__ = (
         "_finish_response",
+        "_follower",
         "_is_scheduled",
         "_limits",
         "_loop",
@@ -54,6 +57,7 @@ class FetchWait:
         limits: FetchLimits,
         reads: list[PartitionRead],
         finish: Callable[[list[PartitionRead]], Any],
+        follower: FollowerReader | None = None,
     ) -> None:
         self._replicas = replicas
         self._loop = asyncio.get_running_loop()
@@ -61,6 +65,7 @@ class FetchWait:
         self._limits = limits
         self._reads = reads
         self._finish_response = finish
+        self._follower = follower
         self._is_scheduled = False
         self._size_bytes = sum(read.size_bytes for read in reads)
         self._positions: dict[Partition, list[int]] = {}
@@ -73,8 +78,14 @@ class FetchWait:
         # Also when it is cancelled: the client is gone, or the node stops.
         self.future.add_done_callback(self._forget)
         for partition, positions in self._positions.items():
-            partition.add_waiter(self)
             # It may have moved on another thread since it was read.
+            if follower is not None:
+                partition.add_append_waiter(self)
+                log_end_offset = partition.replica.log_end_offset
+                if any(wanted[position].fetch_offset != log_end_offset for position in positions):
+                    self.partition_moved(partition)
+                continue
+            partition.add_waiter(self)
             if any(reads[position].high_watermark != partition.high_watermark for position in positions):
                 self.partition_moved(partition)
 
@@ -103,13 +114,13 @@ class FetchWait:
         for partition in self._moved:
             for position in self._positions[partition]:
                 others_bytes = self._size_bytes - self._reads[position].size_bytes
-                read = read_partition(
-                    self._replicas,
-                    self._wanted[position],
-                    self._limits,
-                    max(0, self._limits.max_bytes - others_bytes),
-                    is_first=others_bytes == 0,
-                )
+                wanted = self._wanted[position]
+                remaining_bytes = max(0, self._limits.max_bytes - others_bytes)
+                is_first = others_bytes == 0
+                if self._follower is not None:
+                    read = self._follower.read(wanted, remaining_bytes, is_first=is_first)
+                else:
+                    read = read_partition(self._replicas, wanted, self._limits, remaining_bytes, is_first=is_first)
                 self._reads[position] = read
                 self._size_bytes = others_bytes + read.size_bytes
                 is_over = is_over or read.error_code != 0 or read.diverging_epoch is not None
@@ -125,4 +136,7 @@ class FetchWait:
     def _forget(self, _: asyncio.Future[Any]) -> None:
         self._timer.cancel()
         for partition in self._positions:
-            partition.remove_waiter(self)
+            if self._follower is not None:
+                partition.remove_append_waiter(self)
+            else:
+                partition.remove_waiter(self)

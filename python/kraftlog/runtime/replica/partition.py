@@ -96,7 +96,9 @@ class Partition:
     """
 
     __slots__ = (
+        "_append_number",
         "_append_queue",
+        "_append_waiters",
         "_flush_timer",
         "_is_closed",
         "_is_failed",
@@ -138,6 +140,7 @@ class Partition:
         self._threads = threads
         # None where most partitions have nothing: each object here is one more per partition for the collector.
         self._waiters: set[PartitionWaiter] | None = None
+        self._append_waiters: set[PartitionWaiter] | None = None
         self._is_watched = False
         self._append_queue: deque[_QueuedAppend | _QueuedEpochStart] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -160,6 +163,7 @@ class Partition:
             number=self._number,
         )
         threads.inbox.add_partition(self._number, self)
+        self._append_number = 0
         self._update_replica()
 
     def __str__(self) -> str:
@@ -257,8 +261,9 @@ class Partition:
         while queue:
             first = queue[0]
             if isinstance(first, _QueuedEpochStart):
+                # Not once it follows: the epochs are its leader's affair then.
                 future = self.loop.run_in_executor(
-                    None, self.log.assign_epoch_start, first.leader_epoch, first.start_offset
+                    None, self.replica.write_epoch_start, first.leader_epoch, first.start_offset
                 )
                 future.add_done_callback(self._epoch_start_ended)
                 return
@@ -442,6 +447,34 @@ class Partition:
         if self._waiters is not None:
             self._waiters.discard(waiter)
 
+    def add_append_waiter(self, waiter: PartitionWaiter) -> None:
+        """Tell a follower's long poll of every append and change of leaders from now on."""
+        if self._append_waiters is None:
+            self._append_waiters = set()
+        self._append_waiters.add(waiter)
+        if not self._append_number:
+            self._append_number = self._threads.inbox.next_number()
+            self._threads.inbox.add_partition(self._append_number, _Appends(self))
+            self.replica.watch_appends(self._append_number)
+
+    def remove_append_waiter(self, waiter: PartitionWaiter) -> None:
+        """A follower's long poll is over."""
+        if self._append_waiters is not None:
+            self._append_waiters.discard(waiter)
+
+    def appended(self) -> None:
+        """The log grew, or the leadership changed: the followers that wait here look again."""
+        if self._append_waiters:
+            for waiter in list(self._append_waiters):
+                waiter.partition_moved(self)
+        elif self._append_number:
+            self._forget_appends()
+
+    def _forget_appends(self) -> None:
+        self.replica.unwatch_appends()
+        self._threads.inbox.remove_partition(self._append_number)
+        self._append_number = 0
+
     # -- failures and the end ------------------------------------------------------------------------------------
 
     def storage_failed(self, error: BaseException) -> None:
@@ -468,4 +501,29 @@ class Partition:
             self._flush_timer = None
         self.replica.withdraw()
         self.moved()
+        self.appended()
+        if self._append_number:
+            self._forget_appends()
         self._threads.inbox.remove_partition(self._number)
+
+
+class _Appends:
+    """The events of one partition that its followers wait for."""
+
+    __slots__ = ("_partition",)
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def moved(self) -> None:
+        """The log grew, or the leadership changed."""
+        self._partition.appended()
+
+    def unflushed(self) -> None:
+        """Told to the partition itself."""
+
+    def log_failed(self, reason: str) -> None:
+        """Told to the partition itself."""
+
+    def flush_delayed(self, reason: str) -> None:
+        """Told to the partition itself."""

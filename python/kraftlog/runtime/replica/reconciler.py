@@ -144,7 +144,12 @@ class Reconciler:
         self._image = image
         for topic_id, topic in delta.deleted_topics.items():
             self._enqueue((topic_id, index) for index in topic.partitions)
-        self._enqueue(delta.changed_partitions)
+        # As Kafka: what this broker leads comes before what it follows (RDLT-16).
+        partitions = delta.changed_partitions
+        self._enqueue([key for key, wanted in partitions.items() if wanted.leader == self._node_id])
+        self._enqueue([key for key, wanted in partitions.items() if wanted.leader != self._node_id])
+        if delta.changed_brokers:
+            self._steps.add_each(self._update_live_brokers, list(self._partitions))
         if any(kind == ConfigResourceType.BROKER for kind, _ in delta.changed_configs) and self.update_broker_overrides(
             image
         ):
@@ -204,6 +209,21 @@ class Reconciler:
         elif key not in self._opening and not self._partitions.is_offline(key):
             self._open(key, topic, wanted)
 
+    def _update_live_brokers(self, partition: Partition) -> None:
+        """Which of the other replicas may fetch and join the in-sync set."""
+        found = self._wanted((partition.topic_id, partition.index))
+        if self._image is None or found is None or not partition.is_leader:
+            return
+        brokers = self._image.cluster.brokers
+        registered = (brokers.get(replica) for replica in found[1].replicas if replica != self._node_id)
+        partition.replica.update_live_brokers(
+            [
+                (broker.broker_id, broker.epoch, broker.in_controlled_shutdown)
+                for broker in registered
+                if broker is not None and not broker.fenced
+            ]
+        )
+
     def _assign(self, partition: Partition, wanted: PartitionImage) -> None:
         partition.handle_assignment(
             Assignment(
@@ -215,6 +235,7 @@ class Reconciler:
             ),
             self._partitions.now_ms(),
         )
+        self._update_live_brokers(partition)
         self._partitions.notify(partition)
 
     # -- opening -------------------------------------------------------------------------------------------------
@@ -312,6 +333,7 @@ class Reconciler:
             return
         topic, wanted = found
         partition = self._new_partition(topic, key[1], request, log, high_watermark)
+        partition.replica.update_lag_max_ms(self._parts.settings.lag_max_ms)
         self._partitions.add(partition)
         self._parts.workers.submit_in_order(self._parts.compactor.add, partition)
         config = self._config(topic)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from kraftlog import host
 from kraftlog.errors import LogError
 from kraftlog.runtime.replica.checkpoint_writer import CheckpointWriter
+from kraftlog.runtime.replica.fetchers import ReplicaFetchers
+from kraftlog.runtime.replica.isr_changes import IsrChanges
 from kraftlog.runtime.replica.log_dir_failure import LogDirFailures
 from kraftlog.runtime.replica.log_opener import LogOpener, OpenRequest
 from kraftlog.runtime.replica.log_placement import LogPlacement, set_strays_aside
@@ -28,10 +30,14 @@ from kraftlog.types import TopicPartition, Uuid
 from kraftlog.vocabulary import ConfigResourceType
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from kraftlog._kraftlog import Log
     from kraftlog.controller import MetadataDelta, MetadataImage
     from kraftlog.runtime.replica.compactor import LogCleaner
+    from kraftlog.runtime.replica.isr_changes import Controllers
     from kraftlog.runtime.replica.log_workers import LogWorkers
+    from kraftlog.runtime.replica.partition import Partition
     from kraftlog.runtime.replica.settings import ReplicaSettings
     from kraftlog.storage.log_dir import LogDir
 
@@ -54,11 +60,16 @@ class ReplicaManager:
         compactor: Cleans the logs.
         workers: Threads for file work.
         on_fatal: Called when the node cannot go on.
+        controllers: The way to the active controller, for changes of in-sync sets.
+        broker_epoch: Gives the epoch of this broker's registration.
+        tls: Makes what a connection to another broker needs; gives None where that is PLAINTEXT.
 
     Attributes:
         partitions: The registry.
         recovery: How far the recovery at start is; any thread may read it.
         steps: The queue of work on the loop.
+        fetchers: Follow the leaders of partitions that are replicated here.
+        isr_changes: Proposals of this broker for the controller.
     """
 
     def __init__(
@@ -72,6 +83,9 @@ class ReplicaManager:
         compactor: LogCleaner,
         workers: LogWorkers,
         on_fatal: Callable[[LogError], None],
+        controllers: Controllers,
+        broker_epoch: Callable[[], int],
+        tls: Callable[[], SSLContext | None],
     ) -> None:
         self._settings = settings
         self._loop = loop
@@ -111,6 +125,17 @@ class ReplicaManager:
         self._checkpoints = CheckpointWriter(
             settings.checkpoints, self._log_dirs, loop, self.partitions, workers.in_background, self.fail_log_dir
         )
+        self.isr_changes = IsrChanges(settings.node_id, broker_epoch, controllers)
+        self.fetchers = ReplicaFetchers(
+            settings.fetcher,
+            partitions=self.partitions,
+            image=image,
+            listener_name=settings.listener_name,
+            broker_epoch=broker_epoch,
+            keep_recovery_point=self._checkpoints.write_recovery_points,
+            tls=tls,
+        )
+        self.partitions.add_listener(self.fetchers.partition_changed)
 
     # -- start ---------------------------------------------------------------------------------------------------
 
@@ -139,6 +164,8 @@ class ReplicaManager:
         """Begin with recurring work, and remove what an earlier run has marked."""
         self._retention.start(self._timers)
         self._checkpoints.start(self._timers)
+        # A member leaves between once and one and a half times replica.lag.time.max.ms after it was caught up (ISR-21).
+        self._timers.every(max(self._settings.lag_max_ms // 2, 1), self._check_in_sync)
         for log_dir in self._log_dirs:
             self._workers.in_background(_remove_deleted, log_dir)
 
@@ -188,6 +215,20 @@ class ReplicaManager:
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Follow one committed batch of metadata; partitions that are to be opened are missing until they are open."""
         self._reconciler.apply(image, delta)
+        self.fetchers.apply(delta)
+
+    def _check_in_sync(self) -> None:
+        """Propose that replicas which fell behind leave their in-sync sets."""
+        now_ms = self.partitions.now_ms()
+        self.steps.add_each(
+            lambda partition: self._propose_shrink(partition, now_ms),
+            [partition for partition in self.partitions if partition.is_leader],
+        )
+
+    def _propose_shrink(self, partition: Partition, now_ms: int) -> None:
+        proposal = partition.replica.propose_shrink(now_ms)
+        if proposal is not None:
+            self.isr_changes.submit(partition, proposal)
 
     @property
     def is_settled(self) -> bool:
@@ -211,6 +252,8 @@ class ReplicaManager:
             False when one of them could not be closed cleanly.
         """
         self._timers.stop()
+        await self.isr_changes.stop()
+        await self.fetchers.stop()
         unserved = await self._reconciler.stop()
         await self._loop.run_in_executor(None, self._compactor.stop)
         await self._loop.run_in_executor(None, self._threads.stop_flushing)

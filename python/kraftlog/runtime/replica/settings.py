@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kraftlog.runtime.replica.checkpoint_writer import CheckpointIntervals
 from kraftlog.runtime.replica.compactor import CleanerSettings
+from kraftlog.runtime.replica.fetcher_loop import FetcherSettings
 from kraftlog.runtime.replica.retention import RetentionIntervals
 
 __all__ = ["ReplicaSettings"]
@@ -27,6 +28,9 @@ class ReplicaSettings:
         cleaner: Settings of the compactor before they are altered dynamically.
         retention: How often old segments are looked for.
         checkpoints: How often checkpoints are written.
+        fetcher: How this broker follows others.
+        lag_max_ms: replica.lag.time.max.ms.
+        listener_name: inter.broker.listener.name.
     """
 
     node_id: int
@@ -38,3 +42,6 @@ class ReplicaSettings:
     cleaner: CleanerSettings
     retention: RetentionIntervals
     checkpoints: CheckpointIntervals
+    fetcher: FetcherSettings
+    lag_max_ms: int
+    listener_name: str

@@ -28,6 +28,8 @@ pub enum Effect<T> {
         /// The leader now, [`NO_LEADER`](super::NO_LEADER) for none.
         leader_id: i32,
     },
+    /// The controller confirmed another in-sync set.
+    IsrChanged,
     /// A wait for acks=all is over.
     AckCompleted {
         /// What was given to [`PartitionCore::wait_for_ack`](super::PartitionCore::wait_for_ack).

@@ -17,6 +17,10 @@ fn leader(flush_on_ack: bool) -> PartitionCore<&'static str> {
     core
 }
 
+fn fetch(replica_id: i32, fetch_offset: i64, now_ms: i64) -> FollowerFetch {
+    FollowerFetch { replica_id, broker_epoch: -1, fetch_offset, log_start_offset: 0, now_ms }
+}
+
 fn taken(core: &mut PartitionCore<&'static str>) -> Vec<Effect<&'static str>> {
     let mut effects = Vec::new();
     core.take_effects(&mut effects);
@@ -49,7 +53,7 @@ fn a_replica_that_is_not_known_changes_nothing() {
     let mut core = leader(false);
     core.on_appended(3);
     taken(&mut core);
-    assert!(!core.on_follower_fetch(9, 100, 1));
+    assert!(core.on_follower_fetch(&fetch(9, 100, 1)).is_none());
     assert_eq!(core.last_caught_up_ms(9), None);
     assert!(taken(&mut core).is_empty());
 }
@@ -67,6 +71,6 @@ fn an_in_sync_replica_that_never_fetched_holds_the_high_watermark() {
     core.handle_assignment(assignment(vec![1, 2], 1), 7);
     core.on_appended(3);
     assert_eq!((core.high_watermark(), core.last_caught_up_ms(2)), (0, Some(7)));
-    assert!(core.on_follower_fetch(2, 3, 8));
+    core.on_follower_fetch(&fetch(2, 3, 8));
     assert_eq!((core.high_watermark(), core.last_caught_up_ms(2)), (3, Some(8)));
 }

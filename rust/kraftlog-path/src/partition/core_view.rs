@@ -20,4 +20,24 @@ impl CoreView<'_> {
     pub fn flushed_offset(&self) -> i64 {
         self.0.flushed_offset()
     }
+
+    /// Members of the in-sync set as the controller confirmed it; empty on a follower.
+    pub fn isr(&self) -> Vec<i32> {
+        self.0.isr().to_vec()
+    }
+
+    /// Whether too few replicas are in sync to commit; false on a follower.
+    pub fn is_under_min_isr(&self) -> bool {
+        self.0.is_under_min_isr()
+    }
+
+    /// Whether an assigned replica is not in sync; false on a follower.
+    pub fn is_under_replicated(&self) -> bool {
+        self.0.is_under_replicated()
+    }
+
+    /// The smallest log start over the leader and its live followers.
+    pub fn low_watermark(&self, own_log_start: i64) -> i64 {
+        self.0.low_watermark(own_log_start)
+    }
 }

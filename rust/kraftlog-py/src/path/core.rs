@@ -1,9 +1,23 @@
 //! The state machine of a replica alone, as tests drive it.
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kraftlog_path::core::{self, Assignment, Effect, ReplicaStart};
+use kraftlog_path::core::{self, Assignment, Effect, FollowerFetch, IsrProposal, LiveBroker, ReplicaStart};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+
+/// Number, leader epoch, partition epoch, and the members with their broker epochs.
+pub(super) type Proposal = (u64, i32, i32, Vec<(i32, i64)>);
+
+pub(super) fn proposal(proposal: IsrProposal) -> Proposal {
+    (proposal.number, proposal.leader_epoch, proposal.partition_epoch, proposal.members)
+}
+
+pub(super) fn live_brokers(brokers: Vec<(i32, i64, bool)>) -> Vec<LiveBroker> {
+    brokers
+        .into_iter()
+        .map(|(broker_id, epoch, is_shutting_down)| LiveBroker { broker_id, epoch, is_shutting_down })
+        .collect()
+}
 
 /// One replica without a log: events in, effects out. Tokens are any objects.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
@@ -139,8 +153,78 @@ impl PartitionCore {
         self.lock().on_flushed(flushed_offset);
     }
 
-    fn on_follower_fetch(&self, replica_id: i32, fetch_offset: i64, now_ms: i64) -> bool {
-        self.lock().on_follower_fetch(replica_id, fetch_offset, now_ms)
+    #[pyo3(signature = (replica_id, fetch_offset, now_ms, *, broker_epoch=-1, log_start_offset=0))]
+    fn on_follower_fetch(
+        &self,
+        replica_id: i32,
+        fetch_offset: i64,
+        now_ms: i64,
+        broker_epoch: i64,
+        log_start_offset: i64,
+    ) -> Option<Proposal> {
+        let fetch = FollowerFetch { replica_id, broker_epoch, fetch_offset, log_start_offset, now_ms };
+        self.lock().on_follower_fetch(&fetch).map(proposal)
+    }
+
+    fn propose_shrink(&self, now_ms: i64) -> Option<Proposal> {
+        self.lock().propose_shrink(now_ms).map(proposal)
+    }
+
+    fn on_isr_committed(&self, number: u64, leader_epoch: i32, partition_epoch: i32, isr: Vec<i32>) -> bool {
+        self.lock().on_isr_committed(number, leader_epoch, partition_epoch, isr)
+    }
+
+    fn on_isr_refused(&self, number: u64) {
+        self.lock().on_isr_refused(number);
+    }
+
+    fn update_live_brokers(&self, brokers: Vec<(i32, i64, bool)>) {
+        self.lock().update_live_brokers(live_brokers(brokers));
+    }
+
+    fn update_lag_max_ms(&self, lag_max_ms: i64) {
+        self.lock().update_lag_max_ms(lag_max_ms);
+    }
+
+    fn is_stale_broker(&self, replica_id: i32, broker_epoch: i64) -> bool {
+        self.lock().is_stale_broker(replica_id, broker_epoch)
+    }
+
+    #[getter]
+    fn isr(&self) -> Vec<i32> {
+        self.lock().isr().to_vec()
+    }
+
+    #[getter]
+    fn maximal_isr(&self) -> Vec<i32> {
+        self.lock().maximal_isr().collect()
+    }
+
+    #[getter]
+    fn pending_proposal(&self) -> Option<u64> {
+        self.lock().pending_proposal()
+    }
+
+    #[getter]
+    fn is_under_min_isr(&self) -> bool {
+        self.lock().is_under_min_isr()
+    }
+
+    #[getter]
+    fn is_under_replicated(&self) -> bool {
+        self.lock().is_under_replicated()
+    }
+
+    fn follower_end_offset(&self, replica_id: i32) -> Option<i64> {
+        self.lock().follower_end_offset(replica_id)
+    }
+
+    fn on_replicated(&self, log_end_offset: i64, leader_high_watermark: i64, log_start_offset: i64) {
+        self.lock().on_replicated(log_end_offset, leader_high_watermark, log_start_offset);
+    }
+
+    fn on_truncated(&self, log_end_offset: i64) {
+        self.lock().on_truncated(log_end_offset);
     }
 
     fn on_truncated_fully(&self, start_offset: i64) {
@@ -176,6 +260,7 @@ impl PartitionCore {
                 Effect::LeadershipChanged { leader_epoch, leader_id } => {
                     ("LeadershipChanged", leader_epoch, leader_id).into_pyobject(py)
                 }
+                Effect::IsrChanged => ("IsrChanged",).into_pyobject(py),
                 Effect::AckCompleted { token, error_code } => {
                     ("AckCompleted", token, error_code).into_pyobject(py)
                 }

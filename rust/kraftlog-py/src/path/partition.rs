@@ -1,18 +1,20 @@
 //! A partition of this node, and the registry that the I/O threads read.
 use std::sync::Arc;
 
-use kraftlog_path::core::{Assignment, ReplicaStart};
+use kraftlog_path::core::{Assignment, FollowerFetch, ReplicaStart};
 use kraftlog_path::partition::{
-    self as path, AckToken, AppendError, Listener, PartitionKey, PartitionParts, PartitionSettings,
+    self as path, AckToken, AppendError, FollowError, FollowerPosition, Listener, PartitionKey,
+    PartitionParts, PartitionSettings,
 };
 use kraftlog_path::partitions;
 use kraftlog_path::python_inbox::PythonListener;
 use pyo3::prelude::*;
 
+use super::core::{live_brokers, proposal, Proposal};
 use super::flush_pool::FlushPool;
 use super::inbox::Inbox;
 use crate::errors::{KafkaError, PyLogError};
-use crate::log::{parse_origin, Log};
+use crate::log::{parse_origin, with_keeper, Log};
 use crate::raw::ByteBuffer;
 
 /// What an append to a partition did.
@@ -47,9 +49,23 @@ impl From<path::Appended> for Appended {
 /// A log and the state machine of its replica under one lock.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 pub(crate) struct Partition {
-    partition: Arc<path::Partition>,
+    pub(super) partition: Arc<path::Partition>,
     listener: Arc<dyn Listener>,
+    append_listener: Arc<dyn Listener>,
     number: u64,
+}
+
+type FollowerAnswered = (i16, Option<(i32, i64)>, i64, i64, i64, Option<Proposal>);
+
+/// A log that was cut, or `None` where this replica no longer follows.
+fn cut(outcome: Result<path::Replicated, FollowError>) -> kraftlog_log::Result<Option<(i64, i32, i64)>> {
+    match outcome {
+        Ok(replicated) => {
+            Ok(Some((replicated.log_end_offset, replicated.last_epoch, replicated.high_watermark)))
+        }
+        Err(FollowError::Superseded | FollowError::OffsetMoved { .. }) => Ok(None),
+        Err(FollowError::Log(error)) => Err(error),
+    }
 }
 
 #[pymethods]
@@ -90,7 +106,8 @@ impl Partition {
             inbox: Arc::clone(&inbox.inbox),
             number,
         });
-        Self { partition, listener: Arc::new(PythonListener::new(Arc::clone(&inbox.inbox))), number }
+        let listener = || Arc::new(PythonListener::new(Arc::clone(&inbox.inbox)));
+        Self { partition, listener: listener(), append_listener: listener(), number }
     }
 
     #[getter]
@@ -238,6 +255,136 @@ impl Partition {
 
     fn withdraw(&self, py: Python<'_>) {
         py.detach(|| self.partition.withdraw());
+    }
+
+    /// A follower's fetch: error code, epoch and end offset to truncate to, high watermark, log start, log end, and a
+    /// proposal for the controller.
+    #[pyo3(signature = (*, replica_id, broker_epoch, current_leader_epoch, fetch_offset, last_fetched_epoch,
+        log_start_offset, now_ms, is_arrival))]
+    #[allow(clippy::too_many_arguments)]
+    fn follower_fetch(
+        &self,
+        py: Python<'_>,
+        replica_id: i32,
+        broker_epoch: i64,
+        current_leader_epoch: i32,
+        fetch_offset: i64,
+        last_fetched_epoch: i32,
+        log_start_offset: i64,
+        now_ms: i64,
+        is_arrival: bool,
+    ) -> FollowerAnswered {
+        let fetch = FollowerFetch { replica_id, broker_epoch, fetch_offset, log_start_offset, now_ms };
+        let position = FollowerPosition { fetch, current_leader_epoch, last_fetched_epoch };
+        let answer = py.detach(|| match is_arrival {
+            true => self.partition.follower_fetch(&position),
+            false => self.partition.look_for_follower(&position),
+        });
+        (
+            answer.error_code,
+            answer.diverging_epoch,
+            answer.high_watermark,
+            answer.log_start_offset,
+            answer.log_end_offset,
+            answer.proposal.map(proposal),
+        )
+    }
+
+    fn propose_shrink(&self, py: Python<'_>, now_ms: i64) -> Option<Proposal> {
+        py.detach(|| self.partition.propose_shrink(now_ms)).map(proposal)
+    }
+
+    fn is_proposal_pending(&self, py: Python<'_>, number: u64) -> bool {
+        py.detach(|| self.partition.is_proposal_pending(number))
+    }
+
+    #[pyo3(signature = (number, *, leader_epoch, partition_epoch, isr))]
+    fn isr_committed(
+        &self,
+        py: Python<'_>,
+        number: u64,
+        leader_epoch: i32,
+        partition_epoch: i32,
+        isr: Vec<i32>,
+    ) -> bool {
+        py.detach(|| self.partition.isr_committed(number, leader_epoch, partition_epoch, isr))
+    }
+
+    fn isr_refused(&self, py: Python<'_>, number: u64) {
+        py.detach(|| self.partition.isr_refused(number));
+    }
+
+    fn update_live_brokers(&self, py: Python<'_>, brokers: Vec<(i32, i64, bool)>) {
+        py.detach(|| self.partition.update_live_brokers(live_brokers(brokers)));
+    }
+
+    fn update_lag_max_ms(&self, py: Python<'_>, lag_max_ms: i64) {
+        py.detach(|| self.partition.update_lag_max_ms(lag_max_ms));
+    }
+
+    fn write_epoch_start(&self, py: Python<'_>, leader_epoch: i32, start_offset: i64) -> PyResult<()> {
+        py.detach(|| self.partition.write_epoch_start(leader_epoch, start_offset))
+            .map_err(|error| PyLogError(error).into())
+    }
+
+    fn watch_appends(&self, py: Python<'_>, number: u64) {
+        py.detach(|| self.partition.watch_appends(Some((Arc::clone(&self.append_listener), number))));
+    }
+
+    fn unwatch_appends(&self, py: Python<'_>) {
+        py.detach(|| self.partition.watch_appends(None));
+    }
+
+    #[getter]
+    fn isr(&self, py: Python<'_>) -> Vec<i32> {
+        py.detach(|| self.partition.with_core(|core| core.isr()))
+    }
+
+    #[getter]
+    fn is_under_min_isr(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.partition.with_core(|core| core.is_under_min_isr()))
+    }
+
+    #[getter]
+    fn is_under_replicated(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.partition.with_core(|core| core.is_under_replicated()))
+    }
+
+    #[getter]
+    fn low_watermark(&self, py: Python<'_>) -> i64 {
+        let own = self.partition.log().log_start_offset();
+        py.detach(|| self.partition.with_core(|core| core.low_watermark(own)))
+    }
+
+    /// Cut a follower's log; log end, last epoch and high watermark afterwards, or None when it no longer follows in
+    /// that epoch.
+    #[pyo3(signature = (offset, *, leader_epoch, now_ms, keep_recovery_point))]
+    fn truncate_as_follower(
+        &self,
+        py: Python<'_>,
+        offset: i64,
+        leader_epoch: i32,
+        now_ms: i64,
+        keep_recovery_point: Py<PyAny>,
+    ) -> PyResult<Option<(i64, i32, i64)>> {
+        with_keeper(py, Some(keep_recovery_point), |keep| {
+            cut(self.partition.truncate_as_follower(offset, leader_epoch, now_ms, keep))
+        })
+    }
+
+    /// Like `truncate_as_follower`, but everything goes and the log starts at `offset`.
+    #[pyo3(signature = (offset, *, leader_epoch, now_ms, keep_recovery_point))]
+    fn restart_as_follower(
+        &self,
+        py: Python<'_>,
+        offset: i64,
+        leader_epoch: i32,
+        now_ms: i64,
+        keep_recovery_point: Py<PyAny>,
+    ) -> PyResult<Option<(i64, i32, i64)>> {
+        with_keeper(py, Some(keep_recovery_point), |keep| {
+            cut(self.partition.restart_as_follower(offset, leader_epoch, now_ms, keep))
+        })
     }
 
     fn on_log_failed(&self, py: Python<'_>, reason: &str) {

@@ -71,6 +71,13 @@ class HandWorkers:
         self.waiting.popleft()[0].set_exception(error)
 
 
+class NoControllers:
+    """No partition here has a second replica."""
+
+    async def request(self, message, *, timeout_s=None):
+        raise AssertionError(message)
+
+
 class Bench:
     """A replica manager over one image, with hand-driven threads."""
 
@@ -99,6 +106,9 @@ class Bench:
             compactor=LogCleaner(settings.cleaner, lambda: 0),
             workers=self.workers,
             on_fatal=self.fatal.append,
+            controllers=NoControllers(),
+            broker_epoch=lambda: 0,
+            tls=lambda: None,
         )
         self.partitions = self.manager.partitions
 

@@ -1,0 +1,109 @@
+"""What a leader answers to the fetch of another replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kraftlog.errors import CorruptRecordError, ErrorCode, LogError, OffsetOutOfRangeError
+from kraftlog.runtime.replica.fetch_reader import FetchLimits, PartitionRead, PartitionSource, missing_partition_error
+
+if TYPE_CHECKING:
+    from kraftlog.runtime.replica.fetch_session import SessionPartition
+    from kraftlog.runtime.replica.isr_changes import Proposal
+    from kraftlog.runtime.replica.partition import Partition
+
+__all__ = ["FollowerReader"]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerReader:
+    """Reads for one request of one follower.
+
+    Args:
+        replicas: Where the partitions are found.
+        limits: Of the request.
+        replica_id: Who fetches.
+        broker_epoch: Under which registration, -1 where the request does not say.
+        now_ms: When the request came.
+        propose: Takes a proposal for the controller: the follower is to join the in-sync set.
+    """
+
+    replicas: PartitionSource
+    limits: FetchLimits
+    replica_id: int
+    broker_epoch: int
+    now_ms: int
+    propose: Callable[[Partition, Proposal], None]
+
+    def read_all(self, wanted: Iterable[SessionPartition]) -> Iterator[PartitionRead]:
+        """Record and answer every partition in order; each when the iterator is asked for it."""
+        remaining_bytes = self.limits.max_bytes
+        is_first = True
+        for one in wanted:
+            read = self.read(one, remaining_bytes, is_first=is_first, is_arrival=True)
+            yield read
+            if read.size_bytes:
+                is_first = False
+                remaining_bytes = max(0, remaining_bytes - read.size_bytes)
+
+    def read(
+        self, wanted: SessionPartition, remaining_bytes: int, *, is_first: bool, is_arrival: bool = False
+    ) -> PartitionRead:
+        """One partition, up to the end of the log. Only the arrival of a request records where the follower is."""
+        read = PartitionRead(wanted)
+        uses_topic_ids = self.limits.uses_topic_ids
+        if uses_topic_ids:
+            partition = self.replicas.get(wanted.topic_id, wanted.index)
+        else:
+            partition = self.replicas.get_by_name(wanted.topic, wanted.index)
+        if partition is None:
+            read.error_code = missing_partition_error(self.replicas, wanted, uses_topic_ids=uses_topic_ids)
+            return read
+        read.partition = partition
+        error_code, diverging_epoch, high_watermark, log_start, log_end, proposal = partition.replica.follower_fetch(
+            replica_id=self.replica_id,
+            broker_epoch=self.broker_epoch,
+            current_leader_epoch=wanted.current_leader_epoch,
+            fetch_offset=wanted.fetch_offset,
+            last_fetched_epoch=wanted.last_fetched_epoch,
+            log_start_offset=wanted.log_start_offset,
+            now_ms=self.now_ms,
+            is_arrival=is_arrival,
+        )
+        if proposal is not None:
+            self.propose(partition, proposal)
+        read.error_code = error_code
+        if error_code:
+            return read
+        read.high_watermark = high_watermark
+        read.log_start_offset = log_start
+        if diverging_epoch is not None:
+            read.diverging_epoch = diverging_epoch
+            return read
+        max_bytes = min(wanted.max_bytes, remaining_bytes)
+        if wanted.fetch_offset < log_end and (max_bytes > 0 or is_first):
+            self._read_records(read, partition, max_bytes, log_end, is_first=is_first)
+        return read
+
+    @staticmethod
+    def _read_records(
+        read: PartitionRead, partition: Partition, max_bytes: int, end_offset: int, *, is_first: bool
+    ) -> None:
+        try:
+            records = partition.log.read(
+                read.wanted.fetch_offset, max_bytes=max_bytes, end_offset=end_offset, min_one_batch=is_first
+            )
+            size_bytes = records.size_bytes
+            if size_bytes:
+                read.records = records
+                read.size_bytes = size_bytes
+            return
+        except OffsetOutOfRangeError:
+            read.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        except CorruptRecordError:
+            read.error_code = ErrorCode.CORRUPT_MESSAGE
+        except (LogError, OSError):
+            read.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        read.high_watermark = read.log_start_offset = -1
