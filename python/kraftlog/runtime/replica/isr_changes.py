@@ -94,12 +94,13 @@ class IsrChanges:
         try:
             while self._drop_superseded():
                 sent = dict(self._queue)
+                response = AlterPartitionResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
                 try:
                     response = await self._controllers.request(self._request(sent))
-                    reason = ErrorCode.name_of(response.error_code) if response.error_code else ""
+                    reason = ErrorCode.name_of(response.error_code)
                 except KraftlogError as error:
                     reason = str(error)
-                if reason:
+                if response.error_code:
                     # The proposals stay: a new registration, or another controller, may be on its way.
                     if reason != self._failure:
                         logger.warning("changes of in-sync sets are sent again: %s", reason)
