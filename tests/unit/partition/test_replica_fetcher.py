@@ -91,7 +91,7 @@ def test_leader_without_a_free_session_is_asked_in_full_each_time():
 @pytest.mark.parametrize(
     ("code", "session_id", "is_delayed"),
     [
-        (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, True),
+        (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, False),
         (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 77, False),
         (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, 77, True),
         (ErrorCode.UNKNOWN_SERVER_ERROR, 77, True),
