@@ -41,8 +41,8 @@ class FollowerReader:
         """Record and answer every partition in order; each when the iterator is asked for it."""
         remaining_bytes = self.limits.max_bytes
         is_first = True
-        for one in wanted:
-            read = self.read(one, remaining_bytes, is_first=is_first, is_arrival=True)
+        for asked in wanted:
+            read = self.read(asked, remaining_bytes, is_first=is_first, is_arrival=True)
             yield read
             if read.size_bytes:
                 is_first = False

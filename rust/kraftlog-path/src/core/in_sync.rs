@@ -1,7 +1,7 @@
 //! Changes of the in-sync set that a leader proposes to the controller (KIP-497), one at a time.
 //!
 //! A proposed member counts for the high watermark at once, a member proposed for removal until the controller has
-//! confirmed that it is gone: whoever the controller may elect next has what is committed.
+//! confirmed that it is gone: any replica that the controller may elect next has what is committed.
 use super::{Effect, PartitionCore};
 
 /// A change of the in-sync set for the controller.
