@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,37 @@ def test_every_golden_partition_is_salvaged_to_a_sound_one(case: str, tmp_path: 
         check = verify(tmp_path / f"new-{case}" / partition.name)
         assert check["status"] == "sound", (partition.name, check["findings"])
         shutil.rmtree(tmp_path / f"new-{case}")
+
+
+EPOCHS_LOG = GOLDEN / "topics" / "node-1" / "g-epochs-0"
+LEADER_EPOCH_POSITION = 12
+
+
+def epochs_of_batches() -> list[tuple[str, int, int]]:
+    """File, position and leader epoch of each batch."""
+    found = []
+    for path in sorted(EPOCHS_LOG.glob("*.log")):
+        position, data = 0, path.read_bytes()
+        while position < len(data):
+            size, epoch = struct.unpack_from(">ii", data, position + 8)
+            found.append((path.name, position, epoch))
+            position += 12 + size
+    return found
+
+
+def test_each_wrong_leader_epoch_inside_a_segment_is_told(tmp_path: Path) -> None:
+    """The checksum does not cover it, and after a clean stop nobody else compares it with the checkpoint."""
+    batches = epochs_of_batches()
+    assert verify(EPOCHS_LOG)["findings"] == []
+    wrong = [(*batch, new) for batch in batches for new in {-1, batch[2] - 1, batch[2] + 1, batch[2] + 2} - {batch[2]}]
+    assert len(wrong) > 40
+    unseen = []
+    for number, (name, position, epoch, new) in enumerate(wrong):
+        log = tmp_path / str(number) / EPOCHS_LOG.name
+        shutil.copytree(EPOCHS_LOG, log)
+        data = bytearray((log / name).read_bytes())
+        struct.pack_into(">i", data, position + LEADER_EPOCH_POSITION, new)
+        (log / name).write_bytes(data)
+        if not {finding["kind"] for finding in verify(log)["findings"]} & {"epochs", "epoch-order"}:
+            unseen.append((name, position, epoch, new))
+    assert unseen == []

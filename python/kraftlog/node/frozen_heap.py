@@ -1,8 +1,8 @@
 """The garbage collector of a process that runs nothing but a node.
 
-A full collection looks at each object that may be part of a cycle: some 35 000 of the modules and the node, and ten per
-partition, for 20 ms and more while nobody is served. These objects live as long as the node or their partition, and end
-without the collector, so ``gc.freeze`` takes them out of its work.
+A full collection looks at each object that may be part of a cycle: some 35 000 of the modules and the node, and three
+per partition, for 20 ms and more while nobody is served. These objects live as long as the node or their partition, and
+end without the collector, so ``gc.freeze`` takes them out of its work.
 
 A broker that is embedded in another program never does this: whether that program's own objects may be frozen is for
 the program to decide.

@@ -13,6 +13,7 @@ use crate::producer_state::{EndMarker, Origin, ProducerState};
 use crate::record::RecordIter;
 use crate::segment::AbortedTransaction;
 use crate::time_index::TimestampOffset;
+use crate::varint::{read_varint, VarintError};
 use crate::{Error, Result};
 
 const CHUNK_BYTES: usize = 1 << 20;
@@ -109,12 +110,21 @@ pub(crate) fn note_producer(
 /// The marker a control batch holds; `None` when compaction left the batch empty.
 ///
 /// # Errors
-/// [`Error::Corrupt`] where Kafka has an InvalidRecordException, [`Error::Invalid`] where it has another exception:
-/// recovery cuts the log at the first and fails at the second.
+/// [`Error::Corrupt`] where Kafka has an InvalidRecordException, [`Error::Invalid`] where it has another exception, as
+/// its IllegalArgumentException for an unknown codec (`CompressionType.forId`) or a length of more than five bytes
+/// (`ByteUtils.readVarint`), or its KafkaException for what does not decompress: recovery cuts the log at the first and fails at the second.
 pub(crate) fn end_marker(batch: &BatchView<'_>) -> Result<Option<EndMarker>> {
     let mut scratch = Vec::new();
     // Not `records`: recovery does not look at the magic byte, which the checksum does not cover.
-    let body = batch.uncompressed_body(Bound::default(), &mut scratch)?;
+    if batch.record_count() == 0 {
+        return Ok(None);
+    }
+    let body = batch
+        .uncompressed_body(Bound::default(), &mut scratch)
+        .map_err(|error| Error::Invalid(format!("a transaction marker that does not decompress: {error}")))?;
+    if matches!(read_varint(body), Err(VarintError::TooLong)) {
+        return Err(Error::Invalid("the length of a transaction marker has too many bytes".to_owned()));
+    }
     let Some(record) = RecordIter::new(batch, body)?.next() else { return Ok(None) };
     let record = record?;
     EndMarker::parse(record.key, record.value, record.timestamp).map(Some)

@@ -22,6 +22,17 @@ pub(crate) enum Tail {
     Zeros,
 }
 
+/// Batches of one leader epoch that follow each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EpochRun {
+    /// Of their headers, which the checksum does not cover; -1 for none.
+    pub(crate) epoch: i32,
+    /// Base offset of the first batch.
+    pub(crate) first_offset: i64,
+    /// Base offset of the last batch.
+    pub(crate) last_offset: i64,
+}
+
 /// What is known of a segment after it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentFacts {
@@ -38,6 +49,8 @@ pub(crate) struct SegmentFacts {
     pub(crate) is_compacted: bool,
     /// Epochs as they change, with the base offset of the first batch of each.
     pub(crate) epochs: Vec<(i32, i64)>,
+    /// Each row of batches with the same leader epoch.
+    pub(crate) epoch_runs: Vec<EpochRun>,
     pub(crate) aborted: Vec<AbortedTransaction>,
     /// Producers after the last batch; None when a batch contradicted the state.
     pub(crate) producers: Option<Vec<ProducerEntry>>,
@@ -78,6 +91,7 @@ pub(crate) fn check(
         tail: Tail::Whole,
         is_compacted: false,
         epochs: Vec::new(),
+        epoch_runs: Vec::new(),
         aborted: Vec::new(),
         producers: None,
         is_state_complete: producers.is_complete,
@@ -188,6 +202,16 @@ impl Reading<'_> {
         let spans = i64::from(batch.last_offset_delta()).saturating_add(1);
         self.facts.is_compacted |= i64::from(batch.record_count()) < spans && batch.magic() == MAGIC;
         let epoch = batch.partition_leader_epoch();
+        if batch.magic() == MAGIC {
+            match self.facts.epoch_runs.last_mut().filter(|run| run.epoch == epoch) {
+                Some(run) => run.last_offset = batch.base_offset(),
+                None => self.facts.epoch_runs.push(EpochRun {
+                    epoch,
+                    first_offset: batch.base_offset(),
+                    last_offset: batch.base_offset(),
+                }),
+            }
+        }
         let latest = self.facts.epochs.last().map(|(epoch, _)| *epoch);
         if let Some(latest) = latest.filter(|latest| epoch >= 0 && epoch < *latest) {
             let what = format!("leader epoch {epoch} after {latest}");

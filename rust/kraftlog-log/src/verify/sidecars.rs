@@ -154,6 +154,7 @@ fn epochs(
     let path = directory.join("leader-epoch-checkpoint");
     let effect =
         "followers and consumers may be told the wrong end of an epoch, and keep or drop the wrong records";
+    let known = report.findings.len();
     let mut add = |severity, offset: i64, what: String| {
         report.findings.push(Finding::new(severity, "epochs", &path, what).offset(offset).effect(effect));
     };
@@ -222,9 +223,44 @@ fn epochs(
             Some(_) => {}
         }
     }
+    // One wrong entry would otherwise be told again by each batch that it covers.
+    if !report.findings.iter().skip(known).any(|finding| finding.severity != Severity::Note) {
+        contradictions(&path, facts, &stored, log_start, effect, report);
+    }
+    let mut add = |severity, offset: i64, what: String| {
+        report.findings.push(Finding::new(severity, "epochs", &path, what).offset(offset).effect(effect));
+    };
     let is_damaged = facts.iter().any(|facts| facts.damaged_at.is_some());
     if let Some(last) = stored.last().filter(|last| last.start_offset > end && !is_damaged) {
         add(Severity::Error, last.start_offset, format!("{}, but the log ends at {end}", pair_text(*last)));
+    }
+}
+
+/// Batches whose header has another epoch than the file has for their offsets. The checksum of a batch does not cover
+/// its epoch, and inside a segment no start of a node compares the two.
+fn contradictions(
+    path: &Path,
+    facts: &[SegmentFacts],
+    stored: &[EpochEntry],
+    log_start: i64,
+    effect: &str,
+    report: &mut VerifyReport,
+) {
+    let told_at = |offset: i64| stored.iter().rev().find(|entry| entry.start_offset <= offset);
+    for run in facts.iter().flat_map(|facts| &facts.epoch_runs) {
+        let mut offsets =
+            [run.first_offset, run.last_offset].into_iter().filter(|offset| *offset >= log_start);
+        let wrong = offsets.find_map(|offset| {
+            told_at(offset).filter(|entry| entry.epoch != run.epoch).map(|entry| (offset, entry))
+        });
+        let Some((offset, entry)) = wrong else { continue };
+        // Releases before 0.11 did not give every batch an epoch.
+        let (severity, what) = match run.epoch < 0 {
+            true => (Severity::Warning, "no leader epoch".to_owned()),
+            false => (Severity::Error, format!("leader epoch {}", run.epoch)),
+        };
+        let what = format!("{}, but the batch at {offset} has {what}", pair_text(*entry));
+        report.findings.push(Finding::new(severity, "epochs", path, what).offset(offset).effect(effect));
     }
 }
 
