@@ -10,6 +10,7 @@ between the sending of a request and its answer: what the node did before it cam
 
     python benches/fairness.py                        all cases
     python benches/fairness.py --case pipeline --case half-frames --seconds 10
+    python benches/fairness.py --data-path python     without I/O threads
     python benches/fairness.py --server kafka         the same against Apache Kafka, from KAFKA_LIBS
 """
 
@@ -17,45 +18,64 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
+import itertools
 import json
 import multiprocessing
+import resource
 import select
 import socket
 import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
+from hostile_requests import (  # noqa: E402
+    LARGE,
+    SMALL,
+    build_alter_configs,
+    build_alter_configs_old,
+    build_create_topics,
+    build_delete_groups,
+    build_delete_records,
+    build_delete_topics,
+    build_describe_configs,
+    build_describe_groups,
+    build_describe_partitions,
+    build_epochs,
+    build_fetch,
+    build_fetch_session,
+    build_find_coordinator,
+    build_join,
+    build_list_offsets,
+    build_long_names,
+    build_metadata,
+    build_offset_commit,
+    build_offset_fetch,
+    build_produce,
+    build_transaction,
+    build_unknown_tags,
+    frame,
+    metadata_of,
+    request_class,
+)
+
 from interop.harness import Java, KafkaServer, KraftlogServer, Server  # noqa: E402
-from kraftlog.wire.frame import encode_request  # noqa: E402
-from kraftlog.wire.registry import API_BY_KEY  # noqa: E402
+from kraftlog._kraftlog import crc32c  # noqa: E402
 from raw_client import RawClient  # noqa: E402
 
-SMALL, LARGE = "small", "large"
 LARGE_PARTITIONS = 2_000
-ENTRIES = 200_000
 PERIOD_S = 0.004
 REQUESTS_PER_CONNECTION = 50
 SHARES = (50, 99, 99.9)
-KEYS = {api.name: key for key, api in API_BY_KEY.items()}
 
 Attack = Callable[[str], None]
-
-
-def frame(request: Any, version: int | None = None) -> bytes:
-    """A request with its size before it."""
-    used = API_BY_KEY[request.API_KEY].max_version if version is None else version
-    return b"".join(map(bytes, encode_request(request.API_KEY, used, 1, "fairness", request)))
-
-
-def request_class(name: str) -> Any:
-    return API_BY_KEY[KEYS[name]].request
 
 
 def connect(bootstrap: str) -> socket.socket:
@@ -63,12 +83,6 @@ def connect(bootstrap: str) -> socket.socket:
     sock = socket.create_connection((host, int(port)), timeout=120)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
-
-
-def metadata_of(topic: str, version: int = 12) -> bytes:
-    request = request_class("Metadata")
-    wanted = [request.MetadataRequestTopic(name=topic)]
-    return frame(request(topics=wanted, allow_auto_topic_creation=False), version)
 
 
 # --- attacks ---------------------------------------------------------------------------------------------------------
@@ -189,132 +203,78 @@ def entries(build: Callable[[], tuple[Any, int]]) -> Attack:
     return attack
 
 
-def names(prefix: str, count: int = ENTRIES) -> Iterable[str]:
-    return (f"{prefix}-{index}" for index in range(count))
+def bytes_slowly(bootstrap: str) -> None:
+    """A thousand connections that send a byte of a request per second."""
+    data = metadata_of(LARGE)
+    sockets = [connect(bootstrap) for _ in range(1_000)]
+    for position in range(len(data)):
+        for sock in sockets:
+            sock.sendall(data[position : position + 1])
+        time.sleep(1)
+    time.sleep(3600)
 
 
-def build_metadata() -> tuple[Any, int]:
-    request = request_class("Metadata")
-    topics = [request.MetadataRequestTopic(name=name) for name in names("absent")]
-    return request(topics=topics, allow_auto_topic_creation=False), 12
+def idle_connections(bootstrap: str) -> None:
+    """As many connections as the attacker has descriptors for, at most 10 000, that ask once and stay."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    data = frame(request_class("ApiVersions")(), 0)
+    with contextlib.suppress(OSError):
+        while len(IDLE) < min(10_000, most - 100):
+            IDLE.append(connect(bootstrap))
+            IDLE[-1].sendall(data)
+    time.sleep(3600)
 
 
-def build_find_coordinator() -> tuple[Any, int]:
-    return request_class("FindCoordinator")(key_type=0, coordinator_keys=list(names("group"))), 4
-
-
-def build_list_offsets() -> tuple[Any, int]:
-    request = request_class("ListOffsets")
-    partition = request.ListOffsetsPartition
-    wanted = [partition(partition_index=index, timestamp=-1) for index in range(ENTRIES)]
-    return request(replica_id=-1, topics=[request.ListOffsetsTopic(name=LARGE, partitions=wanted)]), 7
-
-
-def build_fetch() -> tuple[Any, int]:
+def long_polls_left(bootstrap: str) -> None:
+    """Connections that ask for a poll of an hour with other requests behind it, and leave, one after another."""
     request = request_class("Fetch")
-    wanted = [request.FetchPartition(partition=index, partition_max_bytes=1) for index in range(ENTRIES)]
-    topics = [request.FetchTopic(topic=LARGE, partitions=wanted)]
-    return request(max_wait_ms=500, min_bytes=1, max_bytes=1, topics=topics, session_epoch=-1), 12
+    partition = request.FetchPartition(partition=0, partition_max_bytes=1 << 20)
+    poll = request(
+        max_wait_ms=3_600_000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[request.FetchTopic(topic=SMALL, partitions=[partition])],
+        session_epoch=-1,
+    )
+    data = frame(poll, 11) + metadata_of(LARGE) * 200
+    while True:
+        with connect(bootstrap) as sock:
+            sock.sendall(data)
+            time.sleep(0.05)
 
 
-def build_fetch_session() -> tuple[Any, int]:
-    made, version = build_fetch()
-    return request_class("Fetch")(max_wait_ms=0, min_bytes=1, max_bytes=1, topics=made.topics, session_epoch=0), version
-
-
-def build_produce() -> tuple[Any, int]:
-    request = request_class("Produce")
-    data = [request.PartitionProduceData(index=index, records=b"") for index in range(ENTRIES)]
-    return request(acks=1, timeout_ms=1000, topic_data=[request.TopicProduceData(name=LARGE, partition_data=data)]), 9
-
-
-def build_offset_fetch() -> tuple[Any, int]:
-    request = request_class("OffsetFetch")
-    topics = [request.OffsetFetchRequestTopics(name=LARGE, partition_indexes=range(ENTRIES))]
-    return request(groups=[request.OffsetFetchRequestGroup(group_id="g", topics=topics)]), 8
-
-
-def build_offset_commit() -> tuple[Any, int]:
-    request = request_class("OffsetCommit")
-    wanted = [
-        request.OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="")
-        for index in range(ENTRIES)
-    ]
-    return request(group_id="g", topics=[request.OffsetCommitRequestTopic(name=LARGE, partitions=wanted)]), 8
-
-
-def build_describe_configs() -> tuple[Any, int]:
-    request = request_class("DescribeConfigs")
-    resource = request.DescribeConfigsResource
-    wanted = [resource(resource_type=2, resource_name=LARGE, configuration_keys=None)] * (ENTRIES // 100)
-    return request(resources=wanted), 4
-
-
-def build_create_topics() -> tuple[Any, int]:
-    request = request_class("CreateTopics")
-    topics = [
-        request.CreatableTopic(name=f"not a name {index}", num_partitions=1, replication_factor=1)
-        for index in range(ENTRIES)
-    ]
-    return request(topics=topics, timeout_ms=1000, validate_only=True), 7
-
-
-def build_delete_topics() -> tuple[Any, int]:
-    return request_class("DeleteTopics")(topic_names=list(names("absent")), timeout_ms=1000), 5
-
-
-def build_delete_records() -> tuple[Any, int]:
-    request = request_class("DeleteRecords")
-    wanted = [request.DeleteRecordsPartition(partition_index=index, offset=0) for index in range(ENTRIES)]
-    return request(topics=[request.DeleteRecordsTopic(name=LARGE, partitions=wanted)], timeout_ms=1000), 2
-
-
-def build_epochs() -> tuple[Any, int]:
-    request = request_class("OffsetForLeaderEpoch")
-    wanted = [
-        request.OffsetForLeaderPartition(partition=index, current_leader_epoch=-1, leader_epoch=0)
-        for index in range(ENTRIES)
-    ]
-    topics = [request.OffsetForLeaderTopic(topic=LARGE, partitions=wanted)]
-    return request(replica_id=-1, topics=topics), 4
-
-
-def build_describe_groups() -> tuple[Any, int]:
-    return request_class("DescribeGroups")(groups=list(names("absent"))), 5
-
-
-def build_delete_groups() -> tuple[Any, int]:
-    return request_class("DeleteGroups")(groups_names=list(names("absent"))), 2
-
-
-def build_alter_configs() -> tuple[Any, int]:
-    request = request_class("IncrementalAlterConfigs")
-    resources = [
-        request.AlterConfigsResource(resource_type=2, resource_name=name, configs=[]) for name in names("absent")
-    ]
-    return request(resources=resources, validate_only=True), 1
-
-
-def build_describe_partitions() -> tuple[Any, int]:
-    request = request_class("DescribeTopicPartitions")
-    return request(topics=[request.TopicRequest(name=name) for name in names("absent")]), 0
-
-
-def build_unknown_tags() -> tuple[Any, int]:
-    """Strings that are long, so that the frame is near the bound of socket.request.max.bytes."""
-    return request_class("DescribeGroups")(groups=["x" * 30_000] * 3_000), 5
-
-
-def build_join() -> tuple[Any, int]:
+def thousands_of_groups(bootstrap: str) -> None:
+    """Members of ever new groups."""
     request = request_class("JoinGroup")
-    protocols = [request.JoinGroupRequestProtocol(name=f"p{index}", metadata=bytes(9 << 20)) for index in range(10)]
-    return request(
-        group_id="joined",
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=100,
-        protocol_type="consumer",
-        protocols=protocols,
-    ), 5
+    protocol = request.JoinGroupRequestProtocol(name="range", metadata=bytes(1000))
+    for number in itertools.count():
+        with connect(bootstrap) as sock:
+            for index in range(100):
+                made = request(
+                    group_id=f"group-{number}-{index}",
+                    session_timeout_ms=6_000,
+                    rebalance_timeout_ms=100,
+                    protocol_type="consumer",
+                    protocols=[protocol],
+                )
+                sock.sendall(frame(made, 3))
+            sock.recv(1)
+
+
+def compressed_bombs(bootstrap: str) -> None:
+    """Batches of a few kilobytes that claim to hold megabytes of zeros, with an offset that makes the node look."""
+    request = request_class("Produce")
+    bomb = gzip.compress(bytes(64 << 20))
+    batch = bytearray(61) + bomb
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[16] = 2
+    batch[21:23] = (1).to_bytes(2, "big")
+    batch[57:61] = (1).to_bytes(4, "big")
+    batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    data = [request.PartitionProduceData(index=0, records=bytes(batch))]
+    made = request(acks=1, timeout_ms=1000, topic_data=[request.TopicProduceData(name=SMALL, partition_data=data)])
+    repeat(bootstrap, frame(made, 9))
 
 
 def all_topics(bootstrap: str) -> None:
@@ -363,6 +323,14 @@ CASES: dict[str, tuple[Attack | None, int]] = {
     "IncrementalAlterConfigs": (entries(build_alter_configs), 1),
     "DescribeTopicPartitions": (entries(build_describe_partitions), 1),
     "JoinGroup-90MB": (entries(build_join), 1),
+    "AlterConfigs": (entries(build_alter_configs_old), 1),
+    "AddPartitionsToTxn": (entries(build_transaction), 1),
+    "Metadata-long-names": (entries(build_long_names), 1),
+    "bytes-slowly": (bytes_slowly, 1),
+    "idle-connections": (idle_connections, 1),
+    "long-polls-left": (long_polls_left, 1),
+    "groups": (thousands_of_groups, 1),
+    "compressed-bombs": (compressed_bombs, 1),
 }
 
 
@@ -478,8 +446,10 @@ def run_case(server: Server, name: str, seconds: float) -> dict[str, Any]:
     return row
 
 
-def make_server(kind: str, home: Path) -> Server:
+def make_server(kind: str, home: Path, data_path: str | None) -> Server:
     config = {"auto.create.topics.enable": "false"}
+    if data_path is not None:
+        config["kraftlog.data.path"] = data_path
     if kind == "kafka":
         java = Java.find() if hasattr(Java, "find") else Java()
         return KafkaServer(home, java, config, heap="1g", fast_start=False)
@@ -491,13 +461,14 @@ def main() -> None:
     parser.add_argument("--case", action="append", choices=list(CASES), help="only these")
     parser.add_argument("--seconds", type=float, default=8.0, help="length of a case")
     parser.add_argument("--server", choices=("kraftlog", "kafka"), default="kraftlog")
+    parser.add_argument("--data-path", choices=("native", "python"), help="kraftlog.data.path; its default if not set")
     parser.add_argument("--json", type=Path, help="also write the rows here")
     arguments = parser.parse_args()
     columns = [f"{name}_{unit}" for unit in ("ms", "cpu") for name in (*(f"p{share}" for share in SHARES), "max")]
     columns += ["peak_MB", "after_MB"]
     rows = []
     with tempfile.TemporaryDirectory() as home:
-        server = make_server(arguments.server, Path(home) / "server")
+        server = make_server(arguments.server, Path(home) / "server", arguments.data_path)
         with server.running():
             create_topics(server)
             print(f"{'case':24}" + "".join(f"{column:>10}" for column in columns), flush=True)

@@ -13,6 +13,7 @@ _Header: TypeAlias = tuple[str | bytes, Buffer | None]
 _Record: TypeAlias = tuple[int, Buffer | None, Buffer | None, Sequence[_Header]]
 
 _M = TypeVar("_M")
+_T = TypeVar("_T")
 
 build_profile: str
 
@@ -276,8 +277,22 @@ class FrameCodec:
     def decode_request(self, frame: Buffer) -> tuple[Any, Any]:
         """Header and request of a frame without its size."""
 
+    def decode_small_request(self, frame: Buffer, max_elements: int) -> tuple[Any, Any] | None:
+        """The same for a small request; None when it has more array elements, or more bytes that are copied."""
+
+    def begin_request(self, frame: Buffer) -> tuple[Any, RequestDecoder]:
+        """Decode the header of a frame without its size, and begin with its request."""
+
     def encode_response(self, api_key: int, version: int, correlation_id: int, response: Any) -> list[Any]:
         """Buffers of a response; the first begins with the size of the frame."""
+
+    def encode_small_response(
+        self, api_key: int, version: int, correlation_id: int, response: Any, max_elements: int
+    ) -> list[Any] | None:
+        """The same for a small response; None when it has more array elements."""
+
+    def begin_response(self, api_key: int, version: int, correlation_id: int, response: Any) -> ResponseEncoder:
+        """Begin to write a response."""
 
     def encode_request(
         self, api_key: int, version: int, correlation_id: int, client_id: str | None, request: Any
@@ -286,6 +301,42 @@ class FrameCodec:
 
     def decode_response(self, api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
         """Correlation id and response of a frame without its size."""
+
+@final
+class RequestDecoder:
+    """Decodes one request a step at a time."""
+
+    def step(self, elements: int) -> Any | None:
+        """Decode about so many further array elements; the request when it is complete, else None."""
+
+    def abandon(self) -> list[Any]:
+        """Give up: what was decoded so far, for ``Discard``."""
+
+@final
+class ResponseEncoder:
+    """Encodes one response a step at a time."""
+
+    def step(self, elements: int) -> list[Any] | None:
+        """Encode about so many further array elements; the buffers when they are complete, else None.
+
+        The first of them begins with the size of the frame.
+        """
+
+@final
+class Discard:
+    """Frees what nobody else refers to, a step at a time."""
+
+    def __new__(cls, objects: list[Any]) -> Discard:
+        """Take over the objects of a list, which is empty afterwards."""
+
+    def step(self, count: int) -> bool:
+        """Free about so many further objects; True when all are gone."""
+
+def java_string_hash(text: str) -> int:
+    """Java's ``String.hashCode``: over UTF-16, as a signed integer of 32 bits."""
+
+def untracked(object: _T, /) -> _T:
+    """Hide an object from the collector of garbage, and give it back; it must not be part of a cycle."""
 
 def release_free_memory() -> None:
     """Give free memory of the allocator back to the operating system; other threads run meanwhile."""
@@ -318,14 +369,14 @@ class FrameReader:
     def get_buffer(self, size_hint: int, /) -> memoryview:
         """Where the next bytes of the connection go."""
 
-    def buffer_updated(self, count: int) -> list[bytes | bytearray]:
+    def buffer_updated(self, count: int) -> list[bytes | bytearray | memoryview]:
         """Frames completed by ``count`` bytes that were put into the buffer.
 
         Raises:
             RemoteProtocolError: A size is negative or above the limit; the text names it.
         """
 
-    def feed(self, data: Buffer) -> list[bytes | bytearray]:
+    def feed(self, data: Buffer) -> list[bytes | bytearray | memoryview]:
         """Frames completed by bytes that arrived; raises as ``buffer_updated``."""
 
 # -- data path ---------------------------------------------------------------------------------------------------------
@@ -379,7 +430,7 @@ class DataPath:
             host: The peer's address without its port.
         """
 
-    def take(self) -> list[tuple[int, int, bytes | str | None]]:
+    def take(self) -> list[tuple[int, int, bytes | memoryview | str | None]]:
         """All events that came, in order: the key of the connection, what happened, and what belongs to it.
 
         What happened is the number of a request, whose frame without its size field needs an answer, or one of the

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftlog import _kraftlog
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -39,6 +41,10 @@ def key_partition(key: Buffer, partition_count: int) -> int:
 
 def java_string_hash(text: str) -> int:
     """``String.hashCode``: over UTF-16 units, as a signed number."""
+    try:
+        return _kraftlog.java_string_hash(text)
+    except UnicodeEncodeError:  # a surrogate without its other half
+        pass
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
     value = 0
     for unit in units:

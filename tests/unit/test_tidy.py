@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config_input": set(),
     "config_table": {"config_facts", "config_descriptions", *VOCABULARY},
     "features": VOCABULARY,
-    "partitioner": VOCABULARY,
+    "partitioner": VOCABULARY | {"_kraftlog"},  # the loop over the characters of a name
     "_kraftlog": set(),
     "wire": VOCABULARY | {"_kraftlog"},
     "raft": VOCABULARY,

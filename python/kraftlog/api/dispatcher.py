@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.context import RequestContext
 from kraftlog.api.handler_table import APIS, UNREAD_KEYS, Handler, LazyHandler
+from kraftlog.api.large_requests import ELEMENTS_AT_ONCE, LargeRequests
 from kraftlog.api.slices import SlicedRequest
 from kraftlog.errors import ErrorCode, KafkaError, ProtocolError
-from kraftlog.security.operation import Operation
+from kraftlog.security.operation import Operation, ResourceKind
 from kraftlog.transport.exchange import CloseConnection, PeerContext, PendingResponse
 from kraftlog.transport.scheduler import Scheduler
-from kraftlog.wire.frame import decode_request, encode_response
+from kraftlog.wire.frame import decode_small_request, encode_response, encode_small_response
 from kraftlog.wire.registry import API_BY_KEY
 
 if TYPE_CHECKING:
     from kraftlog.api.slices import Slices
     from kraftlog.transport.frame_reader import Frame
     from kraftlog.transport.socket import Output
+    from kraftlog.wire.messages.headers import RequestHeader
 
 __all__ = ["Dispatcher", "Forward"]
 
@@ -70,6 +72,7 @@ class Dispatcher:
         chosen: dict[int, Handler] = {key: LazyHandler(APIS[key], listener, self._service) for key in keys}
         chosen.update(handlers or {})
         self._handlers: dict[int, tuple[int, int, Handler]] = {}
+        self._large: LargeRequests | None = None
         self.advertised: dict[int, tuple[int, int]] = {}
         for key in sorted(chosen):
             api = API_BY_KEY[key]
@@ -96,27 +99,62 @@ class Dispatcher:
             name = API_BY_KEY[api_key].name
             return CloseConnection(f"{name} version {api_version} is outside {min_version}..{max_version}")
         try:
-            header, request = decode_request(frame)
+            decoded = decode_small_request(frame, ELEMENTS_AT_ONCE)
         except ProtocolError as error:
-            return CloseConnection(f"{API_BY_KEY[api_key].name} version {api_version} does not decode: {error}")
+            return _undecodable(api_key, api_version, error)
+        if decoded is None:
+            return self._handle_large(peer, frame, api_key, api_version, handler)
+        header, request = decoded
         context = RequestContext(api_key, api_version, header.correlation_id, header.client_id, peer)
+        response = self._call(context, frame, handler, request)
+        if response is None or type(response) is CloseConnection or type(response) is list:
+            return response
+        if isinstance(response, asyncio.Future):
+            return PendingResponse(response, partial(self._finish, context), is_long_poll=api_key == FETCH_KEY)
+        if type(response) is GeneratorType:
+            return self._handle_in_slices(context, response)
+        return self._encode(context, response)
+
+    def _call(self, context: RequestContext, frame: Frame, handler: Handler, request: Any) -> Any:
+        """What the handler, or the active controller, answers; buffers or the reason to close if there is an error."""
         try:
             response: Any = None
-            if self._forward is not None and api_key in UNREAD_KEYS:
+            if self._forward is not None and context.api_key in UNREAD_KEYS:
                 response = self._forward(context, frame)
-            if response is None:
-                response = handler(context, request)
+            return handler(context, request) if response is None else response
         except KafkaError as error:
             return _error_response(context, error)
         except Exception as error:  # noqa: BLE001  a defect ends the request it is in, see _defect
             return _defect(context, error)
-        if response is None or type(response) is CloseConnection:
-            return response
-        if isinstance(response, asyncio.Future):
-            return PendingResponse(response, partial(_finish, context), is_long_poll=api_key == FETCH_KEY)
-        if type(response) is GeneratorType:
-            return self._handle_in_slices(context, response)
-        return _encode(context, response)
+
+    def _handle_large(
+        self, peer: PeerContext, frame: Frame, api_key: int, api_version: int, handler: Handler
+    ) -> PendingResponse:
+        known: list[RequestContext] = []
+
+        def call(header: RequestHeader, request: Any) -> tuple[RequestContext, Any]:
+            context = RequestContext(api_key, api_version, header.correlation_id, header.client_id, peer)
+            known.append(context)
+            return context, self._call(context, frame, handler, request)
+
+        def finish(future: asyncio.Future[Any]) -> list[Output] | CloseConnection | PendingResponse:
+            correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
+            context = RequestContext(api_key, api_version, correlation_id, None, peer)
+            return self._finish(known[0] if known else context, future)
+
+        work = self._large_requests().run(
+            frame, call, partial(_undecodable, api_key, api_version), is_change=not _is_read(api_key)
+        )
+        return PendingResponse(
+            work.future, finish, is_long_poll=api_key == FETCH_KEY, ends_with_peer=True, is_exclusive=True
+        )
+
+    def _large_requests(self) -> LargeRequests:
+        if self._large is None:
+            if self._scheduler is None:
+                self._scheduler = Scheduler(asyncio.get_running_loop())
+            self._large = LargeRequests(self._scheduler)
+        return self._large
 
     def _handle_in_slices(self, context: RequestContext, slices: Slices[Any]) -> PendingResponse:
         loop = asyncio.get_running_loop()
@@ -124,8 +162,37 @@ class Dispatcher:
             self._scheduler = Scheduler(loop)
         request = SlicedRequest(loop, self._scheduler, slices)
         # If the client leaves, what only it would read is not looked up any further; changes are made as a whole.
-        is_read = APIS[context.api_key].operation in _READING
-        return PendingResponse(request.future, partial(_finish, context), is_long_poll=is_read, is_exclusive=True)
+        is_read = _is_read(context.api_key)
+        return PendingResponse(request.future, partial(self._finish, context), is_long_poll=is_read, is_exclusive=True)
+
+    def _finish(
+        self, context: RequestContext, future: asyncio.Future[Any]
+    ) -> list[Output] | CloseConnection | PendingResponse:
+        """Encode the response that a future ended with, or begin to."""
+        name = API_BY_KEY[context.api_key].name
+        if future.cancelled():
+            return CloseConnection(f"{name} was abandoned: the node is stopping")
+        error = future.exception()
+        if isinstance(error, KafkaError):
+            return _error_response(context, error)
+        if error is not None:
+            return _defect(context, error)
+        response = future.result()
+        if type(response) is CloseConnection or type(response) is list:
+            return response  # a list is what the active controller wants sent
+        return [] if response is None else self._encode(context, response)
+
+    def _encode(self, context: RequestContext, response: Any) -> list[Output] | CloseConnection | PendingResponse:
+        try:
+            outputs = encode_small_response(
+                context.api_key, context.api_version, context.correlation_id, response, ELEMENTS_AT_ONCE
+            )
+        except Exception as error:  # noqa: BLE001  only this connection ends
+            return _unencodable(context, error)
+        if outputs is not None:
+            return outputs
+        work = self._large_requests().encode(context, response)
+        return PendingResponse(work.future, partial(_finish_encoded, context), ends_with_peer=True, is_exclusive=True)
 
     def _refuse_api_versions(self, correlation_id: int) -> list[Output]:
         """KIP-511: an unknown version is answered in the v0 form, with the range of ApiVersions only."""
@@ -143,30 +210,34 @@ class Dispatcher:
         return encode_response(API_VERSIONS_KEY, 0, correlation_id, response)
 
 
-def _finish(context: RequestContext, future: asyncio.Future[Any]) -> list[Output] | CloseConnection:
-    """Encode the response that a future ended with."""
+def _is_read(api_key: int) -> bool:
+    """Whether nobody but the client needs the answer. What it reads of a group changes the group: members, offsets."""
+    api = APIS.get(api_key)
+    return api is None or (
+        api.operation in _READING and not (api.operation is Operation.READ and api.resource is ResourceKind.GROUP)
+    )
+
+
+def _undecodable(api_key: int, api_version: int, error: ProtocolError) -> CloseConnection:
+    return CloseConnection(f"{API_BY_KEY[api_key].name} version {api_version} does not decode: {error}")
+
+
+def _unencodable(context: RequestContext, error: BaseException) -> CloseConnection:
+    """The handler made a message that the version cannot carry: only this connection ends."""
     name = API_BY_KEY[context.api_key].name
+    logger.error("the %s response for %s does not encode", name, context.peer.peer, exc_info=error)
+    return CloseConnection(f"internal error while answering {name}")
+
+
+def _finish_encoded(context: RequestContext, future: asyncio.Future[Any]) -> list[Output] | CloseConnection:
+    """The buffers of a response that was encoded in slices."""
     if future.cancelled():
-        return CloseConnection(f"{name} was abandoned: the node is stopping")
+        return CloseConnection("the node is stopping")
     error = future.exception()
-    if isinstance(error, KafkaError):
-        return _error_response(context, error)
     if error is not None:
-        return _defect(context, error)
-    response = future.result()
-    if type(response) is CloseConnection or type(response) is list:
-        return response  # a list is what the active controller wants sent
-    return [] if response is None else _encode(context, response)
-
-
-def _encode(context: RequestContext, response: Any) -> list[Output] | CloseConnection:
-    try:
-        return encode_response(context.api_key, context.api_version, context.correlation_id, response)
-    except Exception:
-        # The handler made a message that the version cannot carry: only this connection ends.
-        name = API_BY_KEY[context.api_key].name
-        logger.exception("the %s response for %s does not encode", name, context.peer.peer)
-        return CloseConnection(f"internal error while answering {name}")
+        return _unencodable(context, error)
+    outputs: list[Output] = future.result()
+    return outputs
 
 
 def _defect(context: RequestContext, error: BaseException) -> list[Output] | CloseConnection:
@@ -188,4 +259,7 @@ def _error_response(context: RequestContext, error: KafkaError) -> list[Output] 
     values: dict[str, Any] = {"error_code": error.code}
     if "error_message" in fields:
         values["error_message"] = error.message
-    return _encode(context, api.response(**values))
+    try:
+        return encode_response(context.api_key, context.api_version, context.correlation_id, api.response(**values))
+    except Exception as failure:  # noqa: BLE001  only this connection ends
+        return _unencodable(context, failure)

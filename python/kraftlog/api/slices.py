@@ -13,6 +13,7 @@ from functools import wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+from kraftlog._kraftlog import Discard
 from kraftlog.transport.scheduler import Weight
 
 if TYPE_CHECKING:
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 __all__ = [
     "ENTRIES_PER_SLICE",
     "LARGE_ENTRIES",
+    "LOOKUPS_PER_SLICE",
     "SlicedRequest",
     "Slices",
     "at_once",
+    "discard",
     "in_slices",
     "in_turns",
     "sliced",
+    "unique_in_slices",
 ]
 
 P = ParamSpec("P")
@@ -37,6 +41,12 @@ Slices = Generator[asyncio.Future[Any] | None, None, T]
 
 # Entries between two places where others may be served: some hundred microseconds of work.
 ENTRIES_PER_SLICE: Final = 64
+
+# The same for entries that are only compared or looked up.
+LOOKUPS_PER_SLICE: Final = 1024
+
+# Objects that are freed between two looks at the clock.
+_OBJECTS_PER_STEP: Final = 256
 
 # Handlers of the hot path are generators only for requests with more entries than this.
 LARGE_ENTRIES: Final = 256
@@ -60,6 +70,18 @@ def in_slices(items: Iterable[T], every: int = ENTRIES_PER_SLICE) -> Slices[list
         before = len(results)
         results.extend(islice(rest, every))
         if len(results) - before < every:
+            return results
+        yield None
+
+
+def unique_in_slices(items: Iterable[T], every: int = LOOKUPS_PER_SLICE) -> Slices[dict[T, None]]:
+    """``dict.fromkeys(items)``, with a place where others may be served after each ``every`` items."""
+    results: dict[T, None] = {}
+    rest = iter(items)
+    while True:
+        some = list(islice(rest, every))
+        results.update(dict.fromkeys(some))
+        if len(some) < every:
             return results
         yield None
 
@@ -96,24 +118,25 @@ class SlicedRequest:
     """A request that is handled in slices; see ``Served``.
 
     Attributes:
-        future: Ends with what the handler returns, or with the result of the future that it returns. The work ends
-            early if the future is cancelled.
+        future: Ends with what the handler returns, or with the result of the future that it returns.
+        is_kept: Whether the work is completed if the future is cancelled, since it changes something; else it ends.
     """
 
-    __slots__ = ("_awaited", "_scheduler", "_slices", "future")
+    __slots__ = ("_awaited", "_scheduler", "_slices", "future", "is_kept")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, scheduler: Scheduler, slices: Slices[Any]) -> None:
         self.future: asyncio.Future[Any] = loop.create_future()
         self._scheduler = scheduler
         self._slices = slices
         self._awaited: asyncio.Future[Any] | None = None
+        self.is_kept = False
         self.future.add_done_callback(self._ended)
         scheduler.add(self, Weight.HEAVY)
 
     def serve(self, slice_end_s: float) -> Weight | None:
         """Handle further entries."""
         clock = self._scheduler.clock
-        if self.future.done():
+        if self.future.done() and not self.is_kept:
             self._slices.close()
             return None
         try:
@@ -124,7 +147,8 @@ class SlicedRequest:
             self._finish(stop.value)
             return None
         except Exception as error:  # noqa: BLE001  the dispatcher answers with it, as with that of a plain handler
-            self.future.set_exception(error)
+            if not self.future.done():
+                self.future.set_exception(error)
             return None
         if awaited is None:
             return Weight.HEAVY
@@ -138,10 +162,12 @@ class SlicedRequest:
 
     def _ended(self, _: asyncio.Future[Any]) -> None:
         """Also when it is cancelled: the client is gone."""
-        if self._awaited is not None:
+        if self._awaited is not None and not self.is_kept:
             self._awaited.cancel()
 
     def _finish(self, response: Any) -> None:
+        if self.future.done():
+            return
         if isinstance(response, asyncio.Future):
             response.add_done_callback(self._copy)
         else:
@@ -156,3 +182,30 @@ class SlicedRequest:
             self.future.set_exception(error)
         else:
             self.future.set_result(source.result())
+
+
+def discard(scheduler: Scheduler, objects: list[Any]) -> None:
+    """Free messages with many entries in slices, as far as nobody else refers to them.
+
+    Args:
+        scheduler: Grants the slices.
+        objects: Empty afterwards. The caller drops its own references.
+    """
+    scheduler.add(_Discarded(scheduler, objects), Weight.HEAVY)
+
+
+class _Discarded:
+    """Objects that are freed in slices; see ``Served``."""
+
+    __slots__ = ("_discard", "_scheduler")
+
+    def __init__(self, scheduler: Scheduler, objects: list[Any]) -> None:
+        self._scheduler = scheduler
+        self._discard = Discard(objects)
+
+    def serve(self, slice_end_s: float) -> Weight | None:
+        """Free further objects."""
+        while not self._discard.step(_OBJECTS_PER_STEP):
+            if self._scheduler.clock() >= slice_end_s:
+                return Weight.HEAVY
+        return None

@@ -18,6 +18,7 @@ from kraftlog.config_table import (
 )
 from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.result import ControllerResult
+from kraftlog.controller.steps import STEP_ITEMS, Steps, finish_steps
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
@@ -125,17 +126,27 @@ class ConfigControl:
         self, request: IncrementalAlterConfigsRequest
     ) -> ControllerResult[IncrementalAlterConfigsResponse]:
         """SET, DELETE, APPEND, SUBTRACT; each resource gets its own result."""
+        return finish_steps(self.incremental_alter_configs_in_steps(request))
+
+    def incremental_alter_configs_in_steps(
+        self, request: IncrementalAlterConfigsRequest
+    ) -> Steps[ControllerResult[IncrementalAlterConfigsResponse]]:
+        """As ``incremental_alter_configs``."""
 
         def wanted_of(key: _Resource, resource: IncrementalAlterConfigsRequest.AlterConfigsResource) -> _Settings:
             return {config.name: self._incremental_value(key, config) for config in resource.configs}
 
         result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-        results, records = self._alter(request.resources, wanted_of, result)
+        results, records = yield from self._alter(request.resources, wanted_of, result)
         response = IncrementalAlterConfigsResponse(responses=results)
         return ControllerResult(response, () if request.validate_only else records)
 
     def alter_configs(self, request: AlterConfigsRequest) -> ControllerResult[AlterConfigsResponse]:
         """The older form: what a resource's settings are to be altogether."""
+        return finish_steps(self.alter_configs_in_steps(request))
+
+    def alter_configs_in_steps(self, request: AlterConfigsRequest) -> Steps[ControllerResult[AlterConfigsResponse]]:
+        """As ``alter_configs``."""
 
         def wanted_of(key: _Resource, resource: AlterConfigsRequest.AlterConfigsResource) -> _Settings:
             wanted: _Settings = {config.name: config.value for config in resource.configs}
@@ -146,7 +157,9 @@ class ConfigControl:
                 wanted.setdefault(name, None)
             return wanted
 
-        results, records = self._alter(request.resources, wanted_of, AlterConfigsResponse.AlterConfigsResourceResponse)
+        results, records = yield from self._alter(
+            request.resources, wanted_of, AlterConfigsResponse.AlterConfigsResourceResponse
+        )
         response = AlterConfigsResponse(responses=results)
         return ControllerResult(response, () if request.validate_only else records)
 
@@ -155,7 +168,7 @@ class ConfigControl:
         resources: Sequence[_AlteredT],
         wanted_of: Callable[[_Resource, _AlteredT], _Settings],
         result: Callable[..., _ResultT],
-    ) -> tuple[tuple[_ResultT, ...], list[VersionedRecord]]:
+    ) -> Steps[tuple[tuple[_ResultT, ...], list[VersionedRecord]]]:
         """The result of each resource, and the records of those without an error.
 
         Args:
@@ -165,8 +178,14 @@ class ConfigControl:
         """
         results: list[_ResultT] = []
         records: list[VersionedRecord] = []
-        counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-        for resource in resources:
+        counts: Counter[_Resource] = Counter()
+        for number, resource in enumerate(resources):
+            if number % STEP_ITEMS == 0:
+                yield
+            counts[resource.resource_type, resource.resource_name] += 1
+        for number, resource in enumerate(resources):
+            if number % STEP_ITEMS == 0:
+                yield
             key = (resource.resource_type, resource.resource_name)
             code, message = ErrorCode.NONE, None
             try:

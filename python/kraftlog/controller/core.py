@@ -163,9 +163,19 @@ class ControllerCore:
         """Change settings one by one; each resource gets its own result."""
         return self.configs.incremental_alter_configs(request)
 
+    def incremental_alter_configs_in_steps(
+        self, request: IncrementalAlterConfigsRequest
+    ) -> Steps[ControllerResult[IncrementalAlterConfigsResponse]]:
+        """As ``incremental_alter_configs``."""
+        return self.configs.incremental_alter_configs_in_steps(request)
+
     def alter_configs(self, request: AlterConfigsRequest) -> ControllerResult[AlterConfigsResponse]:
         """Replace the settings of resources; each gets its own result."""
         return self.configs.alter_configs(request)
+
+    def alter_configs_in_steps(self, request: AlterConfigsRequest) -> Steps[ControllerResult[AlterConfigsResponse]]:
+        """As ``alter_configs``."""
+        return self.configs.alter_configs_in_steps(request)
 
     def update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
         """Change finalized feature levels, all or none."""

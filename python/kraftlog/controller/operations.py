@@ -125,7 +125,7 @@ def _refuse_configs(
 
 OPERATIONS: Final[Mapping[type[Message], ControllerOperation]] = {
     AllocateProducerIdsRequest: _timeless(ControllerCore.allocate_producer_ids),
-    AlterConfigsRequest: _timeless(ControllerCore.alter_configs, _refuse_configs(AlterConfigsResponse)),
+    AlterConfigsRequest: _timeless(ControllerCore.alter_configs_in_steps, _refuse_configs(AlterConfigsResponse)),
     AlterPartitionRequest: _timeless(ControllerCore.alter_partition),
     AlterPartitionReassignmentsRequest: _timeless(ControllerCore.alter_partition_reassignments),
     AssignReplicasToDirsRequest: _timeless(ControllerCore.assign_replicas_to_dirs),
@@ -137,7 +137,7 @@ OPERATIONS: Final[Mapping[type[Message], ControllerOperation]] = {
     DeleteTopicsRequest: _timeless(ControllerCore.delete_topics_in_steps, _refuse_deletion),
     ElectLeadersRequest: _timeless(ControllerCore.elect_leaders, refuse_elections),
     IncrementalAlterConfigsRequest: _timeless(
-        ControllerCore.incremental_alter_configs, _refuse_configs(IncrementalAlterConfigsResponse)
+        ControllerCore.incremental_alter_configs_in_steps, _refuse_configs(IncrementalAlterConfigsResponse)
     ),
     UnregisterBrokerRequest: _timeless(ControllerCore.unregister_broker),
     UpdateFeaturesRequest: _timeless(ControllerCore.update_features),

@@ -58,7 +58,9 @@ class TopicControl:
         results: dict[int, CreateTopicsResponse.CreatableTopicResult] = {}
         records: list[VersionedRecord] = []
         counts: dict[str, int] = {}
-        for topic in request.topics:
+        for number, topic in enumerate(request.topics):
+            if number % STEP_ITEMS == 0:
+                yield
             counts[topic.name] = counts.get(topic.name, 0) + 1
         reported: set[str] = set()
         for index, topic in enumerate(request.topics):
@@ -302,7 +304,9 @@ class TopicControl:
         wanted: dict[Uuid, list[TopicImage]] = {}
         by_name: dict[str, int] = {}
         by_id: dict[Uuid, int] = {}
-        for state in states:
+        for number, state in enumerate(states):
+            if number % STEP_ITEMS == 0:
+                yield
             if state.name is not None:
                 by_name[state.name] = by_name.get(state.name, 0) + 1
             else:
@@ -370,7 +374,9 @@ class TopicControl:
     ) -> Steps[ControllerResult[CreatePartitionsResponse]]:
         """As ``create_partitions``."""
         counts: dict[str, int] = {}
-        for topic in request.topics:
+        for number, topic in enumerate(request.topics):
+            if number % STEP_ITEMS == 0:
+                yield
             counts[topic.name] = counts.get(topic.name, 0) + 1
         results: dict[str, CreatePartitionsResponse.CreatePartitionsTopicResult] = {}
         records: list[VersionedRecord] = []

@@ -21,6 +21,7 @@ from kraftlog.transport.exchange import PeerContext
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
 from kraftlog.transport.listener import ConfigError, EndPoint
 from kraftlog.transport.peer_log import PeerLog
+from kraftlog.transport.peer_watch import PeerWatch
 from kraftlog.transport.scheduler import TURN_S, Scheduler
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Connections:
         limits: In force for new connections; may be replaced at any time.
         native: Owns the sockets of clients without TLS, if the data path is native.
         scheduler: Shares the loop among the connections of clients.
+        peer_watch: Notices the end of connections that are not read for now.
         controller_scheduler: The same for those of the controller's listeners, which do not wait behind clients.
     """
 
@@ -99,6 +101,7 @@ class Connections:
         self.peer_log = PeerLog(loop, logger)
         self.scheduler = Scheduler(loop)
         self.controller_scheduler = Scheduler(loop)
+        self.peer_watch = PeerWatch(loop)
         self._release_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._arm_idle_timer()
@@ -181,6 +184,7 @@ class Connections:
         """Close every connection now."""
         for connection in self:
             connection.close(None)
+        self.peer_watch.close()
         if self.native is not None:
             self.native.close()
         for timer in (self._idle_timer, self._release_timer):
@@ -376,6 +380,7 @@ class Acceptor:
                 on_lost=connections.remove,
                 peer_log=connections.peer_log,
                 scheduler=connections.controller_scheduler if self.is_controller_listener else connections.scheduler,
+                peer_watch=connections.peer_watch,
                 tls=self._tls,
             )
         connections.add(connection)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from kraftlog.transport.frame_reader import Frame, FrameReader
     from kraftlog.transport.peer_log import PeerLog
+    from kraftlog.transport.peer_watch import PeerWatch
     from kraftlog.transport.scheduler import Scheduler
     from kraftlog.transport.socket import Output
 
@@ -66,10 +67,12 @@ class Connection:
         "_is_stopping",
         "_on_lost",
         "_peer_log",
+        "_peer_watch",
         "_pending",
         "_pending_bytes",
         "_scheduler",
         "_slice_end_s",
+        "_watched_fd",
         "_weight",
         "_writing_paused",
         "context",
@@ -89,6 +92,7 @@ class Connection:
         on_lost: Callable[[Connection], None],
         peer_log: PeerLog,
         scheduler: Scheduler,
+        peer_watch: PeerWatch | None = None,
         tls: SSLContext | None = None,
     ) -> None:
         self.exchange = exchange
@@ -97,6 +101,8 @@ class Connection:
         self._scheduler = scheduler
         self._on_lost = on_lost
         self._peer_log = peer_log
+        self._peer_watch = peer_watch
+        self._watched_fd = -1
         self._pending: deque[PendingResponse] = deque()
         self._pending_bytes = 0
         self._held_bytes = 0
@@ -236,10 +242,29 @@ class Connection:
                 self.transport.resume_reading()
         elif self._writing_paused or self.is_full:
             self.transport.pause_reading()
+            self._watch_peer()
         else:
             # One slice too many may be chance: the loop's thread had to wait for a processor.
             self._weight = Weight.UNKNOWN if self._weight is Weight.LIGHT else Weight.HEAVY
             self._queue()
+
+    def _watch_peer(self) -> None:
+        """Notice the end of a peer that nothing more is received from; a long poll might last for weeks."""
+        watch = self._peer_watch
+        if watch is not None and self._watched_fd < 0 and self._pending and self._pending[0].ends_with_peer:
+            self._watched_fd = self.transport.fd
+            watch.add(self._watched_fd, self._peer_left)
+
+    def _unwatch_peer(self) -> None:
+        if self._peer_watch is not None and self._watched_fd >= 0:
+            self._peer_watch.remove(self._watched_fd)
+            self._watched_fd = -1
+
+    def _peer_left(self) -> None:
+        """What a peer sent before it left is handled, unless it waits for what only the peer would read."""
+        self._unwatch_peer()
+        if self._pending and self._pending[0].ends_with_peer and self.is_full:
+            self.close(None)
 
     def _handle(self, frame: Frame, outputs: list[Output]) -> bool:
         """Handle one frame; False when the connection was closed and later frames must not count."""
@@ -286,11 +311,16 @@ class Connection:
 
     def _finish(self, pending: PendingResponse) -> None:
         """Encode a response, and send it with those behind it that are known, if it is the first."""
+        self._unwatch_peer()
         if pending is self._exclusive:
             self._exclusive = None
         outputs = pending.finish(pending.future)
         if isinstance(outputs, CloseConnection):
             self.close(outputs.reason)
+            return
+        if isinstance(outputs, PendingResponse):
+            pending.go_on(outputs)
+            pending.future.add_done_callback(lambda _: self._completed(pending))
             return
         pending.outputs = outputs
         if self._pending[0] is not pending:
@@ -331,11 +361,12 @@ class Connection:
             text = "closing connection from %s on listener %s: %s"
             context = self.context
             self._peer_log.warning(context.client_host, text, context.peer, context.listener_name, reason)
+        self._unwatch_peer()
         for pending in self._done:
             _discard(pending)
         self._done.clear()
         for pending in self._pending:
-            if pending.is_long_poll:
+            if pending.ends_with_peer:
                 pending.future.cancel()
         self._pending.clear()
         self._backlog.clear()

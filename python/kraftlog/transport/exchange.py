@@ -54,36 +54,45 @@ class PendingResponse:
 
     Attributes:
         future: Ends with the response, or fails with what the request ended with.
-        finish: Turns the finished future into buffers, or into the reason to close.
-        is_long_poll: Nobody but this connection waits for it: it is cancelled when the connection is lost.
+        finish: Turns the finished future into buffers, into the reason to close, or, if the response is large, into
+            another pending response whose future ends with the buffers.
+        is_long_poll: Nobody but this connection waits for it, which owes the peer nothing meanwhile.
+        ends_with_peer: It is cancelled when the connection is lost.
         is_exclusive: The request is handled in slices: no later one of its connection is handled before its response
             is known.
         frame_bytes: Size of the request's frame, which it keeps in memory.
         outputs: The encoded response once it is known; an empty list when the protocol wants none.
     """
 
-    __slots__ = ("finish", "frame_bytes", "future", "is_exclusive", "is_long_poll", "outputs")
+    __slots__ = ("ends_with_peer", "finish", "frame_bytes", "future", "is_exclusive", "is_long_poll", "outputs")
 
     def __init__(
         self,
         future: asyncio.Future[Any],
-        finish: Callable[[asyncio.Future[Any]], list[Output] | CloseConnection],
+        finish: Callable[[asyncio.Future[Any]], list[Output] | CloseConnection | PendingResponse],
         *,
         is_long_poll: bool = False,
+        ends_with_peer: bool = False,
         is_exclusive: bool = False,
     ) -> None:
         self.future = future
         self.finish = finish
         self.is_long_poll = is_long_poll
+        self.ends_with_peer = is_long_poll or ends_with_peer
         self.is_exclusive = is_exclusive
         self.frame_bytes = 0
         self.outputs: list[Output] | None = None
+
+    def go_on(self, further: PendingResponse) -> None:
+        """The response is known, and is being encoded by ``further``."""
+        self.future, self.finish = further.future, further.finish
+        self.ends_with_peer = True
 
     @classmethod
     def ready(cls, outputs: list[Output]) -> PendingResponse:
         """A response that is known but has to wait for its turn."""
         pending = cls.__new__(cls)
-        pending.is_long_poll = pending.is_exclusive = False
+        pending.is_long_poll = pending.ends_with_peer = pending.is_exclusive = False
         pending.frame_bytes = 0
         pending.outputs = outputs
         return pending

@@ -8,7 +8,7 @@ from kraftlog import _kraftlog
 
 __all__ = ["RECEIVE_BUFFER_BYTES", "Frame", "FrameReader", "Receiver"]
 
-Frame = bytes | bytearray
+Frame = bytes | bytearray | memoryview
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 # From here on the rest of a frame is received straight into the frame's own buffer.

@@ -86,7 +86,7 @@ class NativeConnection:
         self._scheduler = scheduler
         self._flush = flush
         self._flush_soon = flush_soon
-        self._backlog: deque[tuple[int, bytes]] = deque()
+        self._backlog: deque[tuple[int, bytes | memoryview]] = deque()
         self._pending: dict[int, PendingResponse] = {}
         self._exclusive: PendingResponse | None = None
         self._done: deque[int] = deque()
@@ -112,7 +112,7 @@ class NativeConnection:
         self.socket.stop_reading()
         self._flush_soon()
 
-    def frame_received(self, number: int, frame: bytes) -> None:
+    def frame_received(self, number: int, frame: bytes | memoryview) -> None:
         """Keep a frame until ``work``, which has to follow."""
         if not self._is_stopping:
             self._backlog.append((number, frame))
@@ -165,7 +165,7 @@ class NativeConnection:
         socket.ask_for_drained()
         return socket.unsent_bytes > WRITE_HIGH_WATER_BYTES
 
-    def _handle(self, number: int, frame: bytes) -> None:
+    def _handle(self, number: int, frame: bytes | memoryview) -> None:
         answer = self._exchange.handle(self.context, frame)
         if answer is None or isinstance(answer, list):
             self.socket.answer(number, answer)
@@ -195,6 +195,10 @@ class NativeConnection:
         outputs = pending.finish(pending.future)
         if isinstance(outputs, CloseConnection):
             self.close(outputs.reason)
+        elif isinstance(outputs, PendingResponse):
+            pending.go_on(outputs)
+            self._pending[number] = pending
+            pending.future.add_done_callback(partial(self._completed, number))
         else:
             self.socket.answer(number, outputs)
 
@@ -220,7 +224,7 @@ class NativeConnection:
         pending = list(self._pending.values())
         self._pending.clear()
         for response in pending:
-            if response.is_long_poll:
+            if response.ends_with_peer:
                 response.future.cancel()
             elif response.future.done() and not response.future.cancelled():
                 response.future.exception()  # nobody is left to be told

@@ -141,8 +141,8 @@ class NativeSockets:
                 with_work.pop(connection, None)
                 connection.connection_lost(payload if isinstance(payload, str) else None)
                 continue
-            if isinstance(payload, bytes):
-                connection.frame_received(number, payload)
+            if payload is not None and not isinstance(payload, str):
+                connection.frame_received(number, payload)  # bytes, or a memoryview of a large frame
             with_work[connection] = None
         return with_work
 

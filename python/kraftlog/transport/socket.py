@@ -105,6 +105,11 @@ class Transport:
         return self._fd < 0
 
     @property
+    def fd(self) -> int:
+        """The descriptor of the socket; negative once it is closed."""
+        return self._fd
+
+    @property
     def is_reading(self) -> bool:
         """Whether frames are delivered."""
         return self._reading

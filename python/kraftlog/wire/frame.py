@@ -13,9 +13,20 @@ from kraftlog.wire.messages.headers import RequestHeader, ResponseHeader
 from kraftlog.wire.registry import API_BY_KEY
 
 if TYPE_CHECKING:
+    from kraftlog._kraftlog import RequestDecoder, ResponseEncoder
     from kraftlog.wire.struct import Buffer, Message
 
-__all__ = ["FrameReader", "decode_request", "decode_response", "encode_request", "encode_response"]
+__all__ = [
+    "FrameReader",
+    "begin_request",
+    "begin_response",
+    "decode_request",
+    "decode_response",
+    "decode_small_request",
+    "encode_request",
+    "encode_response",
+    "encode_small_response",
+]
 
 _CODEC = FrameCodec(RequestHeader, ResponseHeader, API_BY_KEY)
 
@@ -37,6 +48,16 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Message]:
     return _CODEC.decode_request(frame)
 
 
+def decode_small_request(frame: Buffer, max_elements: int) -> tuple[RequestHeader, Message] | None:
+    """As ``decode_request``; None when the request has more array elements, or more than 256 KiB of copied bytes."""
+    return _CODEC.decode_small_request(frame, max_elements)
+
+
+def begin_request(frame: Buffer) -> tuple[RequestHeader, RequestDecoder]:
+    """As ``decode_request``, for a request that is decoded in steps."""
+    return _CODEC.begin_request(frame)
+
+
 def encode_response(api_key: int, version: int, correlation_id: int, response: Message) -> list[Buffer]:
     """Write one response.
 
@@ -48,6 +69,18 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: M
         LocalProtocolError: A value does not fit the version.
     """
     return _CODEC.encode_response(api_key, version, correlation_id, response)
+
+
+def encode_small_response(
+    api_key: int, version: int, correlation_id: int, response: Message, max_elements: int
+) -> list[Buffer] | None:
+    """As ``encode_response``; None when the response has more array elements."""
+    return _CODEC.encode_small_response(api_key, version, correlation_id, response, max_elements)
+
+
+def begin_response(api_key: int, version: int, correlation_id: int, response: Message) -> ResponseEncoder:
+    """As ``encode_response``, for a response that is encoded in steps."""
+    return _CODEC.begin_response(api_key, version, correlation_id, response)
 
 
 def encode_request(

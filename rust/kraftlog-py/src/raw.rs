@@ -414,6 +414,27 @@ pub(crate) fn no_such_slot() -> PyErr {
     PyAttributeError::new_err("no such field")
 }
 
+/// The object, which the collector of garbage looks at no more: it and what it refers to cannot be part of a cycle.
+///
+/// A large request has hundred thousands of such objects; each full collection would stop everything for them.
+#[inline]
+pub(crate) fn untracked(object: Bound<'_, PyAny>) -> Bound<'_, PyAny> {
+    // SAFETY: the object is alive, and is untracked only if its type is one of the collector's. To untrack an object twice is allowed, and
+    // what is not tracked is never collected, which at worst keeps a cycle.
+    unsafe {
+        if ffi::PyType_GetFlags(object.get_type_ptr()) & ffi::Py_TPFLAGS_HAVE_GC != 0 {
+            ffi::PyObject_GC_UnTrack(object.as_ptr().cast());
+        }
+    }
+    object
+}
+
+/// How many references an object has.
+pub(crate) fn references(object: &Bound<'_, PyAny>) -> isize {
+    // SAFETY: the object is alive, and the interpreter lock is held.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) }
+}
+
 fn allocate<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: the class is alive and its instances are plain slotted objects; an unset slot reads as AttributeError.
     unsafe { Bound::from_owned_ptr_or_err(class.py(), ffi::PyType_GenericAlloc(class.as_ptr().cast(), 0)) }

@@ -4,8 +4,12 @@ use pyo3::types::{PyBytes, PyList, PyType};
 
 use crate::errors::RemoteProtocolError;
 use crate::raw::Borrowed;
+use crate::wire_buffer::java_string_hash;
 use crate::wire_decode::{Reader, ELEMENT_COUNT_MAX};
+use crate::wire_decode_steps::RequestDecoder;
+use crate::wire_discard::{untracked, Discard};
 use crate::wire_encode::Writer;
+use crate::wire_encode_steps::ResponseEncoder;
 use crate::wire_frame::{FrameCodec, FrameReader};
 use crate::wire_layout::struct_base;
 use crate::wire_schema::{plan_of, MessageType};
@@ -77,6 +81,11 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(decode_prefix, m)?)?;
     m.add_function(wrap_pyfunction!(encode_message, m)?)?;
     m.add_function(wrap_pyfunction!(encode_parts, m)?)?;
+    m.add_function(wrap_pyfunction!(java_string_hash, m)?)?;
+    m.add_function(wrap_pyfunction!(untracked, m)?)?;
     m.add_class::<FrameCodec>()?;
+    m.add_class::<RequestDecoder>()?;
+    m.add_class::<ResponseEncoder>()?;
+    m.add_class::<Discard>()?;
     m.add_class::<FrameReader>()
 }

@@ -3,6 +3,12 @@ use pyo3::prelude::*;
 
 use crate::raw;
 
+/// Java's `String.hashCode`: over UTF-16, wrapping.
+#[pyfunction]
+pub(crate) fn java_string_hash(text: &str) -> i32 {
+    text.encode_utf16().fold(0, |hash: i32, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
+}
+
 /// Text from bytes that should be UTF-8; each malformed part becomes U+FFFD as in Kafka's reader.
 pub(crate) fn text<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     match raw::decode_utf8(py, data) {

@@ -8,6 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyMemoryView, PySlice, PyTuple};
 
 use crate::errors::RemoteProtocolError;
+use crate::raw::untracked;
 use crate::wire_buffer::text;
 use crate::wire_schema::{Field, Kind, Plan};
 
@@ -21,12 +22,17 @@ const UNKNOWN_TAG_BYTES_MAX: usize = 64 * 1024;
 /// Kafka refuses longer strings in either encoding.
 const TEXT_BYTES_MAX: usize = 0x7fff;
 
+/// Bytes that a small request may copy.
+const SMALL_COPIES_MAX: usize = 256 * 1024;
+
 /// Why a decode ended early.
 pub(crate) enum Failure {
     /// The peer's bytes are wrong: what, and the fields around it, innermost first.
     Bytes { reason: String, path: Vec<String> },
     /// The interpreter raised something.
     Python(PyErr),
+    /// A request that should be small has too many elements, or too many bytes to copy.
+    Large,
 }
 
 impl From<PyErr> for Failure {
@@ -40,6 +46,7 @@ impl Failure {
     pub(crate) fn into_error(self, message: &str, version: i16) -> PyErr {
         match self {
             Failure::Python(error) => error,
+            Failure::Large => RemoteProtocolError::new_err(format!("{message} v{version}: too large")),
             Failure::Bytes { reason, path } => {
                 let mut place = String::new();
                 for name in path.iter().rev() {
@@ -57,7 +64,7 @@ impl Failure {
     }
 
     #[cold]
-    fn within(mut self, name: &str) -> Self {
+    pub(crate) fn within(mut self, name: &str) -> Self {
         if let Failure::Bytes { path, .. } = &mut self {
             path.push(name.to_owned());
         }
@@ -65,55 +72,82 @@ impl Failure {
     }
 }
 
-type Decoded<T> = Result<T, Failure>;
+pub(crate) type Decoded<T> = Result<T, Failure>;
 
 /// Reads one message.
 pub(crate) struct Reader<'a, 'py> {
     py: Python<'py>,
     source: &'a Bound<'py, PyAny>,
     data: &'a [u8],
-    position: usize,
     view: Option<Bound<'py, PyMemoryView>>,
+    progress: Progress,
+}
+
+/// How far a reader came, and what it may still read.
+#[derive(Clone, Copy)]
+pub(crate) struct Progress {
+    pub(crate) position: usize,
     elements_left: usize,
     unknown_tags_left: usize,
     unknown_bytes_left: usize,
+    /// What a small request may copy; None in others.
+    copies_left: Option<usize>,
+}
+
+impl Progress {
+    /// At the start of a message that may have so many array elements.
+    pub(crate) fn new(elements_max: usize) -> Self {
+        Self {
+            position: 0,
+            elements_left: elements_max,
+            unknown_tags_left: UNKNOWN_TAG_COUNT_MAX,
+            unknown_bytes_left: UNKNOWN_TAG_BYTES_MAX,
+            copies_left: None,
+        }
+    }
+
+    /// The same for a message that is given up with [`Failure::Large`] if it has more elements.
+    pub(crate) fn of_small(elements_max: usize) -> Self {
+        Self { copies_left: Some(SMALL_COPIES_MAX), ..Self::new(elements_max) }
+    }
 }
 
 impl<'a, 'py> Reader<'a, 'py> {
     /// `data` are the bytes of `source`, of which records become memoryviews.
     pub(crate) fn new(source: &'a Bound<'py, PyAny>, data: &'a [u8], elements_max: usize) -> Self {
-        Self {
-            py: source.py(),
-            source,
-            data,
-            position: 0,
-            view: None,
-            elements_left: elements_max,
-            unknown_tags_left: UNKNOWN_TAG_COUNT_MAX,
-            unknown_bytes_left: UNKNOWN_TAG_BYTES_MAX,
-        }
+        Self::resume(source, data, Progress::new(elements_max))
+    }
+
+    /// Go on where another reader of the same bytes stopped.
+    pub(crate) fn resume(source: &'a Bound<'py, PyAny>, data: &'a [u8], progress: Progress) -> Self {
+        Self { py: source.py(), source, data, view: None, progress }
+    }
+
+    /// How far it came.
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress
     }
 
     /// Bytes read so far.
     pub(crate) fn position(&self) -> usize {
-        self.position
+        self.progress.position
     }
 
     /// Bytes not read yet.
     pub(crate) fn remaining(&self) -> usize {
-        self.data.len().saturating_sub(self.position)
+        self.data.len().saturating_sub(self.progress.position)
     }
 
     #[inline]
     fn take(&mut self, count: usize) -> Decoded<&'a [u8]> {
-        match self.data.get(self.position..).and_then(|rest| rest.get(..count)) {
+        match self.data.get(self.progress.position..).and_then(|rest| rest.get(..count)) {
             Some(bytes) => {
-                self.position += count;
+                self.progress.position += count;
                 Ok(bytes)
             }
             None => Err(Failure::bytes(format!(
                 "{count} bytes wanted at position {}, {} are left",
-                self.position,
+                self.progress.position,
                 self.remaining()
             ))),
         }
@@ -121,9 +155,9 @@ impl<'a, 'py> Reader<'a, 'py> {
 
     #[inline]
     fn array<const N: usize>(&mut self) -> Decoded<[u8; N]> {
-        match self.data.get(self.position..).and_then(|rest| rest.first_chunk::<N>()) {
+        match self.data.get(self.progress.position..).and_then(|rest| rest.first_chunk::<N>()) {
             Some(bytes) => {
-                self.position += N;
+                self.progress.position += N;
                 Ok(*bytes)
             }
             None => self.take(N).map(|_| [0; N]),
@@ -145,30 +179,39 @@ impl<'a, 'py> Reader<'a, 'py> {
                 return Ok(value as i32);
             }
         }
-        Err(Failure::bytes(format!("the varint before position {} is longer than 5 bytes", self.position)))
+        Err(Failure::bytes(format!(
+            "the varint before position {} is longer than 5 bytes",
+            self.progress.position
+        )))
     }
 
     /// The whole struct of a plan.
     pub(crate) fn message(&mut self, plan: &Plan) -> Decoded<Bound<'py, PyAny>> {
-        let object = plan.layout.allocate(self.py)?;
+        let object = plan.layout.allocate_untracked(self.py)?;
         for field in &plan.fields {
             let value = self.field(field).map_err(|failure| self.at(failure, plan, field.slot))?;
             plan.layout.set(&object, field.slot, value)?;
         }
-        for absent in &plan.absent {
-            plan.layout.set(&object, absent.slot, plan.layout.default(absent.slot)?.bind(self.py).clone())?;
-        }
-        if plan.flexible {
-            self.tagged_fields(plan, &object)?;
-        } else {
-            let last = plan.layout.names.len().saturating_sub(1);
-            plan.layout.set(&object, last, plan.layout.default(last)?.bind(self.py).clone())?;
-        }
+        self.end_message(plan, &object)?;
         Ok(object)
     }
 
+    /// What follows the fields of a struct, and what the version lacks.
+    pub(crate) fn end_message(&mut self, plan: &Plan, object: &Bound<'py, PyAny>) -> Decoded<()> {
+        for absent in &plan.absent {
+            plan.layout.set(object, absent.slot, plan.layout.default(absent.slot)?.bind(self.py).clone())?;
+        }
+        if plan.flexible {
+            self.tagged_fields(plan, object)?;
+        } else {
+            let last = plan.layout.names.len().saturating_sub(1);
+            plan.layout.set(object, last, plan.layout.default(last)?.bind(self.py).clone())?;
+        }
+        Ok(())
+    }
+
     #[cold]
-    fn at(&self, failure: Failure, plan: &Plan, slot: usize) -> Failure {
+    pub(crate) fn at(&self, failure: Failure, plan: &Plan, slot: usize) -> Failure {
         match plan.layout.names.get(slot) {
             Some(name) => failure.within(&name.bind(self.py).to_string()),
             None => failure,
@@ -215,49 +258,61 @@ impl<'a, 'py> Reader<'a, 'py> {
         if tag < 0 || tag == i32::MAX {
             return Err(Failure::bytes(format!("tag {tag} is out of range")));
         }
-        if self.unknown_tags_left == 0 {
+        if self.progress.unknown_tags_left == 0 {
             return Err(Failure::bytes(format!("more than {UNKNOWN_TAG_COUNT_MAX} unknown tagged fields")));
         }
-        if length > self.unknown_bytes_left {
+        if length > self.progress.unknown_bytes_left {
             return Err(Failure::bytes(format!(
                 "more than {UNKNOWN_TAG_BYTES_MAX} bytes in unknown tagged fields"
             )));
         }
-        self.unknown_tags_left -= 1;
-        self.unknown_bytes_left -= length;
+        self.progress.unknown_tags_left -= 1;
+        self.progress.unknown_bytes_left -= length;
         let bytes = PyBytes::new(self.py, self.take(length)?);
         Ok((tag, bytes).into_pyobject(self.py)?)
     }
 
     #[inline]
-    fn field(&mut self, field: &Field) -> Decoded<Bound<'py, PyAny>> {
+    pub(crate) fn field(&mut self, field: &Field) -> Decoded<Bound<'py, PyAny>> {
         if !field.is_array {
             return self.value(field, field.nullable);
         }
-        let count =
-            if field.compact { self.uvarint()?.wrapping_sub(1) } else { i32::from_be_bytes(self.array()?) };
-        let Ok(count) = usize::try_from(count) else {
-            return self.null(field.nullable);
+        let Some(count) = self.begin_array(field)? else {
+            return Ok(self.py.None().into_bound(self.py));
         };
         if count == 0 {
             return Ok(PyTuple::empty(self.py).into_any());
         }
+        // Grown as elements arrive: the count is only a claim until then.
+        let mut elements = Vec::with_capacity(count.min(64));
+        for _ in 0..count {
+            elements.push(self.value(field, false)?);
+        }
+        Ok(untracked(PyTuple::new(self.py, elements)?.into_any()))
+    }
+
+    /// The number of elements of the array that begins here; None for null.
+    #[inline]
+    pub(crate) fn begin_array(&mut self, field: &Field) -> Decoded<Option<usize>> {
+        let count =
+            if field.compact { self.uvarint()?.wrapping_sub(1) } else { i32::from_be_bytes(self.array()?) };
+        let Ok(count) = usize::try_from(count) else {
+            return self.null(field.nullable).map(|_| None);
+        };
         if count > self.remaining() / field.element_size_min() {
             return Err(Failure::bytes(format!(
                 "{count} elements cannot be in the {} bytes that are left",
                 self.remaining()
             )));
         }
-        if count > self.elements_left {
+        if count > self.progress.elements_left {
+            if self.progress.copies_left.is_some() {
+                return Err(Failure::Large);
+            }
             return Err(Failure::bytes("more array elements than a message may have".to_owned()));
         }
-        self.elements_left -= count;
-        // Grown as elements arrive: the count is only a claim until then.
-        let mut elements = Vec::with_capacity(count.min(64));
-        for _ in 0..count {
-            elements.push(self.value(field, false)?);
-        }
-        Ok(PyTuple::new(self.py, elements)?.into_any())
+        self.progress.elements_left -= count;
+        Ok(Some(count))
     }
 
     /// Takes the null of a tagged struct, which is 0; that of others is negative.
@@ -266,10 +321,10 @@ impl<'a, 'py> Reader<'a, 'py> {
         if !candidate {
             return false;
         }
-        let start = self.position;
+        let start = self.progress.position;
         let null = matches!(self.array::<1>(), Ok([0]));
         if !null {
-            self.position = start;
+            self.progress.position = start;
         }
         null
     }
@@ -283,7 +338,7 @@ impl<'a, 'py> Reader<'a, 'py> {
     }
 
     #[inline]
-    fn value(&mut self, field: &Field, nullable: bool) -> Decoded<Bound<'py, PyAny>> {
+    pub(crate) fn value(&mut self, field: &Field, nullable: bool) -> Decoded<Bound<'py, PyAny>> {
         let py = self.py;
         Ok(match field.kind {
             Kind::Bool => PyBool::new(py, self.array::<1>()? != [0]).to_owned().into_any(),
@@ -318,6 +373,7 @@ impl<'a, 'py> Reader<'a, 'py> {
                 let Ok(length) = usize::try_from(length) else { return self.null(nullable) };
                 let data = self.take(length)?;
                 if matches!(field.kind, Kind::Bytes) {
+                    self.charge_copy(length)?;
                     PyBytes::new(py, data).into_any()
                 } else {
                     self.slice(length)?
@@ -335,6 +391,14 @@ impl<'a, 'py> Reader<'a, 'py> {
         })
     }
 
+    #[inline]
+    fn charge_copy(&mut self, length: usize) -> Decoded<()> {
+        if let Some(left) = &mut self.progress.copies_left {
+            *left = left.checked_sub(length).ok_or(Failure::Large)?;
+        }
+        Ok(())
+    }
+
     /// The last `length` bytes read, as a memoryview of the source.
     fn slice(&mut self, length: usize) -> Decoded<Bound<'py, PyAny>> {
         let view = match &self.view {
@@ -342,7 +406,7 @@ impl<'a, 'py> Reader<'a, 'py> {
             None => self.view.insert(PyMemoryView::from(self.source)?),
         };
         let too_large = |_| PyMemoryError::new_err("a frame too large for this machine");
-        let end = isize::try_from(self.position).map_err(too_large)?;
+        let end = isize::try_from(self.progress.position).map_err(too_large)?;
         let length = isize::try_from(length).map_err(too_large)?;
         Ok(view.get_item(PySlice::new(self.py, end - length, end, 1))?)
     }

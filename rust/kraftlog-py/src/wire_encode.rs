@@ -9,9 +9,14 @@ use crate::raw::Borrowed;
 use crate::wire_schema::{Field, Kind, Plan};
 
 const TEXT_BYTES_MAX: usize = 0x7fff;
+/// Bytes that become a buffer of their own before a message is complete.
+const PART_BYTES_MIN: usize = 64 * 1024;
+/// Values of type bytes from here on are sent as they are instead of being copied.
+const SHARED_BYTES_MIN: usize = 64 * 1024;
 
-/// Why an encode ended early: always our own fault.
+/// Why an encode ended early: a value does not fit, which is no peer's fault, or a small response has too many elements.
 pub(crate) struct Failure {
+    pub(crate) is_large: bool,
     reason: String,
     path: Vec<String>,
     cause: Option<PyErr>,
@@ -19,14 +24,21 @@ pub(crate) struct Failure {
 
 impl From<PyErr> for Failure {
     fn from(error: PyErr) -> Self {
-        Failure { reason: error.to_string(), path: Vec::new(), cause: Some(error) }
+        Failure { is_large: false, reason: error.to_string(), path: Vec::new(), cause: Some(error) }
     }
 }
 
 impl Failure {
     #[cold]
     fn new(reason: String) -> Self {
-        Failure { reason, path: Vec::new(), cause: None }
+        Failure { is_large: false, reason, path: Vec::new(), cause: None }
+    }
+
+    /// The same, named as being in a field.
+    #[cold]
+    pub(crate) fn within(mut self, name: String) -> Self {
+        self.path.push(name);
+        self
     }
 
     /// The exception for Python.
@@ -42,7 +54,7 @@ impl Failure {
     }
 }
 
-type Encoded<T> = Result<T, Failure>;
+pub(crate) type Encoded<T> = Result<T, Failure>;
 
 /// Collects bytes; record fields stay objects of their own, each after the byte where it belongs.
 pub(crate) struct Writer<'py> {
@@ -50,11 +62,37 @@ pub(crate) struct Writer<'py> {
     bytes: Vec<u8>,
     objects: Vec<(usize, Bound<'py, PyAny>)>,
     objects_size: usize,
+    elements_left: usize,
 }
 
 impl<'py> Writer<'py> {
     pub(crate) fn new(py: Python<'py>) -> Self {
-        Self { py, bytes: Vec::with_capacity(256), objects: Vec::new(), objects_size: 0 }
+        Self::of_small(py, usize::MAX)
+    }
+
+    /// For a message that is given up with `Failure::is_large` if it has more array elements.
+    pub(crate) fn of_small(py: Python<'py>, elements_max: usize) -> Self {
+        let bytes = Vec::with_capacity(256);
+        Self { py, bytes, objects: Vec::new(), objects_size: 0, elements_left: elements_max }
+    }
+
+    /// Go on behind bytes of another writer.
+    pub(crate) fn resume(py: Python<'py>, bytes: Vec<u8>) -> Self {
+        Self { py, bytes, objects: Vec::new(), objects_size: 0, elements_left: usize::MAX }
+    }
+
+    /// Bytes written, the fields of type records included.
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len().saturating_add(self.objects_size)
+    }
+
+    /// Move what was written to `parts`, if it is much or has objects; returns the bytes that stay.
+    pub(crate) fn pause(self, parts: &mut Vec<Py<PyAny>>) -> PyResult<Vec<u8>> {
+        if self.objects.is_empty() && self.bytes.len() < PART_BYTES_MIN {
+            return Ok(self.bytes);
+        }
+        parts.extend(self.into_parts()?.iter().map(Bound::unbind));
+        Ok(Vec::new())
     }
 
     /// Leave room for the size of a frame.
@@ -133,8 +171,8 @@ impl<'py> Writer<'py> {
         self.bytes.push(value as u8);
     }
 
-    /// A whole struct.
-    pub(crate) fn message(&mut self, plan: &Plan, object: &Bound<'py, PyAny>) -> Encoded<()> {
+    /// Whether the object is what the plan writes.
+    pub(crate) fn check_class(&self, plan: &Plan, object: &Bound<'py, PyAny>) -> Encoded<()> {
         if !plan.layout.is_instance(object) {
             let expected = plan.layout.class(self.py).qualname()?;
             return Err(Failure::new(format!(
@@ -142,10 +180,21 @@ impl<'py> Writer<'py> {
                 object.get_type().qualname()?
             )));
         }
+        Ok(())
+    }
+
+    /// A whole struct.
+    pub(crate) fn message(&mut self, plan: &Plan, object: &Bound<'py, PyAny>) -> Encoded<()> {
+        self.check_class(plan, object)?;
         for field in &plan.fields {
             let value = plan.layout.get(object, field.slot)?;
             self.field(field, &value).map_err(|failure| self.at(failure, plan, field.slot))?;
         }
+        self.end_message(plan, object)
+    }
+
+    /// What follows the fields of a struct.
+    pub(crate) fn end_message(&mut self, plan: &Plan, object: &Bound<'py, PyAny>) -> Encoded<()> {
         for absent in &plan.absent {
             if !absent.ignorable
                 && !self.is_default(plan, absent.slot, &plan.layout.get(object, absent.slot)?)?
@@ -162,11 +211,11 @@ impl<'py> Writer<'py> {
     }
 
     #[cold]
-    fn at(&self, mut failure: Failure, plan: &Plan, slot: usize) -> Failure {
-        if let Some(name) = plan.layout.names.get(slot) {
-            failure.path.push(name.bind(self.py).to_string());
+    pub(crate) fn at(&self, failure: Failure, plan: &Plan, slot: usize) -> Failure {
+        match plan.layout.names.get(slot) {
+            Some(name) => failure.within(name.bind(self.py).to_string()),
+            None => failure,
         }
-        failure
     }
 
     fn is_default(&self, plan: &Plan, slot: usize, value: &Bound<'py, PyAny>) -> PyResult<bool> {
@@ -236,7 +285,7 @@ impl<'py> Writer<'py> {
     }
 
     #[inline]
-    fn field(&mut self, field: &Field, value: &Bound<'py, PyAny>) -> Encoded<()> {
+    pub(crate) fn field(&mut self, field: &Field, value: &Bound<'py, PyAny>) -> Encoded<()> {
         if !field.is_array {
             return self.value(field, value, field.nullable);
         }
@@ -244,23 +293,33 @@ impl<'py> Writer<'py> {
             return self.null(field, field.nullable);
         }
         if let Ok(items) = value.cast_exact::<PyTuple>() {
-            self.count(field, items.len())?;
+            self.begin_array(field, items.len())?;
             for item in items.iter_borrowed() {
                 self.value(field, &item, false)?;
             }
         } else if let Ok(items) = value.cast_exact::<PyList>() {
-            self.count(field, items.len())?;
+            self.begin_array(field, items.len())?;
             for item in items {
                 self.value(field, &item, false)?;
             }
         } else {
             let items = value.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-            self.count(field, items.len())?;
+            self.begin_array(field, items.len())?;
             for item in &items {
                 self.value(field, item, false)?;
             }
         }
         Ok(())
+    }
+
+    /// The number of elements of an array.
+    #[inline]
+    pub(crate) fn begin_array(&mut self, field: &Field, count: usize) -> Encoded<()> {
+        match self.elements_left.checked_sub(count) {
+            Some(left) => self.elements_left = left,
+            None => return Err(Failure { is_large: true, ..Failure::new("too many elements".to_owned()) }),
+        }
+        self.count(field, count)
     }
 
     #[inline]
@@ -274,7 +333,7 @@ impl<'py> Writer<'py> {
         Ok(())
     }
 
-    fn null(&mut self, field: &Field, nullable: bool) -> Encoded<()> {
+    pub(crate) fn null(&mut self, field: &Field, nullable: bool) -> Encoded<()> {
         if !nullable {
             return Err(Failure::new("null where the version allows none".to_owned()));
         }
@@ -288,7 +347,7 @@ impl<'py> Writer<'py> {
     }
 
     #[inline]
-    fn value(&mut self, field: &Field, value: &Bound<'py, PyAny>, nullable: bool) -> Encoded<()> {
+    pub(crate) fn value(&mut self, field: &Field, value: &Bound<'py, PyAny>, nullable: bool) -> Encoded<()> {
         match field.kind {
             Kind::Bool => self.bytes.push(u8::from(value.is_truthy()?)),
             Kind::Int8 => self.bytes.extend_from_slice(&value.extract::<i8>()?.to_be_bytes()),
@@ -320,8 +379,14 @@ impl<'py> Writer<'py> {
             }
             Kind::Bytes => {
                 let data = Borrowed::of(value)?;
-                self.count(field, data.as_slice().len())?;
-                self.bytes.extend_from_slice(data.as_slice());
+                let size = data.as_slice().len();
+                self.count(field, size)?;
+                if size >= SHARED_BYTES_MIN && value.is_exact_instance_of::<PyBytes>() {
+                    self.objects.push((self.bytes.len(), value.clone()));
+                    self.objects_size += size;
+                } else {
+                    self.bytes.extend_from_slice(data.as_slice());
+                }
             }
             Kind::Records => {
                 let size = records_size(value)?;

@@ -7,8 +7,10 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PySlice, P
 
 use crate::errors::{LocalProtocolError, RemoteProtocolError, UnsupportedVersionError};
 use crate::raw::{copy_into, copy_start, take_front, Borrowed};
-use crate::wire_decode::{Reader, ELEMENT_COUNT_MAX};
+use crate::wire_decode::{Failure, Progress, Reader, ELEMENT_COUNT_MAX};
+use crate::wire_decode_steps::RequestDecoder;
 use crate::wire_encode::Writer;
+use crate::wire_encode_steps::ResponseEncoder;
 use crate::wire_schema::{plan_of, MessageType};
 
 const API_VERSIONS_KEY: i16 = 18;
@@ -55,6 +57,78 @@ impl FrameCodec {
             })
         };
         Ok(cell.get_or_init(|| api).as_ref())
+    }
+
+    /// The header of a frame, what its body is, and how far the header goes.
+    fn header<'py>(
+        &self,
+        frame: &Bound<'py, PyAny>,
+        progress: Progress,
+    ) -> PyResult<(Bound<'py, PyAny>, &'static MessageType, i16, Progress)> {
+        let py = frame.py();
+        let buffer = Borrowed::of(frame)?;
+        let data = buffer.as_slice();
+        let Some([k0, k1, v0, v1]) = data.first_chunk::<4>().copied() else {
+            return Err(RemoteProtocolError::new_err(format!(
+                "a request of {} bytes has no header",
+                data.len()
+            )));
+        };
+        let (key, version) = (i16::from_be_bytes([k0, k1]), i16::from_be_bytes([v0, v1]));
+        let Some(api) = self.api(py, key)? else {
+            return Err(unsupported(py, format!("API key {key} is not known"), key, version, None));
+        };
+        let mut reader = Reader::resume(frame, data, progress);
+        let header_version = request_header_version(api, key, version);
+        let header = reader
+            .message(plan_of(py, self.request_header, header_version)?)
+            .map_err(|failure| failure.into_error(&self.request_header.name, header_version))?;
+        if version < api.min_version || version > api.max_version {
+            let text = if api.min_version > api.max_version {
+                format!("{} is not served", api.name)
+            } else {
+                format!(
+                    "{} version {version} is not served ({} to {} are)",
+                    api.name, api.min_version, api.max_version
+                )
+            };
+            let correlation_id = header.getattr(intern!(py, "correlation_id"))?.extract()?;
+            return Err(unsupported(py, text, key, version, Some(correlation_id)));
+        }
+        Ok((header, api.request, version, reader.progress()))
+    }
+
+    /// The header and the body of a frame; None if the body is too large for one that is small.
+    fn decode<'py>(
+        &self,
+        frame: &Bound<'py, PyAny>,
+        progress: Progress,
+    ) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+        let (header, message, version, progress) = self.header(frame, progress)?;
+        let buffer = Borrowed::of(frame)?;
+        let mut reader = Reader::resume(frame, buffer.as_slice(), progress);
+        // Bytes after the body are ignored, as RequestContext.parseRequest does: librdkafka sends some with Metadata v13.
+        match reader.message(plan_of(frame.py(), message, version)?) {
+            Ok(body) => Ok(Some((header, body))),
+            Err(Failure::Large) => Ok(None),
+            Err(failure) => Err(failure.into_error(&message.name, version)),
+        }
+    }
+
+    fn response_writer<'py>(
+        &self,
+        py: Python<'py>,
+        api_key: i16,
+        version: i16,
+        correlation_id: i32,
+        mut writer: Writer<'py>,
+    ) -> PyResult<(&'static MessageType, Writer<'py>)> {
+        let api = self.known(py, api_key)?;
+        writer.raw(&correlation_id.to_be_bytes());
+        if response_header_version(api, api_key, version) > 0 {
+            writer.raw(&[0]);
+        }
+        Ok((api.response, writer))
     }
 
     fn known(&self, py: Python<'_>, key: i16) -> PyResult<&Api> {
@@ -109,41 +183,24 @@ impl FrameCodec {
         &self,
         frame: &Bound<'py, PyAny>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        let py = frame.py();
-        let buffer = Borrowed::of(frame)?;
-        let data = buffer.as_slice();
-        let Some([k0, k1, v0, v1]) = data.first_chunk::<4>().copied() else {
-            return Err(RemoteProtocolError::new_err(format!(
-                "a request of {} bytes has no header",
-                data.len()
-            )));
-        };
-        let (key, version) = (i16::from_be_bytes([k0, k1]), i16::from_be_bytes([v0, v1]));
-        let Some(api) = self.api(py, key)? else {
-            return Err(unsupported(py, format!("API key {key} is not known"), key, version, None));
-        };
-        let mut reader = Reader::new(frame, data, ELEMENT_COUNT_MAX);
-        let header_version = request_header_version(api, key, version);
-        let header = reader
-            .message(plan_of(py, self.request_header, header_version)?)
-            .map_err(|failure| failure.into_error(&self.request_header.name, header_version))?;
-        if version < api.min_version || version > api.max_version {
-            let text = if api.min_version > api.max_version {
-                format!("{} is not served", api.name)
-            } else {
-                format!(
-                    "{} version {version} is not served ({} to {} are)",
-                    api.name, api.min_version, api.max_version
-                )
-            };
-            let correlation_id = header.getattr(intern!(py, "correlation_id"))?.extract()?;
-            return Err(unsupported(py, text, key, version, Some(correlation_id)));
-        }
-        let body = reader
-            .message(plan_of(py, api.request, version)?)
-            .map_err(|failure| failure.into_error(&api.request.name, version))?;
-        // Bytes after the body are ignored, as RequestContext.parseRequest does: librdkafka sends some with Metadata v13.
-        Ok((header, body))
+        let decoded = self.decode(frame, Progress::new(ELEMENT_COUNT_MAX))?;
+        decoded.ok_or_else(|| RemoteProtocolError::new_err("too large"))
+    }
+
+    /// The same for a small request; None when it has more array elements, or more bytes that are copied.
+    fn decode_small_request<'py>(
+        &self,
+        frame: &Bound<'py, PyAny>,
+        max_elements: usize,
+    ) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+        self.decode(frame, Progress::of_small(max_elements))
+    }
+
+    /// Decode the header of a frame without its size, and begin with its request.
+    fn begin_request<'py>(&self, frame: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, RequestDecoder)> {
+        let (header, message, version, progress) = self.header(frame, Progress::new(ELEMENT_COUNT_MAX))?;
+        let decoder = RequestDecoder::new(frame, message, version, progress)?;
+        Ok((header, decoder))
     }
 
     /// Buffers of a response; the first begins with the size of the frame.
@@ -155,16 +212,45 @@ impl FrameCodec {
         correlation_id: i32,
         response: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let api = self.known(py, api_key)?;
-        let mut writer = Writer::new(py);
+        let parts = self.encode_small_response(py, api_key, version, correlation_id, response, usize::MAX)?;
+        parts.ok_or_else(|| LocalProtocolError::new_err("too large"))
+    }
+
+    /// The same for a small response; None when it has more array elements.
+    fn encode_small_response<'py>(
+        &self,
+        py: Python<'py>,
+        api_key: i16,
+        version: i16,
+        correlation_id: i32,
+        response: &Bound<'py, PyAny>,
+        max_elements: usize,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let mut writer = Writer::of_small(py, max_elements);
         writer.begin_frame();
-        writer.raw(&correlation_id.to_be_bytes());
-        if response_header_version(api, api_key, version) > 0 {
-            writer.raw(&[0]);
+        let (message, mut writer) = self.response_writer(py, api_key, version, correlation_id, writer)?;
+        match writer.message(plan_of(py, message, version)?, response) {
+            Ok(()) => {
+                writer.end_frame()?;
+                writer.into_parts().map(Some)
+            }
+            Err(failure) if failure.is_large => Ok(None),
+            Err(failure) => Err(failure.into_error(py, &message.name, version)),
         }
-        body(py, &mut writer, api.response, version, response)
-            .and_then(|()| writer.end_frame())
-            .and_then(|()| writer.into_parts())
+    }
+
+    /// Begin to write a response.
+    fn begin_response<'py>(
+        &self,
+        py: Python<'py>,
+        api_key: i16,
+        version: i16,
+        correlation_id: i32,
+        response: &Bound<'py, PyAny>,
+    ) -> PyResult<ResponseEncoder> {
+        let writer = Writer::resume(py, Vec::new());
+        let (message, writer) = self.response_writer(py, api_key, version, correlation_id, writer)?;
+        ResponseEncoder::new(message, version, writer, response)
     }
 
     /// Buffers of a request; the first begins with the size of the frame.

@@ -11,7 +11,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
-use crate::raw::{frozen_base, no_such_slot, Frozen, Slots};
+use crate::raw::{frozen_base, no_such_slot, untracked, Frozen, Slots};
 use crate::wire_schema::MessageType;
 
 /// What is known about one message class or nested struct.
@@ -40,6 +40,12 @@ impl Layout {
         let layout: &'static Layout = Box::leak(Box::new(Self::build(class)?));
         let mut all = LAYOUTS.write().unwrap_or_else(PoisonError::into_inner);
         Ok(all.get_or_insert_default().entry(key).or_insert(layout))
+    }
+
+    /// The layout of a class for which `of` was called before.
+    pub(crate) fn known(class: &Bound<'_, PyType>) -> Option<&'static Layout> {
+        let known = LAYOUTS.read().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref()?.get(&(class.as_ptr() as usize)).copied()
     }
 
     fn build(class: &Bound<'_, PyType>) -> PyResult<Self> {
@@ -72,6 +78,12 @@ impl Layout {
         self.slots.allocate(py)
     }
 
+    /// The same for an instance whose fields cannot lead back to it: the collector of garbage need not know it.
+    #[inline]
+    pub(crate) fn allocate_untracked<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.allocate(py).map(untracked)
+    }
+
     /// Set one field of an instance of this class.
     #[inline]
     pub(crate) fn set(
@@ -94,12 +106,16 @@ impl Layout {
         self.defaults.get(index).ok_or_else(no_such_slot)
     }
 
+    /// Give an instance its values. It is frozen from then on, so that none of them can lead back to it.
     fn initialise(&self, object: &Bound<'_, PyAny>, values: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
         let py = object.py();
         for (index, default) in self.defaults.iter().enumerate() {
             self.set(object, index, default.bind(py).clone())?;
         }
-        let Some(values) = values else { return Ok(()) };
+        let Some(values) = values else {
+            untracked(object.clone());
+            return Ok(());
+        };
         for (key, value) in values.iter() {
             let same = |name: &Py<PyString>| name.as_ptr() == key.as_ptr();
             let index = match self.names.iter().position(same) {
@@ -116,6 +132,7 @@ impl Layout {
             };
             self.set(object, index, value)?;
         }
+        untracked(object.clone());
         Ok(())
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Plan {
     pub(crate) tagged: Vec<Tagged>,
     pub(crate) absent: Vec<Absent>,
     pub(crate) flexible: bool,
+    /// Whether a field that is not tagged is an array, or a struct with one.
+    pub(crate) has_arrays: bool,
     /// The fewest bytes an instance can take; at least 1, so that counts stay bounded by what remains.
     pub(crate) size_min: usize,
 }
@@ -200,6 +202,7 @@ impl Compiler<'_, '_> {
             tagged: Vec::new(),
             absent: Vec::new(),
             flexible: self.flexible,
+            has_arrays: false,
             size_min: usize::from(self.flexible),
         };
         let schema = class.getattr("SCHEMA")?;
@@ -222,6 +225,7 @@ impl Compiler<'_, '_> {
                 Some((tag, _)) => plan.tagged.push(Tagged { tag, field }),
                 None => {
                     plan.size_min = plan.size_min.saturating_add(field.size_min());
+                    plan.has_arrays |= field.has_arrays();
                     plan.fields.push(field);
                 }
             }
@@ -260,6 +264,16 @@ impl Compiler<'_, '_> {
 }
 
 impl Field {
+    /// Whether it is an array, or a struct with one.
+    pub(crate) fn has_arrays(&self) -> bool {
+        self.is_array || self.element_has_arrays()
+    }
+
+    /// Whether an element of the array, or the value itself, is a struct with an array.
+    pub(crate) fn element_has_arrays(&self) -> bool {
+        matches!(self.kind, Kind::Struct(plan) if plan.has_arrays)
+    }
+
     /// The fewest bytes the field can take.
     fn size_min(&self) -> usize {
         if self.is_array {

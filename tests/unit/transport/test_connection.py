@@ -17,6 +17,7 @@ from kraftlog.transport.connection import (
 from kraftlog.transport.exchange import PeerContext, PendingResponse
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
 from kraftlog.transport.peer_log import PeerLog
+from kraftlog.transport.peer_watch import PeerWatch
 from kraftlog.transport.scheduler import SLICE_S, Scheduler
 from kraftlog.transport.socket import MEMORY_HIGH_WATER_BYTES
 from waiting import until
@@ -52,6 +53,7 @@ class Bench:
     def __init__(self, loop, answer):
         self.loop = loop
         self.clock = Clock()
+        self.peer_watch = PeerWatch(loop)
         self.scheduler = Scheduler(loop, self.clock)
         self.exchange = Exchange(answer)
         self.peers = []
@@ -71,6 +73,7 @@ class Bench:
             on_lost=self.lost.append,
             peer_log=PeerLog(self.loop, logging.getLogger("test")),
             scheduler=self.scheduler,
+            peer_watch=self.peer_watch,
         )
         self.connections.append(connection)
         self.peers.append(theirs)
@@ -87,6 +90,7 @@ def run(answer, scenario):
                 connection.close(None)
             for peer in bench.peers:
                 peer.close()
+            bench.peer_watch.close()
 
     asyncio.run(main())
 
@@ -327,5 +331,48 @@ def test_requests_behind_one_in_slices_wait_for_its_answer():
         assert [data for _, data in bench.exchange.handled] == [b"x", b"large"]
         futures[0].set_result(None)
         assert await receive(bench.loop, peer, 8) == b"xlargeyz"
+
+    run(answer, scenario)
+
+
+def waiting(is_long_poll):
+    """An answer that never becomes known, and the futures that were made."""
+    futures = []
+
+    def answer(_name, _frame):
+        futures.append(asyncio.get_running_loop().create_future())
+        return PendingResponse(futures[-1], lambda _: [], is_long_poll=is_long_poll)
+
+    return answer, futures
+
+
+def test_peer_that_leaves_behind_long_polls_is_noticed_although_nothing_is_received_from_it():
+    answer, futures = waiting(is_long_poll=True)
+
+    async def scenario(bench):
+        connection, peer = bench.connect("impatient")
+        peer.send(frame(b"poll") * (MAX_IN_FLIGHT + 10))
+        await until(lambda: connection.is_full and not connection.transport.is_reading)
+        peer.close()
+        await until(lambda: bench.lost)
+        assert all(future.cancelled() for future in futures)
+        assert len(bench.peer_watch) == 0
+
+    run(answer, scenario)
+
+
+def test_requests_that_change_something_are_handled_after_their_peer_left():
+    answer, futures = waiting(is_long_poll=False)
+
+    async def scenario(bench):
+        connection, peer = bench.connect("quick")
+        peer.send(frame(b"append") * (MAX_IN_FLIGHT + 10))
+        await until(lambda: connection.is_full and not connection.transport.is_reading)
+        peer.close()
+        await turns(50)
+        assert not bench.lost
+        for future in futures[:20]:
+            future.set_result(None)
+        await until(lambda: len(futures) == MAX_IN_FLIGHT + 10)
 
     run(answer, scenario)

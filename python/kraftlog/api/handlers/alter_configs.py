@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kraftlog.api.combined_answer import transform
 from kraftlog.api.handlers.incremental_alter_configs import check_broker
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
 from kraftlog.errors import KafkaError
 from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -29,9 +30,10 @@ __all__ = ["handle", "handle_on_controller"]
 
 _Resource = AlterConfigsRequest.AlterConfigsResource
 _Result = AlterConfigsResponse.AlterConfigsResourceResponse
-_Answer = AlterConfigsResponse | asyncio.Future[AlterConfigsResponse]
+_Answer = Slices[AlterConfigsResponse | asyncio.Future[AlterConfigsResponse]]
 
 
+@sliced
 def handle(
     context: RequestContext,
     request: AlterConfigsRequest,
@@ -42,10 +44,13 @@ def handle(
     forwarding: ForwardingService,
 ) -> _Answer:
     """Replace settings; answered when that is committed and in force on this node."""
-    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    keys = yield from in_slices((resource.resource_type, resource.resource_name) for resource in request.resources)
+    counts = Counter(keys)
     results: list[_Result] = []
     wanted: list[_Resource] = []
-    for resource in request.resources:
+    for number, resource in enumerate(request.resources, 1):
+        if not number % ENTRIES_PER_SLICE:
+            yield None
         key = (resource.resource_type, resource.resource_name)
         try:
             # The controller refuses a resource that occurs twice.
@@ -65,7 +70,7 @@ def handle(
             )
     if not wanted:
         return AlterConfigsResponse(responses=results)
-    rest = replace(request, resources=wanted)
+    rest = request if len(wanted) == len(request.resources) else replace(request, resources=wanted)
     return transform(
         forwarding.send(context, rest) or controller.submit_request(rest),
         lambda response: replace(response, responses=[*results, *response.responses]),

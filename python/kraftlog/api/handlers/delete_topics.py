@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
@@ -24,24 +25,24 @@ DELETION_DISABLED_VERSION = 3
 TOPIC_STATES_VERSION = 6
 
 
+@sliced
 def handle(
     context: RequestContext, request: DeleteTopicsRequest, *, controller: ControllerService, settings: ApiSettings
-) -> DeleteTopicsResponse | asyncio.Future[DeleteTopicsResponse]:
+) -> Slices[DeleteTopicsResponse | asyncio.Future[DeleteTopicsResponse]]:
     """Delete topics; answered when that is committed."""
     if context.api_version < TOPIC_STATES_VERSION:
-        topics = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names]
+        topics = yield from in_slices(DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names)
         request = DeleteTopicsRequest(topics=topics, timeout_ms=request.timeout_ms)
     if not settings.delete_topic_enable:
         disabled = context.api_version >= DELETION_DISABLED_VERSION
-        return DeleteTopicsResponse(
-            responses=[
-                DeleteTopicsResponse.DeletableTopicResult(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    error_code=ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST,
-                    error_message="Topic deletion is disabled." if disabled else None,
-                )
-                for topic in request.topics
-            ]
+        responses = yield from in_slices(
+            DeleteTopicsResponse.DeletableTopicResult(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                error_code=ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST,
+                error_message="Topic deletion is disabled." if disabled else None,
+            )
+            for topic in request.topics
         )
+        return DeleteTopicsResponse(responses=responses)
     return controller.submit_request(request)

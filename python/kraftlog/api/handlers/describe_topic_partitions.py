@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kraftlog.api.cluster_view import (
     TOPIC_OPERATIONS,
     view_partition,
 )
-from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, sliced
+from kraftlog.api.slices import ENTRIES_PER_SLICE, LOOKUPS_PER_SLICE, Slices, sliced, unique_in_slices
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.vocabulary import INTERNAL_TOPICS
@@ -35,7 +38,7 @@ def handle(
     context: RequestContext, request: DescribeTopicPartitionsRequest, *, cluster: ClusterService, settings: ApiSettings
 ) -> Slices[DescribeTopicPartitionsResponse]:
     """Describe topics in order of their names, from the cursor on, until the limit of partitions is reached."""
-    names = _names(cluster, request)
+    names = yield from _names(cluster, request)
     cursor = request.cursor
     configured = settings.max_request_partition_size_limit
     remaining = max(min(configured, request.response_partition_limit), 1)
@@ -60,20 +63,26 @@ def handle(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _names(cluster: ClusterService, request: DescribeTopicPartitionsRequest) -> list[str]:
+def _names(cluster: ClusterService, request: DescribeTopicPartitionsRequest) -> Slices[Iterator[str]]:
+    """The names to describe, sorted; many are sorted in parts, which are merged as far as they are needed."""
     cursor = request.cursor
-    asked = {topic.name for topic in request.topics}
-    names = asked or {topic.name for topic in cluster.image.topics.all()}
-    if cursor is None:
-        return sorted(names)
-    names = {name for name in names if name >= cursor.topic_name}
-    if asked and cursor.topic_name not in names:
-        msg = f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
-    if cursor.partition_index < 0:
-        msg = f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor.partition_index}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
-    return sorted(names)
+    asked = yield from unique_in_slices(topic.name for topic in request.topics)
+    names: Iterable[str] = asked or [topic.name for topic in cluster.image.topics.all()]
+    if cursor is not None:
+        if asked and cursor.topic_name not in asked:
+            msg = f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
+        if cursor.partition_index < 0:
+            msg = f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor.partition_index}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
+        names = (name for name in names if name >= cursor.topic_name)
+    parts: list[list[str]] = []
+    rest = iter(names)
+    while part := sorted(islice(rest, LOOKUPS_PER_SLICE)):
+        if parts:
+            yield None
+        parts.append(part)
+    return merge(*parts)
 
 
 def _unknown(name: str) -> _Topic:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.handler_table import FORWARDED_KEYS
 from kraftlog.errors import ErrorCode, KafkaError, ProtocolError
@@ -77,8 +77,10 @@ def _client(context: RequestContext, request: EnvelopeRequest) -> PeerContext:
 
 
 async def _finish(pending: PendingResponse) -> EnvelopeResponse:
-    await asyncio.wait([pending.future])
-    outputs = pending.finish(pending.future)
+    outputs: Any = pending
+    while isinstance(outputs, PendingResponse):
+        await asyncio.wait([outputs.future])
+        outputs = outputs.finish(outputs.future)
     return _enclose(outputs) if isinstance(outputs, list) else EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
 
 

@@ -11,10 +11,13 @@ Records leave as file slices and go out by sendfile; their bytes are never seen 
 from __future__ import annotations
 
 import asyncio
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from kraftlog._kraftlog import untracked
 from kraftlog.api.leader_hint import leader_addresses, leader_hint
 from kraftlog.api.slices import ENTRIES_PER_SLICE, LARGE_ENTRIES, Slices, at_once, in_slices
+from kraftlog.errors import ErrorCode
 from kraftlog.runtime.replica.fetch_reader import (
     FetchLimits,
     PartitionRead,
@@ -28,7 +31,7 @@ from kraftlog.types import Uuid
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kraftlog.api.context import RequestContext
     from kraftlog.api.services import ClusterService, IsrChangeService, RaftService, ReplicaService
@@ -55,6 +58,54 @@ def handle(
     isr_changes: IsrChangeService,
 ) -> FetchResponse | asyncio.Future[Any] | Slices[FetchResponse]:
     """Answer from the logs, at once or when there is enough."""
+    if sum(len(topic.partitions) for topic in request.topics) > LARGE_ENTRIES:
+        return _handle_large(context, request, cluster, settings, replicas, sessions, isr_changes)
+    asked = list(_asked(request))
+    return _handle(context, request, asked, cluster, settings, replicas, sessions, isr_changes)
+
+
+def _handle_large(
+    context: RequestContext,
+    request: FetchRequest,
+    cluster: ClusterService,
+    settings: ApiSettings,
+    replicas: ReplicaService,
+    sessions: FetchSessionCache,
+    isr_changes: IsrChangeService,
+) -> Slices[Any]:
+    # So many that each full collection of garbage would take long; they refer to nothing but values.
+    asked = yield from in_slices(map(untracked, _asked(request)))
+    answer = _handle(context, request, asked, cluster, settings, replicas, sessions, isr_changes)
+    return (yield from answer) if isinstance(answer, GeneratorType) else answer
+
+
+def _asked(request: FetchRequest) -> Iterator[SessionPartition]:
+    return (
+        SessionPartition(
+            topic.topic,
+            topic.topic_id,
+            partition.partition,
+            partition.partition_max_bytes,
+            partition.fetch_offset,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+
+
+def _handle(
+    context: RequestContext,
+    request: FetchRequest,
+    asked: list[SessionPartition],
+    cluster: ClusterService,
+    settings: ApiSettings,
+    replicas: ReplicaService,
+    sessions: FetchSessionCache,
+    isr_changes: IsrChangeService,
+) -> FetchResponse | asyncio.Future[Any] | Slices[FetchResponse]:
     version = context.api_version
     uses_topic_ids = version >= 13
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
@@ -66,6 +117,7 @@ def handle(
         replicas,
         sessions,
         request,
+        asked,
         uses_topic_ids=uses_topic_ids,
         is_follower=is_follower,
         offers_session=offers_session,
@@ -134,26 +186,13 @@ def _open_session(
     replicas: ReplicaService,
     sessions: FetchSessionCache,
     request: FetchRequest,
+    asked: list[SessionPartition],
     *,
     uses_topic_ids: bool,
     is_follower: bool,
     offers_session: bool,
 ) -> tuple[FetchSession | None, list[SessionPartition], bool] | int:
     """The session (if any), the partitions to read, and whether only changes are to be answered; or an error code."""
-    asked = [
-        SessionPartition(
-            topic.topic,
-            topic.topic_id,
-            partition.partition,
-            partition.partition_max_bytes,
-            partition.fetch_offset,
-            partition.current_leader_epoch,
-            partition.last_fetched_epoch,
-            partition.log_start_offset,
-        )
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
     epoch = request.session_epoch
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id:
@@ -170,6 +209,9 @@ def _open_session(
     forgotten = [
         (topic.topic or topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
     ]
+    if asked and not sessions.may_grow(found, asked):
+        sessions.remove(found.session_id)
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # the client asks for all partitions again, without a session
     found.update(asked, forgotten)
     if not found.partitions:
         sessions.remove(found.session_id)

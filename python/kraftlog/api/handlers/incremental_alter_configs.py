@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kraftlog.api.combined_answer import transform
 from kraftlog.api.logger_levels import LEVELS, ROOT, logger_levels, set_logger_level, unset_logger_level
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.incremental_alter_configs import (
@@ -37,9 +38,10 @@ _Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 _Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
 
-_Answer = IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]
+_Answer = Slices[IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]]
 
 
+@sliced
 def handle(
     context: RequestContext,
     request: IncrementalAlterConfigsRequest,
@@ -61,9 +63,10 @@ def handle(
     def submit(wanted: IncrementalAlterConfigsRequest) -> asyncio.Future[IncrementalAlterConfigsResponse]:
         return forwarding.send(context, wanted) or controller.submit_request(wanted)
 
-    return _alter(cluster, submit, request, check)
+    return (yield from _alter(cluster, submit, request, check))
 
 
+@sliced
 def handle_on_controller(
     context: RequestContext,
     request: IncrementalAlterConfigsRequest,
@@ -72,7 +75,7 @@ def handle_on_controller(
     controller: ControllerService,
 ) -> _Answer:
     """Change settings; the broker that a setting is for has checked it."""
-    return _alter(cluster, controller.submit_request, request, lambda _resource: None)
+    return (yield from _alter(cluster, controller.submit_request, request, lambda _resource: None))
 
 
 def _alter(
@@ -81,10 +84,13 @@ def _alter(
     request: IncrementalAlterConfigsRequest,
     check_broker_resource: Callable[[_Resource], None],
 ) -> _Answer:
-    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    keys = yield from in_slices((resource.resource_type, resource.resource_name) for resource in request.resources)
+    counts = Counter(keys)
     results: list[_Result] = []
     forwarded: list[_Resource] = []
-    for resource in request.resources:
+    for number, resource in enumerate(request.resources, 1):
+        if not number % ENTRIES_PER_SLICE:
+            yield None
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -99,7 +105,7 @@ def _alter(
             results.append(_result(resource, error.code, error.message))
     if not forwarded:
         return IncrementalAlterConfigsResponse(responses=results)
-    wanted = replace(request, resources=forwarded)
+    wanted = request if len(forwarded) == len(request.resources) else replace(request, resources=forwarded)
     return transform(
         submit(wanted),
         lambda response: replace(response, responses=[*results, *response.responses]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["handle"]
 
 
-def handle(context: RequestContext, request: ListGroupsRequest, *, groups: GroupService) -> ListGroupsResponse:
+@sliced
+def handle(context: RequestContext, request: ListGroupsRequest, *, groups: GroupService) -> Slices[ListGroupsResponse]:
     """List the groups this broker coordinates; filters do not look at case."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
@@ -28,10 +30,10 @@ def handle(context: RequestContext, request: ListGroupsRequest, *, groups: Group
         if not runner.is_loaded:
             error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             continue
-        found += [
+        found += yield from in_slices(
             group
             for group in runner.shard.list_groups()
             if (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
-        ]
+        )
     found.sort(key=lambda group: group.group_id)
     return ListGroupsResponse(error_code=error_code, groups=found)

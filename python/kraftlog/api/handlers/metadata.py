@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from kraftlog.api.cluster_view import (
@@ -26,7 +27,7 @@ from kraftlog.api.cluster_view import (
     reachable_brokers,
     some_broker_id,
 )
-from kraftlog.api.slices import Slices, in_slices, in_turns, sliced
+from kraftlog.api.slices import Slices, in_slices, in_turns, sliced, unique_in_slices
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
@@ -73,26 +74,25 @@ def handle(
         everything = sorted(cluster.image.topics.all(), key=lambda topic: topic.name)
         topics = yield from in_slices(_known(cluster, topic_views, context, request, topic) for topic in everything)
         return _response(cluster, context, request, topics)
-    if context.api_version < TOPIC_ID_REQUEST_VERSION and any(
-        topic.name is None or topic.topic_id != Uuid.ZERO for topic in asked
-    ):
-        return MetadataResponse(
-            topics=[
-                MetadataResponse.MetadataResponseTopic(
-                    error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id
-                )
-                for topic in asked
-            ]
+    distinct = yield from unique_in_slices(topic.name for topic in asked)
+    topic_ids = yield from unique_in_slices(topic.topic_id for topic in asked)
+    topic_ids.pop(Uuid.ZERO, None)
+    if context.api_version < TOPIC_ID_REQUEST_VERSION and (topic_ids or None in distinct):
+        refused = yield from in_slices(
+            MetadataResponse.MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id
+            )
+            for topic in asked
         )
-    topic_ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != Uuid.ZERO)
+        return MetadataResponse(topics=refused)
     if topic_ids:
         topics = yield from in_slices(
             _by_id(cluster, topic_views, context, request, topic_id) for topic_id in topic_ids
         )
         return _response(cluster, context, request, topics)
-    names = list(dict.fromkeys(topic.name for topic in asked if topic.name is not None))
+    names = [name for name in distinct if name is not None]
     is_creatable = yield from in_slices(_may_be_created(cluster, name) for name in names)
-    missing = [name for name, may_be in zip(names, is_creatable, strict=True) if may_be]
+    missing = list(compress(names, is_creatable))
     if not missing or not request.allow_auto_topic_creation or not settings.auto_create_topics_enable:
         topics = yield from in_slices(_by_name(cluster, topic_views, context, request, name, {}) for name in names)
         return _response(cluster, context, request, topics)

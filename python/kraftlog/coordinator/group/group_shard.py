@@ -9,7 +9,7 @@ Source: ``org.apache.kafka.coordinator.group.GroupCoordinatorShard``.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from kraftlog.coordinator.effects import CoordinatorRecord, Effect
 from kraftlog.coordinator.group.classic_group import ClassicGroup, GroupState
@@ -305,16 +305,16 @@ class GroupShard:
 
     # -- groups -------------------------------------------------------------------------------------------------
 
-    def list_groups(self) -> tuple[ListGroupsResponse.ListedGroup, ...]:
-        """Every group of the shard, unfiltered."""
-        return tuple(
+    def list_groups(self) -> Iterator[ListGroupsResponse.ListedGroup]:
+        """Every group that the shard has now, unfiltered; each is described when the iterator comes to it."""
+        return (
             ListGroupsResponse.ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=group.state.value,
                 group_type="classic",
             )
-            for group in self._groups.values()
+            for group in tuple(self._groups.values())
         )
 
     def describe_group(self, group_id: str, api_version: int) -> DescribeGroupsResponse.DescribedGroup:

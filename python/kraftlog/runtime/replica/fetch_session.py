@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
@@ -16,6 +17,13 @@ FINAL_EPOCH = -1
 _MAX_EPOCH = 2**31 - 1
 
 PartitionKey = tuple[str | Uuid, int]
+
+
+# Partitions of one session, and of all of them; a fetch with more goes without a session. Each takes some 400 bytes.
+SESSION_PARTITIONS_MAX: Final = 50_000
+ALL_SESSIONS_PARTITIONS_MAX: Final = 500_000
+# Sessions up to this size are bounded by their number alone.
+_SMALL_SESSION_PARTITIONS: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -126,7 +134,9 @@ class FetchSessionCache:
     ) -> FetchSession | None:
         """Open a session, or None when there is no slot for it: the fetch then goes without."""
         wanted = list(partitions)
-        if not wanted or not self._make_room(len(wanted), is_privileged=is_privileged, now_ms=now_ms):
+        if not wanted or not self.may_hold(0, len(wanted)):
+            return None
+        if not self._make_room(len(wanted), is_privileged=is_privileged, now_ms=now_ms):
             return None
         session_id = self._new_id()
         while session_id in self._sessions:
@@ -138,6 +148,24 @@ class FetchSessionCache:
 
     def _new_id(self) -> int:
         return self._rng.randrange(1, _MAX_EPOCH, self._id_step)
+
+    def may_grow(self, session: FetchSession, wanted: Sequence[SessionPartition]) -> bool:
+        """Whether a session may have the partitions of a later request, too."""
+        known_count = len(session.partitions)
+        if known_count + len(wanted) <= _SMALL_SESSION_PARTITIONS:
+            return True
+        return self.may_hold(known_count, sum(partition.key not in session.partitions for partition in wanted))
+
+    def may_hold(self, known_count: int, more_count: int) -> bool:
+        """Whether a session of so many partitions may have so many more, as far as memory goes.
+
+        Kafka bounds the number of sessions only.
+        """
+        count = known_count + more_count
+        if count <= _SMALL_SESSION_PARTITIONS:
+            return True
+        others = sum(len(session.partitions) for session in self._sessions.values()) - known_count
+        return count <= SESSION_PARTITIONS_MAX and others + count <= ALL_SESSIONS_PARTITIONS_MAX
 
     def remove(self, session_id: int) -> None:
         """Close a session; an unknown one is nothing to worry about."""

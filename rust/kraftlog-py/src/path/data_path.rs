@@ -1,18 +1,20 @@
 //! `DataPath`: the I/O threads of a node and what they tell its event loop.
 use std::collections::hash_map::RandomState;
+use std::ffi::c_int;
 use std::hash::BuildHasher;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kraftlog_path::exchange::Peer;
-use kraftlog_path::io::{Inbox, IoEvent, IoThreads, Limits};
+use kraftlog_path::io::{Frame, Inbox, IoEvent, IoThreads, Limits};
 use kraftlog_path::mailbox::Mailbox;
 use kraftlog_path::serve::{DataMessage, DataService, ServiceSettings, ServiceShared};
 use kraftlog_path::session::SessionLimits;
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView};
 
 use super::data_socket::{key_of, DataSocket};
 use super::partition::Partitions;
@@ -113,13 +115,38 @@ fn wall_clock_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// Frames from here on are shared with Python: to copy one of a hundred megabytes takes tens of milliseconds.
+const SHARED_FRAME_BYTES_MIN: usize = 64 * 1024;
+
+/// A large frame that was handed over.
+#[pyclass(frozen, module = "kraftlog._kraftlog")]
+struct SharedFrame(Frame);
+
+#[pymethods]
+impl SharedFrame {
+    // PyO3 asks for the keyword; what it is about happens in `raw`.
+    #[allow(unsafe_code)]
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        raw::export_bytes(slf.as_any(), slf.get().0.as_slice(), view, flags)
+    }
+}
+
+/// The frame as `bytes`, or as a memoryview if it is large.
+fn frame_object(py: Python<'_>, frame: Frame) -> PyResult<Bound<'_, PyAny>> {
+    if frame.as_slice().len() < SHARED_FRAME_BYTES_MIN {
+        return Ok(PyBytes::new(py, frame.as_slice()).into_any());
+    }
+    let shared = Bound::new(py, SharedFrame(frame))?;
+    Ok(PyMemoryView::from(shared.as_any())?.into_any())
+}
+
 fn event_of(py: Python<'_>, event: IoEvent) -> Event<'_> {
     let text = |text: String| text.into_pyobject(py).map(Bound::into_any).ok();
     match event {
         IoEvent::HandedOver { request, frame } => (
             key_of(request.connection),
             i64::try_from(request.number).unwrap_or(i64::MAX),
-            Some(PyBytes::new(py, frame.as_slice()).into_any()),
+            frame_object(py, frame).ok(),
         ),
         IoEvent::Drained(connection) => (key_of(connection), DataPath::DRAINED, None),
         IoEvent::Lost { connection, reason } => (key_of(connection), DataPath::LOST, reason.and_then(text)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from kraftlog.errors import ErrorCode
+from kraftlog.runtime.replica import fetch_session
 from kraftlog.runtime.replica.fetch_session import FetchSessionCache, SessionPartition, next_epoch
 from kraftlog.types import Uuid
 
@@ -94,3 +95,17 @@ def test_full_cache_prefers_followers_and_large_fetches():
 
 def test_no_slots_means_no_sessions():
     assert create(cache(slots=0)) is None
+
+
+def test_sessions_hold_a_bounded_number_of_partitions(monkeypatch):
+    monkeypatch.setattr(fetch_session, "SESSION_PARTITIONS_MAX", 3_000)
+    monkeypatch.setattr(fetch_session, "ALL_SESSIONS_PARTITIONS_MAX", 5_000)
+    sessions = cache(slots=10)
+    assert create(sessions, 3_001) is None
+    large = create(sessions, 2_500)
+    assert sessions.may_grow(large, [partition(index=index, offset=1) for index in range(2_500)])
+    assert not sessions.may_grow(large, [partition(index=index) for index in range(2_500, 3_001)])
+    assert create(sessions, 2_501) is None
+    assert create(sessions, 1_000) is not None
+    sessions.remove(large.session_id)
+    assert create(sessions, 2_501) is not None
