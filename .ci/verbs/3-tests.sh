@@ -119,6 +119,12 @@ linearizability() { # kraftlog.Quorum in processes
         tests/linearizability/test_linearizability.py "$@"
 }
 
+#: kill-replicas  500 leaders of replicated partitions killed, paused or stopped (KRAFTLOG_REPLICA_KILLS)
+kill_replicas() { # KRAFTLOG_REPLICA_FLUSH=true lets acknowledgements wait for the disks
+    setup
+    KRAFTLOG_REPLICA_KILLS=${KRAFTLOG_REPLICA_KILLS:-500} "$py" -m pytest -s tests/interop/test_kill_replicas.py "$@"
+}
+
 #: kill-leader  500 times kill -9 of the leader of a quorum (KRAFTLOG_LEADER_KILLS)
 kill_leader() { # KRAFTLOG_LEADER_KILL_TIMERS=default takes Kafka's time-outs instead of short ones
     setup

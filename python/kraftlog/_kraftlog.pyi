@@ -1273,7 +1273,7 @@ class PartitionCore:
         fetch_offset: int,
         now_ms: int,
         *,
-        broker_epoch: int = -1,
+        broker_epoch: int = ...,
         log_start_offset: int = 0,
     ) -> tuple[int, int, int, list[tuple[int, int]]] | None:
         """A follower asked for ``fetch_offset``: it has everything below, durably. A proposal, if it is to join."""

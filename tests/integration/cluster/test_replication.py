@@ -1,0 +1,216 @@
+"""Three nodes in this process: what followers copy, whom leaders refuse, and what a change of leaders leaves."""
+
+from __future__ import annotations
+
+import asyncio
+
+from confluent_kafka import Consumer, Producer
+
+from kraftlog.errors import ErrorCode
+from kraftlog.wire.messages.delete_records import DeleteRecordsRequest
+from kraftlog.wire.messages.fetch import FetchRequest
+from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
+from replicated_cluster import ReplicatedCluster
+from waiting import until
+
+TOPIC = "replicated"
+PARTITIONS = 3
+
+
+def produce(bootstrap, start, count):
+    """Records ``start`` and up, dealt to the partitions in turn; the errors of those that were not acknowledged."""
+    errors = []
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "log_level": 2})
+    for number in range(start, start + count):
+        producer.produce(
+            TOPIC,
+            str(number).encode(),
+            partition=number % PARTITIONS,
+            on_delivery=lambda error, _: error and errors.append(error),
+        )
+    assert producer.flush(60) == 0
+    return errors
+
+
+def consume(bootstrap, count, group):
+    """The numbers read by a new group, by partition, in order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 2,
+        }
+    )
+    consumer.subscribe([TOPIC])
+    found: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
+    try:
+        for _ in range(600):
+            for message in consumer.consume(500, 0.1):
+                assert message.error() is None, message.error()
+                found[message.partition()].append(int(message.value()))
+            if sum(map(len, found.values())) >= count:
+                break
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return found
+
+
+def log_bytes(cluster, node_id, index):
+    path = cluster.partition(node_id, TOPIC, index).log.path
+    return b"".join(segment.read_bytes() for segment in sorted(path.glob("*.log")))
+
+
+async def settled(cluster):
+    """Every replica is in sync, and knows that everything is committed."""
+
+    def is_settled():
+        for index in range(PARTITIONS):
+            leader_id = cluster.leader_of(TOPIC, index)
+            if not leader_id or len(cluster.partition(leader_id, TOPIC, index).replica.isr) != len(cluster.nodes):
+                return False
+            end = cluster.partition(leader_id, TOPIC, index).replica.log_end_offset
+            for node_id in cluster.nodes:
+                partition = cluster.partition(node_id, TOPIC, index)
+                if partition is None or partition.replica.log_end_offset != end or partition.high_watermark != end:
+                    return False
+        return True
+
+    await until(is_settled)
+
+
+def fetch(partition, *, replica_id, broker_epoch, leader_epoch, offset=0):
+    return FetchRequest(
+        replica_state=FetchRequest.ReplicaState(replica_id=replica_id, replica_epoch=broker_epoch),
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        session_epoch=-1,
+        topics=[
+            FetchRequest.FetchTopic(
+                topic_id=partition.topic_id,
+                partitions=[
+                    FetchRequest.FetchPartition(
+                        partition=partition.index,
+                        current_leader_epoch=leader_epoch,
+                        fetch_offset=offset,
+                        last_fetched_epoch=-1,
+                        partition_max_bytes=1 << 20,
+                    )
+                ],
+            )
+        ],
+    )
+
+
+async def fetch_error(cluster, node_id, request):
+    response = await cluster.request(node_id, request)
+    return response.responses[0].partitions[0].error_code
+
+
+async def refusals(cluster):
+    """LEPO-02, LEPO-03, LEPO-16, ISR-14: what a leader tells replicas that it does not take, and nothing moves."""
+    leader_id = cluster.leader_of(TOPIC)
+    follower_id = next(node_id for node_id in cluster.nodes if node_id != leader_id)
+    partition = cluster.partition(leader_id, TOPIC)
+    epoch = partition.leader_epoch
+    registered = cluster.nodes[leader_id].metadata.image.cluster.brokers[follower_id].epoch
+    told = {
+        "foreign": {"replica_id": 77, "broker_epoch": 1, "leader_epoch": epoch},
+        "earlier life": {"replica_id": follower_id, "broker_epoch": registered - 1, "leader_epoch": epoch},
+        "fenced": {"replica_id": follower_id, "broker_epoch": registered, "leader_epoch": epoch - 1},
+        "unknown": {"replica_id": follower_id, "broker_epoch": registered, "leader_epoch": epoch + 1},
+        "out of range": {
+            "replica_id": follower_id,
+            "broker_epoch": registered,
+            "leader_epoch": epoch,
+            "offset": 1 << 40,
+        },
+    }
+    codes = {what: await fetch_error(cluster, leader_id, fetch(partition, **asked)) for what, asked in told.items()}
+    assert codes == {
+        "foreign": ErrorCode.UNKNOWN_LEADER_EPOCH,
+        "earlier life": ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        "fenced": ErrorCode.FENCED_LEADER_EPOCH,
+        "unknown": ErrorCode.UNKNOWN_LEADER_EPOCH,
+        "out of range": ErrorCode.OFFSET_OUT_OF_RANGE,
+    }
+    asked = fetch(partition, replica_id=follower_id, broker_epoch=registered, leader_epoch=epoch)
+    assert await fetch_error(cluster, follower_id, asked) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def list_end(cluster, node_id, replica_id, leader_epoch):
+    request = ListOffsetsRequest(
+        replica_id=replica_id,
+        topics=[
+            ListOffsetsRequest.ListOffsetsTopic(
+                name=TOPIC,
+                partitions=[
+                    ListOffsetsRequest.ListOffsetsPartition(
+                        partition_index=0, current_leader_epoch=leader_epoch, timestamp=-1
+                    )
+                ],
+            )
+        ],
+    )
+    return (await cluster.request(node_id, request)).topics[0].partitions[0]
+
+
+async def delete_records(cluster, offset):
+    """RFET-32: the followers' logs start where the leader's does."""
+    request = DeleteRecordsRequest(
+        topics=[
+            DeleteRecordsRequest.DeleteRecordsTopic(
+                name=TOPIC,
+                partitions=[DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=offset)],
+            )
+        ],
+        timeout_ms=10_000,
+    )
+    response = await cluster.request(cluster.leader_of(TOPIC), request)
+    assert response.topics[0].partitions[0].error_code == 0
+    await until(
+        lambda: all(cluster.partition(node_id, TOPIC).log.log_start_offset == offset for node_id in cluster.nodes)
+    )
+
+
+def test_three_replicas_hold_the_same_through_a_change_of_leaders(tmp_path):
+    asyncio.run(hold_the_same(tmp_path))
+
+
+async def hold_the_same(tmp_path):
+    cluster = ReplicatedCluster(tmp_path, log_flush_on_ack="true")
+    await cluster.start()
+    try:
+        await cluster.create_topic(TOPIC, PARTITIONS)
+        assert await asyncio.to_thread(produce, cluster.bootstrap_servers, 0, 600) == []
+        await settled(cluster)
+        leader_id = cluster.leader_of(TOPIC)
+        epoch = cluster.partition(leader_id, TOPIC).leader_epoch
+        follower_id = next(node_id for node_id in cluster.nodes if node_id != leader_id)
+        assert (await list_end(cluster, leader_id, follower_id, epoch)).offset == 200
+        assert (await list_end(cluster, follower_id, -2, epoch)).offset == 200
+        refused = await list_end(cluster, leader_id, follower_id, epoch + 1)
+        assert refused.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+        await cluster.stop(leader_id)
+        assert await asyncio.to_thread(produce, cluster.bootstrap_servers, 600, 600) == []
+        await cluster.start(leader_id)
+        await settled(cluster)
+        assert cluster.partition(leader_id, TOPIC).leader_epoch > epoch
+        await refusals(cluster)
+        await delete_records(cluster, 30)
+        for index in range(PARTITIONS):
+            logs = [log_bytes(cluster, node_id, index) for node_id in cluster.nodes]
+            assert logs[0]
+            assert logs[0] == logs[1] == logs[2]
+            epochs = [cluster.partition(node_id, TOPIC, index).log.epoch_entries() for node_id in cluster.nodes]
+            assert epochs[0] == epochs[1] == epochs[2]
+        found = await asyncio.to_thread(consume, cluster.bootstrap_servers, 1_170, "readers")
+        for index in range(PARTITIONS):
+            wanted = list(range(index, 1_200, PARTITIONS))
+            assert found[index] == (wanted[30:] if index == 0 else wanted)
+    finally:
+        await cluster.stop()
