@@ -155,7 +155,7 @@ class BrokerControl:
         check_record_count(len(records))
         self._sessions.forget(broker_id)
         self._progress.forget(broker_id)
-        return ControllerResult(UnregisterBrokerResponse(error_message=None), records, is_atomic=False)
+        return ControllerResult(UnregisterBrokerResponse(), records, is_atomic=False)
 
     def register_controller(
         self, request: ControllerRegistrationRequest

@@ -15,9 +15,10 @@ __all__ = [
     "is_directory_reserved",
 ]
 
-DIRECTORY_UNASSIGNED: Final = Uuid(bytes(16))
-DIRECTORY_LOST: Final = Uuid(bytes(15) + b"\x01")
-DIRECTORY_MIGRATING: Final = Uuid(bytes(15) + b"\x02")
+# The numbers are those of Kafka's DirectoryId; partitions of records without directories are MIGRATING.
+DIRECTORY_MIGRATING: Final = Uuid(bytes(16))
+DIRECTORY_UNASSIGNED: Final = Uuid(bytes(15) + b"\x01")
+DIRECTORY_LOST: Final = Uuid(bytes(15) + b"\x02")
 
 _RESERVED_COUNT: Final = 100
 

@@ -108,7 +108,7 @@ class ReassignmentControl:
         changes: PartitionChanges, topic: TopicImage, index: int, partition: PartitionImage
     ) -> PartitionChangeRecord | None:
         if not partition.is_reassigning:
-            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         rules = changes.rules(topic)
         reverted = RevertedReassignment.of(partition)
         if not reverted.replicas:

@@ -90,6 +90,9 @@ def test_directory_that_is_not_online_takes_the_broker_out(directory):
 
 
 def test_reserved_ids_and_unknown_sets():
+    # As Kafka 4.3.1 writes them; UNASSIGNED was taken for MIGRATING once.
+    reserved = (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, DIRECTORY_LOST)
+    assert [int.from_bytes(directory, "big") for directory in reserved] == [0, 1, 2]
     assert is_directory_online(DIRECTORY_UNASSIGNED, [SECOND])
     assert is_directory_online(DIRECTORY_MIGRATING, [SECOND])
     assert not is_directory_online(DIRECTORY_LOST, [])
