@@ -299,10 +299,10 @@ class Puppets:
         said = f"{ErrorCode.name_of(answer.error_code)} {ErrorCode.name_of(result.error_code)} {result.error_message}"
         listed = self._client.call(ListPartitionReassignmentsRequest(topics=None, timeout_ms=30_000))
         running = sorted(
-            f"{found.name}-{one.partition_index} {list(one.replicas)} +{list(one.adding_replicas)}"
-            f" -{list(one.removing_replicas)}"
-            for found in listed.topics
-            for one in found.partitions
+            f"{topic_listed.name}-{found.partition_index} {list(found.replicas)} +{list(found.adding_replicas)}"
+            f" -{list(found.removing_replicas)}"
+            for topic_listed in listed.topics
+            for found in topic_listed.partitions
         )
         self.note(f"reassign {topic}-{index} {replicas} {allow}", f"{said}; running {running}")
 
