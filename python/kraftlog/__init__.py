@@ -9,6 +9,7 @@ from kraftlog.version import VERSION
 
 if TYPE_CHECKING:
     from kraftlog.broker import AsyncBroker, Broker
+    from kraftlog.client import AsyncConsumer, Consumer
     from kraftlog.quorum import AsyncQuorum, Quorum, StateMachine
     from kraftlog.reading import Log, LogDir, open_log, scan
 
@@ -16,8 +17,10 @@ __version__ = VERSION
 
 __all__ = [
     "AsyncBroker",
+    "AsyncConsumer",
     "AsyncQuorum",
     "Broker",
+    "Consumer",
     "Log",
     "LogDir",
     "Quorum",
@@ -30,8 +33,10 @@ __all__ = [
 # Imported when first used, so that `import kraftlog` costs next to nothing.
 _MODULE_OF = {
     "AsyncBroker": "kraftlog.broker",
+    "AsyncConsumer": "kraftlog.client",
     "AsyncQuorum": "kraftlog.quorum",
     "Broker": "kraftlog.broker",
+    "Consumer": "kraftlog.client",
     "Log": "kraftlog.reading",
     "LogDir": "kraftlog.reading",
     "Quorum": "kraftlog.quorum",

@@ -2345,3 +2345,126 @@ def salvage_files(
         LogError: The output is refused, or the source is no log.
         OSError: The output cannot be written.
     """
+
+# -- clients -----------------------------------------------------------------------------------------------------------
+
+@final
+class FetchedPartition:
+    """The records of one partition in a Fetch response: given in columns or as objects until they are used up.
+
+    Args:
+        data: The records field; it stays exported while this or a batch of views lives.
+        topic: Value of the topic column.
+        partition: Value of the partition column.
+        fetch_offset: Records before it are left out.
+        aborted: Producer id and first offset of the aborted transactions in the answer, whose records are left out;
+            None gives the records of all transactions.
+        as_records: For ``next_records``; ``columns``, ``binary_type`` and ``timestamp_unit`` do not count then.
+    """
+
+    def __new__(
+        cls,
+        data: Buffer,
+        topic: str,
+        partition: int,
+        fetch_offset: int,
+        aborted: Sequence[tuple[int, int]] | None = None,
+        *,
+        as_records: bool = False,
+        columns: Sequence[str] | None = None,
+        binary_type: Literal["binary", "large_binary", "binary_view"] = "binary",
+        timestamp_unit: Literal["ms", "us"] = "ms",
+        topic_dictionary: bool = False,
+        empty_headers_null: bool = False,
+        batch_rows: int = 16384,
+        batch_bytes: int = 8388608,
+        check_crc: bool = True,
+        end_offset: int | None = None,
+    ) -> Self: ...
+    @property
+    def next_offset(self) -> int:
+        """The offset after the rows given so far, and after what was left out before the next one."""
+    @property
+    def last_epoch(self) -> int:
+        """Partition leader epoch of the last batch read; -1 when it has none, or none was read."""
+    @property
+    def is_finished(self) -> bool:
+        """Whether all rows were given."""
+    def next_batch(self) -> ArrowBatch | None:
+        """The next rows; None when all were given.
+
+        Raises:
+            CorruptRecordError: A batch cannot be read, or the bytes hold nothing at the fetch offset or after it.
+        """
+    def next_records(self) -> list[ConsumerRecord] | None:
+        """The same as objects."""
+
+@final
+class ConsumerRecord:
+    """One record; its bytes become Python objects when they are asked for."""
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+    @property
+    def partition(self) -> int:
+        """Number of the partition."""
+    @property
+    def offset(self) -> int:
+        """Offset in the log."""
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since 1970."""
+    @property
+    def timestamp_type(self) -> int:
+        """0 CreateTime, 1 LogAppendTime, -1 none."""
+    @property
+    def key(self) -> bytes | None:
+        """The key."""
+    @property
+    def value(self) -> bytes | None:
+        """The value; None for a tombstone."""
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """Keys and values of the headers."""
+
+def check_columns(columns: Sequence[str]) -> None:
+    """Compare names with the columns that records have.
+
+    Raises:
+        ValueError: A name is no column, or is there twice.
+    """
+
+def produced_batches(
+    rows: Any,
+    *,
+    partition_count: int,
+    now_ms: int,
+    sticky_partition: int = 0,
+    compression: _Compression = "none",
+    compression_level: int | None = None,
+    batch_bytes: int = 1048576,
+) -> list[tuple[int, int, bytes]]:
+    """The batches that a producer sends for Arrow rows: partition, number of records, bytes at offset 0.
+
+    Args:
+        rows: Columns ``value`` and maybe ``key``, ``headers``, ``timestamp`` and ``partition``.
+        partition_count: Partitions of the topic. Rows without a partition go where the hash of their key says.
+        now_ms: Timestamp of rows without one.
+        sticky_partition: Where rows without a key go until a batch is full; then the next partition follows.
+        compression: Codec.
+        compression_level: Level of the codec, its default when None.
+        batch_bytes: Most bytes of a batch before compression; a larger record gets a batch of its own.
+
+    Raises:
+        ValueError: Another column or type, or a partition that the topic does not have.
+    """
+
+def with_producer(
+    batch: bytes, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
+) -> bytes:
+    """A copy of a batch with its producer and sequence, and with a new checksum.
+
+    Raises:
+        ValueError: Fewer bytes than a header.
+    """

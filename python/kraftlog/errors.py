@@ -9,9 +9,11 @@ KraftlogError
   LogError                  the log on disk
     CorruptRecordError      stored bytes are not what was written
     OffsetOutOfRangeError   outside [log_start_offset, log_end_offset]
+      LogTruncationError      a consumer's position is no longer in the log (KIP-320): .diverging_offset
     LogTruncatedError       records that were read before are gone or others (KIP-320)
     PoisonedLogError        an earlier write or fsync failed; nothing is retried
     RemoteLogError          an object of a remote directory cannot be read, or is not what was listed
+  NoOffsetForPartitionError no committed offset and no reset policy
   NodeClosedError           the node was stopped
   QuorumError               what was asked of a kraftlog.Quorum did not happen: .may_be_committed
     NotLeaderError          this replica does not lead: .leader_id, .leader_address
@@ -24,8 +26,12 @@ KraftlogError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kraftlog.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from kraftlog.types import EpochEndOffset, TopicPartition
 
 __all__ = [
     "CorruptRecordError",
@@ -36,6 +42,8 @@ __all__ = [
     "LocalProtocolError",
     "LogError",
     "LogTruncatedError",
+    "LogTruncationError",
+    "NoOffsetForPartitionError",
     "NodeClosedError",
     "NotCommittedError",
     "NotLeaderError",
@@ -123,6 +131,51 @@ class CorruptRecordError(LogError):
 
 class OffsetOutOfRangeError(LogError):
     """An offset outside ``[log_start_offset, log_end_offset]``."""
+
+
+class LogTruncationError(OffsetOutOfRangeError):
+    """A consumer's position is no longer in the log: the records before it were truncated, others may stand there.
+
+    The position stays where it is: seek to ``diverging_offset`` to read the new history. Source: KIP-320.
+
+    Args:
+        partition: Which partition.
+        position: Offset that the consumer would have read next.
+        position_epoch: Leader epoch of the last record it read; None when it is not known.
+        diverging_offset: The first offset at which the log differs from what was read, with the leader epoch of the
+            records before it; None when the leader knows no common epoch.
+    """
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        position: int,
+        position_epoch: int | None,
+        diverging_offset: EpochEndOffset | None,
+    ) -> None:
+        where = "at an offset that is not known"
+        if diverging_offset is not None:
+            where = f"at offset {diverging_offset.end_offset} (leader epoch {diverging_offset.epoch})"
+        super().__init__(
+            f"{partition}: the log was truncated: the position {position} (leader epoch {position_epoch}) diverges "
+            f"from it {where}"
+        )
+        self.partition = partition
+        self.position = position
+        self.position_epoch = position_epoch
+        self.diverging_offset = diverging_offset
+
+
+class NoOffsetForPartitionError(KraftlogError):
+    """A partition has no committed offset, and ``auto.offset.reset=none``.
+
+    Args:
+        partition: Which partition.
+    """
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(f"{partition}: no offset is committed, and auto.offset.reset=none")
+        self.partition = partition
 
 
 class LogTruncatedError(LogError):

@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "vocabulary": set(),
     "types": {"vocabulary"},
     "error_code": set(),
-    "errors": {"error_code"},
+    "errors": {"error_code", "types"},
     "extras": set(),
     "host": {"_kraftlog"},  # the machine below a shell
     "version": set(),
@@ -69,7 +69,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime.coordinator": CORES | {"host", "runtime.metadata.topic_creation", "wire", "_kraftlog"},
     "api": CORES | {"security", "transport", "runtime", "storage", "wire", "_kraftlog"},
     "node": CORES | {"host", "security", "transport", "runtime", "api", "storage", "metrics", "wire", "_kraftlog"},
-    "client": VOCABULARY | {"wire"},
+    "client": VOCABULARY
+    | EXTRAS
+    | {"config_input", "partitioner", "own_thread", "transport", "wire", "client.state", "_kraftlog"},
+    # What a consumer decides replays from plain values.
+    "client.state": VOCABULARY | MESSAGES,
     "admin": VOCABULARY | {"client", "wire"},
     "reading": VOCABULARY | EXTRAS | {"storage", "_kraftlog"},
     # Tables of the metadata and the coordinators' topics: messages as values, and the image that they add up to.
@@ -84,12 +88,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     | FACTS
     | EXTRAS
     | {"controller", "transport", "node", "client", "admin", "storage", "reading", "broker", "wire", "_kraftlog"},
-    "__init__": VOCABULARY | {"broker", "reading", "storage", "quorum", "_kraftlog"},
+    "__init__": VOCABULARY | {"broker", "client", "reading", "storage", "quorum", "_kraftlog"},
     "__main__": {"cli"},
 }
 
 # The sans-IO rooms replay from a seed only while they know nothing of these.
-SANS_IO_ROOMS = ("raft", "partition", "controller", "coordinator")
+SANS_IO_ROOMS = ("raft", "partition", "controller", "coordinator", "client.state")
 SANS_IO_BANNED = {
     "asyncio", "concurrent", "datetime", "io", "multiprocessing", "os", "pathlib", "secrets", "selectors", "shutil",
     "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uuid",

@@ -42,14 +42,15 @@ class RpcConnection(asyncio.BufferedProtocol):
         is_closed: Whether nothing can be sent any more.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._loop = loop
         self._client_id = client_id
-        self._reader = FrameReader(MAX_FRAME_BYTES)
+        self._reader = FrameReader(max_frame_bytes)
         self._transport: asyncio.WriteTransport | None = None
         self._versions: dict[int, tuple[int, int]] = {}
         self._asked: dict[int, tuple[int, int, float, Callback]] = {}
         self._next_correlation_id = 0
+        self._protocol_error: RemoteProtocolError | None = None
         self.is_closed = False
 
     @classmethod
@@ -62,14 +63,16 @@ class RpcConnection(asyncio.BufferedProtocol):
         client_id: str,
         timeout_s: float,
         tls: SSLContext | None = None,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> Self:
         """Connect and learn what the peer speaks; the name is resolved each time (CONN-17).
 
         Raises:
+            RemoteProtocolError: What the peer sends does not decode.
             KafkaError: BROKER_NOT_AVAILABLE: it cannot be reached, or does not answer; NETWORK_EXCEPTION: its
                 certificate, or this node's, is not accepted (CONN-23).
         """
-        connection = cls(loop, client_id)
+        connection = cls(loop, client_id, max_frame_bytes)
         try:
             async with asyncio.timeout(timeout_s):
                 await loop.create_connection(lambda: connection, host, port, ssl=tls)
@@ -88,9 +91,9 @@ class RpcConnection(asyncio.BufferedProtocol):
         self._versions = {API_VERSIONS_KEY: (0, api.max_version)}
         response: Any
         try:
-            response = await self._request(asked, api.max_version)
+            response = await self.ask(asked, api.max_version)
         except _VersionRefusedError:
-            response = await self._request(ApiVersionsRequest(), 0)
+            response = await self.ask(ApiVersionsRequest(), 0)
         if not isinstance(response, ApiVersionsResponse) or response.error_code:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the peer does not report its API versions")
         self._versions = {api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in response.api_keys}
@@ -131,15 +134,23 @@ class RpcConnection(asyncio.BufferedProtocol):
         found = self.common_version(api_key)
         if found is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the peer has no version of {API_BY_KEY[api_key].name}")
-        return await self._request(message, found)
+        return await self.ask(message, found)
 
-    async def _request(self, message: Message, version_: int) -> Message:
+    async def ask(self, message: Message, version_: int) -> Message:
+        """Ask in a version.
+
+        Raises:
+            KafkaError: BROKER_NOT_AVAILABLE when the connection ends before.
+            RemoteProtocolError: The answer does not decode.
+        """
         future: asyncio.Future[Message] = self._loop.create_future()
 
         def answered(answer: Message | KafkaError) -> None:
             if future.done():
                 return
-            if isinstance(answer, KafkaError):
+            if self._protocol_error is not None:
+                future.set_exception(self._protocol_error)
+            elif isinstance(answer, KafkaError):
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
@@ -167,6 +178,8 @@ class RpcConnection(asyncio.BufferedProtocol):
             for frame in self._reader.buffer_updated(nbytes):
                 self._received(frame)
         except KraftlogError as error:
+            if isinstance(error, RemoteProtocolError):
+                self._protocol_error = error
             self._end(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -185,7 +198,14 @@ class RpcConnection(asyncio.BufferedProtocol):
             # A peer that does not know our version answers in version 0 (KIP-511).
             callback(_VersionRefusedError(ErrorCode.UNSUPPORTED_VERSION))
             return
-        callback(decode_response(api_key, version_, frame)[1])
+        try:
+            answer = decode_response(api_key, version_, frame)[1]
+        except RemoteProtocolError as error:
+            # The request is no longer among those that the end of the connection answers.
+            self._protocol_error = error
+            callback(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, str(error)))
+            raise
+        callback(answer)
 
     def _end(self, reason: str, error_code: int = ErrorCode.BROKER_NOT_AVAILABLE) -> None:
         if self.is_closed:

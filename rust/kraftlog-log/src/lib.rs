@@ -13,6 +13,7 @@ pub mod columns;
 pub mod compression;
 pub mod crc;
 pub mod epoch_checkpoint;
+pub mod fetched;
 pub mod fs;
 pub mod index;
 mod json;

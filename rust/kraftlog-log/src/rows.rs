@@ -18,8 +18,10 @@ use crate::log::{Log, LogConfig, OpenOptions};
 use crate::{Error, Result};
 
 mod columns;
+mod produced;
 
 use columns::RowColumns;
+pub use produced::{produced_batches, set_producer, ProducedBatch, ProducedOptions};
 
 /// Encoded batches are handed to the log when there are this many bytes of them.
 const FLUSH_BYTES: usize = 4 << 20;

@@ -9,6 +9,7 @@ mod arrow_import;
 mod arrow_request;
 mod dump;
 mod errors;
+mod fetched;
 mod log;
 mod memory;
 mod memory_disk;
@@ -44,6 +45,7 @@ fn _kraftlog(m: &Bound<'_, PyModule>) -> PyResult<()> {
     dump::register(m)?;
     arrow_file::register(m)?;
     verify::register(m)?;
+    fetched::register(m)?;
     wire::register(m)?;
     Ok(())
 }

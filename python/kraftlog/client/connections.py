@@ -1,0 +1,212 @@
+"""Connections of a client to the nodes of a cluster: opened when wanted, authenticated, with back-off."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kraftlog.client.config import ClientConfig, ClientConfigError
+from kraftlog.client.sasl import authenticate, credentials_from
+from kraftlog.client.state.cluster_metadata import Node
+from kraftlog.errors import ErrorCode, KafkaError, RemoteProtocolError
+from kraftlog.transport.rpc_client import RpcConnection
+from kraftlog.transport.tls_settings import TlsSettings
+from kraftlog.wire.registry import API_BY_KEY
+from kraftlog.wire.struct import Message
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+__all__ = ["Connections", "bootstrap_nodes"]
+
+# Frames larger than this are refused; answers may exceed fetch.max.bytes by one batch.
+FRAME_BYTES_MIN = 100 * 1024 * 1024
+
+
+def bootstrap_nodes(servers: tuple[str, ...]) -> list[Node]:
+    """The addresses of ``bootstrap.servers`` as nodes with negative ids.
+
+    Raises:
+        ClientConfigError: An address is not host:port.
+    """
+    nodes = []
+    for index, address in enumerate(servers):
+        host, colon, port = address.rpartition(":")
+        if not colon or not port.isdigit() or not 0 < int(port) < 65536:
+            message = f"bootstrap.servers={address}: each entry has the form host:port"
+            raise ClientConfigError(message)
+        nodes.append(Node(-1 - index, host.strip("[]"), int(port)))
+    return nodes
+
+
+@dataclass(slots=True)
+class _Link:
+    node: Node
+    connection: RpcConnection | None = None
+    opening: asyncio.Task[RpcConnection] | None = None
+    failures: int = 0
+    closed_until_s: float = 0.0
+    muted_until_s: float = 0.0
+
+
+class Connections:
+    """One connection per node id.
+
+    Args:
+        config: Settings.
+        loop: Where it runs.
+
+    Attributes:
+        known_versions: API versions of each node that was connected to once.
+    """
+
+    def __init__(self, config: ClientConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._client_id: str = config["client.id"] or "kraftlog"
+        self._timeout_s = config["request.timeout.ms"] / 1000
+        self._connect_timeout_s = config["socket.connection.setup.timeout.ms"] / 1000
+        self._backoff_s = config["reconnect.backoff.ms"] / 1000
+        self._backoff_max_s = config["reconnect.backoff.max.ms"] / 1000
+        self._frame_bytes_max = max(FRAME_BYTES_MIN, 2 * config["fetch.max.bytes"])
+        self.bootstrap = bootstrap_nodes(config["bootstrap.servers"])
+        self._links: dict[int, _Link] = {}
+        self._versions: dict[int, RpcConnection] = {}
+        protocol: str = config["security.protocol"]
+        self._tls: SSLContext | None = None
+        if protocol.endswith("SSL"):
+            self._tls = TlsSettings(config.tls_properties).client_context()
+        self._mechanism: str | None = None
+        if protocol.startswith("SASL"):
+            credentials = credentials_from(config["sasl.username"], config["sasl.password"], config["sasl.jaas.config"])
+            if credentials is None:
+                message = f"security.protocol={protocol} needs sasl.username and sasl.password, or sasl.jaas.config"
+                raise ClientConfigError(message)
+            self._mechanism = config["sasl.mechanism"]
+            self._credentials = credentials
+
+    def version(self, node_id: int, api_key: int) -> int | None:
+        """The highest common version with a node; None while it is not known, -1 when the node lacks the API."""
+        found = self._versions.get(node_id)
+        if found is None:
+            return None
+        version = found.common_version(api_key)
+        return -1 if version is None else version
+
+    async def any_node(self, nodes: Mapping[int, Node]) -> Node:
+        """A node to ask for metadata: one that is connected, else a random one that is not in back-off.
+
+        Raises:
+            KafkaError: BROKER_NOT_AVAILABLE: all are in back-off.
+        """
+        candidates = list(nodes.values()) or list(self.bootstrap)
+        for node in candidates:
+            link = self._links.get(node.node_id)
+            if link is not None and link.connection is not None and not link.connection.is_closed:
+                return node
+        now = self._loop.time()
+        ready = [
+            node
+            for node in candidates
+            if node.node_id not in self._links or self._links[node.node_id].closed_until_s <= now
+        ]
+        if not ready:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no known broker can be reached")
+        return random.choice(ready)
+
+    async def connect(self, node: Node) -> RpcConnection:
+        """An open, authenticated connection to a node.
+
+        Raises:
+            KafkaError: It cannot be reached, or refuses the credentials.
+            RemoteProtocolError: What it sends is not Kafka's protocol.
+        """
+        link = self._links.get(node.node_id)
+        if link is None or (link.node.host, link.node.port) != (node.host, node.port):
+            if link is not None:
+                self._drop(link)
+            link = self._links[node.node_id] = _Link(node)
+        if link.connection is not None and not link.connection.is_closed:
+            return link.connection
+        if link.opening is None:
+            if link.closed_until_s > self._loop.time():
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"{node}: waiting before the next attempt")
+            link.opening = self._loop.create_task(self._open(link))
+        return await asyncio.shield(link.opening)
+
+    async def _open(self, link: _Link) -> RpcConnection:
+        node = link.node
+        try:
+            connection = await RpcConnection.open(
+                self._loop,
+                node.host,
+                node.port,
+                client_id=self._client_id,
+                timeout_s=self._connect_timeout_s,
+                tls=self._tls,
+                max_frame_bytes=self._frame_bytes_max,
+            )
+            try:
+                if self._mechanism is not None:
+                    async with asyncio.timeout(self._timeout_s):
+                        await authenticate(connection, self._mechanism, self._credentials)
+            except BaseException:
+                connection.close()
+                raise
+        except BaseException:
+            link.failures += 1
+            wait_s = min(self._backoff_s * 2.0 ** min(link.failures - 1, 16), self._backoff_max_s)
+            link.closed_until_s = self._loop.time() + wait_s * random.uniform(0.8, 1.2)
+            raise
+        finally:
+            link.opening = None
+        link.failures = 0
+        link.connection = connection
+        self._versions[node.node_id] = connection
+        return connection
+
+    async def ask(
+        self, node: Node, message: Message, version_max: int | None = None, timeout_s: float | None = None
+    ) -> tuple[Message, int]:
+        """Send a request and return its answer, with the version that both are in.
+
+        Raises:
+            KafkaError: The node cannot be reached, does not have the API, or did not answer in time.
+            RemoteProtocolError: The answer does not decode; names the node.
+        """
+        connection = await self.connect(node)
+        link = self._links.get(node.node_id)
+        if link is not None and link.muted_until_s > self._loop.time():
+            await asyncio.sleep(link.muted_until_s - self._loop.time())
+        version = connection.common_version(message.API_KEY)
+        if version is None:
+            name = API_BY_KEY[message.API_KEY].name
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{node} has no version of {name}")
+        if version_max is not None:
+            version = min(version, version_max)
+        try:
+            async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
+                answer = await connection.ask(message, version)
+        except TimeoutError as error:
+            connection.close()
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{node} did not answer in time") from error
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"{node}: {error}") from error
+        throttle_ms = getattr(answer, "throttle_time_ms", 0)
+        if throttle_ms > 0 and link is not None:
+            link.muted_until_s = self._loop.time() + throttle_ms / 1000
+        return answer, version
+
+    def _drop(self, link: _Link) -> None:
+        if link.opening is not None:
+            link.opening.cancel()
+        if link.connection is not None:
+            link.connection.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for link in self._links.values():
+            self._drop(link)
+        self._links.clear()

@@ -1,0 +1,113 @@
+"""Offsets by timestamp, first and last offsets, and partitions of topics, asked beside the reading."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from kraftlog.client.config import ClientConfig
+from kraftlog.client.driver import ConsumerDriver
+from kraftlog.client.state.consumer_core import ConsumerCore
+from kraftlog.client.state.offset_lookup import list_offsets_request
+from kraftlog.client.state.position import OffsetAndTime
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.types import TopicPartition
+
+__all__ = ["OffsetQuestions"]
+
+
+class OffsetQuestions:
+    """Asks leaders, again after errors that may pass."""
+
+    def __init__(self, core: ConsumerCore, driver: ConsumerDriver, config: ClientConfig) -> None:
+        self._core = core
+        self._driver = driver
+        self._timeout_s: float = config["request.timeout.ms"] / 1000
+        self._retry_backoff_s: float = config["retry.backoff.ms"] / 1000
+
+    async def partitions_for(self, topic: str, timeout_s: float | None) -> list[TopicPartition]:
+        """The partitions of a topic.
+
+        Raises:
+            KafkaError: There is no such topic.
+            TimeoutError: No metadata came.
+        """
+        core = self._core
+        seen = core.metadata.update_count
+        core.want_topics({topic})
+
+        async def is_known() -> bool:
+            found = core.metadata.topics.get(topic)
+            if found is not None and found.error_code and core.metadata.update_count > seen + 3:
+                raise KafkaError(found.error_code, topic)
+            return found is not None and bool(found.partitions)
+
+        await self._driver.ask_until(
+            is_known, f"metadata of {topic}", self._timeout_s if timeout_s is None else timeout_s
+        )
+        return [TopicPartition(topic, number) for number in sorted(core.metadata.topics[topic].partitions)]
+
+    async def offsets(
+        self, timestamps: Mapping[TopicPartition, int], timeout_s: float | None
+    ) -> dict[TopicPartition, OffsetAndTime | None]:
+        """The answer for each partition; None where no record has the timestamp or a later one.
+
+        Raises:
+            KafkaError: A leader refuses.
+            TimeoutError: Not all leaders answered.
+        """
+        core = self._core
+        core.want_topics({name.topic for name in timestamps})
+        found: dict[TopicPartition, OffsetAndTime | None] = {}
+
+        async def ask() -> bool:
+            by_leader: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
+            for name, timestamp in timestamps.items():
+                if name in found:
+                    continue
+                leader = core.metadata.leader_of(name)
+                if leader.leader_id is None:
+                    core.metadata.is_update_wanted = True
+                else:
+                    epoch = -1 if leader.epoch is None else leader.epoch
+                    by_leader.setdefault(leader.leader_id, {})[name] = (timestamp, epoch)
+            await asyncio.gather(*(self._ask_leader(node_id, asked, found) for node_id, asked in by_leader.items()))
+            return len(found) == len(timestamps)
+
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        await self._driver.ask_until(ask, "offsets", limit_s)
+        return found
+
+    async def _ask_leader(
+        self,
+        node_id: int,
+        asked: Mapping[TopicPartition, tuple[int, int]],
+        found: dict[TopicPartition, OffsetAndTime | None],
+    ) -> None:
+        core = self._core
+        request = list_offsets_request(
+            asked, is_read_committed=core.options.is_read_committed, timeout_ms=core.options.request_timeout_ms
+        )
+        try:
+            response: Any = await self._driver.ask(node_id, request)
+        except KafkaError as error:
+            if error.code == ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            core.context.want_metadata(self._driver.now_ms())
+            await asyncio.sleep(self._retry_backoff_s)
+            return
+        for topic in response.topics:
+            for answer in topic.partitions:
+                name = TopicPartition(topic.name, answer.partition_index)
+                if name not in asked:
+                    continue
+                if answer.error_code:
+                    if not ErrorCode.is_retriable(answer.error_code):
+                        raise KafkaError(answer.error_code, str(name))
+                    core.context.want_metadata(self._driver.now_ms())
+                    continue
+                epoch = answer.leader_epoch if answer.leader_epoch >= 0 else None
+                if epoch is not None:
+                    core.metadata.note_epoch(name, epoch)
+                found[name] = None if answer.offset < 0 else OffsetAndTime(answer.offset, answer.timestamp, epoch)

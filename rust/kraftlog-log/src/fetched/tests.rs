@@ -1,0 +1,140 @@
+use super::*;
+use crate::builder::{BatchBuilder, BatchOptions};
+use crate::compression::Codec;
+
+fn batch(options: BatchOptions, values: &[&str]) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(options).unwrap();
+    for value in values {
+        builder.append(1_700_000_000_000, None, Some(value.as_bytes()), &[]).unwrap();
+    }
+    builder.finish().unwrap()
+}
+
+fn plain(base_offset: i64, epoch: i32, values: &[&str]) -> Vec<u8> {
+    batch(BatchOptions { base_offset, partition_leader_epoch: epoch, ..BatchOptions::default() }, values)
+}
+
+fn of_producer(base_offset: i64, producer_id: i64, values: &[&str]) -> Vec<u8> {
+    let options = BatchOptions {
+        base_offset,
+        producer_id,
+        producer_epoch: 0,
+        base_sequence: 0,
+        is_transactional: true,
+        ..BatchOptions::default()
+    };
+    batch(options, values)
+}
+
+fn marker(base_offset: i64, producer_id: i64, kind: i16) -> Vec<u8> {
+    let options = BatchOptions {
+        base_offset,
+        producer_id,
+        producer_epoch: 0,
+        is_transactional: true,
+        is_control: true,
+        ..BatchOptions::default()
+    };
+    let mut builder = BatchBuilder::new(options).unwrap();
+    let key = [0_i16.to_be_bytes(), kind.to_be_bytes()].concat();
+    builder.append(1, Some(&key), Some(&[0; 6]), &[]).unwrap();
+    builder.finish().unwrap()
+}
+
+fn options(batch_rows: usize) -> ColumnOptions {
+    let columns = ColumnOptions::parse_columns(&["value"]).unwrap();
+    ColumnOptions { columns, batch_rows, ..ColumnOptions::default() }
+}
+
+fn values(rows: &RecordBatch) -> Vec<String> {
+    assert_eq!(rows.num_columns(), 1);
+    let column = rows.column(0).as_binary::<i32>();
+    column.iter().map(|value| String::from_utf8(value.unwrap().to_vec()).unwrap()).collect()
+}
+
+fn all(records: &mut FetchedRecords) -> Vec<String> {
+    let mut found = Vec::new();
+    while let Some(rows) = records.next_rows().unwrap() {
+        found.extend(values(&rows));
+    }
+    found
+}
+
+#[test]
+fn position_and_epoch_are_those_of_the_rows_given_so_far() {
+    let data = [plain(10, 3, &["a", "b", "c"]), plain(13, 5, &["d"])].concat();
+    let mut records = FetchedRecords::new(Buffer::from_vec(data), 11, None, options(1));
+    assert_eq!((records.next_offset(), records.last_epoch()), (11, -1));
+    assert_eq!(values(&records.next_rows().unwrap().unwrap()), ["b"]);
+    assert_eq!((records.next_offset(), records.last_epoch()), (12, 3));
+    assert!(!records.is_finished());
+    assert_eq!(values(&records.next_rows().unwrap().unwrap()), ["c"]);
+    assert_eq!(values(&records.next_rows().unwrap().unwrap()), ["d"]);
+    assert_eq!((records.next_offset(), records.last_epoch()), (14, 5));
+    assert!(records.is_finished());
+    assert!(records.next_rows().unwrap().is_none());
+}
+
+#[test]
+fn aborted_transactions_and_markers_are_no_rows() {
+    let data = [
+        of_producer(0, 7, &["aborted"]),
+        of_producer(1, 8, &["kept"]),
+        marker(2, 7, 0),
+        of_producer(3, 7, &["after"]),
+        marker(4, 7, 1),
+        marker(5, 8, 1),
+    ]
+    .concat();
+    let aborted = vec![Aborted { producer_id: 7, first_offset: 0 }];
+    let mut committed = FetchedRecords::new(Buffer::from_vec(data.clone()), 0, Some(aborted), options(9));
+    assert_eq!(all(&mut committed), ["kept", "after"]);
+    assert_eq!(committed.next_offset(), 6);
+    let mut uncommitted = FetchedRecords::new(Buffer::from_vec(data), 0, None, options(9));
+    assert_eq!(all(&mut uncommitted), ["aborted", "kept", "after"]);
+}
+
+#[test]
+fn rows_before_a_bad_batch_come_first_and_the_position_stays_on_it() {
+    let mut data = [plain(0, 0, &["a"]), plain(1, 0, &["b"])].concat();
+    *data.last_mut().unwrap() ^= 1;
+    let mut records = FetchedRecords::new(Buffer::from_vec(data), 0, None, options(9));
+    assert_eq!(values(&records.next_rows().unwrap().unwrap()), ["a"]);
+    for _ in 0..2 {
+        let error = records.next_rows().unwrap_err().to_string();
+        assert!(error.contains("CRC"), "{error}");
+        assert_eq!(records.next_offset(), 1);
+    }
+}
+
+#[test]
+fn an_answer_that_brings_nothing_forward_is_an_error() {
+    let whole = plain(0, 0, &["a", "b"]);
+    for (data, wanted) in [(whole.get(..70).unwrap(), "one whole batch"), (&whole, "fetch offset 5")] {
+        let mut records = FetchedRecords::new(Buffer::from_vec(data.to_vec()), 5, None, options(9));
+        let error = records.next_rows().unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
+    let mut nothing = FetchedRecords::new(Buffer::from_vec(Vec::<u8>::new()), 5, None, options(9));
+    assert!(nothing.next_rows().unwrap().is_none());
+}
+
+#[test]
+fn a_truncated_batch_at_the_end_is_left_for_the_next_fetch() {
+    let second = plain(2, 0, &["c"]);
+    let data = [plain(0, 0, &["a", "b"]), second.get(..second.len() - 1).unwrap().to_vec()].concat();
+    let mut records = FetchedRecords::new(Buffer::from_vec(data), 0, None, options(9));
+    assert_eq!(all(&mut records), ["a", "b"]);
+    assert_eq!(records.next_offset(), 2);
+}
+
+#[test]
+fn compressed_batches_continue_where_the_last_rows_ended() {
+    for codec in Codec::ALL {
+        let bytes = batch(BatchOptions { codec, ..BatchOptions::default() }, &["a", "b", "c"]);
+        let mut records = FetchedRecords::new(Buffer::from_vec(bytes), 0, None, options(2));
+        assert_eq!(values(&records.next_rows().unwrap().unwrap()), ["a", "b"]);
+        assert_eq!(records.next_offset(), 2);
+        assert_eq!(all(&mut records), ["c"]);
+    }
+}
