@@ -70,7 +70,7 @@ class Connections:
         self._connect_timeout_s = config["socket.connection.setup.timeout.ms"] / 1000
         self._backoff_s = config["reconnect.backoff.ms"] / 1000
         self._backoff_max_s = config["reconnect.backoff.max.ms"] / 1000
-        self._frame_bytes_max = max(FRAME_BYTES_MIN, 2 * config["fetch.max.bytes"])
+        self._frame_bytes_max = max(FRAME_BYTES_MIN, 2 * (config["fetch.max.bytes"] or 0))
         self.bootstrap = bootstrap_nodes(config["bootstrap.servers"])
         self._links: dict[int, _Link] = {}
         self._versions: dict[int, RpcConnection] = {}
