@@ -159,7 +159,7 @@ async def list_end(cluster, node_id, replica_id, leader_epoch):
 
 
 async def delete_records(cluster, offset):
-    """RFET-32: the followers' logs start where the leader's does."""
+    """RFET-32, ISR-82: the answer comes when the followers' logs start where the leader's does."""
     request = DeleteRecordsRequest(
         topics=[
             DeleteRecordsRequest.DeleteRecordsTopic(
@@ -170,10 +170,9 @@ async def delete_records(cluster, offset):
         timeout_ms=10_000,
     )
     response = await cluster.request(cluster.leader_of(TOPIC), request)
-    assert response.topics[0].partitions[0].error_code == 0
-    await until(
-        lambda: all(cluster.partition(node_id, TOPIC).log.log_start_offset == offset for node_id in cluster.nodes)
-    )
+    answered = response.topics[0].partitions[0]
+    assert (answered.error_code, answered.low_watermark) == (0, offset)
+    assert [cluster.partition(node_id, TOPIC).log.log_start_offset for node_id in cluster.nodes] == [offset] * 3
 
 
 def test_three_replicas_hold_the_same_through_a_change_of_leaders(tmp_path):
