@@ -448,8 +448,8 @@ class LogCleaner:
         for entry in idle:
             partition = entry.partition
             try:
-                if not self._is_stopped:
-                    partition.log.delete_old_segments(self._now_ms(), partition.high_watermark)
+                if not self._is_stopped and partition.log.delete_old_segments(self._now_ms(), partition.high_watermark):
+                    partition.replica.log_start_moved()  # fetch sessions look only at what moved
             except (LogError, OSError) as error:
                 if entry.running is not None and not entry.running.cancelled:
                     logger.error("retention of %s failed: %s", partition, error)

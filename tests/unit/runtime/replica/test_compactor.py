@@ -67,7 +67,10 @@ def make(tmp_path: Path) -> Iterator[MakePartition]:
         config = LogConfig(segment_bytes=1000, cleanup_policy=policy)
         log = Log.open(tmp_path / f"{name}-0", config=config, now_ms=NOW_MS)
         logs.append(log)
+        moves: list[str] = []
         return Partition(
+            moves=moves,
+            replica=SimpleNamespace(log_start_moved=lambda: moves.append("log start")),
             topic_partition=TopicPartition(name, 0),
             log=log,
             log_dir=log_dir,
@@ -285,6 +288,9 @@ def test_retention_of_a_compacted_and_deleted_log_is_the_cleaners(make: MakePart
     one = cleaner(partition)
     one._delete_old_segments()
     assert partition.log.segments()[0].base_offset > 0
+    assert partition.moves == ["log start"], "fetch sessions look only at what moved"
+    one._delete_old_segments()
+    assert len(partition.moves) == 1
 
 
 def test_settings_come_from_the_file_and_what_was_altered() -> None:
