@@ -37,6 +37,8 @@ lint_rust() {
     say "cargo fmt, clippy"
     cargo fmt --all --check
     cargo clippy --locked --quiet --workspace --all-targets -- -D warnings
+    cargo fmt --manifest-path benches/load/Cargo.toml --check
+    CARGO_TARGET_DIR=target/load cargo clippy --locked --quiet --manifest-path benches/load/Cargo.toml --all-targets -- -D warnings
     if command -v cargo-deny >/dev/null 2>&1; then cargo deny --config .ci/deny.toml check; fi
 }
 
@@ -69,6 +71,7 @@ docs() { # every link between files of this tree leads somewhere, and every exam
 rust_test() {
     say "cargo test"
     cargo test --locked --quiet -p kraftlog-log -p kraftlog-path
+    CARGO_TARGET_DIR=target/load cargo test --locked --quiet --manifest-path benches/load/Cargo.toml
     path_models
     crash
 }
