@@ -440,6 +440,13 @@ class DataPath:
     def flush(self) -> None:
         """Tell the threads what was asked of sockets since the last call."""
 
+    def publish_brokers(self, by_listener: Sequence[Sequence[tuple[int, str, int, str | None]]], /) -> None:
+        """Name these brokers from now on when they lead (KIP-951).
+
+        Args:
+            by_listener: Id, host, port and rack of the brokers that clients reach, one list for each listener.
+        """
+
     def stop(self) -> None:
         """Close all sockets and end the threads; waits for them."""
 

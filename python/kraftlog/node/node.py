@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kraftlog import host
 from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.api.forwarder import Forwarder
+from kraftlog.api.leader_hint import leader_addresses
 from kraftlog.api.services import BrokerServices, ControllerServices
 from kraftlog.api.topic_views import TopicViews
 from kraftlog.coordinator.group.group_shard import GroupShard
@@ -57,6 +58,7 @@ from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kraftlog.controller import MetadataDelta, MetadataImage
     from kraftlog.node.config import NodeConfig
     from kraftlog.transport.exchange import Exchange
     from kraftlog.transport.scheduler import Scheduler
@@ -320,6 +322,8 @@ class Node:
         await self._registration.register()
         # Listeners of the image need at least this registration.
         await self.metadata.wait_for_offset(self._registration.broker_epoch)
+        self.metadata.add_listener(self._publish_brokers)  # before replicas lose their role to one of them
+        self._publish_brokers(self.metadata.image)
         self.metadata.add_listener(self.replicas.apply)
         await self.replicas.load()
         self.partitions.add_listener(self._on_partition_changed)
@@ -329,6 +333,22 @@ class Node:
         await self._registration.unfence()
         self.replicas.start_timers()
         self.log_cleaner.start()
+
+    def _publish_brokers(self, image: MetadataImage, delta: MetadataDelta | None = None) -> None:
+        """Tell the data path where clients reach brokers; only when one of them changed, if there is a delta."""
+        native = self._connections.native if self._connections is not None else None
+        if native is None or (delta is not None and not delta.changed_brokers):
+            return
+        brokers = image.cluster.brokers
+        native.publish_brokers(
+            [
+                [
+                    (address.broker_id, address.host, address.port, address.rack)
+                    for address in leader_addresses(image, brokers, end_point.listener_name)
+                ]
+                for end_point in self.config.listeners
+            ]
+        )
 
     def _on_partition_changed(self, partition: Partition) -> None:
         if partition.topic == CONSUMER_OFFSETS_TOPIC:

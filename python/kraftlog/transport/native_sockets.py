@@ -12,7 +12,7 @@ from kraftlog.transport.native_connection import NativeConnection
 if TYPE_CHECKING:
     import asyncio
     import socket
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from kraftlog._kraftlog import Partitions
     from kraftlog.transport.exchange import Exchange, PeerContext
@@ -113,6 +113,10 @@ class NativeSockets:
         )
         self._by_key[data_socket.key] = connection
         return connection
+
+    def publish_brokers(self, by_listener: Sequence[Sequence[tuple[int, str, int, str | None]]]) -> None:
+        """Let the threads name brokers that lead; id, host, port and rack of each, by the index of the listener."""
+        self._path.publish_brokers(by_listener)
 
     def close(self) -> None:
         """Close all connections and end the threads. Harmless when called again."""

@@ -129,7 +129,7 @@ impl DataService {
         let Some(Pending::Produce(wait)) = self.pending.get_mut(token.id) else { return };
         if wait.acknowledged(token.position, error_code) {
             if let Some(Pending::Produce(wait)) = self.pending.remove(token.id) {
-                answered.push(wait.into_answered());
+                answered.push(wait.into_answered(&self.shared));
             }
         }
     }
@@ -138,9 +138,9 @@ impl DataService {
 impl Service for DataService {
     type Message = DataMessage;
 
-    fn handle(&mut self, request: RequestId, _peer: &Peer, frame: &[u8], now: Instant) -> Outcome {
+    fn handle(&mut self, request: RequestId, peer: &Peer, frame: &[u8], now: Instant) -> Outcome {
         match RequestHeader::peek(frame) {
-            Some((PRODUCE_KEY, _)) => self.produce(request, frame, now),
+            Some((PRODUCE_KEY, _)) => self.produce(request, peer.listener, frame, now),
             Some((FETCH_KEY, _)) => self.fetch(request, frame, now),
             _ => Outcome::HandOver,
         }
@@ -163,7 +163,7 @@ impl Service for DataService {
                 Some(Pending::Produce(wait)) => {
                     wait.time_out();
                     if let Some(Pending::Produce(wait)) = self.pending.remove(id) {
-                        answered.push(wait.into_answered());
+                        answered.push(wait.into_answered(&self.shared));
                     }
                 }
                 Some(Pending::Fetch(_)) => self.look_again(id, true, answered),

@@ -245,7 +245,7 @@ fn produce_answers_are_written_as_kafka_writes_them() {
 }
 
 /// The topics of an answer written again, and what follows them if it has no throttle time; nothing if a partition has
-/// a tagged field, or a refused record without a reason: the data path sends neither.
+/// a tagged field, which is not written here, or a refused record without a reason, which the data path never sends.
 fn response_again(row: &Row) -> Option<Vec<u8>> {
     let mut reader = Reader::new(&row.body);
     let topic_count = reader.count(1).unwrap();
@@ -278,7 +278,7 @@ fn response_again(row: &Row) -> Option<Vec<u8>> {
         produce::end_topic(&mut writer);
     }
     if reader.int32().unwrap() == 0 && reader.tags(1).is_ok() && !row.has_unknown_tags {
-        produce::end_response(&mut writer);
+        produce::end_response(&mut writer, &[]);
     }
     Some(body_of(writer))
 }

@@ -11,6 +11,7 @@ from kraftlog._kraftlog import encode_batch, read_batches
 from kraftlog.errors import ErrorCode
 from kraftlog.transport.listener import ConfigError
 from kraftlog.transport.native_connection import NativeConnection
+from kraftlog.transport.native_sockets import NativeSockets
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.metadata import MetadataRequest
@@ -138,6 +139,19 @@ def test_a_long_poll_in_a_thread_ends_when_the_topic_is_deleted(handed_over, tmp
             _, response = reader.receive(FETCH, 12)
             assert response.responses[0].partitions[0].error_code != 0
         assert FETCH not in handed_over
+
+
+def test_the_threads_know_where_clients_reach_brokers(monkeypatch, tmp_path):
+    """They name a new leader to clients whose acknowledgement is lost with the old one."""
+    published = []
+    monkeypatch.setattr(NativeSockets, "publish_brokers", lambda _, by_listener: published.append(by_listener))
+    with kraftlog.Broker(tmp_path, kraftlog_data_path="native") as broker:
+        host, port = broker.bootstrap_servers.rsplit(":", 1)
+        brokers = [listener for listener in published[0] if listener]
+        assert brokers == [[(broker.node_id, host, int(port), None)]]
+        before = len(published)
+        broker.create_topic("t")
+        assert len(published) == before, "no broker changed"
 
 
 def test_a_data_path_that_is_none_is_refused(tmp_path):

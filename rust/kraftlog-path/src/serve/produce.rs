@@ -8,7 +8,8 @@ use kraftlog_log::log::AppendInfo;
 use kraftlog_log::producer_state::Origin;
 use kraftlog_log::Error;
 
-use super::DataService;
+use super::{DataService, ServiceShared};
+use crate::core::NO_LEADER;
 use crate::error_code;
 use crate::exchange::{Answered, Outcome, Output, RequestId};
 use crate::partition::{AckToken, AppendError, Partition, PartitionKey};
@@ -90,6 +91,16 @@ impl ProduceResult {
         self.failure = Some(Box::new(Failure { error_code, ..Failure::default() }));
     }
 
+    /// Id and epoch of the leader, if the client asked the wrong broker and another one leads.
+    fn current_leader(&self, version: i16) -> Option<(i32, i32)> {
+        let failure = self.failure.as_deref()?;
+        let (leader_epoch, leader_id) = self.partition.role();
+        let is_named = version >= produce::NAMES_LEADERS_FROM
+            && failure.error_code == error_code::NOT_LEADER_OR_FOLLOWER
+            && leader_id != NO_LEADER;
+        is_named.then_some((leader_id, leader_epoch))
+    }
+
     fn topic(&self, version: i16) -> Topic<'_> {
         if produce::has_topic_ids(version) {
             Topic::Id(&self.partition.key().topic_id)
@@ -130,6 +141,7 @@ fn os_error_text(error: &Error) -> String {
 #[derive(Debug)]
 pub(super) struct ProduceWait {
     pub(super) request: RequestId,
+    listener: u16,
     correlation_id: i32,
     version: i16,
     results: Vec<ProduceResult>,
@@ -158,8 +170,8 @@ impl ProduceWait {
         }
     }
 
-    pub(super) fn into_answered(self) -> Answered {
-        let outputs = answer(self.correlation_id, self.version, &self.results);
+    pub(super) fn into_answered(self, shared: &ServiceShared) -> Answered {
+        let outputs = answer(shared, self.listener, self.correlation_id, self.version, &self.results);
         Answered { request: self.request, outcome: Outcome::Answer(outputs) }
     }
 }
@@ -181,10 +193,16 @@ fn is_compressed(records: &[u8]) -> bool {
 }
 
 impl DataService {
-    pub(super) fn produce(&mut self, request: RequestId, frame: &[u8], now: Instant) -> Outcome {
+    pub(super) fn produce(
+        &mut self,
+        request: RequestId,
+        listener: u16,
+        frame: &[u8],
+        now: Instant,
+    ) -> Outcome {
         let mut planned = std::mem::take(&mut self.planned);
         let outcome = match self.plan(frame, &mut planned) {
-            Ok(parsed) => self.append_planned(request, frame, &planned, parsed, now),
+            Ok(parsed) => self.append_planned(request, listener, frame, &planned, parsed, now),
             Err(_) => Outcome::HandOver,
         };
         planned.clear();
@@ -237,6 +255,7 @@ impl DataService {
     fn append_planned(
         &mut self,
         request: RequestId,
+        listener: u16,
         frame: &[u8],
         planned: &[PlannedAppend],
         parameters: Parameters,
@@ -266,10 +285,10 @@ impl DataService {
             return reason_to_close(&results).map_or(Outcome::NoAnswer, Outcome::Close);
         }
         if waiting_count == 0 {
-            return Outcome::Answer(answer(correlation_id, version, &results));
+            return Outcome::Answer(answer(&self.shared, listener, correlation_id, version, &results));
         }
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
-        let wait = ProduceWait { request, correlation_id, version, results, waiting_count };
+        let wait = ProduceWait { request, listener, correlation_id, version, results, waiting_count };
         self.pending.insert(super::Pending::Produce(wait), now.checked_add(timeout));
         Outcome::Pending
     }
@@ -307,7 +326,14 @@ fn reason_to_close(results: &[ProduceResult]) -> Option<String> {
     ))
 }
 
-fn answer(correlation_id: i32, version: i16, results: &[ProduceResult]) -> Vec<Output> {
+fn answer(
+    shared: &ServiceShared,
+    listener: u16,
+    correlation_id: i32,
+    version: i16,
+    results: &[ProduceResult],
+) -> Vec<Output> {
+    let mut leaders = Vec::new();
     let topic_count = results.iter().filter(|result| result.begins_topic).count();
     let mut writer = produce::begin_response(correlation_id, topic_count);
     for topic in results.chunk_by(|_, next| !next.begins_topic) {
@@ -315,6 +341,8 @@ fn answer(correlation_id: i32, version: i16, results: &[ProduceResult]) -> Vec<O
         produce::begin_topic(&mut writer, first.topic(version), topic.len());
         for result in topic {
             let failure = result.failure.as_deref();
+            let current_leader = result.current_leader(version);
+            leaders.extend(current_leader.map(|(leader_id, _)| leader_id));
             let partition = PartitionResponse {
                 index: result.partition.key().index,
                 error_code: failure.map_or(error_code::NONE, |failure| failure.error_code),
@@ -323,11 +351,12 @@ fn answer(correlation_id: i32, version: i16, results: &[ProduceResult]) -> Vec<O
                 log_start_offset: result.log_start_offset,
                 record_errors: failure.map_or(&[], |failure| failure.record_errors.as_slice()),
                 error_message: failure.and_then(|failure| failure.message.as_deref()),
+                current_leader,
             };
             produce::write_partition(&mut writer, &partition);
         }
         produce::end_topic(&mut writer);
     }
-    produce::end_response(&mut writer);
+    produce::end_response(&mut writer, &shared.addresses(listener, leaders));
     writer.finish()
 }

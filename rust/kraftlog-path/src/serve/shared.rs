@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::partitions::Partitions;
 use crate::session::{SessionCache, SessionLimits};
+use crate::wire::produce::BrokerAddress;
 
 /// Settings of the node that requests depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct ServiceShared {
     settings: RwLock<ServiceSettings>,
     /// Raised with every change of `settings`.
     settings_version: AtomicU64,
+    /// By listener; what Python last published.
+    brokers: RwLock<Vec<Vec<BrokerAddress>>>,
     clock_ms: Box<dyn Fn() -> i64 + Send + Sync>,
 }
 
@@ -51,6 +54,7 @@ impl ServiceShared {
             sessions: SessionCache::new(seed),
             settings: RwLock::new(settings),
             settings_version: AtomicU64::new(0),
+            brokers: RwLock::default(),
             clock_ms,
         }
     }
@@ -68,6 +72,24 @@ impl ServiceShared {
     /// Wall clock, milliseconds since 1970.
     pub(super) fn now_ms(&self) -> i64 {
         (self.clock_ms)()
+    }
+
+    /// Name these brokers from now on when they lead; one list for each listener, by its index.
+    pub fn publish_brokers(&self, by_listener: Vec<Vec<BrokerAddress>>) {
+        *self.brokers.write().unwrap_or_else(PoisonError::into_inner) = by_listener;
+    }
+
+    /// Where clients of a listener reach these brokers, in the order of the ids; without those that it does not reach.
+    pub(super) fn addresses(&self, listener: u16, mut broker_ids: Vec<i32>) -> Vec<BrokerAddress> {
+        if broker_ids.is_empty() {
+            return Vec::new();
+        }
+        broker_ids.sort_unstable();
+        broker_ids.dedup();
+        let brokers = self.brokers.read().unwrap_or_else(PoisonError::into_inner);
+        let reachable = brokers.get(usize::from(listener)).map(Vec::as_slice).unwrap_or_default();
+        let address_of = |id: i32| reachable.iter().find(|broker| broker.broker_id == id).cloned();
+        broker_ids.into_iter().filter_map(address_of).collect()
     }
 
     /// Use other settings from the next request on.

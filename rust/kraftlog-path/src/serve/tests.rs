@@ -11,6 +11,7 @@ use crate::partitions::Partitions;
 use crate::session::{SessionCache, SessionLimits};
 use crate::testing::{assignment, batch, until, Fixture, NODE};
 use crate::wire::fetch::FetchPartition;
+use crate::wire::produce::BrokerAddress;
 use crate::wire::{Reader, Topic};
 
 const CONNECTION: ConnectionId = ConnectionId { thread: 0, slot: 3, generation: 1 };
@@ -272,8 +273,21 @@ fn a_leader_that_loses_its_role_names_it() {
     let mut bench = Bench::new(1, true);
     let records = batch("a");
     assert!(matches!(bench.handle(&produce(-1, 1000, &[(0, &records)])), Outcome::Pending));
+    let address = |broker_id, host: &str| BrokerAddress {
+        broker_id,
+        host: host.to_owned(),
+        port: 9092,
+        rack: Some("r".to_owned()),
+    };
+    bench.shared.publish_brokers(vec![vec![address(NODE, "a"), address(2, "b")], Vec::new()]);
     bench.fixtures[0].partition.assign(assignment(2, 2, 1, &[NODE, 2], &[2]), 0);
-    assert_eq!(produced(only(bench.turn())), [(0, error_code::NOT_LEADER_OR_FOLLOWER, -1)]);
+    let outcome = only(bench.turn());
+    // As the Python encoder writes leader 2 in epoch 2, which clients reach at b:9092.
+    let mut expected = [&0x59_i32.to_be_bytes(), &9_i32.to_be_bytes(), [0, 2].as_slice(), &TOPIC].concat();
+    expected.extend([&[2, 0, 0, 0, 0, 0, 6], [0xff; 24].as_slice()].concat());
+    expected.extend([1, 0, 1, 0, 9, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0]);
+    expected.extend([1, 0, 14, 2, 0, 0, 0, 2, 2, b'b', 0, 0, 0x23, 0x84, 2, b'r', 0]);
+    assert_eq!(bytes_of(outcome), expected);
     assert!(matches!(bench.handle(&produce(-1, 1000, &[(0, &records)])), Outcome::HandOver));
 }
 

@@ -86,7 +86,25 @@ pub struct PartitionResponse<'a> {
     pub record_errors: &'a [(i32, String)],
     /// What is wrong with the batch.
     pub error_message: Option<&'a str>,
+    /// Id and epoch of the leader, with NOT_LEADER_OR_FOLLOWER (KIP-951).
+    pub current_leader: Option<(i32, i32)>,
 }
+
+/// Where a broker is reached on one listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokerAddress {
+    /// Its node id.
+    pub broker_id: i32,
+    /// Name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: i32,
+    /// Its rack, if it has one.
+    pub rack: Option<String>,
+}
+
+/// From this version on an answer names new leaders (KIP-951).
+pub const NAMES_LEADERS_FROM: i16 = 10;
 
 /// Begin an answer with `topic_count` topics; each is [`begin_topic`], its partitions and [`end_topic`].
 pub fn begin_response(correlation_id: i32, topic_count: usize) -> Writer {
@@ -118,7 +136,17 @@ pub fn write_partition(writer: &mut Writer, partition: &PartitionResponse<'_>) {
         Some(message) => writer.text(message),
         None => writer.null(),
     }
-    writer.no_tags();
+    match partition.current_leader {
+        Some((leader_id, leader_epoch)) => {
+            writer.uvarint(1);
+            writer.tagged(0, |writer| {
+                writer.int32(leader_id);
+                writer.int32(leader_epoch);
+                writer.no_tags();
+            });
+        }
+        None => writer.no_tags(),
+    }
 }
 
 /// Write the end of a topic.
@@ -126,8 +154,25 @@ pub fn end_topic(writer: &mut Writer) {
     writer.no_tags();
 }
 
-/// Write what follows the topics.
-pub fn end_response(writer: &mut Writer) {
+/// Write what follows the topics; `leaders` are the addresses of brokers that partitions name as their leaders.
+pub fn end_response(writer: &mut Writer, leaders: &[BrokerAddress]) {
     writer.int32(0); // throttle time
-    writer.no_tags();
+    if leaders.is_empty() {
+        writer.no_tags();
+        return;
+    }
+    writer.uvarint(1);
+    writer.tagged(0, |writer| {
+        writer.count(leaders.len());
+        for leader in leaders {
+            writer.int32(leader.broker_id);
+            writer.text(&leader.host);
+            writer.int32(leader.port);
+            match &leader.rack {
+                Some(rack) => writer.text(rack),
+                None => writer.null(),
+            }
+            writer.no_tags();
+        }
+    });
 }

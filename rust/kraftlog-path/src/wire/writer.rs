@@ -89,6 +89,15 @@ impl Writer {
         self.bytes.push(0);
     }
 
+    /// A tagged field that `write` fills; its count of fields precedes the first one, [`Self::uvarint`].
+    pub fn tagged(&mut self, tag: u32, write: impl FnOnce(&mut Self)) {
+        let mut field = Self::default();
+        write(&mut field);
+        self.uvarint(tag);
+        self.uvarint(u32::try_from(field.bytes.len()).unwrap_or(u32::MAX));
+        self.bytes.extend_from_slice(&field.bytes);
+    }
+
     /// Records, sent from a file if there are any.
     pub fn records(&mut self, records: Option<FileSlice>) {
         match records {

@@ -11,6 +11,7 @@ use kraftlog_path::io::{Frame, Inbox, IoEvent, IoThreads, Limits};
 use kraftlog_path::mailbox::Mailbox;
 use kraftlog_path::serve::{DataMessage, DataService, ServiceSettings, ServiceShared};
 use kraftlog_path::session::SessionLimits;
+use kraftlog_path::wire::produce::BrokerAddress;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -27,6 +28,7 @@ type Event<'py> = (u64, i64, Option<Bound<'py, PyAny>>);
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 pub(crate) struct DataPath {
     threads: IoThreads<DataMessage>,
+    shared: Arc<ServiceShared>,
     inbox: Arc<Mailbox<IoEvent>>,
     taken: Mutex<Vec<IoEvent>>,
 }
@@ -74,7 +76,7 @@ impl DataPath {
         let threads = IoThreads::start(u16::from(threads), limits, &as_inbox, |sender| {
             DataService::new(Arc::clone(&shared), Arc::new(sender))
         })?;
-        Ok(Self { threads, inbox, taken: Mutex::default() })
+        Ok(Self { threads, shared, inbox, taken: Mutex::default() })
     }
 
     /// Readable while events wait.
@@ -101,6 +103,13 @@ impl DataPath {
     /// Tell the threads what was asked of sockets since the last call.
     fn flush(&self) {
         self.threads.flush();
+    }
+
+    /// Brokers by listener: id, host, port and rack.
+    fn publish_brokers(&self, by_listener: Vec<Vec<(i32, String, i32, Option<String>)>>) {
+        let address = |(broker_id, host, port, rack)| BrokerAddress { broker_id, host, port, rack };
+        let lists = by_listener.into_iter().map(|brokers| brokers.into_iter().map(address).collect());
+        self.shared.publish_brokers(lists.collect());
     }
 
     /// Close all sockets and end the threads.
