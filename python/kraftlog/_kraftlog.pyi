@@ -389,6 +389,7 @@ class DataPath:
 
     Args:
         partitions: A request is answered by the threads only if each of its partitions is here and published.
+        inbox: Gets the events of sockets.
         threads: At least one.
         max_frame_bytes: Largest frame without its size field.
         max_idle_ms: Connections that are silent for so long are closed; 0 or less closes none.
@@ -410,6 +411,7 @@ class DataPath:
     def __new__(
         cls,
         partitions: Partitions,
+        inbox: Inbox,
         *,
         threads: int,
         max_frame_bytes: int,
@@ -418,9 +420,6 @@ class DataPath:
         fetch_sessions_max: int,
         fetch_session_eviction_ms: int,
     ) -> Self: ...
-    def fileno(self) -> int:
-        """A descriptor that is readable while events wait."""
-
     def adopt(self, fd: int, *, listener: int, host: str) -> DataSocket:
         """Give a connected, non-blocking socket away; its descriptor belongs to the thread from then on.
 
@@ -430,17 +429,10 @@ class DataPath:
             host: The peer's address without its port.
         """
 
-    def take(self) -> list[tuple[int, int, bytes | memoryview | str | None]]:
-        """All events that came, in order: the key of the connection, what happened, and what belongs to it.
-
-        What happened is the number of a request, whose frame without its size field needs an answer, or one of the
-        kinds. Nothing of a connection comes after it was lost.
-        """
-
     def flush(self) -> None:
         """Tell the threads what was asked of sockets since the last call."""
 
-    def publish_brokers(self, by_listener: Sequence[Sequence[tuple[int, str, int, str | None]]], /) -> None:
+    def publish_brokers(self, by_listener: Sequence[Sequence[tuple[int, str, int, str | None]]]) -> None:
         """Name these brokers from now on when they lead (KIP-951).
 
         Args:
@@ -1361,8 +1353,17 @@ class Inbox:
     def fileno(self) -> int:
         """A descriptor that is readable while something waits."""
 
-    def take(self) -> tuple[list[tuple[int, int]], list[int], list[tuple[Any, ...]]]:
-        """What waits: (token, error code) of acknowledgements, partitions that moved, and (name, ...) of all else."""
+    def take(
+        self,
+    ) -> tuple[
+        list[tuple[int, int]], list[int], list[tuple[Any, ...]], list[tuple[int, int, bytes | memoryview | str | None]]
+    ]:
+        """What waits: acknowledgements, partitions that moved, all else by name, and events of sockets.
+
+        An acknowledgement is a token and an error code. An event of a socket has the key of the connection, what
+        happened, and what belongs to it: the number of a request, whose frame without its size field needs an answer,
+        or one of the kinds that ``DataPath`` names. Nothing of a connection comes after it was lost.
+        """
 
 @final
 class MemoryDisk:

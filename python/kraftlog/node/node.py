@@ -185,6 +185,7 @@ class Node:
             self._connections.native = NativeSockets(
                 self.loop,
                 self.partitions.native,
+                self.replicas.inbox,
                 data_path_limits(self.config),
                 scheduler=self._connections.scheduler,
                 on_failure=self.metadata.on_failure,

@@ -10,11 +10,14 @@ from kraftlog._kraftlog import Inbox as NativeInbox
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Inbox", "PartitionOwner"]
 
 logger = logging.getLogger(__name__)
+
+# Key of the connection, number of the request or kind of the event, and what belongs to it.
+SocketEvent = tuple[int, int, bytes | memoryview | str | None]
 
 
 class PartitionOwner(Protocol):
@@ -53,6 +56,8 @@ class Inbox:
         self._acknowledged: deque[tuple[int, int]] = deque()
         self._moved: deque[int] = deque()
         self._others: deque[tuple[Any, ...]] = deque()
+        self._of_sockets: list[SocketEvent] = []
+        self._sockets_handler: Callable[[Sequence[SocketEvent]], None] | None = None
         self._handlers: dict[str, Callable[..., None]] = {
             "unflushed": self._unflushed,
             "storage_failed": self._storage_failed,
@@ -74,6 +79,10 @@ class Inbox:
     def handle(self, name: str, handler: Callable[..., None]) -> None:
         """Call ``handler`` with the fields of each event called ``name``."""
         self._handlers[name] = handler
+
+    def handle_sockets(self, handler: Callable[[Sequence[SocketEvent]], None]) -> None:
+        """Call ``handler`` with the events of sockets, once for all of a wake-up and after all others."""
+        self._sockets_handler = handler
 
     def add_partition(self, number: int, owner: PartitionOwner) -> None:
         """Tell ``owner`` of the events of a partition."""
@@ -101,10 +110,11 @@ class Inbox:
 
     def take(self) -> None:
         """Deliver what waits."""
-        acknowledged, moved, others = self.native.take()
+        acknowledged, moved, others, of_sockets = self.native.take()
         self._acknowledged += acknowledged
         self._moved += moved
         self._others += others
+        self._of_sockets += of_sockets
         try:
             self._deliver()
         except BaseException:
@@ -127,6 +137,9 @@ class Inbox:
         while others:
             name, *fields = others.popleft()
             self._handlers[name](*fields)
+        if self._of_sockets and self._sockets_handler is not None:
+            of_sockets, self._of_sockets = self._of_sockets, []
+            self._sockets_handler(of_sockets)
 
     def _unflushed(self, number: int) -> None:
         if (owner := self._partitions.get(number)) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kraftlog._kraftlog import DataPath
 from kraftlog.errors import LogError
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterable, Sequence
 
-    from kraftlog._kraftlog import Partitions
+    from kraftlog._kraftlog import Inbox, Partitions
     from kraftlog.transport.exchange import Exchange, PeerContext
     from kraftlog.transport.peer_log import PeerLog
     from kraftlog.transport.scheduler import Scheduler
+
+    SocketEvent = tuple[int, int, bytes | memoryview | str | None]
 
 __all__ = ["DataPathLimits", "NativeSockets"]
 
@@ -43,12 +45,25 @@ class DataPathLimits:
     fetch_session_eviction_ms: int
 
 
+class SocketInbox(Protocol):
+    """As much of an event loop's mailbox as sockets need."""
+
+    native: Inbox
+
+    def handle_sockets(self, handler: Callable[[Sequence[SocketEvent]], None]) -> None:
+        """Call ``handler`` with the events of sockets of a wake-up."""
+
+    def take(self) -> None:
+        """Deliver what waits."""
+
+
 class NativeSockets:
-    """Owns the I/O threads of a node; its event loop is woken by one descriptor.
+    """Owns the I/O threads of a node.
 
     Args:
         loop: The node's loop.
         partitions: Those of which the threads answer Produce and Fetch requests, as far as they are plain.
+        inbox: The mailbox of the loop, which passes events of sockets on.
         limits: Their number, and bounds of connections and answers.
         scheduler: Shares the loop among the connections.
         on_failure: Called when a thread ended by a defect: its connections are gone, and the node has to end.
@@ -58,6 +73,7 @@ class NativeSockets:
         self,
         loop: asyncio.AbstractEventLoop,
         partitions: Partitions,
+        inbox: SocketInbox,
         limits: DataPathLimits,
         *,
         scheduler: Scheduler,
@@ -66,8 +82,10 @@ class NativeSockets:
         self._loop = loop
         self._scheduler = scheduler
         self._on_failure = on_failure
+        self._inbox = inbox
         self._path = DataPath(
             partitions,
+            inbox.native,
             threads=limits.threads,
             max_frame_bytes=limits.max_frame_bytes,
             max_idle_ms=limits.max_idle_ms,
@@ -78,7 +96,7 @@ class NativeSockets:
         self._by_key: dict[int, NativeConnection] = {}
         self._is_flush_armed = False
         self._is_closed = False
-        loop.add_reader(self._path.fileno(), self._on_events)
+        inbox.handle_sockets(self._on_events)
 
     def adopt(
         self,
@@ -123,19 +141,20 @@ class NativeSockets:
         if self._is_closed:
             return
         self._is_closed = True
-        self._loop.remove_reader(self._path.fileno())
         self._path.stop()
-        self._take_events()
+        self._inbox.take()
 
-    def _on_events(self) -> None:
-        for connection in self._take_events():
-            connection.work()
-        self._path.flush()
+    def _on_events(self, events: Sequence[SocketEvent]) -> None:
+        connections = self._pass_on(events)
+        if not self._is_closed:
+            for connection in connections:
+                connection.work()
+            self._path.flush()
 
-    def _take_events(self) -> Iterable[NativeConnection]:
+    def _pass_on(self, events: Sequence[SocketEvent]) -> Iterable[NativeConnection]:
         """Pass events on; gives the connections that have something to do, in the order of their first event."""
         with_work: dict[NativeConnection, None] = {}
-        for key, number, payload in self._path.take():
+        for key, number, payload in events:
             if number == DataPath.FAILED:
                 self._on_failure(LogError(f"an I/O thread of the data path failed: {payload!r}"))
                 continue

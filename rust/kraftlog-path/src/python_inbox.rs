@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kraftlog_log::Error;
 
+use crate::io::IoEvent;
 use crate::mailbox::Mailbox;
 use crate::partition::{AckToken, Listener};
 
@@ -53,6 +54,14 @@ pub enum PythonEvent {
         /// Exclusive end of what is durable.
         outcome: Result<i64, Error>,
     },
+    /// Of a connection of the I/O threads, or of one of these threads.
+    Socket(IoEvent),
+}
+
+impl From<IoEvent> for PythonEvent {
+    fn from(event: IoEvent) -> Self {
+        Self::Socket(event)
+    }
 }
 
 /// Passes on to an event loop what it waits for at one partition.

@@ -148,7 +148,7 @@ def test_the_threads_know_where_clients_reach_brokers(monkeypatch, tmp_path):
     with kraftlog.Broker(tmp_path, kraftlog_data_path="native") as broker:
         host, port = broker.bootstrap_servers.rsplit(":", 1)
         brokers = [listener for listener in published[0] if listener]
-        assert brokers == [[(broker.node_id, host, int(port), None)]]
+        assert brokers == [[(broker._embedded.running.config.node_id, host, int(port), None)]]
         before = len(published)
         broker.create_topic("t")
         assert len(published) == before, "no broker changed"

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from kraftlog._kraftlog import Log
     from kraftlog.controller import MetadataDelta, MetadataImage
+    from kraftlog.runtime.inbox import Inbox
     from kraftlog.runtime.replica.compactor import LogCleaner
     from kraftlog.runtime.replica.isr_changes import Controllers
     from kraftlog.runtime.replica.log_workers import LogWorkers
@@ -229,6 +230,11 @@ class ReplicaManager:
         proposal = partition.replica.propose_shrink(now_ms)
         if proposal is not None:
             self.isr_changes.submit(partition, proposal)
+
+    @property
+    def inbox(self) -> Inbox:
+        """The mailbox of the loop."""
+        return self._threads.inbox
 
     @property
     def is_settled(self) -> bool:

@@ -2,13 +2,12 @@
 use std::collections::hash_map::RandomState;
 use std::ffi::c_int;
 use std::hash::BuildHasher;
-use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kraftlog_path::exchange::Peer;
-use kraftlog_path::io::{Frame, Inbox, IoEvent, IoThreads, Limits};
-use kraftlog_path::mailbox::Mailbox;
+use kraftlog_path::io::{self, Frame, IoEvent, IoThreads, Limits};
+use kraftlog_path::python_inbox::PythonInbox;
 use kraftlog_path::serve::{DataMessage, DataService, ServiceSettings, ServiceShared};
 use kraftlog_path::session::SessionLimits;
 use kraftlog_path::wire::produce::BrokerAddress;
@@ -18,19 +17,21 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
 use super::data_socket::{key_of, DataSocket};
+use super::inbox::Inbox;
 use super::partition::Partitions;
 use crate::raw;
 
 /// Key of the connection, number of the request or kind of the event, and what belongs to it.
-type Event<'py> = (u64, i64, Option<Bound<'py, PyAny>>);
+pub(super) type SocketEvent<'py> = (u64, i64, Option<Bound<'py, PyAny>>);
+
+/// Id, host, port and rack.
+type Broker = (i32, String, i32, Option<String>);
 
 /// Threads that own the sockets of clients.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 pub(crate) struct DataPath {
     threads: IoThreads<DataMessage>,
     shared: Arc<ServiceShared>,
-    inbox: Arc<Mailbox<IoEvent>>,
-    taken: Mutex<Vec<IoEvent>>,
 }
 
 #[pymethods]
@@ -45,11 +46,13 @@ impl DataPath {
     #[classattr]
     const FAILED: i64 = -3;
 
+    #[allow(clippy::too_many_arguments)]
     #[new]
-    #[pyo3(signature = (partitions, *, threads, max_frame_bytes, max_idle_ms, fetch_max_bytes, fetch_sessions_max,
+    #[pyo3(signature = (partitions, inbox, *, threads, max_frame_bytes, max_idle_ms, fetch_max_bytes, fetch_sessions_max,
         fetch_session_eviction_ms))]
     fn new(
         partitions: &Partitions,
+        inbox: &Inbox,
         threads: u8,
         max_frame_bytes: usize,
         max_idle_ms: i64,
@@ -70,18 +73,12 @@ impl DataPath {
             RandomState::new().hash_one(0),
         ));
         let max_idle = u64::try_from(max_idle_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
-        let inbox = Arc::new(Mailbox::<IoEvent>::new()?);
-        let as_inbox: Arc<dyn Inbox> = Arc::<Mailbox<IoEvent>>::clone(&inbox);
+        let as_inbox: Arc<dyn io::Inbox> = Arc::<PythonInbox>::clone(&inbox.inbox);
         let limits = Limits::new(max_frame_bytes, max_idle);
         let threads = IoThreads::start(u16::from(threads), limits, &as_inbox, |sender| {
             DataService::new(Arc::clone(&shared), Arc::new(sender))
         })?;
-        Ok(Self { threads, shared, inbox, taken: Mutex::default() })
-    }
-
-    /// Readable while events wait.
-    fn fileno(&self) -> i32 {
-        self.inbox.bell().as_raw_fd()
+        Ok(Self { threads, shared })
     }
 
     /// Give a connected, non-blocking socket away.
@@ -93,20 +90,13 @@ impl DataPath {
         Ok(DataSocket::new(socket))
     }
 
-    /// All events that came, in order.
-    fn take<'py>(&self, py: Python<'py>) -> Vec<Event<'py>> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        self.inbox.take(&mut taken);
-        taken.drain(..).map(|event| event_of(py, event)).collect()
-    }
-
     /// Tell the threads what was asked of sockets since the last call.
     fn flush(&self) {
         self.threads.flush();
     }
 
     /// Brokers by listener: id, host, port and rack.
-    fn publish_brokers(&self, by_listener: Vec<Vec<(i32, String, i32, Option<String>)>>) {
+    fn publish_brokers(&self, by_listener: Vec<Vec<Broker>>) {
         let address = |(broker_id, host, port, rack)| BrokerAddress { broker_id, host, port, rack };
         let lists = by_listener.into_iter().map(|brokers| brokers.into_iter().map(address).collect());
         self.shared.publish_brokers(lists.collect());
@@ -149,7 +139,7 @@ fn frame_object(py: Python<'_>, frame: Frame) -> PyResult<Bound<'_, PyAny>> {
     Ok(PyMemoryView::from(shared.as_any())?.into_any())
 }
 
-fn event_of(py: Python<'_>, event: IoEvent) -> Event<'_> {
+pub(super) fn event_of(py: Python<'_>, event: IoEvent) -> SocketEvent<'_> {
     let text = |text: String| text.into_pyobject(py).map(Bound::into_any).ok();
     match event {
         IoEvent::HandedOver { request, frame } => (

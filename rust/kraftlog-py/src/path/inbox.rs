@@ -7,6 +7,7 @@ use kraftlog_path::python_inbox::{PythonEvent, PythonInbox};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
+use super::data_path::{event_of, SocketEvent};
 use crate::errors::PyLogError;
 
 /// A mailbox; its descriptor is readable while something waits.
@@ -15,7 +16,7 @@ pub(crate) struct Inbox {
     pub(crate) inbox: Arc<PythonInbox>,
 }
 
-type Taken<'py> = (Vec<(u64, i16)>, Vec<u64>, Bound<'py, PyList>);
+type Taken<'py> = (Vec<(u64, i16)>, Vec<u64>, Bound<'py, PyList>, Vec<SocketEvent<'py>>);
 
 #[pymethods]
 impl Inbox {
@@ -28,13 +29,14 @@ impl Inbox {
         self.inbox.bell().as_raw_fd()
     }
 
-    /// Acknowledgements, partitions that moved, and all else by name.
+    /// Acknowledgements, partitions that moved, all else by name, and events of sockets.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Taken<'py>> {
         let mut events = Vec::new();
         self.inbox.take(&mut events);
         let mut acknowledged = Vec::new();
         let mut moved = Vec::new();
         let others = PyList::empty(py);
+        let mut sockets = Vec::new();
         for event in events {
             match event {
                 PythonEvent::Acknowledged { token, error_code } => acknowledged.push((token, error_code)),
@@ -42,10 +44,11 @@ impl Inbox {
                     is_told.store(false, Ordering::Release);
                     moved.push(partition);
                 }
+                PythonEvent::Socket(event) => sockets.push(event_of(py, event)),
                 other => others.append(named(py, other)?)?,
             }
         }
-        Ok((acknowledged, moved, others))
+        Ok((acknowledged, moved, others, sockets))
     }
 }
 
@@ -55,6 +58,7 @@ fn named(py: Python<'_>, event: PythonEvent) -> PyResult<Bound<'_, PyTuple>> {
             ("acknowledged", token, error_code).into_pyobject(py)
         }
         PythonEvent::Moved { partition, .. } => ("moved", partition).into_pyobject(py),
+        PythonEvent::Socket(event) => event_of(py, event).into_pyobject(py),
         PythonEvent::Unflushed { partition } => ("unflushed", partition).into_pyobject(py),
         PythonEvent::StorageFailed { partition, reason } => {
             ("storage_failed", partition, reason).into_pyobject(py)
