@@ -375,6 +375,13 @@ truncated](../how-to/truncation.md) show them in use.
 
 ::: kraftlog.AsyncConsumer
 
+`kraftlog.Producer` and `kraftlog.AsyncProducer` send records and Arrow tables, idempotently by default. Transactions and
+acks=0 are not supported.
+
+::: kraftlog.Producer
+
+::: kraftlog.AsyncProducer
+
 ## Settings
 
 The names are Kafka's. An unknown key, and a key of another kind of client, is an error.

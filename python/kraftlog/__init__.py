@@ -9,7 +9,7 @@ from kraftlog.version import VERSION
 
 if TYPE_CHECKING:
     from kraftlog.broker import AsyncBroker, Broker
-    from kraftlog.client import AsyncConsumer, Consumer
+    from kraftlog.client import AsyncConsumer, AsyncProducer, Consumer, Producer
     from kraftlog.quorum import AsyncQuorum, Quorum, StateMachine
     from kraftlog.reading import Log, LogDir, open_log, scan
 
@@ -18,11 +18,13 @@ __version__ = VERSION
 __all__ = [
     "AsyncBroker",
     "AsyncConsumer",
+    "AsyncProducer",
     "AsyncQuorum",
     "Broker",
     "Consumer",
     "Log",
     "LogDir",
+    "Producer",
     "Quorum",
     "StateMachine",
     "__version__",
@@ -34,11 +36,13 @@ __all__ = [
 _MODULE_OF = {
     "AsyncBroker": "kraftlog.broker",
     "AsyncConsumer": "kraftlog.client",
+    "AsyncProducer": "kraftlog.client",
     "AsyncQuorum": "kraftlog.quorum",
     "Broker": "kraftlog.broker",
     "Consumer": "kraftlog.client",
     "Log": "kraftlog.reading",
     "LogDir": "kraftlog.reading",
+    "Producer": "kraftlog.client",
     "Quorum": "kraftlog.quorum",
     "StateMachine": "kraftlog.quorum",
     "open_log": "kraftlog.reading",

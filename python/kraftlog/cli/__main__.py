@@ -15,12 +15,14 @@ __all__ = ["main"]
 
 # Subcommand -> (module, one line of help). A module has add_arguments(parser) and run(args) -> exit status.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "consume": ("kraftlog.cli.consume", "print records of a live cluster, or write them to a Parquet file"),
     "dev": ("kraftlog.cli.dev", "start a single node on this machine, ready for clients"),
     "demo": ("kraftlog.cli.demo", "a durable node, a client and an Arrow scan, with what they took"),
     "dump-log": ("kraftlog.cli.dump_log", "print the batches and records of log files"),
     "features": ("kraftlog.cli.features", "show feature levels of a cluster, raise and lower them"),
     "log": ("kraftlog.cli.log", "verify log directories, salvage damaged ones"),
     "metadata-quorum": ("kraftlog.cli.metadata_quorum", "describe the metadata quorum, add and remove voters"),
+    "produce": ("kraftlog.cli.produce", "send lines or the rows of a Parquet file to a topic"),
     "server-start": ("kraftlog.cli.server_start", "start a node from a server.properties file"),
     "storage": ("kraftlog.cli.storage", "format log directories and look at them"),
 }

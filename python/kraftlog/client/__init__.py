@@ -10,7 +10,18 @@ The protocol state is in ``client.state``, without I/O; the connections and task
 from __future__ import annotations
 
 from kraftlog.client.async_consumer import AsyncConsumer
+from kraftlog.client.async_producer import AsyncProducer, BatchDelivery
 from kraftlog.client.consumer import Consumer
+from kraftlog.client.producer import Producer
 from kraftlog.client.state.position import OffsetAndEpoch, OffsetAndMetadata, OffsetAndTime
 
-__all__ = ["AsyncConsumer", "Consumer", "OffsetAndEpoch", "OffsetAndMetadata", "OffsetAndTime"]
+__all__ = [
+    "AsyncConsumer",
+    "AsyncProducer",
+    "BatchDelivery",
+    "Consumer",
+    "OffsetAndEpoch",
+    "OffsetAndMetadata",
+    "OffsetAndTime",
+    "Producer",
+]

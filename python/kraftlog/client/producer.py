@@ -1,0 +1,128 @@
+"""``kraftlog.Producer``: the producer for code without an event loop; it has a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from kraftlog.client.async_producer import AsyncProducer, BatchDelivery, Headers
+from kraftlog.config_input import ConfigInput
+from kraftlog.errors import NodeClosedError
+from kraftlog.own_thread import OwnThread
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Producer"]
+
+# A hand-over to the other thread costs as much as encoding some hundred records.
+HANDED_OVER_RECORDS = 512
+
+
+class Producer:
+    """Writes to any Kafka cluster; use it with ``with``, or call ``close``. Methods may be called from any thread.
+
+    Arguments and errors are those of :class:`AsyncProducer`.
+
+    Args:
+        config: Kafka's dotted keys, such as ``bootstrap.servers``.
+        on_delivery: Called on the producer's thread with each batch that was delivered; it must not call the producer.
+        **settings: The same keys with underscores for dots.
+
+    Example:
+        >>> import kraftlog
+        >>> with kraftlog.Broker() as broker, kraftlog.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        ...     producer.send("orders", b"one", key=b"k")
+        ...     producer.flush()
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, ConfigInput] | None = None,
+        *,
+        on_delivery: Callable[[BatchDelivery], None] | None = None,
+        **settings: ConfigInput,
+    ) -> None:
+        self._async = AsyncProducer(config, on_delivery=on_delivery, **settings)
+        self._thread = OwnThread("kraftlog-producer", self._async.start, self._end)
+        self._lock = threading.Lock()
+        self._records: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._thread.start()
+
+    async def _end(self) -> None:
+        await self._hand_over()
+        await self._async.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Deliver what waits, and end the thread; a second call does nothing.
+
+        Raises:
+            KafkaError: A batch was not delivered.
+        """
+        try:
+            self.flush()
+        except NodeClosedError:
+            return
+        finally:
+            self._thread.stop()
+
+    def send(
+        self,
+        topic: str,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Send one record, as :meth:`AsyncProducer.send`; ``flush`` or a later ``send`` raises what went wrong.
+
+        Records are handed to the producer's thread some hundred at a time, after ``linger.ms``, or by ``flush``.
+        """
+        options = {"key": key, "headers": headers, "timestamp": timestamp, "partition": partition}
+        with self._lock:
+            self._records.append(((topic, value), options))
+            count = len(self._records)
+        if count >= HANDED_OVER_RECORDS:
+            self._thread.call(self._hand_over, what="producer")
+        elif count == 1:
+            self._async.call_after_linger(self._hand_over)
+
+    async def _hand_over(self) -> None:
+        with self._lock:
+            records, self._records = self._records, []
+        for arguments, options in records:
+            await self._async.send(*arguments, **options)
+
+    def send_table(self, topic: str, table: Any) -> None:
+        """Send the rows of an Arrow table or record batch, as :meth:`AsyncProducer.send_table`."""
+
+        async def run() -> None:
+            await self._hand_over()
+            await self._async.send_table(topic, table)
+
+        self._thread.call(run, what="producer")
+
+    def flush(self) -> None:
+        """Return when all that was sent is delivered.
+
+        Raises:
+            KafkaError: A batch was not delivered.
+        """
+
+        async def run() -> None:
+            await self._hand_over()
+            await self._async.flush()
+
+        self._thread.call(run, what="producer")

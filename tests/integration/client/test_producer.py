@@ -1,0 +1,131 @@
+"""Producers of a node in this process: records, Arrow rows, partitions, delivery reports, back-pressure, commands."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+
+import kraftlog
+from kraftlog.cli.__main__ import main
+from kraftlog.client.config import ClientConfigError
+from kraftlog.errors import KafkaError
+from kraftlog.partitioner import key_partition
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with kraftlog.Broker() as node:
+        yield node
+
+
+def rows_of(broker, topic, partitions):
+    with kraftlog.Consumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest") as reader:
+        reader.assign([(topic, number) for number in range(partitions)])
+        ends = reader.end_offsets([(topic, number) for number in range(partitions)])
+        found = []
+        while any(reader.position(name).offset < end for name, end in ends.items()):
+            found += reader.poll_records(5)
+        return found
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_records_arrive_once_and_in_order_in_the_partition_of_their_key(broker, codec):
+    topic = f"records-{codec}"
+    broker.create_topic(topic, partitions=3)
+    reports = []
+    with kraftlog.Producer(
+        bootstrap_servers=broker.bootstrap_servers, compression_type=codec, batch_size=1000, on_delivery=reports.append
+    ) as producer:
+        for number in range(1000):
+            producer.send(topic, b"%d" % number, key=b"%d" % (number % 7), headers=[("h", b"x")], timestamp=10**12)
+    found = rows_of(broker, topic, 3)
+    assert sorted(int(record.value) for record in found) == list(range(1000))
+    assert sum(report.record_count for report in reports) == 1000
+    assert len(reports) > 10
+    for partition in range(3):
+        values = [int(record.value) for record in found if record.partition == partition]
+        assert values == sorted(values)
+    assert all(record.partition == key_partition(record.key, 3) for record in found)
+    assert (found[0].headers, found[0].timestamp) == ([("h", b"x")], 10**12)
+
+
+def test_rows_of_a_table_go_where_their_columns_say(broker):
+    broker.create_topic("tables", partitions=2)
+    headers = pa.array([[("a", b"1")], []] * 500, pa.list_(pa.struct([("key", pa.utf8()), ("value", pa.binary())])))
+    table = pa.table(
+        {
+            "value": [b"%d" % number for number in range(1000)],
+            "key": pa.array([None, b"k"] * 500),
+            "partition": pa.array([number % 2 for number in range(1000)], pa.int32()),
+            "timestamp": pa.array(range(1000), pa.timestamp("ms", "UTC")),
+            "headers": headers,
+        }
+    )
+    with kraftlog.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send_table("tables", table)
+        producer.send_table("tables", table.select(["value", "key"]).to_batches()[0])
+        with pytest.raises(ValueError, match="column offset"):
+            producer.send_table("tables", pa.record_batch({"value": [b"x"], "offset": [1]}))
+        with pytest.raises(ValueError, match="partition 9"):
+            producer.send_table("tables", pa.record_batch({"value": [b"x"], "partition": pa.array([9], pa.int32())}))
+    found = rows_of(broker, "tables", 2)
+    assert len(found) == 2000
+    first = next(record for record in found if record.partition == 1)
+    assert (first.value, first.key, first.timestamp, first.headers) == (b"1", b"k", 1, [])
+
+
+def test_buffer_memory_bounds_what_waits(broker):
+    broker.create_topic("bounded", partitions=1)
+
+    async def run():
+        async with kraftlog.AsyncProducer(
+            bootstrap_servers=broker.bootstrap_servers, buffer_memory=50_000, batch_size=10_000, linger_ms=1000
+        ) as producer:
+            most = 0
+            for _ in range(300):
+                delivery = await producer.send("bounded", b"x" * 1000)
+                most = max(most, producer.buffered_bytes)
+            await producer.flush()
+            return most, delivery.result()
+
+    most, last = asyncio.run(run())
+    assert most <= 50_000
+    assert last.base_offset + last.record_count == 300
+
+
+def test_a_batch_that_the_broker_refuses_is_an_error_and_the_next_one_goes_on(broker):
+    broker.create_topic("refusing", partitions=1, config={"max.message.bytes": "2000"})
+    with kraftlog.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("refusing", b"x" * 5000)
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            producer.flush()
+        producer.send("refusing", b"small")
+        producer.flush()
+    assert [record.value for record in rows_of(broker, "refusing", 1)] == [b"small"]
+
+
+def test_settings_that_contradict_each_other_are_errors():
+    with pytest.raises(ClientConfigError, match="acks=0"):
+        kraftlog.AsyncProducer(bootstrap_servers="a:1", acks=0)
+    with pytest.raises(ClientConfigError, match="needs acks=all"):
+        kraftlog.AsyncProducer(bootstrap_servers="a:1", acks=1, enable_idempotence=True)
+
+
+def test_commands_produce_and_consume(broker, monkeypatch, capsys, tmp_path):
+    broker.create_topic("lines", partitions=1)
+    where = ["--bootstrap-server", broker.bootstrap_servers, "--topic", "lines"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"k:one\nk:two\n")))
+    assert main(["produce", *where, "--key-separator", ":"]) == 0
+    assert "2 records" in capsys.readouterr().err
+    assert main(["consume", *where, "--from-beginning", "--max-records", "2"]) == 0
+    assert capsys.readouterr().out == "one\ntwo\n"
+    file = tmp_path / "lines.parquet"
+    assert main(["consume", *where, "--from-beginning", "--max-records", "1", "--output", str(file)]) == 0
+    assert pq.read_table(file).column("value").to_pylist() == [b"one"]
+    assert main(["consume", *where, "--offset", "1", "--idle-ms", "500", "--json"]) == 0
+    assert '"offset": 1' in capsys.readouterr().out
