@@ -25,6 +25,21 @@ def crc32c(data: Buffer, crc: int = 0) -> int:
     Releases the interpreter lock for large input; do not write into ``data`` meanwhile.
     """
 
+def xxh3_64(data: bytes) -> int:
+    """XXH3 of ``data`` with 64 bits and without a seed, as a signed number."""
+
+@final
+class TopicPattern:
+    """A regular expression, in the syntax of Rust's ``regex``, that has to match a whole topic name.
+
+    Raises:
+        ValueError: The pattern does not parse, or takes more than 1 MiB when compiled; the text says why.
+    """
+
+    def __new__(cls, pattern: str) -> Self: ...
+    def matches(self, name: str) -> bool:
+        """Whether the whole of ``name`` matches."""
+
 def read_batches(data: Buffer, *, check_crc: bool = True) -> list[RecordBatch]:
     """The record batches that lie back to back in ``data``; a truncated one at the end is left out.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 __all__ = [
     "ELIGIBLE_LEADER_REPLICAS_VERSION",
     "FEATURES",
+    "GROUP_VERSION",
     "KRAFT_VERSION",
     "LATEST_PRODUCTION",
     "METADATA_VERSION",
@@ -27,6 +28,7 @@ __all__ = [
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
+GROUP_VERSION = "group.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 
@@ -190,7 +192,7 @@ FEATURES: Mapping[str, Feature] = {
     for feature in (
         Feature(KRAFT_VERSION, 1, ((21, 1),), {}),
         Feature("transaction.version", 2, ((24, 2),), {}),
-        Feature("group.version", 1, ((22, 1),), {}),
+        Feature(GROUP_VERSION, 1, ((22, 1),), {}),
         Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 1, ((26, 1),), {1: {METADATA_VERSION: 23}}),
         Feature("share.version", 1, ((28, 1),), {}),
         Feature("streams.version", 1, ((29, 1),), {}),

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 from pathlib import Path
 
 import pytest
 
+from group_fixture import make_group_shard
 from kraftlog._kraftlog import read_batches
-from kraftlog.coordinator.group.config import GroupConfig
-from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.runtime.coordinator.record_codec import GroupRecordReader, decode_group_record, encode_group_records
 from kraftlog.wire.messages.group_coordinator_records import OffsetCommitKey
 
@@ -56,7 +54,7 @@ def test_group_records_round_trip(segment):
 @pytest.mark.parametrize("segment", SEGMENTS, ids=lambda path: "/".join(path.parts[-3:]))
 def test_replayed_offsets_are_kafkas(segment):
     records, next_offset = GroupRecordReader().read(segment.read_bytes())
-    shard = GroupShard(GroupConfig(), rng=random.Random(1))
+    shard = make_group_shard()
     for record in records:
         shard.replay(record, now_ms=0)
     expected = expected_offsets(segment)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from group_fixture import make_group_shard
 from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Respond
-from kraftlog.coordinator.group.config import GroupConfig
 from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.errors import ErrorCode
 from kraftlog.runtime.coordinator.record_codec import decode_group_record, encode_group_records
@@ -36,7 +34,7 @@ class Offsets(RuleBasedStateMachine):
         self.shard = self.new_shard()
 
     def new_shard(self) -> GroupShard:
-        shard = GroupShard(GroupConfig(), rng=random.Random(1))
+        shard = make_group_shard()
         for key, value in self.log:
             for record in decode_group_record(key, value):
                 shard.replay(record, now_ms=self.now_ms)
@@ -71,7 +69,7 @@ class Offsets(RuleBasedStateMachine):
 
     @rule(group=GROUPS)
     def delete_group(self, group: str) -> None:
-        self.shard.delete_group(self.token(), group)
+        self.shard.delete_group(self.token(), group, 0)
         self.drain()
 
     @rule(topic=TOPICS)

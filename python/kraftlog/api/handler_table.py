@@ -106,6 +106,7 @@ APIS: dict[int, Api] = {
         Api(64, "unregister_broker", _OP.ALTER, is_forwarded=True),
         Api(67, "allocate_producer_ids", _OP.CLUSTER_ACTION),
         Api(68, "consumer_group_heartbeat", _OP.READ, _ON.GROUP),
+        Api(69, "consumer_group_describe", _OP.DESCRIBE, _ON.GROUP),
         Api(70, "controller_registration", _OP.CLUSTER_ACTION),
         Api(73, "assign_replicas_to_dirs", _OP.CLUSTER_ACTION),
         Api(74, "list_config_resources", _OP.DESCRIBE_CONFIGS),

@@ -14,6 +14,7 @@ class ApiSettings:
 
     Attributes:
         properties: Every key of server.properties with its text, for DescribeConfigs.
+        group_protocols: Group protocols that are served: classic, consumer.
     """
 
     properties: Mapping[str, str]
@@ -21,3 +22,4 @@ class ApiSettings:
     delete_topic_enable: bool
     fetch_max_bytes: int
     max_request_partition_size_limit: int
+    group_protocols: frozenset[str] = frozenset({"classic", "consumer"})

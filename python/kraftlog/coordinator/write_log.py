@@ -39,6 +39,20 @@ class WriteLog:
         self._effects.append(AppendRecords(append_id, records))
         return append_id
 
+    def after_pending(self, then: Callable[[int], None]) -> None:
+        """Call ``then`` once the last append so far is committed, with 0 or its error; at once when none is pending."""
+        if not self._waiting:
+            then(0)
+            return
+        last_id = next(reversed(self._waiting))
+        first = self._waiting[last_id]
+
+        def both(error_code: int) -> None:
+            first(error_code)
+            then(error_code)
+
+        self._waiting[last_id] = both
+
     def take_effects(self) -> list[Effect]:
         """Drain what has to be done, in order."""
         effects = self._effects

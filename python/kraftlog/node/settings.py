@@ -7,10 +7,12 @@ from typing import Final
 
 from kraftlog.api.settings import ApiSettings
 from kraftlog.controller.dynamic_broker_configs import connection_overrides
-from kraftlog.coordinator.group.config import GroupConfig
+from kraftlog.coordinator.group.assignors import ASSIGNORS
+from kraftlog.coordinator.group.config import GroupConfig, MigrationPolicy
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.identity import NodeIdentity, RegisteredListener
 from kraftlog.node.registration import BrokerRegistrationSettings
+from kraftlog.node.start_error import StartError
 from kraftlog.runtime.coordinator.group_coordinator import GroupCoordinatorSettings
 from kraftlog.runtime.coordinator.shard_runner import Compression
 from kraftlog.runtime.metadata.topic_creation import TopicCreationSettings
@@ -54,6 +56,7 @@ def api_settings(config: NodeConfig) -> ApiSettings:
         delete_topic_enable=config.get_bool("delete.topic.enable"),
         fetch_max_bytes=config.get_int("fetch.max.bytes"),
         max_request_partition_size_limit=config.get_int("max.request.partition.size.limit"),
+        group_protocols=frozenset(config.get_list("group.coordinator.rebalance.protocols")),
     )
 
 
@@ -135,8 +138,35 @@ def group_coordinator_settings(config: NodeConfig) -> GroupCoordinatorSettings:
             offset_metadata_max_bytes=config.get_int("offset.metadata.max.bytes"),
             offsets_retention_ms=config.get_int("offsets.retention.minutes") * _MINUTE_MS,
             offsets_retention_check_interval_ms=config.get_int("offsets.retention.check.interval.ms"),
+            group_consumer_max_size=config.get_int("group.consumer.max.size"),
+            group_consumer_assignors=_assignors(config),
+            group_consumer_regex_refresh_interval_ms=config.get_int("group.consumer.regex.refresh.interval.ms"),
+            group_consumer_migration_policy=MigrationPolicy(config.get_str("group.consumer.migration.policy").lower()),
+            group_consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
+            group_consumer_min_session_timeout_ms=config.get_int("group.consumer.min.session.timeout.ms"),
+            group_consumer_max_session_timeout_ms=config.get_int("group.consumer.max.session.timeout.ms"),
+            group_consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
+            group_consumer_min_heartbeat_interval_ms=config.get_int("group.consumer.min.heartbeat.interval.ms"),
+            group_consumer_max_heartbeat_interval_ms=config.get_int("group.consumer.max.heartbeat.interval.ms"),
+            group_consumer_assignment_interval_ms=config.get_int("group.consumer.assignment.interval.ms"),
+            group_consumer_min_assignment_interval_ms=config.get_int("group.consumer.min.assignment.interval.ms"),
+            group_consumer_max_assignment_interval_ms=config.get_int("group.consumer.max.assignment.interval.ms"),
         ),
     )
+
+
+def _assignors(config: NodeConfig) -> tuple[str, ...]:
+    """The server-side assignors of consumer groups, the default one first.
+
+    Raises:
+        StartError: One is a class of Java, or unknown.
+    """
+    names = tuple(config.get_list("group.consumer.assignors"))
+    unknown = [name for name in names if name not in ASSIGNORS]
+    if unknown or not names:
+        found = ", ".join(unknown) or "an empty list"
+        raise StartError(f"group.consumer.assignors: {found}: supported are {', '.join(ASSIGNORS)}")
+    return names
 
 
 def cleaner_settings(config: NodeConfig) -> CleanerSettings:

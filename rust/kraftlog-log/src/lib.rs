@@ -32,5 +32,7 @@ pub mod salvage;
 pub mod scan;
 pub mod segment;
 pub mod time_index;
+pub mod topic_hash;
+pub mod topic_pattern;
 pub mod varint;
 pub mod verify;

@@ -18,6 +18,7 @@ mod raw;
 mod records;
 mod rows;
 mod scan;
+mod topics;
 mod verify;
 mod wire;
 mod wire_buffer;
@@ -42,6 +43,7 @@ fn _kraftlog(m: &Bound<'_, PyModule>) -> PyResult<()> {
     path::register(m)?;
     rows::register(m)?;
     scan::register(m)?;
+    topics::register(m)?;
     dump::register(m)?;
     arrow_file::register(m)?;
     verify::register(m)?;

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
 
+from group_fixture import make_group_shard
 from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Respond
 from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
-from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest
@@ -27,7 +26,7 @@ class Harness:
 
     def __init__(self, **config: int) -> None:
         settings = {"group_initial_rebalance_delay_ms": 0, **config}
-        self.shard = GroupShard(GroupConfig(**settings), rng=random.Random(7))
+        self.shard = make_group_shard(GroupConfig(**settings))
         self.shard.finish_loading(0)
         self.now_ms = 0
         self.answers: dict[str, Any] = {}
@@ -369,13 +368,13 @@ def test_delete_group_only_when_empty() -> None:
     h = Harness()
     a = h.stable()
     h.commit("c", generation_id_or_member_epoch=1, member_id=a)
-    h.shard.delete_group("d1", "g")
-    h.shard.delete_group("d2", "nobody")
+    h.shard.delete_group("d1", "g", h.now_ms)
+    h.shard.delete_group("d2", "nobody", h.now_ms)
     h.run()
     assert h.answers["d1"].error_code == ErrorCode.NON_EMPTY_GROUP
     assert h.answers["d2"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     h.advance(10_000)
-    h.shard.delete_group("d3", "g")
+    h.shard.delete_group("d3", "g", h.now_ms)
     h.run()
     assert h.answers["d3"].error_code == 0
     assert not h.shard.committed("g")

@@ -1,14 +1,17 @@
-"""ConsumerGroupHeartbeat, API key 68, versions 0-1 (KIP-848): groups follow the classic protocol here.
+"""ConsumerGroupHeartbeat, API key 68, versions 0-1 (KIP-848).
 
-Kafka, too, serves the API while the protocol is switched off and answers UNSUPPORTED_VERSION. Clients that ask for
-``group.protocol=consumer`` then end with that error; where the API is missing, librdkafka tries again without end.
+1   regular expressions; clients choose their member ids (KIP-1082)
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from kraftlog.errors import ErrorCode
+from kraftlog.api.combined_answer import transform
+from kraftlog.coordinator.group.config import ClientInfo
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.features import GROUP_VERSION
 from kraftlog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -16,13 +19,30 @@ from kraftlog.wire.messages.consumer_group_heartbeat import (
 
 if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
+    from kraftlog.api.services import ClusterService, GroupService
+    from kraftlog.api.settings import ApiSettings
 
 __all__ = ["handle"]
 
 
-def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    """Refuse the member as Kafka does with the consumer protocol switched off."""
-    return ConsumerGroupHeartbeatResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION,
-        error_message="This node serves groups of the classic protocol only: set group.protocol=classic.",
+def handle(
+    context: RequestContext,
+    request: ConsumerGroupHeartbeatRequest,
+    *,
+    cluster: ClusterService,
+    groups: GroupService,
+    settings: ApiSettings,
+) -> ConsumerGroupHeartbeatResponse | asyncio.Future[ConsumerGroupHeartbeatResponse]:
+    """Join a consumer group, stay in it, or leave it; answered once what changed is committed."""
+    if not cluster.image.features.get(GROUP_VERSION) or "consumer" not in settings.group_protocols:
+        # Clients end with this error; where the API is missing, librdkafka tries again without end.
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        runner = groups.runner(request.group_id)
+    except KafkaError as error:
+        return ConsumerGroupHeartbeatResponse(error_code=error.code)
+    client = ClientInfo(context.client_id or "", f"/{context.client_host}", context.api_version)
+    asked = runner.ask(lambda shard, future, now_ms: shard.consumer_group_heartbeat(future, request, client, now_ms))
+    return transform(
+        asked, lambda response: response, lambda error: ConsumerGroupHeartbeatResponse(error_code=error.code)
     )

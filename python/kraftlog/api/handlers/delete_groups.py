@@ -53,4 +53,4 @@ def _delete(groups: GroupService, group_id: str) -> asyncio.Future[_Result] | _R
         runner = groups.runner(group_id)
     except KafkaError as error:
         return _Result(group_id=group_id, error_code=error.code)
-    return runner.ask(lambda shard, future, _now_ms: shard.delete_group(future, group_id))
+    return runner.ask(lambda shard, future, now_ms: shard.delete_group(future, group_id, now_ms))

@@ -3,7 +3,7 @@
 5   the retention time is no longer the client's (KIP-211)
 6   leader epochs (KIP-320)
 7   static members (KIP-345)
-9   groups of the new protocol; here a group of that kind is not known
+9   member epochs of consumer groups (KIP-848)
 10  topic ids instead of names (KIP-848)
 """
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["handle"]
 
-GROUP_ID_NOT_FOUND_VERSION = 9
 TOPIC_ID_VERSION = 10
 
 _Topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -51,14 +50,12 @@ def handle(
     if not topics:
         return (yield from _merge(request, OffsetCommitResponse(), errors))
     resolved = replace(request, topics=topics)
-    known_by_id = context.api_version >= GROUP_ID_NOT_FOUND_VERSION
-    unknown_group = ErrorCode.GROUP_ID_NOT_FOUND if known_by_id else ErrorCode.ILLEGAL_GENERATION
     try:
         runner = groups.runner(request.group_id)
     except KafkaError as error:
         return (yield from _all_failed(request, errors, error.code))
     asked = runner.ask(
-        lambda shard, future, now_ms: shard.commit_offsets(future, resolved, now_ms, unknown_group_code=unknown_group)
+        lambda shard, future, now_ms: shard.commit_offsets(future, resolved, now_ms, api_version=context.api_version)
     )
     if len(errors) + sum(len(topic.partitions) for topic in topics) > LARGE_ENTRIES:
         yield asked

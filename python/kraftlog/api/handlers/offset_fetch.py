@@ -4,7 +4,7 @@
 5   leader epochs (KIP-320)
 7   require_stable (KIP-447): no offset of an open transaction is pending here, so every offset is stable
 8   several groups (KIP-709)
-9   member id and epoch of groups of the new protocol
+9   member id and epoch of consumer groups (KIP-848)
 10  topic ids instead of names (KIP-848)
 """
 
@@ -67,7 +67,11 @@ def _fetch(
     asked: OffsetFetchRequest.OffsetFetchRequestGroup,
 ) -> Slices[_Group]:
     try:
-        offsets = groups.runner(asked.group_id).shard.committed(asked.group_id)
+        shard = groups.runner(asked.group_id).shard
+        code = shard.fetch_error(asked.group_id, asked.member_id, asked.member_epoch)
+        if code:
+            raise KafkaError(code)
+        offsets = shard.committed(asked.group_id)
     except KafkaError as error:
         return _Group(group_id=asked.group_id, error_code=error.code)
     if asked.topics is None:

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
-__all__ = ["ClientInfo", "GroupConfig"]
+__all__ = ["ClientInfo", "GroupConfig", "MigrationPolicy"]
+
+
+class MigrationPolicy(Enum):
+    """``group.consumer.migration.policy``: which protocol a group with members may change to."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """Whether a classic group may become a consumer group."""
+        return self in {MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL}
+
+    @property
+    def allows_downgrade(self) -> bool:
+        """Whether a consumer group may become a classic group."""
+        return self in {MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +48,29 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
+    group_consumer_max_size: int = 2**31 - 1
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_min_session_timeout_ms: int = 45_000
+    group_consumer_max_session_timeout_ms: int = 60_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_min_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_heartbeat_interval_ms: int = 15_000
+    group_consumer_assignment_interval_ms: int = 1_000
+    group_consumer_min_assignment_interval_ms: int = 0
+    group_consumer_max_assignment_interval_ms: int = 15_000
+    group_consumer_regex_refresh_interval_ms: int = 600_000
+    group_consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+
+    def consumer_setting(self, name: str, group_settings: Mapping[str, str]) -> int:
+        """A setting of one consumer group (ms): its own, within the broker's bounds, or else the broker's.
+
+        Args:
+            name: ``session_timeout``, ``heartbeat_interval`` or ``assignment_interval``.
+            group_settings: Of the group's configuration resource, by key.
+        """
+        own = group_settings.get(f"consumer.{name.replace('_', '.')}.ms")
+        if own is None:
+            return int(getattr(self, f"group_consumer_{name}_ms"))
+        low = int(getattr(self, f"group_consumer_min_{name}_ms"))
+        return min(max(int(own), low), int(getattr(self, f"group_consumer_max_{name}_ms")))

@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 
 from kraftlog.coordinator.effects import CoordinatorRecord, Effect
 from kraftlog.coordinator.group.classic_group import ClassicGroup, GroupState
 from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
+from kraftlog.coordinator.group.consumer_group import ConsumerGroup
+from kraftlog.coordinator.group.consumer_groups import ConsumerGroups
+from kraftlog.coordinator.group.consumer_membership import GroupSettings
+from kraftlog.coordinator.group.consumer_records import CONSUMER_GROUP_KEYS
 from kraftlog.coordinator.group.membership import Membership
+from kraftlog.coordinator.group.topics import Topics
 from kraftlog.coordinator.offsets import CommittedOffset, OffsetStore
 from kraftlog.coordinator.write_log import WriteLog
 from kraftlog.errors import ErrorCode
+from kraftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kraftlog.wire.messages.delete_groups import DeleteGroupsResponse
 from kraftlog.wire.messages.describe_groups import DescribeGroupsResponse
 from kraftlog.wire.messages.group_coordinator_records import (
@@ -37,6 +44,7 @@ from kraftlog.wire.messages.sync_group import SyncGroupRequest
 __all__ = ["GroupShard"]
 
 _DEFAULT_RETENTION = -1
+_GROUP_ERROR_VERSION = 9  # of OffsetCommit (KIP-848)
 _PartitionCode = Callable[[OffsetCommitRequest.OffsetCommitRequestPartition], int]
 
 
@@ -46,13 +54,18 @@ class GroupShard:
     Args:
         config: Limits and times.
         rng: Where member ids come from.
+        topics: The committed topics.
+        group_settings: Settings of single groups.
     """
 
-    def __init__(self, config: GroupConfig, *, rng: random.Random) -> None:
+    def __init__(
+        self, config: GroupConfig, *, rng: random.Random, topics: Topics, group_settings: GroupSettings
+    ) -> None:
         self._config = config
         self._writes = WriteLog()
         self._membership = Membership(config, rng, self._writes)
         self._groups = self._membership.groups
+        self._consumers = ConsumerGroups(config, group_settings, topics, rng, self._writes, self._groups)
         self._offsets = OffsetStore()
         self._next_expiry_ms: int | None = None
 
@@ -69,14 +82,19 @@ class GroupShard:
                 group.load(record.value, now_ms=now_ms)
             else:
                 self._groups.pop(key.group, None)
+        elif isinstance(key, CONSUMER_GROUP_KEYS):
+            self._consumers.apply(record)
 
     def finish_loading(self, now_ms: int) -> None:
         """Start the clocks: sessions of loaded members begin now, and every group with offsets exists."""
         for group_id in self._offsets:
+            if group_id in self._consumers.groups:
+                continue
             self._groups.setdefault(group_id, ClassicGroup(group_id, now_ms=now_ms))
         for group in self._groups.values():
             for member in group.members.values():
                 member.deadline_ms = now_ms + member.session_timeout_ms
+        self._consumers.finish_loading(now_ms)
         self._next_expiry_ms = now_ms + self._config.offsets_retention_check_interval_ms
 
     # -- effects and time ---------------------------------------------------------------------------------------
@@ -91,12 +109,13 @@ class GroupShard:
 
     def next_timeout_ms(self) -> int | None:
         """When ``handle_timeout`` is wanted; may change after every call but pure reads."""
-        candidates = (self._membership.next_timeout_ms(), self._next_expiry_ms)
+        candidates = (self._membership.next_timeout_ms(), self._consumers.timers.next_ms(), self._next_expiry_ms)
         return min((candidate for candidate in candidates if candidate is not None), default=None)
 
     def handle_timeout(self, now_ms: int) -> None:
         """End what is overdue; harmless when called early or twice."""
         self._membership.handle_timeout(now_ms)
+        self._consumers.timers.run(now_ms)
         if self._next_expiry_ms is not None and self._next_expiry_ms <= now_ms:
             self._next_expiry_ms = now_ms + self._config.offsets_retention_check_interval_ms
             self._expire_offsets(now_ms)
@@ -119,6 +138,12 @@ class GroupShard:
         """Answered at once; effects may follow for those who wait."""
         return self._membership.leave_group(request, api_version, now_ms)
 
+    def consumer_group_heartbeat(
+        self, token: object, request: ConsumerGroupHeartbeatRequest, client: ClientInfo, now_ms: int
+    ) -> None:
+        """Answered by an effect with a ``ConsumerGroupHeartbeatResponse`` (KIP-848)."""
+        self._consumers.heartbeat(token, request, client, now_ms)
+
     # -- offsets ------------------------------------------------------------------------------------------------
 
     def commit_offsets(
@@ -127,7 +152,7 @@ class GroupShard:
         request: OffsetCommitRequest,
         now_ms: int,
         *,
-        unknown_group_code: int = ErrorCode.ILLEGAL_GENERATION,
+        api_version: int = _GROUP_ERROR_VERSION - 1,
     ) -> None:
         """Store offsets; answered by an effect once they are committed.
 
@@ -135,18 +160,20 @@ class GroupShard:
             token: Comes back with the answer.
             request: Topics carry both name and topic id (the shell resolves whichever the version lacks).
             now_ms: Becomes the commit timestamp.
-            unknown_group_code: For a member's commit to a group that does not exist; it depends on the version.
+            api_version: Of the request; some answers depend on it.
         """
-        group = self._groups.get(request.group_id)
-        code = self._commit_error(group, request, unknown_group_code)
+        consumers = self._consumers.groups.get(request.group_id)
+        if consumers is not None:
+            code = _consumer_commit_error(consumers, request, api_version)
+        else:
+            code = self._commit_error(self._groups.get(request.group_id), request, api_version)
         if code:
             return self._answer_commit(token, request, lambda _partition: code)
-        if group is None:
-            group = ClassicGroup(request.group_id, now_ms=now_ms)
-            self._groups[request.group_id] = group
-        member = group.members.get(request.member_id)
-        if member is not None:
-            member.deadline_ms = now_ms + member.session_timeout_ms
+        if consumers is None:
+            group = self._groups.setdefault(request.group_id, ClassicGroup(request.group_id, now_ms=now_ms))
+            member = group.members.get(request.member_id)
+            if member is not None:
+                member.deadline_ms = now_ms + member.session_timeout_ms
         expires_ms = -1 if request.retention_time_ms == _DEFAULT_RETENTION else now_ms + request.retention_time_ms
         records = tuple(
             CommittedOffset(
@@ -173,10 +200,13 @@ class GroupShard:
         self._writes.append(records, then)
         return None
 
-    def _commit_error(self, group: ClassicGroup | None, request: OffsetCommitRequest, unknown_group_code: int) -> int:
+    def _commit_error(self, group: ClassicGroup | None, request: OffsetCommitRequest, api_version: int) -> int:
         generation_id = request.generation_id_or_member_epoch
         if group is None:
-            return int(unknown_group_code if generation_id >= 0 else ErrorCode.NONE)
+            if generation_id < 0:
+                return int(ErrorCode.NONE)
+            has_code = api_version >= _GROUP_ERROR_VERSION
+            return int(ErrorCode.GROUP_ID_NOT_FOUND if has_code else ErrorCode.ILLEGAL_GENERATION)
         if generation_id < 0 and group.state is GroupState.EMPTY:
             return int(ErrorCode.NONE)
         if generation_id >= 0 or request.member_id or request.group_instance_id is not None:
@@ -215,6 +245,11 @@ class GroupShard:
         )
         self._writes.respond(token, response)
 
+    def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> int:
+        """Whether the offsets of a group may be read with this member id and epoch; classic groups take any."""
+        consumers = self._consumers.groups.get(group_id)
+        return int(ErrorCode.NONE) if consumers is None else consumers.fetch_error(member_id, member_epoch)
+
     def committed(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
         """Committed offsets of a group by (topic, partition); empty when the group has none or does not exist."""
         return self._offsets.of(group_id)
@@ -222,10 +257,15 @@ class GroupShard:
     def delete_offsets(self, token: object, request: OffsetDeleteRequest) -> None:
         """Forget offsets of topics the group is not subscribed to; answered by an effect (KIP-496)."""
         group = self._groups.get(request.group_id)
-        if group is None:
+        consumers = self._consumers.groups.get(request.group_id)
+        subscribed: frozenset[str] | None
+        if consumers is not None:
+            subscribed = consumers.subscribed_names()
+        elif group is not None:
+            subscribed = group.topics() if group.members else frozenset()
+        else:
             response = OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
             return self._writes.respond(token, response)
-        subscribed = group.topics() if group.members else frozenset()
         if subscribed is None:
             response = OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP)
             return self._writes.respond(token, response)
@@ -303,11 +343,38 @@ class GroupShard:
             else:
                 self._append_tombstones(records)
 
+        for group_id, consumers in list(self._consumers.groups.items()):
+            self._expire_consumer_offsets(group_id, consumers, now_ms)
+
+    def _expire_consumer_offsets(self, group_id: str, group: ConsumerGroup, now_ms: int) -> None:
+        subscribed = group.subscribed_names()
+        retention_ms = self._config.offsets_retention_ms
+        keep = frozenset(
+            key
+            for key, committed in self._offsets.of(group_id).items()
+            if key[0] in subscribed or now_ms - committed.commit_timestamp_ms < retention_ms
+        )
+        if group.members or keep:
+            self._append_tombstones(self._offsets.tombstones(group_id, keep))
+        else:
+            self._delete_consumer_group(group_id, lambda _code: None, now_ms)
+
+    def _delete_consumer_group(self, group_id: str, then: Callable[[int], None], now_ms: int) -> None:
+        offsets = self._offsets.tombstones(group_id)
+
+        def on_deleted(error_code: int) -> None:
+            if not error_code:
+                for record in offsets:
+                    self._offsets.apply(record)
+            then(error_code)
+
+        self._consumers.delete(group_id, offsets, on_deleted, now_ms)
+
     # -- groups -------------------------------------------------------------------------------------------------
 
     def list_groups(self) -> Iterator[ListGroupsResponse.ListedGroup]:
         """Every group that the shard has now, unfiltered; each is described when the iterator comes to it."""
-        return (
+        classic = (
             ListGroupsResponse.ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
@@ -316,6 +383,11 @@ class GroupShard:
             )
             for group in tuple(self._groups.values())
         )
+        return chain(classic, self._consumers.list_groups())
+
+    def describe_consumer_group(self, token: object, group_id: str) -> None:
+        """Answered by an effect with a ``DescribedGroup`` of ConsumerGroupDescribe."""
+        self._consumers.describe(token, group_id)
 
     def describe_group(self, group_id: str, api_version: int) -> DescribeGroupsResponse.DescribedGroup:
         """One group; an unknown one is Dead (GROUP_ID_NOT_FOUND from version 6 on)."""
@@ -323,7 +395,8 @@ class GroupShard:
         group = self._groups.get(group_id)
         if group is None:
             code = ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 6 else ErrorCode.NONE
-            text = f"Group {group_id} not found." if api_version >= 6 else None
+            kind = "is not a classic group" if group_id in self._consumers.groups else "not found"
+            text = f"Group {group_id} {kind}." if api_version >= 6 else None
             return described.DescribedGroup(
                 error_code=code, error_message=text, group_id=group_id, group_state=GroupState.DEAD.value
             )
@@ -347,9 +420,15 @@ class GroupShard:
             ),
         )
 
-    def delete_group(self, token: object, group_id: str) -> None:
+    def delete_group(self, token: object, group_id: str, now_ms: int) -> None:
         """Delete an empty group and its offsets; answered with a ``DeletableGroupResult``."""
         result = DeleteGroupsResponse.DeletableGroupResult
+        if group_id in self._consumers.groups:
+            return self._delete_consumer_group(
+                group_id,
+                lambda code: self._writes.respond(token, result(group_id=group_id, error_code=code)),
+                now_ms,
+            )
         group = self._groups.get(group_id)
         if group is None:
             return self._writes.respond(token, result(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND))
@@ -367,6 +446,15 @@ class GroupShard:
 
         self._writes.append(records, then)
         return None
+
+
+def _consumer_commit_error(group: ConsumerGroup, request: OffsetCommitRequest, api_version: int) -> int:
+    return group.commit_error(
+        request.member_id,
+        request.generation_id_or_member_epoch,
+        api_version=api_version,
+        partitions=[(topic.topic_id, part.partition_index) for topic in request.topics for part in topic.partitions],
+    )
 
 
 def _is_expired(committed: CommittedOffset, group: ClassicGroup, retention_ms: int, now_ms: int) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kraftlog import host
 from kraftlog.coordinator.group.config import GroupConfig
 from kraftlog.coordinator.group.group_shard import GroupShard
+from kraftlog.runtime.coordinator.group_topics import GroupTopics
 from kraftlog.runtime.coordinator.record_codec import GroupRecordCodec
 from kraftlog.runtime.coordinator.shard_registry import (
     CommittedMetadata,
@@ -18,7 +19,7 @@ from kraftlog.runtime.coordinator.shard_registry import (
     TopicCreator,
 )
 from kraftlog.runtime.coordinator.shard_runner import Compression, ShardShell
-from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, ConfigResourceType
 
 __all__ = ["GroupCoordinatorSettings", "group_coordinator"]
 
@@ -46,9 +47,19 @@ def group_coordinator(
     tasks: TaskGroup,
 ) -> ShardRegistry[GroupShard]:
     """Make the group coordinator; ``start`` begins its work."""
+    group_topics = GroupTopics(metadata)
+
+    def make_shard() -> GroupShard:
+        return GroupShard(
+            settings.groups,
+            rng=random.Random(host.random_bits(64)),
+            topics=group_topics,
+            group_settings=lambda group_id: metadata.image.configs.get(ConfigResourceType.GROUP, group_id),
+        )
+
     return ShardRegistry(
         CONSUMER_OFFSETS_TOPIC,
-        lambda: GroupShard(settings.groups, rng=random.Random(host.random_bits(64))),
+        make_shard,
         ShardShell(codec=GroupRecordCodec(), compression=settings.compression, now_ms=now_ms),
         metadata=metadata,
         partitions=partitions,
