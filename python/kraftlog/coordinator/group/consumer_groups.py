@@ -8,7 +8,8 @@ from typing import Any
 
 from kraftlog.coordinator.effects import CoordinatorRecord
 from kraftlog.coordinator.group.changes import Change, Changes
-from kraftlog.coordinator.group.classic_group import ClassicGroup, GroupState
+from kraftlog.coordinator.group.classic_group import ClassicGroup
+from kraftlog.coordinator.group.classic_members import ClassicMembers
 from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
 from kraftlog.coordinator.group.consumer_descriptions import describe
 from kraftlog.coordinator.group.consumer_group import ConsumerGroup
@@ -16,6 +17,8 @@ from kraftlog.coordinator.group.consumer_member import JOIN_EPOCH, STATIC_LEAVE_
 from kraftlog.coordinator.group.consumer_membership import ConsumerMembership, GroupSettings
 from kraftlog.coordinator.group.consumer_records import apply_record, group_id_of, group_tombstones, recorded
 from kraftlog.coordinator.group.consumer_requests import Heartbeat, check_heartbeat, heartbeat_response
+from kraftlog.coordinator.group.membership import Membership
+from kraftlog.coordinator.group.migration import can_downgrade, downgrade, upgrade
 from kraftlog.coordinator.group.topics import Topics
 from kraftlog.coordinator.timers import Timers
 from kraftlog.coordinator.write_log import WriteLog
@@ -30,7 +33,11 @@ from kraftlog.wire.messages.group_coordinator_records import (
     GroupMetadataKey,
     GroupMetadataValue,
 )
+from kraftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kraftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kraftlog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kraftlog.wire.messages.list_groups import ListGroupsResponse
+from kraftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 __all__ = ["ConsumerGroups"]
 
@@ -46,7 +53,7 @@ class ConsumerGroups:
         topics: The committed topics.
         rng: Source of member ids.
         writes: The shard's queue of answers and appends.
-        classic: The classic groups of the shard, by id; no id is in both.
+        classic: The rules of the shard's classic groups; no id is in both.
     """
 
     def __init__(
@@ -56,17 +63,20 @@ class ConsumerGroups:
         topics: Topics,
         rng: random.Random,
         writes: WriteLog,
-        classic: dict[str, ClassicGroup],
+        classic: Membership,
     ) -> None:
         self._config = config
         self._topics = topics
         self._writes = writes
-        self._classic = classic
+        self._classic_membership = classic
+        self._classic = classic.groups
+        self._now_ms = 0
         self._changes = Changes(writes)
         self.timers = Timers()
         self._membership = ConsumerMembership(
             config, group_settings, topics, self.timers, rng, expire=self._on_expired, resolve=self._on_resolve
         )
+        self._classic_members = ClassicMembers(config, topics, self._membership)
         self.groups = self._membership.groups
 
     # -- records ------------------------------------------------------------------------------------------------
@@ -97,8 +107,8 @@ class ConsumerGroups:
             return
         group = self._classic.get(group_id)
         if group is None:
-            group = self._classic[group_id] = ClassicGroup(group_id, now_ms=0)
-        group.load(value, now_ms=0)
+            group = self._classic[group_id] = ClassicGroup(group_id, now_ms=self._now_ms)
+        group.load(value, now_ms=self._now_ms)
 
     def _recorded(self, key: Any) -> CoordinatorRecord:
         if isinstance(key, GroupMetadataKey):
@@ -112,6 +122,7 @@ class ConsumerGroups:
 
     def change(self, group_id: str, decide: Callable[[Change], None], then: Callable[[int], None], now_ms: int) -> None:
         """Append what ``decide`` writes; if it raises or the append fails, nothing has changed."""
+        self._now_ms = now_ms
         change = Change(self._recorded, self.apply)
         try:
             decide(change)
@@ -154,19 +165,23 @@ class ConsumerGroups:
             self._writes.respond(token, response)
 
     def _stay(self, heartbeat: Heartbeat, client: ClientInfo, change: Change, now_ms: int) -> _Response:
-        group = self._group_to_join(heartbeat, change)
+        group = self._group_to_join(heartbeat, change, now_ms)
         member, has_assignment = self._membership.heartbeat(group, heartbeat, client, change, now_ms)
         interval_ms = self._membership.heartbeat_interval_ms(group.group_id)
         return heartbeat_response(member, interval_ms, has_assignment=has_assignment)
 
-    def _group_to_join(self, heartbeat: Heartbeat, change: Change) -> ConsumerGroup:
+    def _group_to_join(self, heartbeat: Heartbeat, change: Change, now_ms: int) -> ConsumerGroup:
         group_id = heartbeat.group_id
         if heartbeat.epoch != JOIN_EPOCH or group_id in self.groups:
             return self.existing(group_id)
         classic = self._classic.get(group_id)
+        if classic is not None and classic.members:
+            upgrade(classic, self._config, self._topics, change)
+            self._classic_membership.dismiss(classic)
+            for member_id in self.groups[group_id].members:
+                self._membership.restart_session(group_id, member_id, now_ms)
+            return self.groups[group_id]
         if classic is not None:
-            if classic.state is not GroupState.EMPTY or classic.pending_members:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
             change.write(classic.tombstone())
         group = self.groups[group_id] = ConsumerGroup(group_id)
         return group
@@ -191,8 +206,82 @@ class ConsumerGroups:
             self._fence(group, [member.member_id], change, now_ms)
         return _Response(member_id=heartbeat.member_id, member_epoch=heartbeat.epoch)
 
-    def _fence(self, group: ConsumerGroup, member_ids: list[str], change: Change, _now_ms: int) -> None:
-        self._membership.remove(group, member_ids, change)
+    def _fence(self, group: ConsumerGroup, member_ids: list[str], change: Change, now_ms: int) -> None:
+        if not can_downgrade(group, member_ids, self._config):
+            self._membership.remove(group, member_ids, change)
+            return
+        for member_id in group.members:
+            self._membership.cancel_timers(group.group_id, member_id)
+        offered = downgrade(group, member_ids, self._topics, change, now_ms)
+        classic = self._classic[group.group_id]
+        for member_id, protocols in offered.items():
+            classic.members[member_id].protocols = protocols
+        self._classic_membership.begin_rebalance(classic, now_ms)
+
+    # -- members with the classic protocol ------------------------------------------------------------------------
+
+    def make_way(self, group_id: str, now_ms: int) -> None:
+        """An empty consumer group is forgotten when a classic member joins; its offsets stay."""
+        group = self.groups.get(group_id)
+        if group is not None and not group.members:
+            self.change(group_id, lambda change: change.write(*group_tombstones(group)), lambda _code: None, now_ms)
+
+    def join(self, token: object, request: JoinGroupRequest, client: ClientInfo, now_ms: int) -> None:
+        """A classic member joins a consumer group."""
+        group = self.groups[request.group_id]
+        answers: list[JoinGroupResponse] = []
+
+        def respond(error_code: int) -> None:
+            refused = JoinGroupResponse(error_code=error_code, generation_id=-1, member_id=request.member_id)
+            self._writes.respond(token, refused if error_code else answers[0])
+
+        try:
+            self.change(
+                group.group_id,
+                lambda change: answers.append(self._classic_members.join(group, request, client, change, now_ms)),
+                respond,
+                now_ms,
+            )
+        except KafkaError as error:
+            respond(error.code)
+
+    def sync(self, token: object, request: SyncGroupRequest, now_ms: int) -> None:
+        """A classic member asks for its partitions; answered once they are committed."""
+        try:
+            response = self._classic_members.sync(self.groups[request.group_id], request, now_ms)
+        except KafkaError as error:
+            response = SyncGroupResponse(error_code=error.code)
+        self._writes.after_pending(
+            lambda code: self._writes.respond(token, SyncGroupResponse(error_code=code) if code else response)
+        )
+
+    def classic_heartbeat(self, request: HeartbeatRequest, now_ms: int) -> HeartbeatResponse:
+        """A classic member stays."""
+        try:
+            code = self._classic_members.heartbeat(self.groups[request.group_id], request, now_ms)
+        except KafkaError as error:
+            code = error.code
+        return HeartbeatResponse(error_code=code)
+
+    def leave_group(self, request: LeaveGroupRequest, api_version: int, now_ms: int) -> LeaveGroupResponse:
+        """Classic members leave."""
+        group = self.groups[request.group_id]
+        outcome = self._classic_members.leaving(group, request, api_version)
+        gone = list(dict.fromkeys(member_id for member_id, code in outcome if not code))
+        if gone:
+            self.change(
+                group.group_id, lambda change: self._fence(group, gone, change, now_ms), lambda _code: None, now_ms
+            )
+        if api_version < 3:
+            return LeaveGroupResponse(error_code=outcome[0][1])
+        return LeaveGroupResponse(
+            members=[
+                LeaveGroupResponse.MemberResponse(
+                    member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code
+                )
+                for identity, (_, code) in zip(request.members, outcome, strict=True)
+            ]
+        )
 
     # -- time ---------------------------------------------------------------------------------------------------
 

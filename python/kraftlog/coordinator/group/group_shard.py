@@ -65,7 +65,7 @@ class GroupShard:
         self._writes = WriteLog()
         self._membership = Membership(config, rng, self._writes)
         self._groups = self._membership.groups
-        self._consumers = ConsumerGroups(config, group_settings, topics, rng, self._writes, self._groups)
+        self._consumers = ConsumerGroups(config, group_settings, topics, rng, self._writes, self._membership)
         self._offsets = OffsetStore()
         self._next_expiry_ms: int | None = None
 
@@ -124,18 +124,29 @@ class GroupShard:
 
     def join_group(self, token: object, request: JoinGroupRequest, client: ClientInfo, now_ms: int) -> None:
         """Answered by an effect with a ``JoinGroupResponse``."""
-        self._membership.join_group(token, request, client, now_ms)
+        self._consumers.make_way(request.group_id, now_ms)
+        if request.group_id in self._consumers.groups and not self._membership.join_error(request):
+            self._consumers.join(token, request, client, now_ms)
+        else:
+            self._membership.join_group(token, request, client, now_ms)
 
     def sync_group(self, token: object, request: SyncGroupRequest, now_ms: int) -> None:
         """Answered by an effect with a ``SyncGroupResponse``."""
-        self._membership.sync_group(token, request, now_ms)
+        if request.group_id in self._consumers.groups:
+            self._consumers.sync(token, request, now_ms)
+        else:
+            self._membership.sync_group(token, request, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> HeartbeatResponse:
         """Answered at once."""
+        if request.group_id in self._consumers.groups:
+            return self._consumers.classic_heartbeat(request, now_ms)
         return self._membership.heartbeat(request, now_ms)
 
     def leave_group(self, request: LeaveGroupRequest, api_version: int, now_ms: int) -> LeaveGroupResponse:
         """Answered at once; effects may follow for those who wait."""
+        if request.group_id in self._consumers.groups:
+            return self._consumers.leave_group(request, api_version, now_ms)
         return self._membership.leave_group(request, api_version, now_ms)
 
     def consumer_group_heartbeat(

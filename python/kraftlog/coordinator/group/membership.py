@@ -52,11 +52,9 @@ class Membership:
         def refuse(code: int, member_id: str = request.member_id) -> None:
             self._writes.respond(token, _join_error(code, member_id))
 
-        config = self._config
-        if not request.group_id:
-            return refuse(ErrorCode.INVALID_GROUP_ID)
-        if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
-            return refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
+        code = self.join_error(request)
+        if code:
+            return refuse(code)
         group = self.groups.get(request.group_id)
         if group is None:
             if request.member_id:
@@ -71,6 +69,30 @@ class Membership:
         if not request.member_id:
             return self._join_new(group, token, request, client, now_ms)
         return self._join_known(group, token, request, client, now_ms)
+
+    def join_error(self, request: JoinGroupRequest) -> int:
+        """What is wrong with a JoinGroup request, whatever the group is."""
+        config = self._config
+        if not request.group_id:
+            return int(ErrorCode.INVALID_GROUP_ID)
+        if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
+            return int(ErrorCode.INVALID_SESSION_TIMEOUT)
+        return int(ErrorCode.NONE)
+
+    def dismiss(self, group: ClassicGroup) -> None:
+        """Tell all members that wait to join again: the group changes its protocol (KIP-848)."""
+        for member in group.members.values():
+            if member.join_token is not None:
+                self._writes.respond(member.join_token, _join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            if member.sync_token is not None:
+                self._writes.respond(member.sync_token, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+            member.join_token = member.sync_token = None
+
+    def begin_rebalance(self, group: ClassicGroup, now_ms: int) -> None:
+        """All members of a group that was a consumer group have to join anew."""
+        for member in group.members.values():
+            member.deadline_ms = now_ms + member.session_timeout_ms
+        self._prepare_rebalance(group, now_ms)
 
     def _is_full(self, group: ClassicGroup, member_id: str) -> bool:
         if member_id in group.members:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
 import kraftlog
 from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
+from kraftlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kraftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kraftlog.wire.messages.delete_groups import DeleteGroupsRequest
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
@@ -155,10 +157,24 @@ def test_confluent_reports_that_transactions_are_not_supported(broker):
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_the_consumer_protocol_is_refused_as_when_it_is_switched_off(client, version):
-    beat = client.call(ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"), version)
-    assert beat.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert "group.protocol=classic" in beat.error_message
+def test_a_consumer_group_is_joined_described_and_left(client, version):
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id=f"new-{version}",
+        member_id="m",
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=["absent"],
+        topic_partitions=[],
+    )
+    joined = client.call(beat, version)
+    assert (joined.error_code, joined.member_id, joined.member_epoch) == (ErrorCode.NONE, "m", 2)
+    asked = ConsumerGroupDescribeRequest(group_ids=[f"new-{version}", "", "nobody"])
+    described = client.call(asked, version).groups
+    assert [group.error_code for group in described] == [0, ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert [member.client_host for member in described[0].members] == ["/127.0.0.1"]
+    left = client.call(replace(beat, member_epoch=-1), version)
+    assert (left.error_code, left.member_epoch) == (ErrorCode.NONE, -1)
+    deleted = client.call(DeleteGroupsRequest(groups_names=[f"new-{version}"]), 2)
+    assert deleted.results[0].error_code == ErrorCode.NONE
 
 
 def test_producer_ids_are_given_once(client):
