@@ -14,7 +14,10 @@ mod tests {
     #[test]
     fn hashes_what_hash4j_hashes() {
         // `Hashing.xxh3_64().hashBytesToLong` of hash4j 0.22.
-        assert_eq!(xxh3_64(&[0x61, 0, 0x62, 0, 0xe9, 0, 3, 0, 0, 0]), 0x930d_ef8c_bfc4_a7b2_u64.cast_signed());
+        assert_eq!(
+            xxh3_64(&[0x61, 0, 0x62, 0, 0xe9, 0, 3, 0, 0, 0]),
+            0x930d_ef8c_bfc4_a7b2_u64.cast_signed()
+        );
         assert_eq!(xxh3_64(b""), 0x2d06_8005_38d3_94c2);
     }
 }

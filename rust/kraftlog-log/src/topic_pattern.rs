@@ -58,7 +58,18 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_pattern_or_too_large() {
-        for pattern in ["[", "a)(b", "(", "*", r"(a)\1", "(?=a)", "(?<!a)b", "a{9999999}", r"(?x)a #", "((a{100}){100}){100}"] {
+        for pattern in [
+            "[",
+            "a)(b",
+            "(",
+            "*",
+            r"(a)\1",
+            "(?=a)",
+            "(?<!a)b",
+            "a{9999999}",
+            r"(?x)a #",
+            "((a{100}){100}){100}",
+        ] {
             assert!(TopicPattern::new(pattern).is_err(), "{pattern}");
         }
     }
