@@ -182,7 +182,7 @@ def test_kafka_takes_a_consumer_group_over_and_gives_it_back(server_factory: Cal
         (
             (group.group_state, group.group_epoch, group.assignment_epoch, group.assignor_name),
             [
-                (m.member_id, m.instance_id, m.rack_id, m.member_epoch, m.subscribed_topic_names, m.member_type)
+                (m.member_id, m.instance_id, m.rack_id, m.member_epoch, sorted(m.subscribed_topic_names), m.member_type)
                 for m in members
             ],
             [
