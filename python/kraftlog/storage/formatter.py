@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kraftlog import host
 from kraftlog.errors import KraftlogError
 from kraftlog.features import (
     FEATURES,
@@ -46,7 +46,7 @@ class FormatError(KraftlogError):
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return host.wall_ms()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -327,7 +327,7 @@ class Acceptor:
                 self._wait(sock, address, delay_s)
                 return
             self._accepted(sock, address)
-            if number >= first_reserved:
+            if number >= first_reserved and isinstance(sock, socket.socket):
                 self._pause(f"{first_reserved} file descriptors are in use, the others are kept for files")
                 return
             if clock() >= end_s:

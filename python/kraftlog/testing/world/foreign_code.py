@@ -1,0 +1,68 @@
+"""Virtual time for code that knows nothing of it: a client library on a simulated machine.
+
+``time.time``, ``time.monotonic`` and their kin ask the machine whose loop runs; anywhere else they are what they were.
+The module ``random`` begins at the world's seed. Code that took these functions by name (``from time import time``)
+before the world began is not reached, nor are ``os.urandom`` and ``uuid``.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from asyncio import _get_running_loop
+from collections.abc import Callable
+from typing import Any
+
+from kraftlog.testing.world.machine_loop import MachineLoop
+
+__all__ = ["VirtualTime"]
+
+_REAL: dict[str, Callable[[], Any]] = {
+    name: getattr(time, name)
+    for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+}
+
+
+def _virtual(name: str) -> Callable[[], Any]:
+    real = _REAL[name]
+    is_wall, is_ns = name.startswith("time"), name.endswith("_ns")
+
+    def now() -> Any:
+        loop = _get_running_loop()
+        if not isinstance(loop, MachineLoop):
+            return real()
+        host = loop.host
+        now_ns = host.wall_ms() * 1_000_000 if is_wall else host.monotonic_ns()
+        return now_ns if is_ns else now_ns / 1e9
+
+    return now
+
+
+class VirtualTime:
+    """In force from ``begin`` to ``end``; several may be at the same time."""
+
+    _users = 0
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._random_state: Any = None
+
+    def begin(self) -> None:
+        """Put the functions in place."""
+        self._random_state = random.getstate()
+        random.seed(self._seed)
+        VirtualTime._users += 1
+        if VirtualTime._users == 1:
+            for name in _REAL:
+                setattr(time, name, _virtual(name))
+
+    def end(self) -> None:
+        """Put back what was there."""
+        if self._random_state is None:
+            return
+        random.setstate(self._random_state)
+        self._random_state = None
+        VirtualTime._users -= 1
+        if VirtualTime._users == 0:
+            for name, real in _REAL.items():
+                setattr(time, name, real)

@@ -1,0 +1,316 @@
+"""A simulated machine: a clock, a processor that runs one loop, threads as events, and a disk."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Any
+
+from kraftlog._kraftlog import FlushPool
+from kraftlog.storage.memory_path import MEMORY_ROOT, MemoryPath, add_disk, remove_disk
+from kraftlog.testing.world.machine_loop import MachineLoop
+
+if TYPE_CHECKING:
+    from kraftlog.testing.world.network import ListeningSocket
+    from kraftlog.testing.world.world import Event, World
+
+__all__ = ["Machine", "SteppedExecutor"]
+
+# How long a callback takes. The clock goes on while it runs, so that bounds of turns are met.
+_CALLBACK_NS = 5_000
+_CLOCK_READ_NS = 200
+
+
+class Machine:
+    """A host (``kraftlog.host.Host``) in a world. It is up from the beginning.
+
+    Args:
+        world: It is part of.
+        name: Unique; also its name in the network.
+
+    Attributes:
+        address: In the simulated network.
+        loop: Of the process that runs; a new one after each start.
+        path: Root of its disk.
+        disk: What the process keeps when the machine stops.
+        flush_ms, work_ms: Least and most time of an fsync, and of other blocking work.
+        clock_rate: How fast its clocks go, 1 is right; for timers that are set from here on.
+        wall_offset_ms: How far its wall clock is off.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.address = f"10.0.{len(world.machines) // 250}.{len(world.machines) % 250 + 1}"
+        self.disk_name = f"{id(world):x}-{name}"
+        self.disk = add_disk(self.disk_name)
+        self.path = MemoryPath(MEMORY_ROOT, self.disk_name)
+        self.flush_ms = (0.1, 2.0)
+        self.work_ms = (0.02, 0.5)
+        self.wall_offset_ms = 0
+        self._rng = random.Random(world.rng.getrandbits(64))
+        self._clock_rate = 1.0
+        self._clock_base_ns = 0
+        self._clock_since_ns = world.now_ns
+        # Time that passed on this machine within the event that runs, ahead of the world.
+        self._drift_ns = 0
+        self._entered_ns = 0
+        self._turn: Event | None = None
+        self._free_at_ns = 0
+        self._is_paused = False
+        self._incarnation = 0
+        self._pools: list[FlushPool] = []
+        self._flushes_due: dict[int, int] = {}
+        # What a stopped process left is kept: collecting it would run its `finally` clauses on a machine that is off.
+        self._graveyard: list[Any] = []
+        self.loop = MachineLoop(self)
+        self.default_executor = SteppedExecutor(self, 8)
+        world.machines[name] = self
+
+    # Host
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds since the machine was made, by its own clock."""
+        self._drift_ns += _CLOCK_READ_NS
+        return self._clock_ns(self.world.now_ns) + self._drift_ns
+
+    def _clock_ns(self, world_ns: int) -> int:
+        return self._clock_base_ns + int((world_ns - self._clock_since_ns) * self._clock_rate)
+
+    def wall_ms(self) -> int:
+        """Its wall clock, which may be wrong."""
+        return self.world.wall_ms() + self.wall_offset_ms
+
+    def random_bits(self, count: int) -> int:
+        """From the world's seed."""
+        return self._rng.getrandbits(count)
+
+    def listen(self, host: str, port: int, *, backlog: int, receive_buffer_bytes: int) -> ListeningSocket:
+        """A socket of the simulated network."""
+        del host, backlog, receive_buffer_bytes
+        return self.world.network.listen(self, port)
+
+    def executor(self, name: str, max_workers: int) -> SteppedExecutor:
+        """Work that happens as events."""
+        del name
+        return SteppedExecutor(self, max_workers)
+
+    def flush_pool(self, name: str) -> FlushPool:
+        """Flushes that happen as events."""
+        pool = FlushPool.stepped(name)
+        self._pools.append(pool)
+        return pool
+
+    def threads_at_most(self, count: int) -> int:
+        """One: there is one order of everything."""
+        del count
+        return 1
+
+    # Clock
+
+    @property
+    def clock_rate(self) -> float:
+        """How fast its clocks go."""
+        return self._clock_rate
+
+    @clock_rate.setter
+    def clock_rate(self, rate: float) -> None:
+        self._clock_base_ns = self._clock_ns(self.world.now_ns)
+        self._clock_since_ns = self.world.now_ns
+        self._clock_rate = rate
+
+    def at_monotonic_s(self, when_s: float, action: Callable[[], None]) -> Event:
+        """An event at a moment of this machine's clock."""
+        ahead_ns = when_s * 1e9 - self._clock_ns(self.world.now_ns) - self._drift_ns
+        return self.world.at(self.world.now_ns + max(0, int(ahead_ns / self._clock_rate) + 1), action)
+
+    # Processor
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs; it may be paused."""
+        return not self.loop.is_closed()
+
+    def wake_up(self) -> None:
+        """Its loop has something to run."""
+        if self._turn is None and not self._is_paused:
+            soon_ns = self.world.now_ns + self.world.rng.randrange(1_000, 20_000)
+            self._turn = self.world.at(max(soon_ns, self._free_at_ns), self._run_turn)
+
+    def _run_turn(self) -> None:
+        self._turn = None
+        if self._is_paused or self.loop.is_closed():
+            return
+        self._enter(self.loop.turn)
+        if self.loop.has_ready:
+            self.wake_up()
+
+    def _enter(self, work: Callable[[], object]) -> None:
+        """Run something on the loop, and see what it set going in native code."""
+        loop = self.loop
+        now_ns = self._clock_ns(self.world.now_ns)
+        drift_ns = self._drift_ns = max(0, self._drift_ns - (now_ns - self._entered_ns))
+        self._entered_ns = now_ns
+        asyncio._set_running_loop(loop)
+        try:
+            count = work()
+            if not loop.is_closed():
+                loop.poll()
+        finally:
+            asyncio._set_running_loop(None)
+        spent_ns = self._drift_ns - drift_ns + _CALLBACK_NS * (count if isinstance(count, int) else 1)
+        self._free_at_ns = self.world.now_ns + spent_ns
+        self._schedule_flushes()
+
+    def _schedule_flushes(self) -> None:
+        for pool in self._pools:
+            due = self._flushes_due.get(id(pool), 0)
+            for _ in range(pool.queued_count - due):
+                self._flushes_due[id(pool)] = self._flushes_due.get(id(pool), 0) + 1
+                self.world.after_ms(self.world.rng.uniform(*self.flush_ms), self._bound(self._flush, pool))
+
+    def _flush(self, pool: FlushPool) -> None:
+        self._flushes_due[id(pool)] -= 1
+        if pool.queued_count:
+            self.disk.set_now_ms(self.wall_ms())
+            index = self.world.rng.randrange(pool.queued_count)
+            self._enter(lambda: pool.run_next(index))
+
+    def after_work(self, action: Callable[[], None]) -> None:
+        """Run ``action`` on this machine after the time that blocking work takes."""
+        self.world.after_ms(self.world.rng.uniform(*self.work_ms), self._bound(lambda: self._enter(action)))
+
+    def _bound(self, action: Callable[..., None], *arguments: Any) -> Callable[[], None]:
+        """``action`` unless the process was stopped meanwhile; later if it is paused."""
+        incarnation = self._incarnation
+
+        def run() -> None:
+            if incarnation != self._incarnation:
+                return
+            if self._is_paused:
+                self.world.after_ms(1, run)
+            else:
+                action(*arguments)
+
+        return run
+
+    def socket_changed(self, sock: Any) -> None:
+        """A socket of this machine has something to read, or room to write."""
+        if not self.loop.is_closed():
+            self.loop.socket_changed(sock)
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """A task of the process that runs; forgotten when it is done."""
+        self._graveyard.append(task)
+        if len(self._graveyard) > 1024:
+            self._graveyard = [one for one in self._graveyard if not (isinstance(one, asyncio.Task) and one.done())]
+
+    # Faults
+
+    def pause(self) -> None:
+        """Stop the process as SIGSTOP does: connections stay, nothing is run."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Go on."""
+        self._is_paused = False
+        if self.loop.has_ready:
+            self.wake_up()
+
+    def stop(self, *, data: Any = "nothing", names: Any = "nothing") -> None:
+        """Kill the process, and with ``data`` or ``names`` the machine: lose what was not synced.
+
+        Args:
+            data, names: As ``MemoryDisk.crash``.
+        """
+        self._incarnation += 1
+        self._is_paused = False
+        dead = self.loop
+        self._graveyard.append((dead, self.default_executor, self._pools))
+        dead.close()
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        for sock in list(self.world.network.sockets.values()):
+            if sock.machine is self:
+                if hasattr(sock, "reset"):
+                    sock.reset()
+                sock.close()
+        self.disk.crash(data, names, seed=self.world.rng.getrandbits(64))
+        self.disk.set_fault_seed(self.world.rng.getrandbits(64))
+        self._pools = []
+        self._flushes_due = {}
+
+    def start(self) -> MachineLoop:
+        """A loop for a new process, on the disk as it is."""
+        if self.is_running:
+            msg = f"{self.name} runs"
+            raise RuntimeError(msg)
+        self.loop = MachineLoop(self)
+        self.default_executor = SteppedExecutor(self, 8)
+        return self.loop
+
+    def replace_disk(self) -> None:
+        """Another, empty disk; the process has to be stopped."""
+        remove_disk(self.disk_name)
+        self.disk = add_disk(self.disk_name)
+
+    def close(self) -> None:
+        """The world ends."""
+        if self.is_running:
+            self.stop()
+        remove_disk(self.disk_name)
+
+
+class SteppedExecutor(Executor):
+    """Threads as events: work begins a while after it was submitted, and ends within the event.
+
+    Args:
+        machine: Runs the work.
+        max_workers: With 1, in the order of submission.
+    """
+
+    def __init__(self, machine: Machine, max_workers: int) -> None:
+        self._machine = machine
+        self._is_in_order = max_workers == 1
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_busy = False
+        self._is_shut_down = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run ``fn`` later."""
+        if self._is_shut_down:
+            msg = "cannot schedule new futures after shutdown"
+            raise RuntimeError(msg)
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            self._is_busy = False
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = fn(*args, **kwargs)
+                except BaseException as error:  # noqa: BLE001  handed to whoever waits
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+            self._next()
+
+        self._waiting.append(run)
+        self._next()
+        return future
+
+    def _next(self) -> None:
+        if self._waiting and not (self._is_in_order and self._is_busy):
+            self._is_busy = True
+            self._machine.after_work(self._waiting.popleft())
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Take no more; with ``wait``, what waits is run now."""
+        self._is_shut_down = True
+        if cancel_futures:
+            self._waiting.clear()
+        while wait and self._waiting:
+            self._waiting.popleft()()

@@ -1,0 +1,280 @@
+"""The event loop of one simulated machine: asyncio over the world's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import select
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from kraftlog.testing.world.network import FIRST_DESCRIPTOR, SimulatedSocket
+from kraftlog.testing.world.stream import Stream
+
+if TYPE_CHECKING:
+    from kraftlog.testing.world.machine import Machine
+
+__all__ = ["MachineLoop"]
+
+logger = logging.getLogger(__name__)
+
+_ReaderCallback = tuple[Callable[..., object], tuple[Any, ...]]
+
+
+class _Timer(asyncio.TimerHandle):
+    __slots__ = ("event",)
+
+
+class MachineLoop(asyncio.AbstractEventLoop):
+    """Runs callbacks when the world says so; ``host`` is what ``kraftlog.host`` finds.
+
+    Args:
+        machine: It belongs to.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.host = machine
+        self._machine = machine
+        self._ready: deque[asyncio.Handle] = deque()
+        self._readers: dict[int, _ReaderCallback] = {}
+        self._writers: dict[int, _ReaderCallback] = {}
+        # Descriptors of the process: mailboxes that native code writes to.
+        self._poll = select.poll()
+        self._polled = 0
+        self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
+        self._task_factory: Any = None
+        self._is_closed = False
+        self.failures: list[dict[str, Any]] = []
+
+    # What the machine drives
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether a turn would run anything."""
+        return bool(self._ready)
+
+    def turn(self) -> int:
+        """Run what is ready now, as one iteration of a loop does; returns the number of callbacks."""
+        count = len(self._ready)
+        for _ in range(count):
+            handle = self._ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+        return count
+
+    def poll(self) -> None:
+        """Make the readers of mailboxes ready that have something."""
+        if self._polled:
+            for descriptor, _ in self._poll.poll(0):
+                callback, arguments = self._readers[descriptor]
+                self.call_soon(callback, *arguments)
+
+    def socket_changed(self, sock: Any) -> None:
+        """Make the reader and the writer of a simulated socket ready, if there is something for them."""
+        descriptor = sock.fileno()
+        if sock.is_readable and descriptor in self._readers:
+            self.call_soon(self._read_if_readable, sock)
+        if sock.is_writable and descriptor in self._writers:
+            self.call_soon(self._write_if_writable, sock)
+
+    def _read_if_readable(self, sock: Any) -> None:
+        found = self._readers.get(sock.fileno())
+        if found is not None and sock.is_readable:
+            callback, arguments = found
+            callback(*arguments)
+            self.socket_changed(sock)
+
+    def _write_if_writable(self, sock: Any) -> None:
+        found = self._writers.get(sock.fileno())
+        if found is not None and sock.is_writable:
+            callback, arguments = found
+            callback(*arguments)
+
+    # asyncio
+
+    def get_debug(self) -> bool:
+        """Never."""
+        return False
+
+    def set_debug(self, enabled: bool) -> None:  # noqa: FBT001
+        """Nothing."""
+
+    def is_running(self) -> bool:
+        """Until it is closed."""
+        return not self._is_closed
+
+    def is_closed(self) -> bool:
+        """Whether the machine stopped."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """Run nothing any more."""
+        self._is_closed = True
+        self._ready.clear()
+        self._readers.clear()
+        self._writers.clear()
+
+    def time(self) -> float:
+        """The machine's monotonic clock, seconds."""
+        return self._machine.monotonic_ns() / 1e9
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """As asyncio's."""
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self._is_closed:
+            self._ready.append(handle)
+            self._machine.wake_up()
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As asyncio's."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As asyncio's."""
+        handle = _Timer(when, callback, args, self, context)
+
+        def due() -> None:
+            if not self._is_closed and not handle.cancelled():
+                self._ready.append(handle)
+                self._machine.wake_up()
+
+        if not self._is_closed:
+            handle.event = self._machine.at_monotonic_s(when, due)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        event = getattr(handle, "event", None)
+        if event is not None:
+            event.cancel()
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """As asyncio's."""
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        """As asyncio's."""
+        if self._task_factory is not None:
+            return self._task_factory(self, coro, **options)  # type: ignore[no-any-return]
+        task = asyncio.Task(coro, loop=self, **options)
+        self._machine.keep(task)
+        return task
+
+    def set_task_factory(self, factory: Any) -> None:
+        """As asyncio's."""
+        self._task_factory = factory
+
+    def get_task_factory(self) -> Any:
+        """As asyncio's."""
+        return self._task_factory
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run blocking work as one event, a while later."""
+        chosen = self._machine.default_executor if executor is None else executor
+        return asyncio.wrap_future(chosen.submit(func, *args), loop=self)
+
+    def set_default_executor(self, executor: Any) -> None:
+        """Nothing: the machine has its own."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Nothing."""
+
+    async def shutdown_asyncgens(self) -> None:
+        """Nothing."""
+
+    # Sockets
+
+    def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
+        """As asyncio's, for simulated sockets and for mailboxes of native code."""
+        self._readers[fd] = (callback, args)
+        if fd < FIRST_DESCRIPTOR:
+            self._poll.register(fd, select.POLLIN)
+            self._polled += 1
+        else:
+            self.socket_changed(self._machine.world.network.sockets[fd])
+
+    def remove_reader(self, fd: Any) -> bool:
+        """As asyncio's."""
+        if self._readers.pop(fd, None) is None:
+            return False
+        if fd < FIRST_DESCRIPTOR:
+            self._poll.unregister(fd)
+            self._polled -= 1
+        return True
+
+    def add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
+        """As asyncio's, for simulated sockets."""
+        self._writers[fd] = (callback, args)
+        self.socket_changed(self._machine.world.network.sockets[fd])
+
+    def remove_writer(self, fd: Any) -> bool:
+        """As asyncio's."""
+        return self._writers.pop(fd, None) is not None
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: str | None = None, port: int | None = None, **options: Any
+    ) -> tuple[Stream, Any]:
+        """Connect over the simulated network; names of machines are their addresses."""
+        if options.get("ssl") is not None:
+            msg = "the simulated network has no TLS"
+            raise NotImplementedError(msg)
+        address = self._machine.world.address_of(str(host))
+        future: asyncio.Future[SimulatedSocket] = self.create_future()
+
+        def connected(result: SimulatedSocket | OSError) -> None:
+            if future.done() or self._is_closed:
+                if isinstance(result, SimulatedSocket):
+                    result.close()
+            elif isinstance(result, OSError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self._machine.world.network.connect(self._machine, (address, int(port or 0)), connected)
+        sock = await future
+        protocol = protocol_factory()
+        return Stream(self, sock, protocol), protocol
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:  # type: ignore[override]
+        """Addresses of machines."""
+        import socket
+
+        address = self._machine.world.address_of(str(host))
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, int(port)))]
+
+    # Failures
+
+    def set_exception_handler(self, handler: Any) -> None:
+        """As asyncio's."""
+        self._exception_handler = handler
+
+    def get_exception_handler(self) -> Any:
+        """As asyncio's."""
+        return self._exception_handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep what went wrong, for the checkers, and log it."""
+        self.failures.append(context)
+        error = context.get("exception")
+        logger.error("%s: %s", self._machine.name, context.get("message"), exc_info=error)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """As asyncio's."""
+        if self._exception_handler is not None:
+            self._exception_handler(self, context)
+        else:
+            self.default_exception_handler(context)
+
+    def run_until_complete(self, future: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> Any:
+        """Let the world go on until ``future`` is done."""
+        return self._machine.world.run(self._machine, future)

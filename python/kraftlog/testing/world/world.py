@@ -1,0 +1,172 @@
+"""Virtual time and the machines that live in it."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from kraftlog.testing.world.foreign_code import VirtualTime
+from kraftlog.testing.world.network import Network
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kraftlog.testing.world.machine import Machine
+
+__all__ = ["Event", "StuckError", "World"]
+
+T = TypeVar("T")
+
+_EPOCH_MS = 1_700_000_000_000
+
+
+class StuckError(Exception):
+    """Nothing will ever happen again, and what was waited for has not happened."""
+
+
+class Event:
+    """Something that happens at a moment of the world, unless it is cancelled before."""
+
+    __slots__ = ("action", "at_ns", "is_cancelled", "number")
+
+    def __init__(self, at_ns: int, number: int, action: Callable[[], None]) -> None:
+        self.at_ns = at_ns
+        self.number = number
+        self.action = action
+        self.is_cancelled = False
+
+    def __lt__(self, other: Event) -> bool:
+        """By time, then in the order in which they were made."""
+        return (self.at_ns, self.number) < (other.at_ns, other.number)
+
+    def cancel(self) -> None:
+        """Let it not happen."""
+        self.is_cancelled = True
+
+
+class World:
+    """Machines, the network between them, and one clock that stands still while anything computes.
+
+    Everything follows from the seed: which machine runs next, how long a message, a flush or a turn of a loop takes.
+
+    Args:
+        seed: Of all chance in this world.
+
+    Attributes:
+        now_ns: Nanoseconds since the world began.
+        rng: Source of chance; whatever draws from it changes what comes after.
+        network: Connects the machines.
+        machines: By name, those that run and those that were stopped.
+        event_count: Events so far.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.now_ns = 0
+        self.rng = random.Random(seed)
+        self.network = Network(self)
+        self.machines: dict[str, Machine] = {}
+        self.event_count = 0
+        self._events: list[Event] = []
+        self._next_number = 0
+        self._virtual_time = VirtualTime(seed)
+        self._virtual_time.begin()
+
+    @property
+    def now_ms(self) -> float:
+        """Milliseconds since the world began."""
+        return self.now_ns / 1e6
+
+    def wall_ms(self) -> int:
+        """What a right wall clock shows, milliseconds since 1970."""
+        return _EPOCH_MS + self.now_ns // 1_000_000
+
+    def at(self, at_ns: int, action: Callable[[], None]) -> Event:
+        """Let something happen at ``at_ns``, or now if that is past."""
+        self._next_number += 1
+        event = Event(max(at_ns, self.now_ns), self._next_number, action)
+        heapq.heappush(self._events, event)
+        return event
+
+    def after_ms(self, delay_ms: float, action: Callable[[], None]) -> Event:
+        """Let something happen in ``delay_ms``."""
+        return self.at(self.now_ns + int(delay_ms * 1e6), action)
+
+    def address_of(self, name: str) -> str:
+        """The address of a machine by its name; an address is its own.
+
+        Raises:
+            OSError: There is no such machine.
+        """
+        if name in self.machines:
+            return self.machines[name].address
+        if any(machine.address == name for machine in self.machines.values()):
+            return name
+        raise OSError(-2, f"{name}: name or service not known")
+
+    def start(self, machine: Machine, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin a task on a machine."""
+        return machine.loop.create_task(coroutine)
+
+    def run(self, machine: Machine, coroutine: Coroutine[Any, Any, T], *, within_ms: float = 60_000) -> T:
+        """Run a task on a machine to its end while the world goes on; returns or raises what it does.
+
+        Raises:
+            TimeoutError: It is not done after ``within_ms`` of virtual time.
+        """
+        task = self.start(machine, coroutine)
+        self.run_until(task.done, within_ms=within_ms)
+        return task.result()
+
+    def close(self) -> None:
+        """End every machine and give back what the world holds of the process."""
+        self._events.clear()
+        for machine in self.machines.values():
+            machine.close()
+        self._virtual_time.end()
+
+    def __enter__(self) -> Self:
+        """The world itself; ``close`` follows."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def step(self) -> bool:
+        """Let the next event happen; False when there is none."""
+        events = self._events
+        while events:
+            event = heapq.heappop(events)
+            if event.is_cancelled:
+                continue
+            self.now_ns = event.at_ns
+            self.event_count += 1
+            event.action()
+            return True
+        return False
+
+    def run_for(self, duration_ms: float) -> None:
+        """Let time pass."""
+        end_ns = self.now_ns + int(duration_ms * 1e6)
+        while self._events and self._events[0].at_ns <= end_ns:
+            self.step()
+        self.now_ns = end_ns
+
+    def run_until(self, condition: Callable[[], bool], *, within_ms: float) -> None:
+        """Let time pass until ``condition()`` holds; it is asked after each event.
+
+        Raises:
+            TimeoutError: It does not hold after ``within_ms`` of virtual time.
+            StuckError: No event is left.
+        """
+        end_ns = self.now_ns + int(within_ms * 1e6)
+        while not condition():
+            if self._events and self._events[0].at_ns > end_ns:
+                msg = f"not within {within_ms:g} ms of virtual time (seed {self.seed}, at {self.now_ms:.3f} ms)"
+                raise TimeoutError(msg)
+            if not self.step():
+                msg = f"nothing will happen any more (seed {self.seed}, at {self.now_ms:.3f} ms)"
+                raise StuckError(msg)
