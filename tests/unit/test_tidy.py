@@ -57,6 +57,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "coordinator": VOCABULARY | FACTS | MESSAGES | {"wire.records"},
     "storage": VOCABULARY | FACTS | {"_kraftlog", "host", "wire", "raft"},
     "testing": VOCABULARY | {"raft", "partition", "controller", "coordinator", "storage", "quorum.state_machine"},
+    # Whole nodes on simulated machines: composes what `node` composes, below it a simulated host.
+    "testing.world": VOCABULARY | FACTS | {"host", "node", "storage", "transport", "wire", "_kraftlog"},
     "security": VOCABULARY,
     "transport": VOCABULARY | {"host", "security", "wire", "_kraftlog"},
     "runtime": VOCABULARY | {"host"},

@@ -44,6 +44,7 @@ class Machine:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
+        self.network = world.network
         self.address = f"10.0.{len(world.machines) // 250}.{len(world.machines) % 250 + 1}"
         self.disk_name = f"{id(world):x}-{name}"
         self.disk = add_disk(self.disk_name)
@@ -66,7 +67,7 @@ class Machine:
         self._flushes_due: dict[int, int] = {}
         # What a stopped process left is kept: collecting it would run its `finally` clauses on a machine that is off.
         self._graveyard: list[Any] = []
-        self.loop = MachineLoop(self)
+        self.loop = MachineLoop(self)  # type: ignore[abstract]
         self.default_executor = SteppedExecutor(self, 8)
         world.machines[name] = self
 
@@ -108,6 +109,14 @@ class Machine:
         """One: there is one order of everything."""
         del count
         return 1
+
+    def address_of(self, name: str) -> str:
+        """The address of a machine by its name; an address is its own.
+
+        Raises:
+            OSError: There is no such machine.
+        """
+        return self.world.address_of(name)
 
     # Clock
 
@@ -206,7 +215,9 @@ class Machine:
         """A task of the process that runs; forgotten when it is done."""
         self._graveyard.append(task)
         if len(self._graveyard) > 1024:
-            self._graveyard = [one for one in self._graveyard if not (isinstance(one, asyncio.Task) and one.done())]
+            self._graveyard = [
+                relic for relic in self._graveyard if not (isinstance(relic, asyncio.Task) and relic.done())
+            ]
 
     # Faults
 
@@ -224,7 +235,8 @@ class Machine:
         """Kill the process, and with ``data`` or ``names`` the machine: lose what was not synced.
 
         Args:
-            data, names: As ``MemoryDisk.crash``.
+            data: As ``MemoryDisk.crash``.
+            names: Likewise.
         """
         self._incarnation += 1
         self._is_paused = False
@@ -249,7 +261,7 @@ class Machine:
         if self.is_running:
             msg = f"{self.name} runs"
             raise RuntimeError(msg)
-        self.loop = MachineLoop(self)
+        self.loop = MachineLoop(self)  # type: ignore[abstract]
         self.default_executor = SteppedExecutor(self, 8)
         return self.loop
 
@@ -292,7 +304,7 @@ class SteppedExecutor(Executor):
             if future.set_running_or_notify_cancel():
                 try:
                     result = fn(*args, **kwargs)
-                except BaseException as error:  # noqa: BLE001  handed to whoever waits
+                except BaseException as error:  # noqa: BLE001  handed to the caller that waits
                     future.set_exception(error)
                 else:
                     future.set_result(result)
@@ -307,7 +319,7 @@ class SteppedExecutor(Executor):
             self._is_busy = True
             self._machine.after_work(self._waiting.popleft())
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more; with ``wait``, what waits is run now."""
         self._is_shut_down = True
         if cancel_futures:

@@ -7,20 +7,44 @@ import contextvars
 import logging
 import select
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, Protocol
 
-from kraftlog.testing.world.network import FIRST_DESCRIPTOR, SimulatedSocket
+from kraftlog.testing.world.network import FIRST_DESCRIPTOR, Network, SimulatedSocket, SocketOwner
 from kraftlog.testing.world.stream import Stream
-
-if TYPE_CHECKING:
-    from kraftlog.testing.world.machine import Machine
 
 __all__ = ["MachineLoop"]
 
 logger = logging.getLogger(__name__)
 
 _ReaderCallback = tuple[Callable[..., object], tuple[Any, ...]]
+
+
+class Processor(SocketOwner, Protocol):
+    """A machine, as its loop knows it."""
+
+    name: str
+    default_executor: Executor
+    network: Network
+
+    def monotonic_ns(self) -> int:
+        """Its clock."""
+        ...
+
+    def wake_up(self) -> None:
+        """The loop has something to run."""
+
+    def at_monotonic_s(self, when_s: float, action: Callable[[], None]) -> Any:
+        """Let something happen at a moment of its clock."""
+        ...
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """A task was made."""
+
+    def address_of(self, name: str) -> str:
+        """The address of a machine."""
+        ...
 
 
 class _Timer(asyncio.TimerHandle):
@@ -34,8 +58,8 @@ class MachineLoop(asyncio.AbstractEventLoop):
         machine: It belongs to.
     """
 
-    def __init__(self, machine: Machine) -> None:
-        self.host = machine
+    def __init__(self, machine: Processor) -> None:
+        self.host: Any = machine
         self._machine = machine
         self._ready: deque[asyncio.Handle] = deque()
         self._readers: dict[int, _ReaderCallback] = {}
@@ -98,7 +122,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
         """Never."""
         return False
 
-    def set_debug(self, enabled: bool) -> None:  # noqa: FBT001
+    def set_debug(self, enabled: bool) -> None:
         """Nothing."""
 
     def is_running(self) -> bool:
@@ -178,7 +202,9 @@ class MachineLoop(asyncio.AbstractEventLoop):
         """As asyncio's."""
         return self._task_factory
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
         """Run blocking work as one event, a while later."""
         chosen = self._machine.default_executor if executor is None else executor
         return asyncio.wrap_future(chosen.submit(func, *args), loop=self)
@@ -194,14 +220,16 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     # Sockets
 
-    def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
+    def add_reader(  # type: ignore[override]
+        self, fd: Any, callback: Callable[..., object], *args: Any
+    ) -> None:
         """As asyncio's, for simulated sockets and for mailboxes of native code."""
         self._readers[fd] = (callback, args)
         if fd < FIRST_DESCRIPTOR:
             self._poll.register(fd, select.POLLIN)
             self._polled += 1
         else:
-            self.socket_changed(self._machine.world.network.sockets[fd])
+            self.socket_changed(self._machine.network.sockets[fd])
 
     def remove_reader(self, fd: Any) -> bool:
         """As asyncio's."""
@@ -212,23 +240,25 @@ class MachineLoop(asyncio.AbstractEventLoop):
             self._polled -= 1
         return True
 
-    def add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
+    def add_writer(  # type: ignore[override]
+        self, fd: Any, callback: Callable[..., object], *args: Any
+    ) -> None:
         """As asyncio's, for simulated sockets."""
         self._writers[fd] = (callback, args)
-        self.socket_changed(self._machine.world.network.sockets[fd])
+        self.socket_changed(self._machine.network.sockets[fd])
 
     def remove_writer(self, fd: Any) -> bool:
         """As asyncio's."""
         return self._writers.pop(fd, None) is not None
 
-    async def create_connection(  # type: ignore[override]
+    async def create_connection(
         self, protocol_factory: Callable[[], Any], host: str | None = None, port: int | None = None, **options: Any
     ) -> tuple[Stream, Any]:
         """Connect over the simulated network; names of machines are their addresses."""
         if options.get("ssl") is not None:
             msg = "the simulated network has no TLS"
             raise NotImplementedError(msg)
-        address = self._machine.world.address_of(str(host))
+        address = self._machine.address_of(str(host))
         future: asyncio.Future[SimulatedSocket] = self.create_future()
 
         def connected(result: SimulatedSocket | OSError) -> None:
@@ -240,17 +270,15 @@ class MachineLoop(asyncio.AbstractEventLoop):
             else:
                 future.set_result(result)
 
-        self._machine.world.network.connect(self._machine, (address, int(port or 0)), connected)
+        self._machine.network.connect(self._machine, (address, int(port or 0)), connected)
         sock = await future
         protocol = protocol_factory()
         return Stream(self, sock, protocol), protocol
 
-    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:  # type: ignore[override]
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:
         """Addresses of machines."""
-        import socket
-
-        address = self._machine.world.address_of(str(host))
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, int(port)))]
+        address = self._machine.address_of(str(host))
+        return [(2, 1, 6, "", (address, int(port)))]
 
     # Failures
 
@@ -274,7 +302,3 @@ class MachineLoop(asyncio.AbstractEventLoop):
             self._exception_handler(self, context)
         else:
             self.default_exception_handler(context)
-
-    def run_until_complete(self, future: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> Any:
-        """Let the world go on until ``future`` is done."""
-        return self._machine.world.run(self._machine, future)

@@ -6,18 +6,35 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from kraftlog.testing.world.machine import Machine
-    from kraftlog.testing.world.world import World
-
-__all__ = ["FIRST_DESCRIPTOR", "ListeningSocket", "Network", "SimulatedSocket"]
+__all__ = ["FIRST_DESCRIPTOR", "ListeningSocket", "Network", "SimulatedSocket", "SocketOwner"]
 
 # Numbers from here on are simulated sockets and no descriptors of the process.
 FIRST_DESCRIPTOR = 1 << 24
 # Bytes that one direction of a connection holds before its sender has to wait.
 _WINDOW_BYTES = 256 * 1024
+
+
+class Time(Protocol):
+    """When things happen, and chance."""
+
+    now_ns: int
+    rng: Random
+
+    def at(self, at_ns: int, action: Callable[[], None]) -> Any:
+        """Let something happen at a moment."""
+        ...
+
+
+class SocketOwner(Protocol):
+    """A machine, as sockets know it."""
+
+    address: str
+
+    def socket_changed(self, sock: Any) -> None:
+        """It has something to read, or room to write."""
 
 
 class SimulatedSocket:
@@ -31,7 +48,7 @@ class SimulatedSocket:
     """
 
     def __init__(
-        self, network: Network, machine: Machine, address: tuple[str, int], peer_address: tuple[str, int]
+        self, network: Network, machine: SocketOwner, address: tuple[str, int], peer_address: tuple[str, int]
     ) -> None:
         self.network = network
         self.machine = machine
@@ -55,7 +72,7 @@ class SimulatedSocket:
     def setsockopt(self, *_: Any) -> None:
         """Nothing."""
 
-    def setblocking(self, _: bool) -> None:  # noqa: FBT001
+    def setblocking(self, _: bool) -> None:
         """Nothing: it never blocks."""
 
     def getsockname(self) -> tuple[str, int]:
@@ -176,7 +193,7 @@ class SimulatedSocket:
 class ListeningSocket:
     """Accepts connections on one address."""
 
-    def __init__(self, network: Network, machine: Machine, address: tuple[str, int]) -> None:
+    def __init__(self, network: Network, machine: SocketOwner, address: tuple[str, int]) -> None:
         self.network = network
         self.machine = machine
         self._address = address
@@ -235,7 +252,7 @@ class Network:
         listening: By address.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Time) -> None:
         self._world = world
         self.latency_ms = (0.05, 0.3)
         self.sockets: dict[int, SimulatedSocket | ListeningSocket] = {}
@@ -256,7 +273,7 @@ class Network:
         self._last_port += 1
         return self._last_port
 
-    def listen(self, machine: Machine, port: int) -> ListeningSocket:
+    def listen(self, machine: SocketOwner, port: int) -> ListeningSocket:
         """Listen on a machine; port 0 takes a free one.
 
         Raises:
@@ -269,7 +286,7 @@ class Network:
         return sock
 
     def connect(
-        self, machine: Machine, address: tuple[str, int], connected: Callable[[SimulatedSocket | OSError], None]
+        self, machine: SocketOwner, address: tuple[str, int], connected: Callable[[SimulatedSocket | OSError], None]
     ) -> None:
         """Connect from a machine; ``connected`` hears what became of it, never while the link is cut."""
 
