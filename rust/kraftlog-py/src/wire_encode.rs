@@ -19,12 +19,12 @@ pub(crate) struct Failure {
     pub(crate) is_large: bool,
     reason: String,
     path: Vec<String>,
-    cause: Option<PyErr>,
+    cause: Option<Box<PyErr>>,
 }
 
 impl From<PyErr> for Failure {
     fn from(error: PyErr) -> Self {
-        Failure { is_large: false, reason: error.to_string(), path: Vec::new(), cause: Some(error) }
+        Failure { is_large: false, reason: error.to_string(), path: Vec::new(), cause: Some(Box::new(error)) }
     }
 }
 
@@ -49,7 +49,7 @@ impl Failure {
             place.push_str(name);
         }
         let error = LocalProtocolError::new_err(format!("{message} v{version}{place}: {}", self.reason));
-        error.set_cause(py, self.cause);
+        error.set_cause(py, self.cause.map(|cause| *cause));
         error
     }
 }
