@@ -25,7 +25,12 @@ class Processor(SocketOwner, Protocol):
     """A machine, as its loop knows it."""
 
     name: str
-    default_executor: Executor
+
+    @property
+    def default_executor(self) -> Executor:
+        """Where blocking work without an executor of its own goes."""
+        ...
+
     network: Network
 
     def monotonic_ns(self) -> int:
@@ -49,6 +54,8 @@ class Processor(SocketOwner, Protocol):
 
 class _Timer(asyncio.TimerHandle):
     __slots__ = ("event",)
+
+    event: Any
 
 
 class MachineLoop(asyncio.AbstractEventLoop):
@@ -144,7 +151,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
         """The machine's monotonic clock, seconds."""
         return self._machine.monotonic_ns() / 1e9
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """As asyncio's."""
@@ -154,15 +161,15 @@ class MachineLoop(asyncio.AbstractEventLoop):
             self._machine.wake_up()
         return handle
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """As asyncio's."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """As asyncio's."""
