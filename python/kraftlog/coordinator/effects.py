@@ -5,19 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["AppendRecords", "CoordinatorRecord", "Effect", "Respond"]
+__all__ = ["AppendRecords", "CoordinatorRecord", "Effect", "Emit", "Respond", "TransactionEnd"]
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRecord:
     """One record of a coordinator's topic: coordinator-key and coordinator-value messages.
 
-    ``value`` None is a tombstone; ``value_version`` has no meaning then.
+    ``value`` None is a tombstone; ``value_version`` has no meaning then. A record of a transaction has the producer's
+    id, else -1: it takes effect with the :class:`TransactionEnd` that commits the transaction.
     """
 
     key: Any
     value: Any | None
     value_version: int = 0
+    producer_id: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnd:
+    """A marker in the coordinator's topic: the records of this producer since its last marker take effect, or never."""
+
+    producer_id: int
+    is_commit: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +40,21 @@ class Respond:
 
 @dataclass(frozen=True, slots=True)
 class AppendRecords:
-    """Append to the shard's partition; report with ``on_appended`` once committed, or failed."""
+    """Append to the shard's partition; report with ``on_appended`` once committed, or failed.
+
+    ``producer`` is the id and epoch of the transaction that the records belong to, if any.
+    """
 
     append_id: int
     records: tuple[CoordinatorRecord, ...]
+    producer: tuple[int, int] | None = None
 
 
-Effect = Respond | AppendRecords
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Hand ``event`` to the shell of the coordinator, such as markers that are due."""
+
+    event: object
+
+
+Effect = Respond | AppendRecords | Emit

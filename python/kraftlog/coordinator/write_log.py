@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Effect, Respond
+from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Effect, Emit, Respond
 
 __all__ = ["WriteLog"]
 
@@ -27,8 +27,23 @@ class WriteLog:
         """Answer the request that came with ``token``."""
         self._effects.append(Respond(token, response))
 
-    def append(self, records: tuple[CoordinatorRecord, ...], then: Callable[[int], None]) -> int:
+    def emit(self, event: object) -> None:
+        """Hand an event to the shell."""
+        self._effects.append(Emit(event))
+
+    def append(
+        self,
+        records: tuple[CoordinatorRecord, ...],
+        then: Callable[[int], None],
+        *,
+        producer: tuple[int, int] | None = None,
+    ) -> int:
         """Append ``records``, and call ``then`` with 0 once they are committed or with the error code.
+
+        Args:
+            records: At least one.
+            then: Takes the outcome.
+            producer: Id and epoch of the transaction that the records belong to.
 
         Returns:
             The id of the append.
@@ -36,7 +51,7 @@ class WriteLog:
         append_id = self._next_append_id
         self._next_append_id += 1
         self._waiting[append_id] = then
-        self._effects.append(AppendRecords(append_id, records))
+        self._effects.append(AppendRecords(append_id, records, producer))
         return append_id
 
     def after_pending(self, then: Callable[[int], None]) -> None:
