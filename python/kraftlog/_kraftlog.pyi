@@ -840,6 +840,25 @@ class Log:
     def write_partition_metadata(self, topic_id: bytes) -> None:
         """Write ``partition.metadata`` durably. Raises LogError when it holds another id."""
 
+    def begin_verification(
+        self, producer_id: int, *, epoch: int, sequence: int, supports_epoch_bump: bool, now_ms: int
+    ) -> int | None:
+        """Before the coordinator is asked about the first batch of a transaction (KIP-890).
+
+        Args:
+            producer_id: Of the transaction.
+            epoch: Of the producer.
+            sequence: The first of the batch.
+            supports_epoch_bump: Whether the producer gets a new epoch with each transaction.
+            now_ms: Wall clock.
+
+        Returns:
+            The guard that the append has to bring, or None if the transaction is open here: then nobody is asked.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH; the producer is fenced.
+        """
+
     def append_as_leader(
         self,
         records: Buffer,
@@ -1657,9 +1676,27 @@ class Partition:
         """The error code for a fetch from a broker that may not replicate from here."""
 
     def append(
-        self, records: Buffer, *, acks: int, now_ms: int, origin: Literal["client", "coordinator", "raft"] = "client"
+        self,
+        records: Buffer,
+        *,
+        acks: int,
+        now_ms: int,
+        origin: Literal["client", "coordinator", "raft"] = "client",
+        transaction_version: int = 0,
+        guard: int | None = None,
+        requires_verification: bool = False,
     ) -> Appended:
         """Append one batch, in the epoch that this node leads then. Do not write into ``records`` meanwhile.
+
+        Args:
+            records: The batch.
+            acks: -1 refuses when there are too few in-sync replicas.
+            now_ms: Wall clock.
+            origin: Who appends, which decides how much is checked.
+            transaction_version: Of the coordinator that writes a marker, as in ``Log.append_as_leader``.
+            guard: What ``Log.begin_verification`` gave.
+            requires_verification: Whether a transactional batch of a client has to belong to an open transaction or
+                bring a guard that holds (KIP-890); else KafkaError INVALID_TXN_STATE.
 
         Raises:
             KafkaError: Not the leader, too few in-sync replicas, or what the engine refuses; nothing is appended.

@@ -10,7 +10,7 @@ import pytest
 
 from group_fixture import make_group_shard
 from kraftlog._kraftlog import read_batches
-from kraftlog.runtime.coordinator.record_codec import GroupRecordReader, decode_group_record, encode_group_records
+from kraftlog.runtime.coordinator.record_codec import GroupRecordReader, decode_group_record, encode_records
 from kraftlog.wire.messages.group_coordinator_records import OffsetCommitKey
 
 TOPICS = Path(__file__).parent / "topics"
@@ -48,7 +48,7 @@ def test_group_records_round_trip(segment):
             continue
         for _, _, key, value, _ in batch.records():
             (record,) = decode_group_record(key, value)
-            assert encode_group_records([record]) == [(key, value)]
+            assert encode_records([record]) == [(key, value)]
 
 
 @pytest.mark.parametrize("segment", SEGMENTS, ids=lambda path: "/".join(path.parts[-3:]))

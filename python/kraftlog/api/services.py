@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from kraftlog.api.settings import ApiSettings
     from kraftlog.api.topic_views import TopicViews
     from kraftlog.coordinator.group.group_shard import GroupShard
+    from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
     from kraftlog.runtime.coordinator.shard_runner import ShardRunner
+    from kraftlog.runtime.coordinator.transaction_verifier import ProducerTransaction, Verifying
     from kraftlog.runtime.replica.fetch_session import FetchSessionCache
     from kraftlog.runtime.replica.isr_changes import Proposal
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.storage.log_dir import LogDir
+    from kraftlog.types import TopicPartition
+    from kraftlog.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 __all__ = [
     "BrokerServices",
@@ -37,11 +41,14 @@ __all__ = [
     "ForwardingService",
     "GroupService",
     "IsrChangeService",
+    "MarkerService",
     "ProducerIdService",
     "RaftService",
     "ReplicaService",
     "TaskService",
     "TopicCreationService",
+    "TransactionService",
+    "VerifierService",
 ]
 
 T = TypeVar("T")
@@ -154,8 +161,75 @@ class GroupService(Protocol):
         ...
 
 
+class TransactionService(Protocol):
+    """The transaction coordinator."""
+
+    def runner(self, key: str) -> ShardRunner[TransactionShard]:
+        """The loaded shard that coordinates a transactional id.
+
+        Raises:
+            KafkaError: The coordinator is elsewhere, still loads, or does not exist yet.
+        """
+        ...
+
+    def runners(self) -> Sequence[ShardRunner[TransactionShard]]:
+        """Every shard of this node, loaded or not."""
+        ...
+
+    def partition_count(self) -> int:
+        """Partitions of ``__transaction_state``; 0 while it does not exist."""
+        ...
+
+    async def ensure_topic(self) -> None:
+        """Create ``__transaction_state`` unless it exists.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE; it cannot be created.
+        """
+        ...
+
+
+class VerifierService(Protocol):
+    """The way to transaction coordinators, for the leader of a partition (KIP-890)."""
+
+    def turn(self, producer_id: int) -> asyncio.Lock:
+        """One request of a producer is verified at a time."""
+        ...
+
+    def is_in_turn(self, producer_id: int) -> bool:
+        """Whether a request of this producer is being verified."""
+        ...
+
+    async def verify(
+        self, producer: ProducerTransaction, partitions: Iterable[TopicPartition], verifying: Verifying
+    ) -> Mapping[TopicPartition, int]:
+        """The error code of each partition."""
+        ...
+
+
+class MarkerService(Protocol):
+    """Writes the markers of transactions on partitions of this node."""
+
+    def write(self, request: WriteTxnMarkersRequest) -> asyncio.Future[WriteTxnMarkersResponse]:
+        """Write every marker of a request; the answer comes once each is committed or refused."""
+        ...
+
+
 class ProducerIdService(Protocol):
     """Producer ids that nobody else has."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the next id has to wait for a block."""
+        ...
+
+    async def wait_until_some(self) -> None:
+        """Wait until there is an id.
+
+        Raises:
+            KafkaError: The controller refuses a block.
+        """
+        ...
 
     def take(self) -> int | None:
         """An id, or None when ``take_soon`` has to be awaited."""
@@ -238,6 +312,9 @@ class BrokerServices(ControllerServices):
     sessions: FetchSessionCache
     isr_changes: IsrChangeService
     groups: GroupService
+    transactions: TransactionService
+    verifier: VerifierService
+    markers: MarkerService
     producer_ids: ProducerIdService
     topic_creation: TopicCreationService
     topic_views: TopicViews

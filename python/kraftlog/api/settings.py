@@ -23,3 +23,4 @@ class ApiSettings:
     fetch_max_bytes: int
     max_request_partition_size_limit: int
     group_protocols: frozenset[str] = frozenset({"classic", "consumer"})
+    transaction_partition_verification_enable: bool = True

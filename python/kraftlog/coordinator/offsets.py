@@ -6,10 +6,10 @@ Source: ``org.apache.kafka.coordinator.group.OffsetMetadataManager``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from kraftlog.coordinator.effects import CoordinatorRecord
+from kraftlog.coordinator.effects import CoordinatorRecord, TransactionEnd
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.group_coordinator_records import OffsetCommitKey, OffsetCommitValue
 
@@ -22,7 +22,12 @@ _VALUE_VERSION_WITH_EXPIRY = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """What a group committed for a partition; ``expire_timestamp_ms`` is -1 unless the client set it."""
+    """What a group committed for a partition.
+
+    Attributes:
+        expire_timestamp_ms: -1 unless the client set it.
+        number: Place in the order in which offsets were committed or made pending.
+    """
 
     offset: int
     leader_epoch: int = -1
@@ -30,8 +35,9 @@ class CommittedOffset:
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int = -1
     topic_id: Uuid = Uuid.ZERO
+    number: int = field(default=0, compare=False)
 
-    def to_record(self, group_id: str, topic: str, partition: int) -> CoordinatorRecord:
+    def to_record(self, group_id: str, topic: str, partition: int, producer_id: int = -1) -> CoordinatorRecord:
         """The record that keeps this; version 1 is the only one with an expiry of its own."""
         value = OffsetCommitValue(
             offset=self.offset,
@@ -42,10 +48,11 @@ class CommittedOffset:
             topic_id=self.topic_id,
         )
         version = _VALUE_VERSION if self.expire_timestamp_ms < 0 else _VALUE_VERSION_WITH_EXPIRY
-        return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), value, version)
+        key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+        return CoordinatorRecord(key, value, version, producer_id)
 
     @classmethod
-    def from_value(cls, value: OffsetCommitValue) -> CommittedOffset:
+    def from_value(cls, value: OffsetCommitValue, number: int = 0) -> CommittedOffset:
         """What a replayed record says."""
         return cls(
             offset=value.offset,
@@ -54,16 +61,19 @@ class CommittedOffset:
             commit_timestamp_ms=value.commit_timestamp,
             expire_timestamp_ms=value.expire_timestamp,
             topic_id=value.topic_id,
+            number=number,
         )
 
 
 class OffsetStore:
-    """Offsets by group, then by (topic, partition)."""
+    """Offsets by group, then by (topic, partition); those of open transactions are pending beside them."""
 
-    __slots__ = ("_groups",)
+    __slots__ = ("_groups", "_number", "_pending")
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+        self._pending: dict[int, dict[tuple[str, str, int], CommittedOffset]] = {}
+        self._number = 0
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._groups)
@@ -72,18 +82,56 @@ class OffsetStore:
         """All offsets of a group; empty when it has none."""
         return self._groups.get(group_id, _EMPTY)
 
+    def pending_of(self, group_id: str) -> frozenset[tuple[str, int]]:
+        """The partitions of a group whose offsets an open transaction may change (KIP-447)."""
+        return frozenset(
+            (topic, partition)
+            for pending in self._pending.values()
+            for group, topic, partition in pending
+            if group == group_id
+        )
+
+    def pending_groups(self) -> frozenset[str]:
+        """The groups with pending offsets."""
+        return frozenset(group for pending in self._pending.values() for group, _, _ in pending)
+
     def apply(self, record: CoordinatorRecord) -> None:
-        """Take in a committed OffsetCommit record or tombstone."""
+        """Take in a committed OffsetCommit record or tombstone; one of a transaction waits for its end."""
         key = record.key
         if record.value is not None:
-            offsets = self._groups.setdefault(key.group, {})
-            offsets[(key.topic, key.partition)] = CommittedOffset.from_value(record.value)
+            self._number += 1
+            offset = CommittedOffset.from_value(record.value, self._number)
+            if record.producer_id >= 0:
+                self._pending.setdefault(record.producer_id, {})[key.group, key.topic, key.partition] = offset
+            else:
+                self._groups.setdefault(key.group, {})[key.topic, key.partition] = offset
             return
         remaining = self._groups.get(key.group)
         if remaining is not None:
             remaining.pop((key.topic, key.partition), None)
             if not remaining:
                 del self._groups[key.group]
+        for producer_id, pending in list(self._pending.items()):
+            pending.pop((key.group, key.topic, key.partition), None)
+            if not pending:
+                del self._pending[producer_id]
+
+    def end(self, end: TransactionEnd) -> frozenset[str]:
+        """Take in a marker: pending offsets of that producer are committed, or forgotten.
+
+        Returns:
+            The groups that have new offsets.
+        """
+        pending = self._pending.pop(end.producer_id, {})
+        if not end.is_commit:
+            return frozenset()
+        for (group_id, topic, partition), offset in pending.items():
+            offsets = self._groups.setdefault(group_id, {})
+            held = offsets.get((topic, partition))
+            # What was committed after the transaction's record, but before its marker, stays.
+            if held is None or held.number < offset.number:
+                offsets[topic, partition] = offset
+        return frozenset(group_id for group_id, _, _ in pending)
 
     def tombstones(
         self, group_id: str, keep: frozenset[tuple[str, int]] = frozenset()
@@ -91,6 +139,6 @@ class OffsetStore:
         """Records that forget all offsets of a group but those in ``keep``."""
         return tuple(
             CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
-            for topic, partition in self.of(group_id)
+            for topic, partition in dict.fromkeys((*self.of(group_id), *sorted(self.pending_of(group_id))))
             if (topic, partition) not in keep
         )

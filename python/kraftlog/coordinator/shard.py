@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from kraftlog.coordinator.effects import CoordinatorRecord, Effect
+from kraftlog.coordinator.effects import CoordinatorRecord, Effect, TransactionEnd
 
 __all__ = ["Shard"]
 
@@ -21,8 +21,12 @@ class Shard(Protocol):
     ``take_effects`` as ``Respond``.
     """
 
-    def replay(self, record: CoordinatorRecord, *, now_ms: int) -> None:
-        """Take in one record of the partition, in offset order; kinds of key that are unknown are passed over."""
+    def replay(self, record: CoordinatorRecord | TransactionEnd, *, now_ms: int) -> None:
+        """Take in one record of the partition, in offset order; kinds of key that are unknown are passed over.
+
+        A record of a transaction takes effect with the end that commits it. After loading, this is called for markers
+        only.
+        """
         ...
 
     def finish_loading(self, now_ms: int) -> None:

@@ -14,6 +14,7 @@ from kraftlog.api.leader_hint import leader_addresses
 from kraftlog.api.services import BrokerServices, ControllerServices
 from kraftlog.api.topic_views import TopicViews
 from kraftlog.coordinator.group.group_shard import GroupShard
+from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
 from kraftlog.errors import NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
@@ -33,10 +34,16 @@ from kraftlog.node.settings import (
     node_identity,
     replica_settings,
     topic_creation_settings,
+    transaction_coordinator_settings,
 )
 from kraftlog.node.start_error import StartError, check_directory, named_failures
+from kraftlog.runtime.coordinator.broker_links import BrokerLinks
 from kraftlog.runtime.coordinator.group_coordinator import group_coordinator
+from kraftlog.runtime.coordinator.marker_sender import MarkerSender
+from kraftlog.runtime.coordinator.marker_writer import MarkerWriter
 from kraftlog.runtime.coordinator.shard_registry import ShardRegistry
+from kraftlog.runtime.coordinator.transaction_coordinator import transaction_coordinator
+from kraftlog.runtime.coordinator.transaction_verifier import TransactionVerifier
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.runtime.metadata.topic_creation import TopicCreation
@@ -53,7 +60,7 @@ from kraftlog.transport.acceptor import Acceptor, Connections
 from kraftlog.transport.listener import EndPoint
 from kraftlog.transport.native_sockets import NativeSockets
 from kraftlog.types import Uuid
-from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +90,10 @@ class Node:
         partitions: The topic partitions whose logs are open.
         producer_ids: Blocks of producer ids the controller gave this broker.
         groups: The group coordinator.
+        transactions: The transaction coordinator.
+        transaction_verifier: Asks the coordinators of transactions that write here.
+        marker_writer: Ends transactions on partitions of this node.
+        broker_links: Connections of the coordinator to other brokers.
         log_cleaner: What compacts the logs of this node.
         log_dirs: The data directories, locked while the node runs.
         fetch_sessions: Of this node's clients.
@@ -97,6 +108,10 @@ class Node:
     topic_creation: TopicCreation
     dynamic_settings: DynamicSettings
     groups: ShardRegistry[GroupShard]
+    transactions: ShardRegistry[TransactionShard]
+    transaction_verifier: TransactionVerifier
+    marker_writer: MarkerWriter
+    broker_links: BrokerLinks
     log_cleaner: LogCleaner
     fetch_sessions: FetchSessionCache
 
@@ -280,6 +295,9 @@ class Node:
             sessions=self.fetch_sessions,
             isr_changes=self.replicas.isr_changes,
             groups=self.groups,
+            transactions=self.transactions,
+            verifier=self.transaction_verifier,
+            markers=self.marker_writer,
             producer_ids=self.producer_ids,
             topic_creation=self.topic_creation,
             topic_views=TopicViews(),
@@ -314,6 +332,7 @@ class Node:
             topics=self.topic_creation,
             tasks=self.tasks,
         )
+        self._make_transactions()
         self._registration = BrokerRegistration(
             broker_registration_settings(config, self.cluster_id, self.advertised_end_points(), self.log_dirs),
             self.log_dirs,
@@ -331,6 +350,7 @@ class Node:
         self.dynamic_settings.load(self.metadata.image)
         self.metadata.add_listener(self.dynamic_settings.apply)
         self.groups.start()
+        self.transactions.start()
         await self._registration.unfence()
         self.replicas.start_timers()
         self.log_cleaner.start()
@@ -351,9 +371,42 @@ class Node:
             ]
         )
 
+    def _make_transactions(self) -> None:
+        config = self.config
+        settings = transaction_coordinator_settings(config)
+        self.broker_links = BrokerLinks(
+            config.node_id,
+            config.inter_broker_listener_name,
+            lambda: self.metadata.image,
+            timeout_s=settings.request_timeout_ms / 1000,
+            tls=config.client_tls,
+        )
+        self.marker_writer = MarkerWriter(self.partitions, self.groups, self.now_ms)
+        sender = MarkerSender(config.node_id, self.marker_writer.write, self.broker_links, self.metadata, self.tasks)
+        self.transactions = transaction_coordinator(
+            settings,
+            now_ms=self.now_ms,
+            metadata=self.metadata,
+            partitions=self.partitions,
+            topics=self.topic_creation,
+            tasks=self.tasks,
+            take_producer_id=self.producer_ids.take_or_request,
+            send_markers=sender.send,
+        )
+        self.transaction_verifier = TransactionVerifier(
+            config.node_id,
+            self.transactions,
+            self.broker_links,
+            self.metadata,
+            retry_s=settings.retry_ms / 1000,
+            retry_max_s=settings.retry_max_ms / 1000,
+        )
+
     def _on_partition_changed(self, partition: Partition) -> None:
         if partition.topic == CONSUMER_OFFSETS_TOPIC:
             self.groups.follow(self.metadata.image)
+        elif partition.topic == TRANSACTION_STATE_TOPIC:
+            self.transactions.follow(self.metadata.image)
 
     def _open_log_dirs(self) -> None:
         """Lock every data directory and check that it is this node's."""
@@ -442,6 +495,8 @@ class Node:
             if self._connections is not None:
                 self._connections.stop_reading()
             self.groups.stop()
+            self.transactions.stop()
+            self.broker_links.close()
             await self.tasks.cancel_all()
             if self._connections is not None:
                 await self._connections.drain()

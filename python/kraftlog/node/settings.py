@@ -9,12 +9,14 @@ from kraftlog.api.settings import ApiSettings
 from kraftlog.controller.dynamic_broker_configs import connection_overrides
 from kraftlog.coordinator.group.assignors import ASSIGNORS
 from kraftlog.coordinator.group.config import GroupConfig, MigrationPolicy
+from kraftlog.coordinator.transaction.config import TransactionConfig
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.identity import NodeIdentity, RegisteredListener
 from kraftlog.node.registration import BrokerRegistrationSettings
 from kraftlog.node.start_error import StartError
 from kraftlog.runtime.coordinator.group_coordinator import GroupCoordinatorSettings
 from kraftlog.runtime.coordinator.shard_runner import Compression
+from kraftlog.runtime.coordinator.transaction_coordinator import TransactionCoordinatorSettings
 from kraftlog.runtime.metadata.topic_creation import TopicCreationSettings
 from kraftlog.runtime.replica.checkpoint_writer import CheckpointIntervals
 from kraftlog.runtime.replica.compactor import CleanerSettings
@@ -37,6 +39,7 @@ __all__ = [
     "node_identity",
     "replica_settings",
     "topic_creation_settings",
+    "transaction_coordinator_settings",
 ]
 
 # By the ids that offsets.topic.compression.codec and record batches have.
@@ -57,6 +60,7 @@ def api_settings(config: NodeConfig) -> ApiSettings:
         fetch_max_bytes=config.get_int("fetch.max.bytes"),
         max_request_partition_size_limit=config.get_int("max.request.partition.size.limit"),
         group_protocols=frozenset(config.get_list("group.coordinator.rebalance.protocols")),
+        transaction_partition_verification_enable=config.get_bool("transaction.partition.verification.enable"),
     )
 
 
@@ -169,6 +173,23 @@ def _assignors(config: NodeConfig) -> tuple[str, ...]:
     return names
 
 
+def transaction_coordinator_settings(config: NodeConfig) -> TransactionCoordinatorSettings:
+    """Settings of the transaction coordinator."""
+    request_timeout_ms = config.get_int("request.timeout.ms")
+    return TransactionCoordinatorSettings(
+        transactions=TransactionConfig(
+            max_timeout_ms=config.get_int("transaction.max.timeout.ms"),
+            abort_check_interval_ms=config.get_int("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+            expiration_ms=config.get_int("transactional.id.expiration.ms"),
+            expiration_check_interval_ms=config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
+            two_phase_commit_enable=config.get_bool("transaction.two.phase.commit.enable"),
+        ),
+        retry_ms=config.get_int("add.partitions.to.txn.retry.backoff.ms"),
+        retry_max_ms=min(config.get_int("add.partitions.to.txn.retry.backoff.max.ms"), request_timeout_ms),
+        request_timeout_ms=request_timeout_ms,
+    )
+
+
 def cleaner_settings(config: NodeConfig) -> CleanerSettings:
     """Settings of the compactor, before they are altered dynamically."""
 
@@ -228,6 +249,10 @@ def topic_creation_settings(config: NodeConfig) -> TopicCreationSettings:
         offsets_topic_num_partitions=config.get_int("offsets.topic.num.partitions"),
         offsets_topic_replication_factor=config.get_int("offsets.topic.replication.factor"),
         offsets_topic_segment_bytes=config.get_int("offsets.topic.segment.bytes"),
+        transaction_state_log_num_partitions=config.get_int("transaction.state.log.num.partitions"),
+        transaction_state_log_replication_factor=config.get_int("transaction.state.log.replication.factor"),
+        transaction_state_log_segment_bytes=config.get_int("transaction.state.log.segment.bytes"),
+        transaction_state_log_min_isr=config.get_int("transaction.state.log.min.isr"),
         request_timeout_ms=config.get_int("request.timeout.ms"),
     )
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::epoch_checkpoint::{EpochCheckpoint, EpochEntry};
 use crate::fs::FileSystem;
-use crate::producer_state::{ProducerEntry, ProducerState};
+use crate::producer_state::{ProducerEntry, ProducerState, Verification};
 use crate::recovery_event::RecoveryEvent;
 use crate::segment::Segment;
 use crate::{partition_metadata, Error, Result};
@@ -21,6 +21,7 @@ mod config;
 mod flush;
 mod leftovers;
 mod open;
+mod producer_changes;
 mod read;
 mod replace;
 mod retention;
@@ -279,6 +280,25 @@ impl Log {
         let mut inner = self.lock_inner()?;
         inner.epochs.assign(epoch, start_offset);
         inner.epochs.flush().map_err(|error| self.poison_unless_refused(error))
+    }
+
+    /// As [`ProducerState::begin_verification`].
+    ///
+    /// # Errors
+    /// As there, or the log is closed or poisoned.
+    pub fn begin_verification(
+        &self,
+        producer_id: i64,
+        epoch: i16,
+        asked: Verification,
+        now_ms: i64,
+    ) -> Result<Option<u64>> {
+        self.lock_inner()?.producers.begin_verification(producer_id, epoch, asked, now_ms)
+    }
+
+    /// Whether a producer has an open transaction in this epoch.
+    pub fn has_ongoing_transaction(&self, producer_id: i64, epoch: i16) -> bool {
+        lock(&self.inner).producers.has_ongoing_transaction(producer_id, epoch)
     }
 
     /// Known producers.

@@ -11,6 +11,7 @@ use crate::{Error, Result};
 
 mod snapshot;
 mod update;
+mod verification;
 
 pub use snapshot::{read_snapshot, write_snapshot};
 pub use update::{EndMarker, Origin, ProducerUpdate, Verification};
@@ -18,6 +19,7 @@ pub use update::{EndMarker, Origin, ProducerUpdate, Verification};
 /// Batches remembered per producer, to tell a repeated request from a gap.
 pub const BATCHES_KEPT: usize = 5;
 
+const INVALID_PRODUCER_EPOCH: i16 = 47;
 const INVALID_TXN_STATE: i16 = 48;
 
 /// One of the last batches of a producer.
@@ -168,6 +170,7 @@ pub struct ProducerState {
     entries: HashMap<i64, ProducerEntry>,
     /// Open transactions: first offset to producer id.
     ongoing: BTreeMap<i64, i64>,
+    verifications: verification::Verifications,
     /// Ended transactions whose marker is not below the high watermark yet: first offset to marker offset.
     unreplicated: BTreeMap<i64, i64>,
     snapshots: BTreeSet<i64>,
@@ -187,6 +190,7 @@ impl ProducerState {
             expiration_ms,
             entries: HashMap::new(),
             ongoing: BTreeMap::new(),
+            verifications: verification::Verifications::default(),
             unreplicated: BTreeMap::new(),
             snapshots,
             end_offset: 0,
@@ -228,6 +232,54 @@ impl ProducerState {
     /// No producers and no transactions waiting for the high watermark.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.unreplicated.is_empty()
+    }
+
+    /// Whether a producer has an open transaction in this epoch.
+    pub fn has_ongoing_transaction(&self, producer_id: i64, epoch: i16) -> bool {
+        self.entry(producer_id)
+            .is_some_and(|entry| entry.current_txn_first_offset.is_some() && entry.producer_epoch == epoch)
+    }
+
+    /// Before the coordinator is asked about the first batch of a transaction: the guard that the append has to bring,
+    /// or `None` if the transaction is open here already and nobody has to be asked.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] with 47: the producer is fenced.
+    pub fn begin_verification(
+        &mut self,
+        producer_id: i64,
+        epoch: i16,
+        asked: Verification,
+        now_ms: i64,
+    ) -> Result<Option<u64>> {
+        let last = self.entry(producer_id).map_or(-1, |entry| entry.producer_epoch);
+        if epoch < last {
+            return Err(Error::rejected(
+                INVALID_PRODUCER_EPOCH,
+                format!(
+                    "epoch of producer {producer_id} is {epoch}, smaller than the last seen epoch {last}"
+                ),
+            ));
+        }
+        if self.has_ongoing_transaction(producer_id, epoch) {
+            return Ok(None);
+        }
+        Ok(Some(self.verifications.begin(producer_id, epoch, asked, now_ms)))
+    }
+
+    /// What the verification of a transaction found, if the guard of that time still holds.
+    pub fn verification(&self, producer_id: i64, guard: u64) -> Option<Verification> {
+        self.verifications.find(producer_id, guard)
+    }
+
+    /// A transactional batch was appended: whoever appends the next one finds the transaction open.
+    pub fn end_verification(&mut self, producer_id: i64) {
+        self.verifications.end(producer_id);
+    }
+
+    /// A marker was appended: what was verified before it does not hold any more.
+    pub fn end_verification_by_marker(&mut self, producer_id: i64, marker_epoch: i16) {
+        self.verifications.end_by_marker(producer_id, marker_epoch);
     }
 
     /// Begin to validate batches of one producer against its state.
@@ -304,6 +356,7 @@ impl ProducerState {
         for producer_id in expired {
             self.entries.remove(&producer_id);
         }
+        self.verifications.remove_expired(now_ms, self.expiration_ms);
     }
 
     /// Forget what lies outside `[log_start_offset, log_end_offset]`, going back to the newest snapshot inside.
@@ -327,6 +380,7 @@ impl ProducerState {
             return Ok(());
         }
         self.entries.clear();
+        self.verifications.clear();
         self.ongoing.clear();
         self.unreplicated.clear();
         // Where no state is known, if the snapshot cannot be read now.
@@ -377,6 +431,7 @@ impl ProducerState {
     /// Forget everything, snapshots too, and start at `offset`.
     pub fn truncate_fully_and_start_at(&mut self, offset: i64) -> Result<()> {
         self.entries.clear();
+        self.verifications.clear();
         self.ongoing.clear();
         self.unreplicated.clear();
         for snapshot in self.snapshots.clone() {

@@ -303,6 +303,17 @@ impl Partition {
         origin: Origin,
         ack: Option<(&Arc<dyn Listener>, AckToken)>,
     ) -> Result<Appended, AppendError> {
+        self.append_with(records, acks, AppendOptions::new(-1, now_ms, origin), ack)
+    }
+
+    /// Like [`Self::append`], with what only transactions need to say; the leader epoch of `options` is not used.
+    pub fn append_with(
+        &self,
+        records: &[u8],
+        acks: i16,
+        options: AppendOptions,
+        ack: Option<(&Arc<dyn Listener>, AckToken)>,
+    ) -> Result<Appended, AppendError> {
         // First, as a client of another leader has to hear that whatever it sent; it is checked again under the lock.
         if !self.is_leader() {
             return Err(AppendError::Refused(error_code::NOT_LEADER_OR_FOLLOWER));
@@ -310,10 +321,7 @@ impl Partition {
         if acks == -1 && self.is_under_min_isr.load(Ordering::Acquire) {
             return Err(AppendError::Refused(error_code::NOT_ENOUGH_REPLICAS));
         }
-        let prepared = self
-            .log
-            .prepare_append(records, AppendOptions::new(-1, now_ms, origin))
-            .map_err(|error| self.refuse(error))?;
+        let prepared = self.log.prepare_append(records, options).map_err(|error| self.refuse(error))?;
         let mut state = lock(&self.state);
         let refusal = state.core.check_append(acks);
         if refusal != error_code::NONE {

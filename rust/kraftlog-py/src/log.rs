@@ -259,6 +259,20 @@ impl Log {
         Ok(py.detach(|| self.log.write_partition_metadata(topic_id))?)
     }
 
+    #[pyo3(signature = (producer_id, *, epoch, sequence, supports_epoch_bump, now_ms))]
+    fn begin_verification(
+        &self,
+        py: Python<'_>,
+        producer_id: i64,
+        epoch: i16,
+        sequence: i32,
+        supports_epoch_bump: bool,
+        now_ms: i64,
+    ) -> Result<Option<u64>> {
+        let asked = Verification { lowest_sequence: sequence, supports_epoch_bump };
+        Ok(py.detach(|| self.log.begin_verification(producer_id, epoch, asked, now_ms))?)
+    }
+
     #[pyo3(signature = (records, *, leader_epoch, now_ms, origin="client", transaction_version=0, verification=None))]
     #[allow(clippy::too_many_arguments)]
     fn append_as_leader(

@@ -5,7 +5,7 @@
     5   TRANSACTION_ABORTABLE may be answered (KIP-890)
     6   share groups (KIP-932)
 
-Where Kafka creates a missing ``__consumer_offsets`` and answers COORDINATOR_NOT_AVAILABLE, this waits for it.
+Where Kafka creates the missing topic of a coordinator and answers COORDINATOR_NOT_AVAILABLE, this waits for it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from kraftlog.api.cluster_view import reachable_brokers, view_partition
 from kraftlog.api.slices import Slices, in_slices, in_turns, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.partitioner import coordinator_partition
-from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
-    from kraftlog.api.services import ClusterService, GroupService, TaskService
+    from kraftlog.api.services import ClusterService, GroupService, TaskService, TransactionService
 
 __all__ = ["handle"]
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 BATCHED_VERSION = 4
+_TOPICS = {GROUP: CONSUMER_OFFSETS_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
 
 _Coordinator = FindCoordinatorResponse.Coordinator
 
@@ -41,27 +42,32 @@ def handle(
     cluster: ClusterService,
     tasks: TaskService,
     groups: GroupService,
+    transactions: TransactionService,
 ) -> Slices[FindCoordinatorResponse | asyncio.Future[FindCoordinatorResponse]]:
     """Name the broker that coordinates each key."""
     keys = request.coordinator_keys if context.api_version >= BATCHED_VERSION else [request.key]
-    if request.key_type == TRANSACTION and context.api_version < BATCHED_VERSION:
-        return _response(context, [_this_broker(cluster, context, key) for key in keys])
-    if request.key_type != GROUP:
+    if request.key_type not in _TOPICS:
         return _response(context, (yield from in_slices(_refused(key, request.key_type) for key in keys)))
-    if groups.partition_count():
-        return _response(context, (yield from in_slices(_find(cluster, context, key) for key in keys)))
-    return tasks.spawn(_create_and_find(cluster, groups, context, keys))
+    coordinator = groups if request.key_type == GROUP else transactions
+    topic = _TOPICS[request.key_type]
+    if coordinator.partition_count():
+        return _response(context, (yield from in_slices(_find(cluster, context, topic, key) for key in keys)))
+    return tasks.spawn(_create_and_find(cluster, coordinator, context, topic, keys))
 
 
 async def _create_and_find(
-    cluster: ClusterService, groups: GroupService, context: RequestContext, keys: Sequence[str]
+    cluster: ClusterService,
+    coordinator: GroupService | TransactionService,
+    context: RequestContext,
+    topic: str,
+    keys: Sequence[str],
 ) -> FindCoordinatorResponse:
     try:
-        await groups.ensure_topic()
+        await coordinator.ensure_topic()
     except KafkaError as error:
         code, text = error.code, error.message
         return _response(context, await in_turns(_failed(key, code, text) for key in keys))
-    return _response(context, await in_turns(_find(cluster, context, key) for key in keys))
+    return _response(context, await in_turns(_find(cluster, context, topic, key) for key in keys))
 
 
 def _response(context: RequestContext, found: Sequence[_Coordinator]) -> FindCoordinatorResponse:
@@ -80,28 +86,14 @@ def _failed(key: str, error_code: int, message: str | None) -> _Coordinator:
 
 
 def _refused(key: str, key_type: int) -> _Coordinator:
-    if key_type == TRANSACTION:
-        return _failed(key, ErrorCode.UNSUPPORTED_VERSION, "This node does not coordinate transactions.")
     if key_type == SHARE:
         return _failed(key, ErrorCode.INVALID_REQUEST, "This node does not coordinate share groups.")
     return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")
 
 
-def _this_broker(cluster: ClusterService, context: RequestContext, key: str) -> _Coordinator:
-    """Send a producer that asks for one coordinator to this broker, whose InitProducerId answers UNSUPPORTED_VERSION.
-
-    Clients below version 4 (librdkafka) repeat FindCoordinator after every error but a refused authorization, and in
-    the end report nothing but a time-out. An error of InitProducerId reaches their caller with its name.
-    """
-    for broker in reachable_brokers(cluster.image, context.listener_name):
-        if broker.broker_id == cluster.node_id:
-            return _Coordinator(key=key, node_id=broker.broker_id, host=broker.host, port=broker.port, error_message="")
-    return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
-
-
-def _find(cluster: ClusterService, context: RequestContext, key: str) -> _Coordinator:
+def _find(cluster: ClusterService, context: RequestContext, topic_name: str, key: str) -> _Coordinator:
     image = cluster.image
-    topic = image.topics.by_name(CONSUMER_OFFSETS_TOPIC)
+    topic = image.topics.by_name(topic_name)
     if topic is not None and topic.partitions:
         partition = topic.partitions[coordinator_partition(key, len(topic.partitions))]
         leader_id = view_partition(image, partition, context.listener_name).leader_id

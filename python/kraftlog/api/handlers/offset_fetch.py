@@ -2,7 +2,7 @@
 
 2   null topics: all of the group's; an error of the whole answer
 5   leader epochs (KIP-320)
-7   require_stable (KIP-447): no offset of an open transaction is pending here, so every offset is stable
+7   require_stable (KIP-447): UNSTABLE_OFFSET_COMMIT for an offset that an open transaction may change
 8   several groups (KIP-709)
 9   member id and epoch of consumer groups (KIP-848)
 10  topic ids instead of names (KIP-848)
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
+from kraftlog.coordinator.offsets import CommittedOffset
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -21,7 +22,6 @@ from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchR
 if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
     from kraftlog.api.services import ClusterService, GroupService
-    from kraftlog.coordinator.offsets import CommittedOffset
 
 __all__ = ["handle"]
 
@@ -29,8 +29,10 @@ GROUP_ERROR_VERSION = 2
 GROUPS_VERSION = 8
 TOPIC_ID_VERSION = 10
 NO_OFFSET = -1
+_NONE = CommittedOffset(offset=NO_OFFSET)
 
-_Offsets = Mapping[tuple[str, int], "CommittedOffset"]
+_Offsets = Mapping[tuple[str, int], CommittedOffset | None]
+"""Offsets by topic and partition; None for one that an open transaction may change."""
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
 _Topic = OffsetFetchResponse.OffsetFetchResponseTopics
 _Partition = OffsetFetchResponse.OffsetFetchResponsePartitions
@@ -44,7 +46,7 @@ def handle(
     if context.api_version >= GROUPS_VERSION:
         fetched: list[_Group] = []
         for number, asked in enumerate(request.groups, 1):
-            fetched.append((yield from _fetch(cluster, groups, context, asked)))
+            fetched.append((yield from _fetch(cluster, groups, context, asked, require_stable=request.require_stable)))
             if not number % ENTRIES_PER_SLICE:
                 yield None
         return OffsetFetchResponse(groups=fetched)
@@ -55,7 +57,11 @@ def handle(
             for topic in request.topics
         ]
     group = yield from _fetch(
-        cluster, groups, context, OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+        cluster,
+        groups,
+        context,
+        OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics),
+        require_stable=request.require_stable,
     )
     return (yield from _ungrouped(context, group, topics or ()))
 
@@ -65,15 +71,20 @@ def _fetch(
     groups: GroupService,
     context: RequestContext,
     asked: OffsetFetchRequest.OffsetFetchRequestGroup,
+    *,
+    require_stable: bool,
 ) -> Slices[_Group]:
     try:
         shard = groups.runner(asked.group_id).shard
         code = shard.fetch_error(asked.group_id, asked.member_id, asked.member_epoch)
         if code:
             raise KafkaError(code)
-        offsets = shard.committed(asked.group_id)
     except KafkaError as error:
         return _Group(group_id=asked.group_id, error_code=error.code)
+    offsets: _Offsets = shard.committed(asked.group_id)
+    unstable = shard.pending(asked.group_id) if require_stable else frozenset()
+    if unstable:
+        offsets = {**offsets, **dict.fromkeys(unstable, None)}
     if asked.topics is None:
         return _Group(group_id=asked.group_id, topics=(yield from _all(cluster, context, offsets)))
     topics: list[_Topic] = []
@@ -118,12 +129,16 @@ def _one(
 
 
 def _topic(name: str, topic_id: Uuid, indexes: Iterable[int], offsets: _Offsets) -> Slices[_Topic]:
-    partitions = yield from in_slices(_partition(topic_id, index, offsets.get((name, index))) for index in indexes)
+    partitions = yield from in_slices(
+        _partition(topic_id, index, offsets.get((name, index), _NONE)) for index in indexes
+    )
     return _Topic(name=name, topic_id=topic_id, partitions=partitions)
 
 
 def _partition(topic_id: Uuid, index: int, committed: CommittedOffset | None) -> _Partition:
-    if committed is None or _is_of_another_topic(committed, topic_id):
+    if committed is None:
+        return _absent(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    if committed is _NONE or _is_of_another_topic(committed, topic_id):
         return _absent(index, ErrorCode.NONE)
     return _Partition(
         partition_index=index,

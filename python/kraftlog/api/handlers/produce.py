@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.leader_hint import leader_addresses, leader_hint
+from kraftlog.api.produce_verification import ADDING_VERSION, OPEN, ProduceVerification, Verified, read_transaction
 from kraftlog.api.slices import ENTRIES_PER_SLICE, LARGE_ENTRIES, Slices, at_once, in_slices
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, KraftlogError
 from kraftlog.runtime.replica.registry import is_internal_topic
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
     from kraftlog._kraftlog import Appended
     from kraftlog.api.context import RequestContext
-    from kraftlog.api.services import ClusterService, ReplicaService
+    from kraftlog.api.services import ClusterService, ReplicaService, TaskService, VerifierService
+    from kraftlog.api.settings import ApiSettings
     from kraftlog.runtime.replica.partition import Partition
 
 __all__ = ["handle"]
@@ -42,15 +45,68 @@ RecordError = ProduceResponse.BatchIndexAndErrorMessage
 _BATCH_OVERHEAD_BYTES = 61
 _LENGTH_PREFIX_BYTES = 12
 _ZSTD = 4
-_TRANSACTIONAL = 0x10
 _ADMIN_CLIENT_ID = "__admin_client"
 
 
 def handle(
-    context: RequestContext, request: ProduceRequest, *, cluster: ClusterService, replicas: ReplicaService
+    context: RequestContext,
+    request: ProduceRequest,
+    *,
+    cluster: ClusterService,
+    replicas: ReplicaService,
+    verifier: VerifierService,
+    settings: ApiSettings,
+    tasks: TaskService,
 ) -> ProduceResponse | asyncio.Future[Any] | CloseConnection | Slices[Any] | None:
     """Append every partition's batch, in the order of the request."""
-    appended = _append_all(cluster, replicas, context, request)
+    refused = _refuse_whole_request(request)
+    transaction = read_transaction(context.api_version, request) if refused is None else None
+    if transaction is None:
+        return _handle_verified(cluster, replicas, context, request, _no_verification, refused)
+    refused = transaction.refusal or _refuse_version(cluster, context)
+    verification = ProduceVerification(transaction, replicas, verifier, settings)
+    if refused is None and verification.is_needed(request):
+        return tasks.spawn(_verify_and_append(cluster, replicas, context, request, verification))
+    return _handle_verified(cluster, replicas, context, request, verification.result_of, refused)
+
+
+async def _verify_and_append(
+    cluster: ClusterService,
+    replicas: ReplicaService,
+    context: RequestContext,
+    request: ProduceRequest,
+    verification: ProduceVerification,
+) -> Any:
+    """Ask the coordinator of a transaction about the partitions that are new in it, then append."""
+    async with verification.turn():
+        await verification.run(request)
+        answer = _handle_verified(cluster, replicas, context, request, verification.result_of, None)
+        if isinstance(answer, Generator):
+            return await _run_slices(answer)
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+async def _run_slices(slices: Slices[Any]) -> Any:
+    while True:
+        try:
+            waits_for = next(slices)
+        except StopIteration as stop:
+            return await stop.value if isinstance(stop.value, asyncio.Future) else stop.value
+        if waits_for is None:
+            await asyncio.sleep(0)
+        else:
+            await asyncio.wait([waits_for])
+
+
+def _handle_verified(
+    cluster: ClusterService,
+    replicas: ReplicaService,
+    context: RequestContext,
+    request: ProduceRequest,
+    verified: Callable[[Partition], Verified],
+    refused: tuple[int, str | None] | None,
+) -> ProduceResponse | asyncio.Future[Any] | CloseConnection | Slices[Any] | None:
+    appended = _append_all(cluster, replicas, context, request, verified, refused)
     if sum([len(topic.partition_data) for topic in request.topic_data]) > LARGE_ENTRIES:
         return _append_in_slices(cluster, context, request, appended)
     results = list(appended)
@@ -73,17 +129,21 @@ def _append_in_slices(
 
 
 def _append_all(
-    cluster: ClusterService, replicas: ReplicaService, context: RequestContext, request: ProduceRequest
+    cluster: ClusterService,
+    replicas: ReplicaService,
+    context: RequestContext,
+    request: ProduceRequest,
+    verified: Callable[[Partition], Verified],
+    refused: tuple[int, str | None] | None,
 ) -> Iterator[_Result]:
     """Append the next batch whenever the iterator is asked for its result."""
-    refused = _refuse_whole_request(request)
     for topic in request.topic_data:
         for data in topic.partition_data:
             result = _Result(topic.name, topic.topic_id, data.index)
             if refused is not None:
                 result.error_code, result.error_message = refused
             else:
-                _append(cluster, replicas, context, result, data.records, request.acks)
+                _append(cluster, replicas, context, result, data.records, request.acks, verified)
             yield result
 
 
@@ -174,13 +234,28 @@ class _Result:
 def _refuse_whole_request(request: ProduceRequest) -> tuple[int, str | None] | None:
     if request.acks not in (-1, 0, 1):
         return ErrorCode.INVALID_REQUIRED_ACKS, None
-    if request.transactional_id is not None:
-        return ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this node"
     return None
 
 
+def _refuse_version(cluster: ClusterService, context: RequestContext) -> tuple[int, str | None] | None:
+    """Producers of transaction version 2 need the level of that feature that gives their state a place."""
+    if context.api_version >= ADDING_VERSION and not cluster.image.features.get("transaction.version", 0):
+        return ErrorCode.UNSUPPORTED_VERSION, "transaction.version is 0"
+    return None
+
+
+def _no_verification(_partition: Partition) -> Verified:
+    return OPEN
+
+
 def _append(
-    cluster: ClusterService, replicas: ReplicaService, context: RequestContext, result: _Result, records: Any, acks: int
+    cluster: ClusterService,
+    replicas: ReplicaService,
+    context: RequestContext,
+    result: _Result,
+    records: Any,
+    acks: int,
+    verified: Callable[[Partition], Verified],
 ) -> None:
     if context.api_version >= 13:
         partition = replicas.get(result.topic_id, result.index)
@@ -195,8 +270,12 @@ def _append(
         result.error_code, result.error_message = refusal
         return
     result.partition = partition
+    found = verified(partition)
+    if found.error_code:
+        result.fail(found.error_code, found.error_message)
+        return
     try:
-        info = partition.append_as_leader(records, acks=acks, completed=result.append_ended)
+        info = partition.append_as_leader(records, acks=acks, completed=result.append_ended, terms=found.terms)
     except KraftlogError as error:
         result.fail_with(error)
         return
@@ -241,9 +320,6 @@ def _refuse_batch(context: RequestContext, partition: Partition, records: Any) -
             f"Produce requests with version {version} are allowed exactly one record batch per partition",
         )
     attributes = records[22]
-    if attributes & _TRANSACTIONAL:
-        # Kafka's answer to such a batch under no transactional id, which would hold back the last stable offset.
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transaction"
     if version < 7 and attributes & 7 == _ZSTD:
         return (
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

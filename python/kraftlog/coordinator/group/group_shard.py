@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
-from kraftlog.coordinator.effects import CoordinatorRecord, Effect
+from kraftlog.coordinator.effects import CoordinatorRecord, Effect, TransactionEnd
 from kraftlog.coordinator.group.classic_group import ClassicGroup, GroupState
 from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
 from kraftlog.coordinator.group.consumer_group import ConsumerGroup
@@ -40,12 +40,16 @@ from kraftlog.wire.messages.list_groups import ListGroupsResponse
 from kraftlog.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kraftlog.wire.messages.sync_group import SyncGroupRequest
+from kraftlog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 __all__ = ["GroupShard"]
 
 _DEFAULT_RETENTION = -1
 _GROUP_ERROR_VERSION = 9  # of OffsetCommit (KIP-848)
 _PartitionCode = Callable[[OffsetCommitRequest.OffsetCommitRequestPartition], int]
+_CommitPartition = (
+    OffsetCommitRequest.OffsetCommitRequestPartition | TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+)
 
 
 class GroupShard:
@@ -71,8 +75,13 @@ class GroupShard:
 
     # -- loading ------------------------------------------------------------------------------------------------
 
-    def replay(self, record: CoordinatorRecord, *, now_ms: int) -> None:
+    def replay(self, record: CoordinatorRecord | TransactionEnd, *, now_ms: int) -> None:
         """Take in one record of the partition, in offset order; other kinds of key are passed over."""
+        if isinstance(record, TransactionEnd):
+            for group_id in self._offsets.end(record):
+                if group_id not in self._consumers.groups:
+                    self._groups.setdefault(group_id, ClassicGroup(group_id, now_ms=now_ms))
+            return
         key = record.key
         if isinstance(key, OffsetCommitKey) and (record.value is None or isinstance(record.value, OffsetCommitValue)):
             self._offsets.apply(record)
@@ -87,7 +96,7 @@ class GroupShard:
 
     def finish_loading(self, now_ms: int) -> None:
         """Start the clocks: sessions of loaded members begin now, and every group with offsets exists."""
-        for group_id in self._offsets:
+        for group_id in (*self._offsets, *self._offsets.pending_groups()):
             if group_id in self._consumers.groups:
                 continue
             self._groups.setdefault(group_id, ClassicGroup(group_id, now_ms=now_ms))
@@ -232,7 +241,7 @@ class GroupShard:
             return int(ErrorCode.REBALANCE_IN_PROGRESS)
         return int(ErrorCode.NONE)
 
-    def _metadata_error(self, partition: OffsetCommitRequest.OffsetCommitRequestPartition) -> int:
+    def _metadata_error(self, partition: _CommitPartition) -> int:
         # Kafka measures this limit "in bytes" in UTF-16 code units, Java's String.length().
         size = len((partition.committed_metadata or "").encode("utf-16-le", "surrogatepass")) // 2
         too_large = size > self._config.offset_metadata_max_bytes
@@ -260,6 +269,52 @@ class GroupShard:
         """Whether the offsets of a group may be read with this member id and epoch; classic groups take any."""
         consumers = self._consumers.groups.get(group_id)
         return int(ErrorCode.NONE) if consumers is None else consumers.fetch_error(member_id, member_epoch)
+
+    def commit_transactional_offsets(self, token: object, request: TxnOffsetCommitRequest, now_ms: int) -> None:
+        """Store offsets that take effect with the transaction; answered with a ``TxnOffsetCommitResponse`` (KIP-447).
+
+        Args:
+            token: Comes back with the answer.
+            request: The transaction is verified, and its topics exist.
+            now_ms: Becomes the commit timestamp.
+        """
+        group = self._groups.get(request.group_id)
+        consumers = self._consumers.groups.get(request.group_id)
+        if consumers is None:
+            code = _transactional_commit_error(group, request)
+        else:
+            code = consumers.commit_error(request.member_id, request.generation_id, api_version=-1, is_transactional=True)
+        if code:
+            return self._writes.respond(token, _transactional_response(request, lambda _partition: code))
+        if group is None and consumers is None:
+            self._groups[request.group_id] = ClassicGroup(request.group_id, now_ms=now_ms)
+        records = tuple(
+            CommittedOffset(
+                offset=partition.committed_offset,
+                leader_epoch=partition.committed_leader_epoch,
+                metadata=partition.committed_metadata or "",
+                commit_timestamp_ms=now_ms,
+            ).to_record(request.group_id, topic.name, partition.partition_index, request.producer_id)
+            for topic in request.topics
+            for partition in topic.partitions
+            if not self._metadata_error(partition)
+        )
+        if not records:
+            return self._writes.respond(token, _transactional_response(request, self._metadata_error))
+
+        def then(error_code: int) -> None:
+            if not error_code:
+                for record in records:
+                    self._offsets.apply(record)
+            response = _transactional_response(request, lambda found: self._metadata_error(found) or error_code)
+            self._writes.respond(token, response)
+
+        self._writes.append(records, then, producer=(request.producer_id, request.producer_epoch))
+        return None
+
+    def pending(self, group_id: str) -> frozenset[tuple[str, int]]:
+        """The partitions whose offsets an open transaction may change."""
+        return self._offsets.pending_of(group_id)
 
     def committed(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
         """Committed offsets of a group by (topic, partition); empty when the group has none or does not exist."""
@@ -344,7 +399,7 @@ class GroupShard:
                 key
                 for key, committed in self._offsets.of(group_id).items()
                 if key[0] in topics or not _is_expired(committed, group, retention_ms, now_ms)
-            )
+            ) | self._offsets.pending_of(group_id)
             records = self._offsets.tombstones(group_id, keep)
             if group.state is GroupState.EMPTY and not keep and not group.pending_members:
                 if records or group.generation_id > 0:
@@ -465,6 +520,40 @@ def _consumer_commit_error(group: ConsumerGroup, request: OffsetCommitRequest, a
         request.generation_id_or_member_epoch,
         api_version=api_version,
         partitions=[(topic.topic_id, part.partition_index) for topic in request.topics for part in topic.partitions],
+    )
+
+
+def _transactional_commit_error(group: ClassicGroup | None, request: TxnOffsetCommitRequest) -> int:
+    """As for a plain commit, but a rebalance refuses nothing, and a producer need not name a member."""
+    if group is None:
+        return int(ErrorCode.ILLEGAL_GENERATION if request.generation_id >= 0 else ErrorCode.NONE)
+    if request.generation_id < 0 and group.state is GroupState.EMPTY:
+        return int(ErrorCode.NONE)
+    if request.generation_id >= 0 or request.member_id or request.group_instance_id is not None:
+        code = group.membership_error(request.member_id, request.group_instance_id)
+        if code:
+            return code
+        if request.generation_id != group.generation_id:
+            return int(ErrorCode.ILLEGAL_GENERATION)
+    return int(ErrorCode.NONE)
+
+
+def _transactional_response(
+    request: TxnOffsetCommitRequest, code_of: Callable[[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition], int]
+) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code_of(partition)
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
     )
 
 

@@ -151,6 +151,11 @@ class ShardRegistry(Generic[S]):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return runner
 
+    def runner_of(self, index: int) -> ShardRunner[S] | None:
+        """The loaded shard of that partition, if this node coordinates it."""
+        runner = self._runners.get(index)
+        return runner if runner is not None and runner.is_loaded and runner.partition.is_leader else None
+
     def runners(self) -> list[ShardRunner[S]]:
         """Every shard of this node, loaded or not."""
         return list(self._runners.values())

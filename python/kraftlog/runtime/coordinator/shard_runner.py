@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from kraftlog._kraftlog import Log, encode_batch
-from kraftlog.coordinator.effects import AppendRecords, Respond
+from kraftlog.coordinator.effects import AppendRecords, Emit, Respond, TransactionEnd
 from kraftlog.coordinator.shard import Shard
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.runtime.coordinator.record_codec import RecordCodec, read_records
@@ -48,8 +48,11 @@ class CoordinatorPartition(Protocol):
         """Its leader epoch."""
         ...
 
-    def append_coordinator(self, records: bytes) -> asyncio.Future[int]:
-        """Append a batch; the future has its last offset once it is committed, or fails with KafkaError."""
+    def append_coordinator(self, records: bytes, *, transaction_version: int = 0) -> asyncio.Future[int]:
+        """Append a batch; the future has its last offset once it is committed, or fails with KafkaError.
+
+        ``transaction_version`` is that of a marker.
+        """
         ...
 
 
@@ -61,11 +64,15 @@ class ShardShell:
         codec: Turns the coordinator's records into keys and values and back.
         compression: Of the batches that are appended.
         now_ms: Wall clock, milliseconds since 1970.
+        is_batched: Whether appends of one turn share batches; Kafka's transaction log has one record in each.
+        on_event: Takes what a shard emits.
     """
 
     codec: RecordCodec
     compression: Compression
     now_ms: Callable[[], int]
+    is_batched: bool = True
+    on_event: Callable[[ShardRunner[Any], object], None] | None = None
 
 
 class ShardRunner(Generic[S]):
@@ -142,6 +149,24 @@ class ShardRunner(Generic[S]):
         self._schedule()
         return answer
 
+    def append_marker(self, batch: bytes, end: TransactionEnd, *, transaction_version: int) -> asyncio.Future[int]:
+        """Append the marker that ends a transaction here; the shard replays ``end`` once that is committed.
+
+        Returns:
+            A future of the marker's offset; it fails with KafkaError as ``append_coordinator`` does.
+        """
+
+        def on_done(future: asyncio.Future[int]) -> None:
+            if not self._is_closed and not future.cancelled() and future.exception() is None:
+                self.shard.replay(end, now_ms=self._shell.now_ms())
+                self._schedule()
+
+        # What the shard decided before belongs before the marker.
+        self._drive()
+        appended = self.partition.append_coordinator(batch, transaction_version=transaction_version)
+        appended.add_done_callback(on_done)
+        return appended
+
     def close(self) -> None:
         """Unload: waiting callers have to look for the coordinator again."""
         self._is_closed = True
@@ -171,6 +196,8 @@ class ShardRunner(Generic[S]):
                         future.set_result(effect.response)
                 case AppendRecords():
                     appends.append(effect)
+                case Emit() if self._shell.on_event is not None:
+                    self._shell.on_event(self, effect.event)
         self._append(appends)
         self._arm_timer()
 
@@ -179,21 +206,33 @@ class ShardRunner(Generic[S]):
         append_ids: list[int] = []
         records: list[tuple[bytes, bytes | None]] = []
         size_bytes = 0
+        producer: tuple[int, int] | None = None
         for append in appends:
             encoded = self._shell.codec.encode(append.records)
             encoded_bytes = sum(len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES for key, value in encoded)
-            if records and size_bytes + encoded_bytes > BATCH_BYTES_MAX:
-                self._append_batch(append_ids, records)
+            is_separate = not self._shell.is_batched or append.producer != producer
+            if records and (is_separate or size_bytes + encoded_bytes > BATCH_BYTES_MAX):
+                self._append_batch(append_ids, records, producer)
                 append_ids, records, size_bytes = [], [], 0
+            producer = append.producer
             append_ids.append(append.append_id)
             records.extend(encoded)
             size_bytes += encoded_bytes
         if records:
-            self._append_batch(append_ids, records)
+            self._append_batch(append_ids, records, producer)
 
-    def _append_batch(self, append_ids: list[int], records: list[tuple[bytes, bytes | None]]) -> None:
+    def _append_batch(
+        self, append_ids: list[int], records: list[tuple[bytes, bytes | None]], producer: tuple[int, int] | None
+    ) -> None:
         now_ms = self._shell.now_ms()
-        batch = encode_batch([(now_ms, key, value, ()) for key, value in records], compression=self._shell.compression)
+        producer_id, producer_epoch = (-1, -1) if producer is None else producer
+        batch = encode_batch(
+            [(now_ms, key, value, ()) for key, value in records],
+            compression=self._shell.compression,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=producer is not None,
+        )
 
         def on_done(future: asyncio.Future[int]) -> None:
             error_code = 0 if future.cancelled() else _append_error(future.exception())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kraftlog.errors import ErrorCode
-from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 
 if TYPE_CHECKING:
@@ -22,11 +22,15 @@ _FINE = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreationSettings:
-    """Settings of ``__consumer_offsets``, under the names of Kafka's keys with underscores."""
+    """Settings of the coordinators' topics, under the names of Kafka's keys with underscores."""
 
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_segment_bytes: int
+    transaction_state_log_min_isr: int
     request_timeout_ms: int
 
 
@@ -61,14 +65,7 @@ class TopicCreation:
         if not names:
             return {}
         request = CreateTopicsRequest(
-            topics=[
-                self._consumer_offsets()
-                if name == CONSUMER_OFFSETS_TOPIC
-                else CreateTopicsRequest.CreatableTopic(
-                    name=name, num_partitions=USE_BROKER_DEFAULT, replication_factor=USE_BROKER_DEFAULT
-                )
-                for name in names
-            ],
+            topics=[self._topic(name) for name in names],
             timeout_ms=self._settings.request_timeout_ms,
         )
         response = await self._channel.request(request)
@@ -77,17 +74,35 @@ class TopicCreation:
         await self._wait_until_open(created)
         return {topic.name: topic.error_code for topic in response.topics if topic.error_code not in _FINE}
 
-    def _consumer_offsets(self) -> CreateTopicsRequest.CreatableTopic:
-        """``__consumer_offsets`` as Kafka creates it, its replication factor no larger than the number of brokers."""
+    def _topic(self, name: str) -> CreateTopicsRequest.CreatableTopic:
+        """A coordinator's topic as Kafka creates it, or another one with the broker's defaults."""
+        settings = self._settings
+        if name == CONSUMER_OFFSETS_TOPIC:
+            configs = {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.offsets_topic_segment_bytes),
+            }
+            partitions, replicas = settings.offsets_topic_num_partitions, settings.offsets_topic_replication_factor
+        elif name == TRANSACTION_STATE_TOPIC:
+            configs = {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+                "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            }
+            partitions = settings.transaction_state_log_num_partitions
+            replicas = settings.transaction_state_log_replication_factor
+        else:
+            return CreateTopicsRequest.CreatableTopic(
+                name=name, num_partitions=USE_BROKER_DEFAULT, replication_factor=USE_BROKER_DEFAULT
+            )
+        # Unlike Kafka, which waits until there are as many brokers as replicas are configured.
         alive = sum(1 for broker in self._metadata.image.cluster.brokers.values() if not broker.fenced)
-        configs = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(self._settings.offsets_topic_segment_bytes),
-        }
         return CreateTopicsRequest.CreatableTopic(
-            name=CONSUMER_OFFSETS_TOPIC,
-            num_partitions=self._settings.offsets_topic_num_partitions,
-            replication_factor=max(1, min(self._settings.offsets_topic_replication_factor, alive)),
+            name=name,
+            num_partitions=partitions,
+            replication_factor=max(1, min(replicas, alive)),
             configs=[CreateTopicsRequest.CreatableTopicConfig(name=name, value=text) for name, text in configs.items()],
         )

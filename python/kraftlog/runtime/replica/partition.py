@@ -26,12 +26,31 @@ if TYPE_CHECKING:
     from kraftlog.storage.log_dir import LogDir
     from kraftlog.types import Uuid
 
-__all__ = ["Partition", "PartitionWaiter", "ReplicaStart"]
+__all__ = ["AppendTerms", "Partition", "PartitionWaiter", "ReplicaStart"]
 
 logger = logging.getLogger(__name__)
 
 
 AppendOrigin = Literal["client", "coordinator"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendTerms:
+    """Who appends, and what only transactions need to say.
+
+    Attributes:
+        transaction_version: Of the coordinator that writes a marker.
+        guard: What ``begin_verification`` of the log gave before the transaction was verified.
+        requires_verification: Whether a transactional batch has to be part of a verified transaction (KIP-890).
+    """
+
+    origin: AppendOrigin = "client"
+    transaction_version: int = 0
+    guard: int | None = None
+    requires_verification: bool = False
+
+
+_CLIENT = AppendTerms()
 AppendCompleted = Callable[["Appended | None", "KraftlogError | None"], None]
 
 _ATTRIBUTES_POSITION = 22
@@ -61,12 +80,12 @@ class _QueuedEpochStart:
 class _QueuedAppend:
     """A batch that waits for its turn, or is being appended on a thread."""
 
-    __slots__ = ("acks", "completed", "origin", "records")
+    __slots__ = ("acks", "completed", "records", "terms")
 
-    def __init__(self, records: Any, acks: int, origin: AppendOrigin, completed: AppendCompleted) -> None:
+    def __init__(self, records: Any, acks: int, terms: AppendTerms, completed: AppendCompleted) -> None:
         self.records = records
         self.acks = acks
-        self.origin = origin
+        self.terms = terms
         self.completed = completed
 
 
@@ -201,7 +220,7 @@ class Partition:
         return self.replica.last_stable_offset
 
     def append_as_leader(
-        self, records: Any, *, acks: int, completed: AppendCompleted, origin: AppendOrigin = "client"
+        self, records: Any, *, acks: int, completed: AppendCompleted, terms: AppendTerms = _CLIENT
     ) -> Appended | None:
         """Append one batch; with acks=all the caller then waits with ``wait_for_ack``.
 
@@ -212,7 +231,7 @@ class Partition:
             records: The batch.
             acks: -1 refuses when there are too few in-sync replicas.
             completed: Called with the outcome if, and only if, None is returned.
-            origin: Who appends.
+            terms: Who appends.
 
         Returns:
             What was appended, or None when ``completed`` will be told.
@@ -222,9 +241,9 @@ class Partition:
             CorruptRecordError: The batch is damaged; nothing is appended.
         """
         if self._append_queue or self._takes_long(records):
-            self._enqueue(_QueuedAppend(records, acks, origin, completed))
+            self._enqueue(_QueuedAppend(records, acks, terms, completed))
             return None
-        return self._append_now(records, acks, origin)
+        return self._append_now(records, acks, terms)
 
     def _takes_long(self, records: Any) -> bool:
         size_bytes = len(records)
@@ -234,9 +253,9 @@ class Partition:
             return True
         return size_bytes >= _ON_THREAD_FROM_BYTES
 
-    def _append_now(self, records: Any, acks: int, origin: AppendOrigin) -> Appended:
+    def _append_now(self, records: Any, acks: int, terms: AppendTerms) -> Appended:
         try:
-            appended = self._append_to_log(records, acks, origin)
+            appended = self._append_to_log(records, acks, terms)
         except (PoisonedLogError, OSError) as error:
             self.storage_failed(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
@@ -244,8 +263,16 @@ class Partition:
             self._threads.flush_requests.request(self.replica)
         return appended
 
-    def _append_to_log(self, records: Any, acks: int, origin: AppendOrigin) -> Appended:
-        return self.replica.append(records, acks=acks, now_ms=host.wall_ms(), origin=origin)
+    def _append_to_log(self, records: Any, acks: int, terms: AppendTerms) -> Appended:
+        return self.replica.append(
+            records,
+            acks=acks,
+            now_ms=host.wall_ms(),
+            origin=terms.origin,
+            transaction_version=terms.transaction_version,
+            guard=terms.guard,
+            requires_verification=terms.requires_verification,
+        )
 
     def _enqueue(self, queued: _QueuedAppend | _QueuedEpochStart) -> None:
         if self._append_queue is not None:
@@ -269,11 +296,11 @@ class Partition:
                 future.add_done_callback(self._epoch_start_ended)
                 return
             if self._takes_long(first.records):
-                append = self.loop.run_in_executor(None, self._append_to_log, first.records, first.acks, first.origin)
+                append = self.loop.run_in_executor(None, self._append_to_log, first.records, first.acks, first.terms)
                 append.add_done_callback(partial(self._append_ended, first))
                 return
             try:
-                appended = self._append_now(first.records, first.acks, first.origin)
+                appended = self._append_now(first.records, first.acks, first.terms)
             except KraftlogError as error:
                 queue.popleft()
                 first.completed(None, error)
@@ -313,8 +340,10 @@ class Partition:
             first.completed(None, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         self._append_queued()
 
-    def append_coordinator(self, records: bytes) -> asyncio.Future[int]:
+    def append_coordinator(self, records: bytes, *, transaction_version: int = 0) -> asyncio.Future[int]:
         """Append a coordinator's own batch; the future gives the last offset once it is committed.
+
+        ``transaction_version`` is that of a marker.
 
         The future ends with KafkaError when the append is refused or leadership is lost before the commit.
         """
@@ -336,8 +365,9 @@ class Partition:
             else:
                 future.set_result(last_offset)
 
+        terms = AppendTerms(origin="coordinator", transaction_version=transaction_version)
         try:
-            info = self.append_as_leader(records, acks=-1, completed=appended, origin="coordinator")
+            info = self.append_as_leader(records, acks=-1, completed=appended, terms=terms)
         except KraftlogError as error:
             future.set_exception(error)
             return future

@@ -2,6 +2,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use super::producer_changes::{check_verified, ProducerChanges, ProducerCheck};
 use super::{Inner, Log, LogConfig};
 use crate::batch::{
     single_batch, validate_produce_batch, BatchHeader, BatchView, Batches, ProduceCheck, ProduceRules,
@@ -10,7 +11,7 @@ use crate::batch::{
 use crate::builder::{BatchBuilder, BatchOptions};
 use crate::compression::{Bound, Codec};
 use crate::legacy::is_legacy;
-use crate::producer_state::{CompletedTransaction, EndMarker, Origin, ProducerUpdate, Verification};
+use crate::producer_state::{EndMarker, Origin, Verification};
 use crate::segment::{end_marker, AbortedTransaction, AppendedBatch, RollParameters};
 use crate::{Error, Result};
 
@@ -59,12 +60,24 @@ pub struct AppendOptions {
     pub transaction_version: i16,
     /// Of the transaction whose first batch this is.
     pub verification: Option<Verification>,
+    /// What `Log::begin_verification` gave before the coordinator agreed to the transaction.
+    pub guard: Option<u64>,
+    /// A transactional batch of a client has to belong to an open transaction, or bring a guard that holds.
+    pub requires_verification: bool,
 }
 
 impl AppendOptions {
     /// Without checks of transactions.
     pub fn new(leader_epoch: i32, now_ms: i64, origin: Origin) -> Self {
-        Self { leader_epoch, now_ms, origin, transaction_version: 0, verification: None }
+        Self {
+            leader_epoch,
+            now_ms,
+            origin,
+            transaction_version: 0,
+            verification: None,
+            guard: None,
+            requires_verification: false,
+        }
     }
 }
 
@@ -325,6 +338,9 @@ impl Log {
                         header.last_sequence(),
                     )
                 });
+                if duplicate.is_none() && header.is_transactional() {
+                    check_verified(inner, &header, options)?;
+                }
                 if let Some(duplicate) = duplicate {
                     return Ok(ProducerCheck::Duplicate(
                         duplicate.first_offset(),
@@ -479,6 +495,12 @@ impl Log {
         for update in &changes.updates {
             inner.producers.apply(update);
         }
+        for (producer_id, marker_epoch) in &changes.ended_verifications {
+            match marker_epoch {
+                Some(epoch) => inner.producers.end_verification_by_marker(*producer_id, *epoch),
+                None => inner.producers.end_verification(*producer_id),
+            }
+        }
         for completed in &changes.completed {
             let last_stable_offset = inner.producers.last_stable_offset(completed);
             if completed.is_aborted {
@@ -497,56 +519,6 @@ impl Log {
         inner.producers.set_end_offset(next_offset);
         self.publish(inner);
         Ok(())
-    }
-}
-
-enum ProducerCheck {
-    /// First offset, last offset and timestamp of the batch appended before.
-    Duplicate(i64, i64, i64),
-    Accepted(ProducerChanges),
-}
-
-/// What an append will change in the producer state.
-#[derive(Default)]
-struct ProducerChanges {
-    updates: Vec<ProducerUpdate>,
-    completed: Vec<CompletedTransaction>,
-}
-
-impl ProducerChanges {
-    fn add(
-        &mut self,
-        inner: &Inner,
-        header: &BatchHeader<'_>,
-        marker: Option<EndMarker>,
-        options: &AppendOptions,
-    ) -> Result<()> {
-        let id = header.producer_id();
-        let index = match self.updates.iter().position(|update| update.producer_id() == id) {
-            Some(index) => index,
-            None => {
-                let mut update = inner.producers.prepare(id, options.origin);
-                update.set_verification(options.verification);
-                self.updates.push(update);
-                self.updates.len() - 1
-            }
-        };
-        let Some(update) = self.updates.get_mut(index) else { return Ok(()) };
-        match marker {
-            Some(marker) => {
-                let completed = update.append_marker(
-                    header.producer_epoch(),
-                    header.base_offset(),
-                    marker,
-                    options.transaction_version,
-                )?;
-                self.completed.extend(completed);
-                Ok(())
-            }
-            // A control batch that compaction emptied says nothing.
-            None if header.is_control() => Ok(()),
-            None => update.append_data(header, header.base_offset()),
-        }
     }
 }
 

@@ -226,3 +226,51 @@ fn idle_producers_expire_but_not_in_a_transaction() {
     bench.state.remove_expired(i64::MAX);
     assert_eq!(bench.state.count(), 0);
 }
+
+/// Ask about the first batch of a transaction; the guard, or `None` if it is open.
+fn ask(bench: &mut Bench, epoch: i16, sequence: i32, now_ms: i64) -> Result<Option<u64>> {
+    let asked = Verification { lowest_sequence: sequence, supports_epoch_bump: true };
+    bench.state.begin_verification(7, epoch, asked, now_ms)
+}
+
+#[test]
+fn guard_holds_until_the_transaction_is_over() {
+    // PSTA-64, PSTA-65, PSTA-68
+    let mut bench = Bench::new();
+    let guard = ask(&mut bench, 3, 5, 0).unwrap().unwrap();
+    assert_eq!(ask(&mut bench, 3, 2, 0).unwrap(), Some(guard), "requests that wait together share a guard");
+    assert_eq!(bench.state.verification(7, guard).unwrap().lowest_sequence, 2);
+    assert_eq!(bench.state.verification(7, guard + 1), None);
+    bench.state.end_verification_by_marker(7, 4);
+    assert_eq!(bench.state.verification(7, guard), None);
+    begin(&mut bench, 3, 10);
+    assert!(bench.state.has_ongoing_transaction(7, 3) && !bench.state.has_ongoing_transaction(7, 4));
+    assert_eq!(ask(&mut bench, 3, 9, 0).unwrap(), None);
+    assert_eq!(ask(&mut bench, 2, 0, 0).map_err(|error| code(Err(error))), Err(47));
+    assert_ne!(ask(&mut bench, 4, 0, 0).unwrap(), Some(guard));
+}
+
+#[test]
+fn marker_leaves_the_guard_of_the_next_transaction() {
+    // PSTA-66
+    let mut bench = Bench::new();
+    let guard = ask(&mut bench, 4, 0, 0).unwrap().unwrap();
+    bench.state.end_verification_by_marker(7, 4);
+    assert!(bench.state.verification(7, guard).is_some());
+    bench.state.end_verification_by_marker(7, 5);
+    assert!(bench.state.verification(7, guard).is_none());
+}
+
+#[test]
+fn newer_epoch_takes_a_verification_over_and_time_ends_it() {
+    // PSTA-67, PSTA-71
+    let mut bench = Bench::new();
+    let guard = ask(&mut bench, 3, 5, 0).unwrap().unwrap();
+    assert_eq!(ask(&mut bench, 4, 9, 0).unwrap(), Some(guard));
+    assert_eq!(ask(&mut bench, 3, 0, 0).unwrap(), Some(guard));
+    assert_eq!(bench.state.verification(7, guard).unwrap().lowest_sequence, 9);
+    bench.state.remove_expired(999);
+    assert!(bench.state.verification(7, guard).is_some());
+    bench.state.remove_expired(1000);
+    assert!(bench.state.verification(7, guard).is_none());
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kraftlog_log::batch::{attributes, BatchHeader, HEADER_SIZE, MAGIC};
-use kraftlog_log::log::AppendInfo;
+use kraftlog_log::log::{AppendInfo, AppendOptions};
 use kraftlog_log::producer_state::Origin;
 use kraftlog_log::Error;
 
@@ -179,12 +179,17 @@ impl ProduceWait {
 /// Whether a batch can be appended on the thread: one whole batch of magic 2 without marks of a transaction.
 fn is_plain_batch(records: &[u8]) -> bool {
     let Some(header) = records.first_chunk::<HEADER_SIZE>().map(BatchHeader::new) else { return false };
-    let marks = attributes::TRANSACTIONAL | attributes::CONTROL;
     header.magic() == MAGIC
         && header.batch_length() >= 0
         && header.size_bytes() == records.len()
-        && header.attributes() & marks == 0
+        && header.attributes() & attributes::CONTROL == 0
         && (!is_compressed(records) || records.len() < COMPRESSED_BYTES_END)
+}
+
+/// Producer id and epoch of a batch that belongs to a transaction.
+fn transaction_of(records: &[u8]) -> Option<(i64, i16)> {
+    let header = records.first_chunk::<HEADER_SIZE>().map(BatchHeader::new)?;
+    header.is_transactional().then(|| (header.producer_id(), header.producer_epoch()))
 }
 
 fn is_compressed(records: &[u8]) -> bool {
@@ -216,6 +221,7 @@ impl DataService {
         let (mut batch_bytes, mut compressed_bytes) = (0, 0);
         let mut topic_before = None;
         let mut topic_count = 0;
+        let mut transaction = None;
         let (header, request) = produce::parse(frame, |topic, index, records| {
             let partition = match topic {
                 Topic::Name(name) => partitions.get_by_name(name, index),
@@ -228,6 +234,13 @@ impl DataService {
             if !is_plain || !is_plain_batch(batch) {
                 return Err(NotPlain::Refused);
             }
+            if let Some((producer_id, epoch)) = transaction_of(batch) {
+                // Only the first batch on a partition needs an answer of the transaction's coordinator.
+                let is_same = *transaction.get_or_insert((producer_id, epoch)) == (producer_id, epoch);
+                if !is_same || !partition.log().has_ongoing_transaction(producer_id, epoch) {
+                    return Err(NotPlain::Refused);
+                }
+            }
             batch_bytes += batch.len();
             compressed_bytes += if is_compressed(batch) { batch.len() } else { 0 };
             if batch_bytes > BATCH_BYTES_MAX || compressed_bytes > COMPRESSED_BYTES_MAX {
@@ -238,7 +251,7 @@ impl DataService {
             planned.push(PlannedAppend { partition, records: range, begins_topic });
             Ok(())
         })?;
-        if request.transactional_id.is_some() || !matches!(request.acks, -1..=1) {
+        if request.transactional_id.is_none() && transaction.is_some() || !matches!(request.acks, -1..=1) {
             return Err(NotPlain::Refused);
         }
         if topic_count > 1 && names_a_topic_again(planned) {
@@ -264,12 +277,15 @@ impl DataService {
         let Parameters { correlation_id, version, acks, timeout_ms } = parameters;
         let now_ms = self.shared.now_ms();
         let id = self.pending.next_id();
+        // A marker may have ended the transaction since it was found open.
+        let options =
+            AppendOptions { requires_verification: true, ..AppendOptions::new(-1, now_ms, Origin::Client) };
         let mut results = Vec::with_capacity(planned.len());
         let mut waiting_count = 0;
         for (position, append) in (0..).zip(planned) {
             let batch = frame.get(append.records.clone()).unwrap_or_default();
             let ack = (acks == -1).then_some((&self.listener, AckToken { id, position }));
-            match append.partition.append(batch, acks, now_ms, Origin::Client, ack) {
+            match append.partition.append_with(batch, acks, options, ack) {
                 Ok(appended) => {
                     if appended.needs_flush {
                         self.flush_later(&append.partition);

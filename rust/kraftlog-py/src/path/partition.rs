@@ -1,6 +1,7 @@
 //! A partition of this node, and the registry that the I/O threads read.
 use std::sync::Arc;
 
+use kraftlog_log::log::AppendOptions;
 use kraftlog_path::core::{Assignment, FollowerFetch, ReplicaStart};
 use kraftlog_path::partition::{
     self as path, AckToken, AppendError, FollowError, FollowerPosition, Listener, PartitionKey,
@@ -174,7 +175,10 @@ impl Partition {
         self.partition.follower_refusal(current_leader_epoch)
     }
 
-    #[pyo3(signature = (records, *, acks, now_ms, origin="client"))]
+    #[pyo3(signature = (
+        records, *, acks, now_ms, origin="client", transaction_version=0, guard=None, requires_verification=false
+    ))]
+    #[allow(clippy::too_many_arguments)]
     fn append(
         &self,
         py: Python<'_>,
@@ -182,9 +186,17 @@ impl Partition {
         acks: i16,
         now_ms: i64,
         origin: &str,
+        transaction_version: i16,
+        guard: Option<u64>,
+        requires_verification: bool,
     ) -> PyResult<Appended> {
-        let origin = parse_origin(origin)?;
-        match py.detach(|| self.partition.append(records.as_slice(), acks, now_ms, origin, None)) {
+        let options = AppendOptions {
+            transaction_version,
+            guard,
+            requires_verification,
+            ..AppendOptions::new(-1, now_ms, parse_origin(origin)?)
+        };
+        match py.detach(|| self.partition.append_with(records.as_slice(), acks, options, None)) {
             Ok(appended) => Ok(appended.into()),
             Err(AppendError::Refused(code)) => Err(KafkaError::new_err((code,))),
             Err(AppendError::Log(error)) => Err(PyLogError(error).into()),

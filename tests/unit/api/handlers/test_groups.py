@@ -131,31 +131,6 @@ def test_find_coordinator_every_version(client, broker, version):
         assert f"{coordinator.host}:{coordinator.port}" == broker.bootstrap_servers
 
 
-def test_find_coordinator_says_that_there_are_no_transactions(client):
-    (one,) = client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"])).coordinators
-    assert one.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert client.call(InitProducerIdRequest(transactional_id="tx")).error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
-@pytest.mark.parametrize("version", range(1, 4))
-def test_find_coordinator_for_one_transaction_leads_to_an_init_producer_id_that_is_unsupported(client, broker, version):
-    # librdkafka asks so. It repeats FindCoordinator after UNSUPPORTED_VERSION and reports a time-out in the end, while
-    # an error of InitProducerId reaches the caller.
-    found = client.call(FindCoordinatorRequest(key_type=1, key="tx"), version)
-    assert found.error_code == ErrorCode.NONE
-    assert f"{found.host}:{found.port}" == broker.bootstrap_servers
-    assert client.call(InitProducerIdRequest(transactional_id="tx")).error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
-def test_confluent_reports_that_transactions_are_not_supported(broker):
-    confluent_kafka = pytest.importorskip("confluent_kafka")
-    settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tx", "log_level": 0}
-    with pytest.raises(confluent_kafka.KafkaException) as caught:
-        confluent_kafka.Producer(settings).init_transactions(2)
-    assert caught.value.args[0].code() == ErrorCode.UNSUPPORTED_VERSION
-    assert "API version not supported" in caught.value.args[0].str()
-
-
 @pytest.mark.parametrize("version", range(2))
 def test_a_consumer_group_is_joined_described_and_left(client, version):
     beat = ConsumerGroupHeartbeatRequest(

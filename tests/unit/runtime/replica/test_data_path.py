@@ -158,7 +158,6 @@ def test_produce_refusals(broker, client, topic):
     assert produce(client, topic, zstd, version=6).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     future = produce(client, topic, batch(b"a", timestamp=9_000_000_000_000))
     assert future.error_code == ErrorCode.INVALID_TIMESTAMP
-    assert produce(client, topic, good, transactional_id="x").error_code == ErrorCode.INVALID_TXN_STATE
     loose = batch(b"a", transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
     assert produce(client, topic, loose).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert produce(client, topic, batch(b"a" * 1_100_000)).error_code == ErrorCode.MESSAGE_TOO_LARGE

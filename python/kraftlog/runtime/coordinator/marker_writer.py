@@ -1,0 +1,143 @@
+"""Writes the markers that end transactions on partitions of this node (WriteTxnMarkers)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from kraftlog._kraftlog import encode_batch
+from kraftlog.coordinator.effects import TransactionEnd
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
+from kraftlog.runtime.coordinator.shard_registry import PartitionLookup
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC
+from kraftlog.wire.messages.control_records import EndTxnMarker
+from kraftlog.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kraftlog.wire.records import encode_control_record
+
+__all__ = ["GroupShards", "MarkerWriter"]
+
+_Marker = WriteTxnMarkersRequest.WritableTxnMarker
+_MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
+_TopicResult = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+_PartitionResult = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+
+
+class MarkedShard(Protocol):
+    """A shard whose records wait for the markers on its partition."""
+
+    def append_marker(self, batch: bytes, end: TransactionEnd, *, transaction_version: int) -> asyncio.Future[int]:
+        """Append the marker; a future of its offset."""
+        ...
+
+
+class GroupShards(Protocol):
+    """The group coordinator."""
+
+    def runner_of(self, index: int) -> MarkedShard | None:
+        """The loaded shard of that partition, if this node coordinates it."""
+        ...
+
+
+class MarkerWriter:
+    """Appends markers, and tells the group coordinator of those on ``__consumer_offsets``.
+
+    Args:
+        partitions: Finds the partitions of this node.
+        groups: The group coordinator.
+        now_ms: Wall clock.
+    """
+
+    def __init__(self, partitions: PartitionLookup, groups: GroupShards, now_ms: Callable[[], int]) -> None:
+        self._partitions = partitions
+        self._groups = groups
+        self._now_ms = now_ms
+
+    def write(self, request: WriteTxnMarkersRequest) -> asyncio.Future[WriteTxnMarkersResponse]:
+        """Write every marker of a request; the answer comes once each is committed or refused."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[WriteTxnMarkersResponse] = loop.create_future()
+        codes: list[list[list[int]]] = [[[0] * len(t.partition_indexes) for t in m.topics] for m in request.markers]
+        missing = 1
+
+        def one_less() -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing and not answer.done():
+                answer.set_result(_response(request, codes))
+
+        def start(marker: _Marker, topic: str, index: int, into: list[int], position: int) -> None:
+            nonlocal missing
+
+            def written(future: asyncio.Future[int]) -> None:
+                into[position] = _error_of(future)
+                one_less()
+
+            try:
+                future = self._append(marker, topic, index)
+            except KafkaError as error:
+                into[position] = error.code
+                return
+            missing += 1
+            future.add_done_callback(written)
+
+        for marker, marker_codes in zip(request.markers, codes, strict=True):
+            for topic, topic_codes in zip(marker.topics, marker_codes, strict=True):
+                for position, index in enumerate(topic.partition_indexes):
+                    start(marker, topic.name, index, topic_codes, position)
+        one_less()
+        return answer
+
+    def _append(self, marker: _Marker, topic: str, index: int) -> asyncio.Future[int]:
+        partition = self._partitions.get_by_name(topic, index)
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        batch = self._batch(marker)
+        if topic != CONSUMER_OFFSETS_TOPIC:
+            return partition.append_coordinator(batch, transaction_version=marker.transaction_version)
+        runner = self._groups.runner_of(index)
+        if runner is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        end = TransactionEnd(marker.producer_id, marker.transaction_result)
+        return runner.append_marker(batch, end, transaction_version=marker.transaction_version)
+
+    def _batch(self, marker: _Marker) -> bytes:
+        message = EndTxnMarker(coordinator_epoch=marker.coordinator_epoch)
+        key, value = encode_control_record(message, kind=int(marker.transaction_result))
+        return encode_batch(
+            [(self._now_ms(), key, value, ())],
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            transactional=True,
+            control=True,
+        )
+
+
+def _error_of(future: asyncio.Future[int]) -> int:
+    error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) if future.cancelled() else future.exception()
+    if error is None:
+        return int(ErrorCode.NONE)
+    if isinstance(error, KafkaError):
+        return error.code
+    return int(ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, KraftlogError) else ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _response(request: WriteTxnMarkersRequest, codes: list[list[list[int]]]) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            _MarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    _TopicResult(
+                        name=topic.name,
+                        partitions=[
+                            _PartitionResult(partition_index=index, error_code=code)
+                            for index, code in zip(topic.partition_indexes, topic_codes, strict=True)
+                        ],
+                    )
+                    for topic, topic_codes in zip(marker.topics, marker_codes, strict=True)
+                ],
+            )
+            for marker, marker_codes in zip(request.markers, codes, strict=True)
+        ]
+    )

@@ -1,0 +1,80 @@
+"""The transaction coordinator of a node: transaction shards over ``__transaction_state``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kraftlog.coordinator.transaction.config import TransactionConfig
+from kraftlog.coordinator.transaction.markers import MarkersDue
+from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
+from kraftlog.runtime.coordinator.record_codec import TransactionRecordCodec
+from kraftlog.runtime.coordinator.shard_registry import (
+    CommittedMetadata,
+    PartitionLookup,
+    ShardRegistry,
+    TaskGroup,
+    TopicCreator,
+)
+from kraftlog.runtime.coordinator.shard_runner import ShardRunner, ShardShell
+from kraftlog.vocabulary import TRANSACTION_STATE_TOPIC
+
+__all__ = ["TransactionCoordinatorSettings", "transaction_coordinator"]
+
+_FEATURE = "transaction.version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionCoordinatorSettings:
+    """Settings of the transaction coordinator, and of leaders that ask it.
+
+    Attributes:
+        transactions: Limits and times of transactions.
+        retry_ms: add.partitions.to.txn.retry.backoff.ms.
+        retry_max_ms: add.partitions.to.txn.retry.backoff.max.ms.
+        request_timeout_ms: request.timeout.ms.
+    """
+
+    transactions: TransactionConfig = field(default_factory=TransactionConfig)
+    retry_ms: int = 20
+    retry_max_ms: int = 100
+    request_timeout_ms: int = 30_000
+
+
+def transaction_coordinator(
+    settings: TransactionCoordinatorSettings,
+    *,
+    now_ms: Callable[[], int],
+    metadata: CommittedMetadata,
+    partitions: PartitionLookup,
+    topics: TopicCreator,
+    tasks: TaskGroup,
+    take_producer_id: Callable[[], int | None],
+    send_markers: Callable[[ShardRunner[TransactionShard], MarkersDue], None],
+) -> ShardRegistry[TransactionShard]:
+    """Make the transaction coordinator; ``start`` begins its work."""
+
+    def on_event(runner: ShardRunner[Any], event: object) -> None:
+        if isinstance(event, MarkersDue):
+            send_markers(runner, event)
+
+    def make_shard() -> TransactionShard:
+        return TransactionShard(
+            settings.transactions,
+            take_producer_id=take_producer_id,
+            transaction_version=lambda: metadata.image.features.get(_FEATURE, 0),
+        )
+
+    shell = ShardShell(
+        codec=TransactionRecordCodec(), compression="none", now_ms=now_ms, is_batched=False, on_event=on_event
+    )
+    return ShardRegistry(
+        TRANSACTION_STATE_TOPIC,
+        make_shard,
+        shell,
+        metadata=metadata,
+        partitions=partitions,
+        topics=topics,
+        tasks=tasks,
+    )

@@ -1,0 +1,447 @@
+"""The requests of transactional producers against a node, over raw frames."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+import kraftlog
+from kraftlog._kraftlog import encode_batch, read_batches
+from kraftlog.errors import ErrorCode
+from kraftlog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kraftlog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest
+from kraftlog.wire.messages.describe_producers import DescribeProducersRequest
+from kraftlog.wire.messages.describe_transactions import DescribeTransactionsRequest
+from kraftlog.wire.messages.end_txn import EndTxnRequest
+from kraftlog.wire.messages.fetch import FetchRequest
+from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest
+from kraftlog.wire.messages.init_producer_id import InitProducerIdRequest
+from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
+from kraftlog.wire.messages.list_transactions import ListTransactionsRequest
+from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest
+from kraftlog.wire.messages.produce import ProduceRequest
+from kraftlog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kraftlog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from raw_client import RawClient
+
+CONFIG = {
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.min.isr": "2",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+Producer = tuple[int, int]
+_PRODUCE_WITHOUT_IDS = 12
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with kraftlog.Broker(tmp_path_factory.mktemp("data"), config=CONFIG) as one:
+        with RawClient(one.bootstrap_servers) as client:
+            client.call(FindCoordinatorRequest(coordinator_keys=["any"]))
+            found = client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["any", "x"])).coordinators
+            # TXNC-02: this node waits for the topic that Kafka creates beside the answer.
+            assert [one.error_code for one in found] == [0, 0]
+        yield one
+
+
+@pytest.fixture
+def client(broker: Any) -> Any:
+    with RawClient(broker.bootstrap_servers) as one:
+        yield one
+
+
+@pytest.fixture
+def topic(broker: Any, request: pytest.FixtureRequest) -> str:
+    name = f"topic-{abs(hash(request.node.name))}"
+    broker.create_topic(name, partitions=2)
+    return name
+
+
+def init(client: RawClient, key: str, version: int = 5, **fields: Any) -> tuple[int, int, int]:
+    request = InitProducerIdRequest(
+        transactional_id=key,
+        transaction_timeout_ms=60_000,
+        **({"producer_id": -1, "producer_epoch": -1} | fields),
+    )
+    answer = client.call(request, version)
+    return answer.error_code, answer.producer_id, answer.producer_epoch
+
+
+def begin(client: RawClient, key: str) -> Producer:
+    code, producer_id, epoch = init(client, key)
+    while code in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+        time.sleep(0.01)
+        code, producer_id, epoch = init(client, key)
+    assert code == 0
+    return producer_id, epoch
+
+
+def add(client: RawClient, key: str, producer: Producer, *partitions: tuple[str, int], version: int = 3) -> list[int]:
+    topics = [AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=[i]) for name, i in partitions]
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=key,
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=topics,
+    )
+    answer = client.call(request, version)
+    return [
+        p.partition_error_code for found in answer.results_by_topic_v3_and_below for p in found.results_by_partition
+    ]
+
+
+def end(client: RawClient, key: str, producer: Producer, *, commit: bool = True, version: int = 5) -> Any:
+    request = EndTxnRequest(transactional_id=key, producer_id=producer[0], producer_epoch=producer[1], committed=commit)
+    answer = client.call(request, version)
+    return answer.error_code, answer.producer_id, answer.producer_epoch
+
+
+def wait_until_complete(client: RawClient, key: str) -> None:
+    for _ in range(500):
+        (state,) = client.call(DescribeTransactionsRequest(transactional_ids=[key])).transaction_states
+        if state.transaction_state.startswith("Complete"):
+            return
+        time.sleep(0.01)
+    raise AssertionError(state)
+
+
+def batch(producer: Producer, sequence: int, value: bytes = b"v", *, transactional: bool = True) -> bytes:
+    now_ms = time.time_ns() // 1_000_000
+    return encode_batch(
+        [(now_ms, b"k", value, ())],
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+
+
+def produce(
+    client: RawClient,
+    topic: str,
+    records: bytes,
+    *,
+    key: str | None,
+    version: int = _PRODUCE_WITHOUT_IDS,
+    index: int = 0,
+) -> int:
+    request = ProduceRequest(
+        transactional_id=key,
+        acks=-1,
+        timeout_ms=5_000,
+        topic_data=[
+            ProduceRequest.TopicProduceData(
+                name=topic, partition_data=[ProduceRequest.PartitionProduceData(index=index, records=records)]
+            )
+        ],
+    )
+    answer = client.call(request, version)
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code
+
+
+def read(client: RawClient, topic: str, isolation: int = 1) -> tuple[list[bytes | None], Any]:
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation_level=isolation,
+        topics=[
+            FetchRequest.FetchTopic(
+                topic=topic,
+                partitions=[FetchRequest.FetchPartition(partition=0, partition_max_bytes=1 << 20)],
+            )
+        ],
+    )
+    partition = client.call(request, 12).responses[0].partitions[0]
+    values = [
+        value
+        for found in read_batches(bytes(partition.records or b""))
+        if not found.is_control
+        for _, _, _, value, _ in found.records()
+    ]
+    return values, partition
+
+
+def test_topic_has_the_settings_of_kafka(client: RawClient) -> None:
+    """TXNC-03."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=2, resource_name="__transaction_state", configuration_keys=None
+    )
+    request = DescribeConfigsRequest(resources=[resource])
+    (result,) = client.call(request).results
+    found = {config.name: config.value for config in result.configs}
+    wanted = {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "unclean.leader.election.enable": "false",
+        "min.insync.replicas": "2",
+        "segment.bytes": "104857600",
+    }
+    assert {name: found[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_idempotent_producers_get_different_ids(client: RawClient, version: int) -> None:
+    """TXNC-09."""
+    given = [client.call(InitProducerIdRequest(transactional_id=None), version) for _ in range(2)]
+    assert [one.producer_epoch for one in given] == [0, 0]
+    assert given[0].producer_id != given[1].producer_id
+
+
+@pytest.mark.parametrize("fields", [{"producer_id": 5}, {"producer_epoch": 5}])
+def test_producer_id_without_epoch_is_refused(client: RawClient, fields: dict[str, int]) -> None:
+    """TXNC-11."""
+    assert init(client, "half", **fields)[0] == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED)])
+def test_stale_epoch_by_version(client: RawClient, version: int, code: int) -> None:
+    """TXNC-17."""
+    producer_id, epoch = begin(client, "stale")
+    begin(client, "stale")
+    assert init(client, "stale", version, producer_id=producer_id, producer_epoch=epoch)[0] == code
+
+
+@pytest.mark.parametrize(("version", "code"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)])
+def test_fenced_producer_by_version(client: RawClient, topic: str, version: int, code: int) -> None:
+    """TXNC-22, TXNC-37, TXNC-61."""
+    producer_id, epoch = begin(client, f"fenced-{version}")
+    begin(client, f"fenced-{version}")
+    assert add(client, f"fenced-{version}", (producer_id, epoch), (topic, 0), version=version) == [code]
+    assert end(client, f"fenced-{version}", (producer_id, epoch), version=version)[0] == code
+
+
+def test_one_bad_partition_refuses_all(client: RawClient, topic: str) -> None:
+    """TXNC-41, TXNC-43."""
+    producer = begin(client, "bad")
+    not_tried = ErrorCode.OPERATION_NOT_ATTEMPTED
+    found = add(client, "bad", producer, (topic, 0), ("nowhere", 0))
+    assert found == [not_tried, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    found = add(client, "bad", producer, (topic, 0), ("__consumer_offsets", 0))
+    assert found == [not_tried, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_several_transactions_in_one_request(client: RawClient, topic: str) -> None:
+    """TXNC-45: one result per id."""
+    producer = begin(client, "several")
+    topics = [AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[0])]
+    request = AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+                transactional_id=key, producer_id=producer[0], producer_epoch=producer[1], topics=topics
+            )
+            for key in ("several", "unknown")
+        ]
+    )
+    results = client.call(request, 5).results_by_transaction
+    codes = [one.topic_results[0].results_by_partition[0].partition_error_code for one in results]
+    assert codes == [0, ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+
+
+def test_committed_and_aborted_transactions(client: RawClient, topic: str) -> None:
+    """PSTA-28, PSTA-36, PSTA-40, PSTA-41, PSTA-44, PSTA-45, PSTA-46, PSTA-52, PSTA-59: transaction version 2."""
+    producer = begin(client, "v2")
+    assert produce(client, topic, batch(producer, 0, b"a"), key="v2") == 0
+    values, partition = read(client, topic)
+    assert (values, partition.last_stable_offset, partition.high_watermark) == ([], 0, 1)
+    assert read(client, topic, 0)[0] == [b"a"]
+    assert read(client, topic, 0)[1].aborted_transactions is None
+    assert _latest(client, topic, 1) == 0
+    code, *following = end(client, "v2", producer)
+    assert (code, following) == (0, [producer[0], producer[1] + 1])
+    wait_until_complete(client, "v2")
+    assert read(client, topic)[0] == [b"a"]
+    assert produce(client, topic, batch(producer, 1), key="v2") == ErrorCode.INVALID_PRODUCER_EPOCH
+    producer = following[0], following[1]
+    assert produce(client, topic, batch(producer, 1), key="v2") == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produce(client, topic, batch(producer, 0, b"b"), key="v2") == 0
+    assert end(client, "v2", producer, commit=False)[0] == 0
+    wait_until_complete(client, "v2")
+    values, partition = read(client, topic)
+    assert values == [b"a", b"b"]
+    assert [(one.producer_id, one.first_offset) for one in partition.aborted_transactions] == [(producer[0], 2)]
+    assert _latest(client, topic, 1) == partition.high_watermark == 4
+
+
+def _latest(client: RawClient, topic: str, isolation: int) -> int:
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=[
+            ListOffsetsRequest.ListOffsetsTopic(
+                name=topic, partitions=[ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)]
+            )
+        ],
+    )
+    offset: int = client.call(request, 7).topics[0].partitions[0].offset
+    return offset
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(9, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE), (12, 0)]
+)
+def test_partition_that_is_not_in_the_transaction(client: RawClient, topic: str, version: int, code: int) -> None:
+    """PSTA-57, PSTA-58, PSTA-59, TXNC-53."""
+    key = f"verify-{version}"
+    producer = begin(client, key)
+    assert produce(client, topic, batch(producer, 0), key=key, version=version) == code
+    assert len(read(client, topic, 0)[0]) == (1 if code == 0 else 0)
+
+
+def test_producer_of_version_1_adds_partitions_itself(client: RawClient, topic: str) -> None:
+    """PSTA-27, PSTA-64, TXNC-62: the epoch stays and sequences go on."""
+    producer = begin(client, "v1")
+    for sequence in (0, 2):
+        assert add(client, "v1", producer, (topic, 0)) == [0]
+        assert produce(client, topic, batch(producer, sequence), key="v1", version=11) == 0
+        assert produce(client, topic, batch(producer, sequence + 1), key="v1", version=11) == 0
+        assert end(client, "v1", producer, version=4) == (0, -1, -1)
+        wait_until_complete(client, "v1")
+    assert len(read(client, topic)[0]) == 4
+
+
+def test_batches_that_belong_to_no_transaction(client: RawClient, topic: str) -> None:
+    """PSTA-23, PSTA-25, PSTA-61, PSTA-68."""
+    producer = begin(client, "none")
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert produce(client, topic, batch(producer, 0), key=None) == refused
+    unknown = produce(client, topic, batch((99_999, 0), 0), key="none")
+    assert unknown == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert produce(client, topic, batch(producer, 0), key="none") == 0
+    plain = batch(producer, 1, transactional=False)
+    assert produce(client, topic, plain, key="none") == ErrorCode.INVALID_TXN_STATE
+    lower = producer[0], producer[1] - 1
+    assert produce(client, topic, batch(lower, 0), key="none") == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_two_producers_in_one_request(client: RawClient, topic: str) -> None:
+    """PSTA-24."""
+    data = [ProduceRequest.PartitionProduceData(index=index, records=batch((index + 1, 0), 0)) for index in range(2)]
+    request = ProduceRequest(
+        transactional_id="two",
+        acks=-1,
+        timeout_ms=5_000,
+        topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=data)],
+    )
+    (found,) = client.call(request, 12).responses
+    assert [one.error_code for one in found.partition_responses] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+
+
+def _commit_offset(client: RawClient, key: str, producer: Producer, topic: str, offset: int, version: int = 5) -> int:
+    request = TxnOffsetCommitRequest(
+        transactional_id=key,
+        group_id=f"group-of-{key}",
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        generation_id=-1,
+        topics=[
+            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+                ],
+            )
+        ],
+    )
+    code: int = client.call(request, version).topics[0].partitions[0].error_code
+    return code
+
+
+def _offset(client: RawClient, key: str, topic: str, *, require_stable: bool) -> tuple[int, int]:
+    asked = OffsetFetchRequest.OffsetFetchRequestGroup(
+        group_id=f"group-of-{key}",
+        topics=[OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])],
+    )
+    (group,) = client.call(OffsetFetchRequest(groups=[asked], require_stable=require_stable), 9).groups
+    found = group.topics[0].partitions[0]
+    return found.error_code, found.committed_offset
+
+
+def test_offsets_take_effect_with_the_transaction(client: RawClient, topic: str) -> None:
+    """TXNC-56, TXNC-59, TXNC-60: committed, then aborted."""
+    producer = begin(client, "offsets")
+    assert _commit_offset(client, "offsets", producer, "nowhere", 5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert _commit_offset(client, "offsets", producer, topic, 5) == 0
+    assert _offset(client, "offsets", topic, require_stable=False) == (0, -1)
+    assert _offset(client, "offsets", topic, require_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    _, *following = end(client, "offsets", producer)
+    wait_until_complete(client, "offsets")
+    assert _offset(client, "offsets", topic, require_stable=True) == (0, 5)
+    producer = following[0], following[1]
+    assert _commit_offset(client, "offsets", producer, topic, 9) == 0
+    assert end(client, "offsets", producer, commit=False)[0] == 0
+    wait_until_complete(client, "offsets")
+    assert _offset(client, "offsets", topic, require_stable=True) == (0, 5)
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)])
+def test_older_producers_add_the_group_first(client: RawClient, topic: str, version: int, code: int) -> None:
+    """TXNC-54, TXNC-56."""
+    key = f"older-{version}"
+    producer = begin(client, key)
+    assert _commit_offset(client, key, producer, topic, 5, version) == code
+    request = AddOffsetsToTxnRequest(
+        transactional_id=key, producer_id=producer[0], producer_epoch=producer[1], group_id=f"group-of-{key}"
+    )
+    assert client.call(request).error_code == 0
+    assert _commit_offset(client, key, producer, topic, 5, version) == 0
+    assert end(client, key, producer, version=4)[0] == 0
+
+
+def _write_marker(client: RawClient, topic: str, producer: Producer, **fields: Any) -> int:
+    marker = WriteTxnMarkersRequest.WritableTxnMarker(
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+        **fields,
+    )
+    answer = client.call(WriteTxnMarkersRequest(markers=[marker]), 2)
+    code: int = answer.markers[0].topics[0].partitions[0].error_code
+    return code
+
+
+def test_markers_of_administrators(client: RawClient, topic: str) -> None:
+    """TXNC-88, TXNC-89, TXNC-91, PSTA-31, PSTA-32, PSTA-33, PSTA-34, PSTA-35, PSTA-87."""
+    assert not client.call(WriteTxnMarkersRequest(), 2).markers
+    assert _write_marker(client, "nowhere", (5, 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert _write_marker(client, topic, (70_000, 3), coordinator_epoch=7) == 0
+    assert _write_marker(client, topic, (70_000, 2), coordinator_epoch=7) == ErrorCode.INVALID_PRODUCER_EPOCH
+    fenced = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert _write_marker(client, topic, (70_000, 3), coordinator_epoch=6) == fenced
+    producer = begin(client, "markers")
+    assert produce(client, topic, batch(producer, 0), key="markers") == 0
+    same = {"transaction_version": 2}
+    assert _write_marker(client, topic, producer, **same) == ErrorCode.INVALID_PRODUCER_EPOCH
+    following = producer[0], producer[1] + 1
+    assert [_write_marker(client, topic, following, **same) for _ in range(2)] == [0, 0]
+    request = DescribeProducersRequest(
+        topics=[DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[0])]
+    )
+    (partition,) = client.call(request).topics[0].partitions
+    found = {one.producer_id: one for one in partition.active_producers}
+    shown = found[producer[0]]
+    assert (shown.producer_epoch, shown.last_sequence, shown.current_txn_start_offset) == (following[1], -1, -1)
+
+
+def test_describe_and_list(client: RawClient, topic: str) -> None:
+    """TXNC-112, TXNC-117."""
+    producer = begin(client, "seen")
+    add(client, "seen", producer, (topic, 0), (topic, 1))
+    request = DescribeTransactionsRequest(transactional_ids=["seen", "unseen", ""])
+    seen, unseen, empty = client.call(request).transaction_states
+    found = seen.error_code, seen.transaction_state, seen.transaction_timeout_ms, seen.producer_id, seen.producer_epoch
+    assert found == (0, "Ongoing", 60_000, *producer)
+    assert [(one.topic, list(one.partitions)) for one in seen.topics] == [(topic, [0, 1])]
+    assert (unseen.error_code, empty.error_code) == (
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.INVALID_REQUEST,
+    )
+    listed = client.call(ListTransactionsRequest(producer_id_filters=[producer[0]], duration_filter=-1))
+    assert [(one.transactional_id, one.transaction_state) for one in listed.transaction_states] == [("seen", "Ongoing")]
+    bad = client.call(ListTransactionsRequest(transactional_id_pattern="("))
+    assert bad.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
