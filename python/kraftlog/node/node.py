@@ -18,6 +18,7 @@ from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
 from kraftlog.errors import NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
+from kraftlog.node.broker_links import BrokerLinks
 from kraftlog.node.config import METRICS_LISTENER, ConfigError
 from kraftlog.node.controller_registration import ControllerRegistration
 from kraftlog.node.dynamic_settings import DynamicSettings
@@ -37,7 +38,6 @@ from kraftlog.node.settings import (
     transaction_coordinator_settings,
 )
 from kraftlog.node.start_error import StartError, check_directory, named_failures
-from kraftlog.runtime.coordinator.broker_links import BrokerLinks
 from kraftlog.runtime.coordinator.group_coordinator import group_coordinator
 from kraftlog.runtime.coordinator.marker_sender import MarkerSender
 from kraftlog.runtime.coordinator.marker_writer import MarkerWriter

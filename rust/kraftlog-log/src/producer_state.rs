@@ -272,7 +272,7 @@ impl ProducerState {
         self.verifications.find(producer_id, guard)
     }
 
-    /// A transactional batch was appended: whoever appends the next one finds the transaction open.
+    /// A transactional batch was appended: the next one finds the transaction open.
     pub fn end_verification(&mut self, producer_id: i64) {
         self.verifications.end(producer_id);
     }

@@ -8,8 +8,8 @@ import pytest
 
 from kraftlog._kraftlog import encode_batch
 from kraftlog.coordinator.effects import CoordinatorRecord
-from kraftlog.coordinator.transaction.listing import list_transactions
 from kraftlog.coordinator.transaction.transaction import Transaction
+from kraftlog.coordinator.transaction.transaction_filters import list_transactions
 from kraftlog.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kraftlog.runtime.coordinator.record_codec import TransactionRecordCodec
 from kraftlog.wire.messages.list_transactions import ListTransactionsRequest

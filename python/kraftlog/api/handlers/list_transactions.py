@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraftlog.coordinator.transaction.listing import list_transactions
+from kraftlog.coordinator.transaction.transaction_filters import list_transactions
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 

@@ -39,13 +39,13 @@ _PRODUCE_WITHOUT_IDS = 12
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with kraftlog.Broker(tmp_path_factory.mktemp("data"), config=CONFIG) as one:
-        with RawClient(one.bootstrap_servers) as client:
+    with kraftlog.Broker(tmp_path_factory.mktemp("data"), config=CONFIG) as started:
+        with RawClient(started.bootstrap_servers) as client:
             client.call(FindCoordinatorRequest(coordinator_keys=["any"]))
             found = client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["any", "x"])).coordinators
             # TXNC-02: this node waits for the topic that Kafka creates beside the answer.
-            assert [one.error_code for one in found] == [0, 0]
-        yield one
+            assert [entry.error_code for entry in found] == [0, 0]
+        yield started
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_topic_has_the_settings_of_kafka(client: RawClient) -> None:
 def test_idempotent_producers_get_different_ids(client: RawClient, version: int) -> None:
     """TXNC-09."""
     given = [client.call(InitProducerIdRequest(transactional_id=None), version) for _ in range(2)]
-    assert [one.producer_epoch for one in given] == [0, 0]
+    assert [entry.producer_epoch for entry in given] == [0, 0]
     assert given[0].producer_id != given[1].producer_id
 
 
@@ -239,7 +239,7 @@ def test_several_transactions_in_one_request(client: RawClient, topic: str) -> N
         ]
     )
     results = client.call(request, 5).results_by_transaction
-    codes = [one.topic_results[0].results_by_partition[0].partition_error_code for one in results]
+    codes = [entry.topic_results[0].results_by_partition[0].partition_error_code for entry in results]
     assert codes == [0, ErrorCode.INVALID_PRODUCER_ID_MAPPING]
 
 
@@ -264,7 +264,7 @@ def test_committed_and_aborted_transactions(client: RawClient, topic: str) -> No
     wait_until_complete(client, "v2")
     values, partition = read(client, topic)
     assert values == [b"a", b"b"]
-    assert [(one.producer_id, one.first_offset) for one in partition.aborted_transactions] == [(producer[0], 2)]
+    assert [(entry.producer_id, entry.first_offset) for entry in partition.aborted_transactions] == [(producer[0], 2)]
     assert _latest(client, topic, 1) == partition.high_watermark == 4
 
 
@@ -329,7 +329,7 @@ def test_two_producers_in_one_request(client: RawClient, topic: str) -> None:
         topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=data)],
     )
     (found,) = client.call(request, 12).responses
-    assert [one.error_code for one in found.partition_responses] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert [entry.error_code for entry in found.partition_responses] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
 
 
 def _commit_offset(client: RawClient, key: str, producer: Producer, topic: str, offset: int, version: int = 5) -> int:
@@ -423,7 +423,7 @@ def test_markers_of_administrators(client: RawClient, topic: str) -> None:
         topics=[DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[0])]
     )
     (partition,) = client.call(request).topics[0].partitions
-    found = {one.producer_id: one for one in partition.active_producers}
+    found = {entry.producer_id: one for entry in partition.active_producers}
     shown = found[producer[0]]
     assert (shown.producer_epoch, shown.last_sequence, shown.current_txn_start_offset) == (following[1], -1, -1)
 
@@ -436,12 +436,14 @@ def test_describe_and_list(client: RawClient, topic: str) -> None:
     seen, unseen, empty = client.call(request).transaction_states
     found = seen.error_code, seen.transaction_state, seen.transaction_timeout_ms, seen.producer_id, seen.producer_epoch
     assert found == (0, "Ongoing", 60_000, *producer)
-    assert [(one.topic, list(one.partitions)) for one in seen.topics] == [(topic, [0, 1])]
+    assert [(entry.topic, list(entry.partitions)) for entry in seen.topics] == [(topic, [0, 1])]
     assert (unseen.error_code, empty.error_code) == (
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         ErrorCode.INVALID_REQUEST,
     )
     listed = client.call(ListTransactionsRequest(producer_id_filters=[producer[0]], duration_filter=-1))
-    assert [(one.transactional_id, one.transaction_state) for one in listed.transaction_states] == [("seen", "Ongoing")]
+    assert [(entry.transactional_id, entry.transaction_state) for entry in listed.transaction_states] == [
+        ("seen", "Ongoing")
+    ]
     bad = client.call(ListTransactionsRequest(transactional_id_pattern="("))
     assert bad.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
