@@ -423,7 +423,7 @@ def test_markers_of_administrators(client: RawClient, topic: str) -> None:
         topics=[DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[0])]
     )
     (partition,) = client.call(request).topics[0].partitions
-    found = {entry.producer_id: one for entry in partition.active_producers}
+    found = {entry.producer_id: entry for entry in partition.active_producers}
     shown = found[producer[0]]
     assert (shown.producer_epoch, shown.last_sequence, shown.current_txn_start_offset) == (following[1], -1, -1)
 
