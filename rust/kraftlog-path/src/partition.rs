@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use kraftlog_log::log::{AppendInfo, AppendOptions, Log};
-use kraftlog_log::producer_state::Origin;
 use kraftlog_log::Error;
 
 use crate::core::{check_leader_epoch, Assignment, Effect, PartitionCore, ReplicaStart, NO_LEADER};
@@ -289,22 +288,6 @@ impl Partition {
     }
 
     // --- appends ---
-
-    /// Append one batch: role, in-sync replicas and epoch are checked under the lock that the append holds. The batch
-    /// is validated before the lock is taken.
-    ///
-    /// With acks=-1 and `ack` the listener gets a message once everything is committed, or can no longer be; not if
-    /// [`Appended::is_committed`].
-    pub fn append(
-        &self,
-        records: &[u8],
-        acks: i16,
-        now_ms: i64,
-        origin: Origin,
-        ack: Option<(&Arc<dyn Listener>, AckToken)>,
-    ) -> Result<Appended, AppendError> {
-        self.append_with(records, acks, AppendOptions::new(-1, now_ms, origin), ack)
-    }
 
     /// Like [`Self::append`], with what only transactions need to say; the leader epoch of `options` is not used.
     pub fn append_with(
