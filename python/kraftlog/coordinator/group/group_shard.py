@@ -283,7 +283,9 @@ class GroupShard:
         if consumers is None:
             code = _transactional_commit_error(group, request)
         else:
-            code = consumers.commit_error(request.member_id, request.generation_id, api_version=-1, is_transactional=True)
+            code = consumers.commit_error(
+                request.member_id, request.generation_id, api_version=-1, is_transactional=True
+            )
         if code:
             return self._writes.respond(token, _transactional_response(request, lambda _partition: code))
         if group is None and consumers is None:
