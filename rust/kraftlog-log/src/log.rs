@@ -16,6 +16,7 @@ use crate::segment::Segment;
 use crate::{partition_metadata, Error, Result};
 
 mod append;
+mod append_options;
 mod cleaner;
 mod config;
 mod flush;
@@ -27,7 +28,8 @@ mod replace;
 mod retention;
 mod truncate;
 
-pub use append::{AppendInfo, AppendOptions, PreparedAppend};
+pub use append::{AppendInfo, PreparedAppend};
+pub use append_options::AppendOptions;
 pub use cleaner::{CancelFlag, CleanOptions, CleanOutcome, CleanReport, CleanableSegment, Throttle};
 pub use config::{CleanupPolicy, LogConfig};
 pub use open::{OpenOptions, Recovery};

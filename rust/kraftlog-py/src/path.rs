@@ -9,6 +9,7 @@ mod flush_pool;
 mod inbox;
 mod partition;
 mod replication;
+mod socket_event;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<data_path::DataPath>()?;

@@ -2,6 +2,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use super::append_options::AppendOptions;
 use super::producer_changes::{check_verified, ProducerChanges, ProducerCheck};
 use super::{Inner, Log, LogConfig};
 use crate::batch::{
@@ -11,7 +12,7 @@ use crate::batch::{
 use crate::builder::{BatchBuilder, BatchOptions};
 use crate::compression::{Bound, Codec};
 use crate::legacy::is_legacy;
-use crate::producer_state::{EndMarker, Origin, Verification};
+use crate::producer_state::{EndMarker, Origin};
 use crate::segment::{end_marker, AbortedTransaction, AppendedBatch, RollParameters};
 use crate::{Error, Result};
 
@@ -45,40 +46,6 @@ pub struct AppendInfo {
     pub size_bytes: u64,
     /// A new segment was begun.
     pub is_rolled: bool,
-}
-
-/// How a leader appends.
-#[derive(Clone, Copy, Debug)]
-pub struct AppendOptions {
-    /// Written into every batch.
-    pub leader_epoch: i32,
-    /// Wall clock, milliseconds since the epoch.
-    pub now_ms: i64,
-    /// Who appends.
-    pub origin: Origin,
-    /// Of the coordinator that writes a marker: from 2 on its epoch has to be above that of the transaction.
-    pub transaction_version: i16,
-    /// Of the transaction whose first batch this is.
-    pub verification: Option<Verification>,
-    /// What `Log::begin_verification` gave before the coordinator agreed to the transaction.
-    pub guard: Option<u64>,
-    /// A transactional batch of a client has to belong to an open transaction, or bring a guard that holds.
-    pub requires_verification: bool,
-}
-
-impl AppendOptions {
-    /// Without checks of transactions.
-    pub fn new(leader_epoch: i32, now_ms: i64, origin: Origin) -> Self {
-        Self {
-            leader_epoch,
-            now_ms,
-            origin,
-            transaction_version: 0,
-            verification: None,
-            guard: None,
-            requires_verification: false,
-        }
-    }
 }
 
 /// Batches that passed their checks and wait for their offsets and epoch.

@@ -1,5 +1,5 @@
 //! What an append will change in the producer state, and whether it may.
-use super::append::AppendOptions;
+use super::append_options::AppendOptions;
 use super::Inner;
 use crate::batch::BatchHeader;
 use crate::producer_state::{CompletedTransaction, EndMarker, ProducerUpdate};

@@ -1,28 +1,23 @@
 //! `DataPath`: the I/O threads of a node and what they tell its event loop.
 use std::collections::hash_map::RandomState;
-use std::ffi::c_int;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kraftlog_path::exchange::Peer;
-use kraftlog_path::io::{self, Frame, IoEvent, IoThreads, Limits};
+use kraftlog_path::io::{self, IoThreads, Limits};
 use kraftlog_path::python_inbox::PythonInbox;
 use kraftlog_path::serve::{DataMessage, DataService, ServiceSettings, ServiceShared};
 use kraftlog_path::session::SessionLimits;
 use kraftlog_path::wire::produce::BrokerAddress;
 use pyo3::exceptions::PyRuntimeError;
-use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView};
 
-use super::data_socket::{key_of, DataSocket};
+use super::data_socket::DataSocket;
 use super::inbox::Inbox;
 use super::partition::Partitions;
+use super::socket_event;
 use crate::raw;
-
-/// Key of the connection, number of the request or kind of the event, and what belongs to it.
-pub(super) type SocketEvent<'py> = (u64, i64, Option<Bound<'py, PyAny>>);
 
 /// Id, host, port and rack.
 type Broker = (i32, String, i32, Option<String>);
@@ -38,13 +33,13 @@ pub(crate) struct DataPath {
 impl DataPath {
     /// Kind of an event: the peer took answers again.
     #[classattr]
-    const DRAINED: i64 = -1;
+    const DRAINED: i64 = socket_event::DRAINED;
     /// Kind of an event: the connection is closed.
     #[classattr]
-    const LOST: i64 = -2;
+    const LOST: i64 = socket_event::LOST;
     /// Kind of an event: a thread ended by a defect.
     #[classattr]
-    const FAILED: i64 = -3;
+    const FAILED: i64 = socket_event::FAILED;
 
     #[allow(clippy::too_many_arguments)]
     #[new]
@@ -112,43 +107,4 @@ impl DataPath {
 fn wall_clock_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// Frames from here on are shared with Python: to copy one of a hundred megabytes takes tens of milliseconds.
-const SHARED_FRAME_BYTES_MIN: usize = 64 * 1024;
-
-/// A large frame that was handed over.
-#[pyclass(frozen, module = "kraftlog._kraftlog")]
-struct SharedFrame(Frame);
-
-#[pymethods]
-impl SharedFrame {
-    // PyO3 asks for the keyword; what it is about happens in `raw`.
-    #[allow(unsafe_code)]
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        raw::export_bytes(slf.as_any(), slf.get().0.as_slice(), view, flags)
-    }
-}
-
-/// The frame as `bytes`, or as a memoryview if it is large.
-fn frame_object(py: Python<'_>, frame: Frame) -> PyResult<Bound<'_, PyAny>> {
-    if frame.as_slice().len() < SHARED_FRAME_BYTES_MIN {
-        return Ok(PyBytes::new(py, frame.as_slice()).into_any());
-    }
-    let shared = Bound::new(py, SharedFrame(frame))?;
-    Ok(PyMemoryView::from(shared.as_any())?.into_any())
-}
-
-pub(super) fn event_of(py: Python<'_>, event: IoEvent) -> SocketEvent<'_> {
-    let text = |text: String| text.into_pyobject(py).map(Bound::into_any).ok();
-    match event {
-        IoEvent::HandedOver { request, frame } => (
-            key_of(request.connection),
-            i64::try_from(request.number).unwrap_or(i64::MAX),
-            frame_object(py, frame).ok(),
-        ),
-        IoEvent::Drained(connection) => (key_of(connection), DataPath::DRAINED, None),
-        IoEvent::Lost { connection, reason } => (key_of(connection), DataPath::LOST, reason.and_then(text)),
-        IoEvent::Failed(reason) => (u64::MAX, DataPath::FAILED, text(reason)),
-    }
 }

@@ -7,7 +7,7 @@ use kraftlog_path::python_inbox::{PythonEvent, PythonInbox};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::data_path::{event_of, SocketEvent};
+use super::socket_event::{event_of, SocketEvent};
 use crate::errors::PyLogError;
 
 /// A mailbox; its descriptor is readable while something waits.

@@ -91,8 +91,9 @@ class Bench:
             )
         )
         self.log_dirs = [LogDir(directory) for directory in self.paths]
-        for log_dir in self.log_dirs:
+        for number, log_dir in enumerate(self.log_dirs):
             log_dir.was_clean_shutdown = True
+            log_dir.directory_id = Uuid(bytes([number + 1] * 16))
         self.image = MetadataImage()
         self.workers = HandWorkers()
         self.fatal: list[LogError] = []
