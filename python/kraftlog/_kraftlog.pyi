@@ -350,7 +350,7 @@ class Discard:
 def java_string_hash(text: str) -> int:
     """Java's ``String.hashCode``: over UTF-16, as a signed integer of 32 bits."""
 
-def untracked(object: _T, /) -> _T:
+def untracked(object: _T) -> _T:
     """Hide an object from the collector of garbage, and give it back; it must not be part of a cycle."""
 
 def release_free_memory() -> None:

@@ -1,3 +1,5 @@
+use kraftlog_log::producer_state::Origin;
+
 use super::*;
 use crate::testing::{assignment, batch, idempotent_batch, token, until, Fixture, Recorder, NODE};
 
