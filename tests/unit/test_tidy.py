@@ -227,6 +227,28 @@ def test_sans_io_rooms_know_no_clock_socket_file_or_task():
     assert not wrong, "\n".join(wrong)
 
 
+# Rooms whose code runs in a simulation, too (docs/design/0024-world.md), and the files that it leaves out: their
+# threads are started and joined within one call, or are those of the log cleaner.
+HOSTED_ROOMS = ("runtime", "node", "transport", "api", "storage", "quorum")
+UNHOSTED = {
+    "runtime/replica/compactor.py", "runtime/replica/log_recovery.py", "runtime/replica/replica_manager.py",
+}  # fmt: skip
+UNHOSTED_CALL = re.compile(
+    r"(?<![\w.])(ThreadPoolExecutor\(|FlushPool\(|time\.(time|monotonic|perf_counter)|secrets\.|random\.(random|Random\(\)))"
+)
+
+
+def test_shells_take_clocks_chance_and_threads_from_their_host():
+    wrong = [
+        f"{shown(path)}:{number}: {found[0]} (kraftlog.host has what a simulation can stand in for)"
+        for path in python_files(*(f"python/kraftlog/{room}" for room in HOSTED_ROOMS))
+        if path.relative_to(PACKAGE).as_posix() not in UNHOSTED
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (found := UNHOSTED_CALL.search(line))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_public_modules_state_all():
     wrong = []
     for path in python_files():

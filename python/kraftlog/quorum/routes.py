@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
+from kraftlog import host
 from kraftlog.errors import (
     DeadlineError,
     ErrorCode,
@@ -206,7 +206,7 @@ class Routes:
         self.check_running()
         if self._loop.time() + _RETRY_PAUSE_S >= deadline_s:
             raise DeadlineError("no leader took the request in time")
-        await asyncio.sleep(_RETRY_PAUSE_S * (0.5 + random.random()))
+        await asyncio.sleep(_RETRY_PAUSE_S * (0.5 + host.random_bits(16) / 2**16))
         self.check_running()
 
     def check_running(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from kraftlog import host
 from kraftlog.partition.replica_fetcher import FetchStart
 from kraftlog.runtime.replica.fetcher_loop import FetcherLoop, FetcherSettings, FetcherShell
 from kraftlog.runtime.replica.leader_link import BrokerAddress, LeaderLink
@@ -70,7 +70,7 @@ class ReplicaFetchers:
         self._image = image
         self._listener_name = listener_name
         self._tls = tls
-        self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="kraftlog-replica-fetch")
+        self._threads = host.executor("kraftlog-replica-fetch", _THREADS)
         self._shell = FetcherShell(
             settings=settings,
             partitions=partitions,

@@ -4,6 +4,7 @@
 //! its calls is one step here.
 use std::sync::Arc;
 
+use kraftlog_log::producer_state::Origin;
 use loom::thread;
 
 use super::*;
