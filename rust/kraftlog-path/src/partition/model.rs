@@ -10,10 +10,22 @@ use loom::thread;
 use super::*;
 use crate::testing::{assignment, batch, token, Fixture, Recorder, NODE};
 
-fn explore(model: impl Fn() + Sync + Send + 'static) {
+/// In words; an append of the engine without optimisation needs more than the 4096 that loom gives.
+const STACK_WORDS: usize = 1 << 16;
+
+fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    thread::Builder::new().stack_size(STACK_WORDS).spawn(work).unwrap()
+}
+
+fn explore(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
-    builder.check(model);
+    let model = Arc::new(model);
+    // The first thread has a small stack and only waits.
+    builder.check(move || {
+        let model = Arc::clone(&model);
+        spawn(move || model()).join().unwrap();
+    });
 }
 
 fn append(partition: &Partition, listener: &Arc<dyn Listener>, id: u64) -> Result<Appended, AppendError> {
@@ -40,8 +52,7 @@ fn model_nothing_of_an_older_epoch_is_appended_after_an_assignment() {
         let fixture = Fixture::new(false);
         let partition = Arc::clone(&fixture.partition);
         let listener = Arc::new(Recorder::default()).listener();
-        let appender =
-            thread::spawn(move || append(&partition, &listener, 1).map(|appended| appended.leader_epoch));
+        let appender = spawn(move || append(&partition, &listener, 1).map(|appended| appended.leader_epoch));
         let partition = &fixture.partition;
         partition.assign(assignment(2, 2, 1, &[NODE, 2], &[2]), 0);
         let end_offset = partition.log.log_end_offset();
@@ -60,7 +71,7 @@ fn model_an_append_carries_the_epoch_under_which_it_lands() {
         let fixture = Fixture::new(false);
         let partition = Arc::clone(&fixture.partition);
         let listener = Arc::new(Recorder::default()).listener();
-        let appender = thread::spawn(move || append(&partition, &listener, 1).unwrap().leader_epoch);
+        let appender = spawn(move || append(&partition, &listener, 1).unwrap().leader_epoch);
         let partition = &fixture.partition;
         let assigned = partition.assign(assignment(NODE, 2, 1, &[NODE], &[NODE]), 0);
         let end_offset = assigned.epoch_start.map(|(_, start_offset)| start_offset);
@@ -79,7 +90,7 @@ fn model_every_append_is_acknowledged_once_by_rounds_that_coalesce() {
         let appenders: Vec<_> = (1..=2)
             .map(|id| {
                 let (partition, listener) = (Arc::clone(&fixture.partition), recorder.listener());
-                thread::spawn(move || {
+                spawn(move || {
                     assert!(append(&partition, &listener, id).unwrap().needs_flush);
                     flush(&partition);
                 })
@@ -101,7 +112,7 @@ fn model_an_append_beside_a_withdrawal_is_refused_or_told() {
         let fixture = Fixture::new(true);
         let recorder = Arc::new(Recorder::default());
         let (partition, listener) = (Arc::clone(&fixture.partition), recorder.listener());
-        let appender = thread::spawn(move || {
+        let appender = spawn(move || {
             let appended = append(&partition, &listener, 1);
             flush(&partition);
             appended.is_ok()
@@ -124,7 +135,7 @@ fn model_a_wait_that_begins_beside_a_flush_ends() {
         let listener = recorder.listener();
         fixture.partition.append(&batch("a"), -1, 0, Origin::Client, None).unwrap();
         let partition = Arc::clone(&fixture.partition);
-        let flusher = thread::spawn(move || flush(&partition));
+        let flusher = spawn(move || flush(&partition));
         let known = fixture.partition.wait_for_ack(1, 1, &listener, token(1));
         flusher.join().unwrap();
         match known {
@@ -141,8 +152,7 @@ fn model_a_reader_that_subscribes_first_misses_no_move() {
         let recorder = Arc::new(Recorder::default());
         let listener = recorder.listener();
         let partition = Arc::clone(&fixture.partition);
-        let appender =
-            thread::spawn(move || partition.append(&batch("a"), 1, 0, Origin::Client, None).unwrap());
+        let appender = spawn(move || partition.append(&batch("a"), 1, 0, Origin::Client, None).unwrap());
         fixture.partition.subscribe(&listener, 9);
         let seen = fixture.partition.high_watermark();
         appender.join().unwrap();
