@@ -160,6 +160,13 @@ impl FlushPool {
         is_there
     }
 
+    /// Carry out what is queued if there are no threads that could: for a caller that waits.
+    pub(crate) fn run_if_stepped(&self) {
+        if self.shared.lock().is_stepped {
+            while self.run_next(0) {}
+        }
+    }
+
     /// Flush soon; nothing is queued if a round that has not begun covers it already.
     pub fn request<F: Flushable>(&self, target: &Arc<F>) {
         if target.round().want() {
@@ -180,9 +187,7 @@ impl FlushPool {
 
     /// End the threads after what is queued; what waits to be tried again is dropped, and later requests are.
     pub fn stop(&self) {
-        if self.shared.lock().is_stepped {
-            while self.run_next(0) {}
-        }
+        self.run_if_stepped();
         let threads = {
             let mut queue = self.shared.lock();
             queue.is_stopped = true;

@@ -200,6 +200,9 @@ pub fn flush_all(partitions: &[Arc<Partition>]) {
         }));
     }
     drop(sender);
+    for partition in partitions {
+        partition.pool.run_if_stepped();
+    }
     // Every flush that is over, or that a stopped pool has dropped, gives its sender back.
     while receiver.recv().is_ok() {}
 }
