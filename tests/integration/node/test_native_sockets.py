@@ -11,6 +11,7 @@ import time
 import pytest
 
 from kraftlog._kraftlog import Partitions
+from kraftlog.runtime.inbox import Inbox
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.exchange import CloseConnection, PeerContext, PendingResponse
 from kraftlog.transport.native_sockets import DataPathLimits, NativeSockets
@@ -117,11 +118,15 @@ def run(scenario, *, max_idle_ms=0):
             fetch_sessions_max=10,
             fetch_session_eviction_ms=1000,
         )
-        sockets = NativeSockets(loop, Partitions(), limits, scheduler=Scheduler(loop), on_failure=failures.append)
+        inbox = Inbox(loop)
+        sockets = NativeSockets(
+            loop, Partitions(), inbox, limits, scheduler=Scheduler(loop), on_failure=failures.append
+        )
         try:
             await scenario(Stage(loop, sockets, Exchange(), failures))
         finally:
             sockets.close()
+            inbox.close()
         assert not failures
 
     asyncio.run(main())
