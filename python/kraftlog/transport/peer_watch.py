@@ -14,7 +14,7 @@ __all__ = ["PeerWatch"]
 
 
 class PeerWatch:
-    """Sockets that are not read, of which only the end is told.
+    """Sockets that are not read; only the end of the stream is reported.
 
     A loop tells that a socket ended only to who reads it, and one that may not be read for now ends unnoticed. Where
     there is no epoll, that remains so.

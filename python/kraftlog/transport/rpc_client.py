@@ -159,7 +159,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         return await future
 
     def close(self) -> None:
-        """Close; what waits for an answer is told."""
+        """Close; every request without an answer fails with BROKER_NOT_AVAILABLE."""
         self._end("the connection was closed")
 
     # What asyncio calls

@@ -1,7 +1,7 @@
 """Members of a consumer group that use the classic protocol (KIP-848, online migration).
 
-Such a member joins and syncs at any time and alone; its generation is its member epoch, and it is told to join again
-when it has to move towards a new target.
+Such a member joins and syncs at any time and alone; its generation is its member epoch. The coordinator tells it to
+join again when it has to move towards a new target.
 
 Source: ``GroupMetadataManager.classicGroupJoinToConsumerGroup`` and its neighbours in Kafka 4.3.1.
 """

@@ -116,7 +116,7 @@ class ConsumerMembership:
         return updated, has_assignment
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """What members are told."""
+        """Time between heartbeats that the members of a group are given, milliseconds."""
         return self._config.consumer_setting("heartbeat_interval", self._group_settings(group_id))
 
     def new_member_id(self) -> str:

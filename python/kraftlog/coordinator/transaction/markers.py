@@ -14,7 +14,7 @@ class MarkersDue:
     """A transaction is decided: its markers are to be written on every partition, however long that takes.
 
     Attributes:
-        transactional_id, producer_id, producer_epoch: What ``on_markers_written`` is told once all are written.
+        transactional_id, producer_id, producer_epoch: Arguments of the later ``on_markers_written``.
         transaction_version: 2 if the epoch is above that of the transaction's records, else 0.
     """
 

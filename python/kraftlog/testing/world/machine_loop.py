@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import io
 import logging
 import select
 from collections import deque
@@ -263,8 +264,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
     ) -> tuple[Stream, Any]:
         """Connect over the simulated network; names of machines are their addresses."""
         if options.get("ssl") is not None:
-            msg = "the simulated network has no TLS"
-            raise NotImplementedError(msg)
+            raise io.UnsupportedOperation("the simulated network has no TLS")
         address = self._machine.address_of(str(host))
         future: asyncio.Future[SimulatedSocket] = self.create_future()
 

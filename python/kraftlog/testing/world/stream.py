@@ -143,7 +143,7 @@ class Stream(asyncio.Transport):
         return self._out_bytes
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Where the protocol is told to pause and to go on."""
+        """Unsent bytes at which the protocol goes on, and at which it pauses."""
         return 0, _HIGH_WATER_BYTES
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
