@@ -84,7 +84,7 @@ def test_unknown_api_key_is_refused_without_reading_the_header():
     assert (caught.value.api_key, caught.value.correlation_id) == (999, None)
 
 
-@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (4, 1), (5, 0), (22, 6), (1, -1)])
+@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (4, 1), (5, 5), (6, 0), (22, 6), (1, -1)])
 def test_unserved_version_is_refused_with_its_correlation_id(key, version):
     header = struct.pack(">hhih", key, version, 5, -1) + bytes(8)
     with pytest.raises(UnsupportedVersionError, match="is not served") as caught:

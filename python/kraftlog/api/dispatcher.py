@@ -47,6 +47,7 @@ class Dispatcher:
         listener: "broker" or "controller": which APIs are served.
         forward: Where requests go that only the active controller handles; None handles them here.
         keys: Serve these APIs of the table instead of those of the listener.
+        removed_keys: APIs that Kafka 4.x removed, to be served as well, in each version they had.
         handlers: Serve these APIs with these handlers instead of the table's.
         scheduler: Runs requests with many entries in slices; None makes one at the first of them.
 
@@ -61,6 +62,7 @@ class Dispatcher:
         *,
         forward: Forward | None = None,
         keys: Iterable[int] | None = None,
+        removed_keys: Iterable[int] = (),
         handlers: Mapping[int, Handler] | None = None,
         scheduler: Scheduler | None = None,
     ) -> None:
@@ -69,16 +71,19 @@ class Dispatcher:
         self._forward = forward
         if keys is None:
             keys = [key for key in APIS if listener in API_BY_KEY[key].listeners]
-        chosen: dict[int, Handler] = {key: LazyHandler(APIS[key], listener, self._service) for key in keys}
+        chosen: dict[int, Handler] = {
+            key: LazyHandler(APIS[key], listener, self._service) for key in (*keys, *removed_keys)
+        }
         chosen.update(handlers or {})
         self._handlers: dict[int, tuple[int, int, Handler]] = {}
         self._large: LargeRequests | None = None
         self.advertised: dict[int, tuple[int, int]] = {}
         for key in sorted(chosen):
             api = API_BY_KEY[key]
-            self._handlers[key] = (api.min_version, api.max_version, chosen[key])
+            low, high = api.request.VERSIONS if api.is_removed else (api.min_version, api.max_version)
+            self._handlers[key] = (low, high, chosen[key])
             # Kafka accepts Produce from version 3 on but says 0, for librdkafka before 2.3 (KAFKA-18659).
-            self.advertised[key] = (0 if key == PRODUCE_KEY else api.min_version, api.max_version)
+            self.advertised[key] = (0 if key == PRODUCE_KEY else low, high)
 
     def _service(self, name: str) -> object:
         return self if name == "exchange" else getattr(self._services, name)

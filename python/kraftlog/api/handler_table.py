@@ -22,7 +22,16 @@ from kraftlog.security.operation import Operation, ResourceKind
 from kraftlog.transport.exchange import CloseConnection
 from kraftlog.wire.struct import Message
 
-__all__ = ["APIS", "FORWARDED_KEYS", "UNREAD_KEYS", "Api", "Handler", "LazyHandler", "handler_parameters"]
+__all__ = [
+    "APIS",
+    "FORWARDED_KEYS",
+    "STOP_REPLICA_KEY",
+    "UNREAD_KEYS",
+    "Api",
+    "Handler",
+    "LazyHandler",
+    "handler_parameters",
+]
 
 Response = Message | asyncio.Future[Any] | Slices[Any] | CloseConnection | None
 Handler = Callable[[RequestContext, Any], Response]
@@ -56,6 +65,8 @@ class Api:
 
 
 _OP, _ON = Operation, ResourceKind
+# Kafka 4.x removed it; a listener between brokers serves it, for controllers of Kafka 3.x.
+STOP_REPLICA_KEY = 5
 APIS: dict[int, Api] = {
     api.key: api
     for api in (
@@ -63,6 +74,7 @@ APIS: dict[int, Api] = {
         Api(1, "fetch", _OP.READ, _ON.TOPIC),
         Api(2, "list_offsets", _OP.DESCRIBE, _ON.TOPIC),
         Api(3, "metadata", _OP.DESCRIBE, _ON.TOPIC),
+        Api(STOP_REPLICA_KEY, "stop_replica", _OP.CLUSTER_ACTION),
         Api(8, "offset_commit", _OP.READ, _ON.GROUP),
         Api(9, "offset_fetch", _OP.DESCRIBE, _ON.GROUP),
         Api(10, "find_coordinator", _OP.DESCRIBE, _ON.GROUP),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kraftlog.api.topic_views import TopicViews
     from kraftlog.coordinator.group.group_shard import GroupShard
     from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
+    from kraftlog.partition.stop_replica import ReplicaStop
     from kraftlog.runtime.coordinator.shard_runner import ShardRunner
     from kraftlog.runtime.coordinator.transaction_verifier import ProducerTransaction, Verifying
     from kraftlog.runtime.replica.fetch_session import FetchSessionCache
@@ -45,6 +46,7 @@ __all__ = [
     "ProducerIdService",
     "RaftService",
     "ReplicaService",
+    "StopService",
     "TaskService",
     "TopicCreationService",
     "TransactionService",
@@ -130,6 +132,18 @@ class IsrChangeService(Protocol):
 
     def submit(self, partition: Partition, proposal: Proposal) -> None:
         """Send a proposal soon."""
+        ...
+
+
+class StopService(Protocol):
+    """Stops replicas of this broker, as a controller of Kafka 3.x asks."""
+
+    def admit(self, *, controller_epoch: int, broker_epoch: int) -> int:
+        """0, or why a request is refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
+        ...
+
+    def stop_replica(self, stop: ReplicaStop) -> asyncio.Future[int]:
+        """Stop one; the future gives 0 or an error code once its log is closed, or renamed for deletion."""
         ...
 
 
@@ -308,6 +322,7 @@ class BrokerServices(ControllerServices):
     """Services behind a broker listener."""
 
     replicas: ReplicaService
+    stops: StopService
     log_dirs: Iterable[LogDir]
     sessions: FetchSessionCache
     isr_changes: IsrChangeService

@@ -115,6 +115,12 @@ class NodeConfig:
         )
 
     @property
+    def has_listener_between_brokers(self) -> bool:
+        """Whether brokers reach each other on a listener that is not the one of clients."""
+        names = {listener.listener_name for listener in self.broker_listeners}
+        return len(names) > 1 and self.inter_broker_listener_name in names
+
+    @property
     def inter_broker_listener_name(self) -> str:
         """Where brokers reach each other: ``inter.broker.listener.name``, else the PLAINTEXT security protocol."""
         name = self.get_optional_str("inter.broker.listener.name")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kraftlog import host
 from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.api.forwarder import Forwarder
+from kraftlog.api.handler_table import STOP_REPLICA_KEY
 from kraftlog.api.leader_hint import leader_addresses
 from kraftlog.api.services import BrokerServices, ControllerServices
 from kraftlog.api.topic_views import TopicViews
@@ -291,6 +292,7 @@ class Node:
             settings=api_settings(self.config),
             tasks=self.tasks,
             replicas=self.partitions,
+            stops=self.replicas,
             log_dirs=self.log_dirs,
             sessions=self.fetch_sessions,
             isr_changes=self.replicas.isr_changes,
@@ -304,6 +306,13 @@ class Node:
             dynamic_settings=self.dynamic_settings,
             forwarding=forward,
         )
+        if self.config.has_listener_between_brokers:
+            between = Dispatcher(
+                services, "broker", forward=forward, scheduler=self._scheduler(), removed_keys=(STOP_REPLICA_KEY,)
+            )
+            for acceptor in self._acceptors:
+                if acceptor.end_point.listener_name == self.config.inter_broker_listener_name:
+                    acceptor.start(between)
         self._accept(
             Dispatcher(services, "broker", forward=forward, scheduler=self._scheduler()), is_controller_listener=False
         )
@@ -489,6 +498,7 @@ class Node:
         if self.config.is_broker:
             if self._registration is not None:
                 if self.config.get_bool("controlled.shutdown.enable"):
+                    self.replicas.fetchers.leave()
                     await self._registration.shut_down()
                 else:
                     self._registration.stop()

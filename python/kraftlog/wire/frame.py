@@ -6,6 +6,7 @@ an ``asyncio.BufferedProtocol``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraftlog._kraftlog import FrameCodec, FrameReader
@@ -28,7 +29,10 @@ __all__ = [
     "encode_small_response",
 ]
 
-_CODEC = FrameCodec(RequestHeader, ResponseHeader, API_BY_KEY)
+# Kafka 4.x removed StopReplica; the dispatchers decide who is served it.
+_STOP_REPLICA_KEY = 5
+_STOP_REPLICA = replace(API_BY_KEY[_STOP_REPLICA_KEY], min_version=0, max_version=4)
+_CODEC = FrameCodec(RequestHeader, ResponseHeader, {**API_BY_KEY, _STOP_REPLICA_KEY: _STOP_REPLICA})
 
 
 def decode_request(frame: Buffer) -> tuple[RequestHeader, Message]:

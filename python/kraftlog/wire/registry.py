@@ -49,6 +49,11 @@ class Api:
         cls: type[Message] = getattr(import_module(f"kraftlog.wire.messages.{self.module}"), self.name + "Response")
         return cls
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether Kafka 4.x removed it."""
+        return self.max_version < self.min_version
+
     def serves(self, version: int) -> bool:
         """Whether Kafka 4.3.1 serves this version."""
         return self.min_version <= version <= self.max_version

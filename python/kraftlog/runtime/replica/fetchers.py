@@ -83,6 +83,7 @@ class ReplicaFetchers:
         self._loops: dict[tuple[int, int], FetcherLoop] = {}
         self._by_partition: dict[PartitionKey, tuple[int, int]] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._is_leaving = False
         self._is_stopped = False
 
     def _version(self, versions: tuple[tuple[int, int], ...]) -> int:
@@ -113,7 +114,7 @@ class ReplicaFetchers:
         key = (partition.topic_id, partition.index)
         is_here = self._partitions.get(*key) is partition
         leader_id = partition.leader_id
-        if not is_here or leader_id < 0 or leader_id == self._settings.node_id:
+        if not is_here or leader_id < 0 or leader_id == self._settings.node_id or not self._may_follow(key):
             self._remove(key)
             return
         wanted = (leader_id, fetcher_index(partition.topic, partition.index, self._settings.fetchers_per_leader))
@@ -138,6 +139,22 @@ class ReplicaFetchers:
                 last_epoch=-1 if latest_epoch is None else latest_epoch,
             )
         )
+
+    def leave(self) -> None:
+        """The controlled shutdown of this broker begins: what has left an in-sync set is followed no more."""
+        self._is_leaving = True
+
+    def _may_follow(self, key: PartitionKey) -> bool:
+        """Not once the controller took a leaving broker out of the in-sync set: it would join again (RDLT-32)."""
+        if not self._is_leaving:
+            return True
+        topic = self._image().topics.by_id(key[0])
+        wanted = None if topic is None else topic.partitions.get(key[1])
+        return wanted is not None and self._settings.node_id in wanted.isr
+
+    def remove(self, key: PartitionKey) -> None:
+        """End the fetches of a partition, whose replica is about to go."""
+        self._remove(key)
 
     def apply(self, delta: MetadataDelta) -> None:
         """Brokers may have come, or have other addresses."""

@@ -15,7 +15,6 @@ from kraftlog.storage.files import as_path, remove_tree
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from kraftlog._kraftlog import Log
     from kraftlog.runtime.replica.log_workers import LogWorkers
     from kraftlog.runtime.replica.step_queue import StepQueue
     from kraftlog.runtime.replica.topic_config import TopicConfig
@@ -28,17 +27,28 @@ logger = logging.getLogger(__name__)
 _LOGS_PER_ROUND = 64
 
 
+class DiscardableLog(Protocol):
+    """A log whose directory is about to be renamed."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def discard(self) -> None:
+        """Let go of the files without writing anything."""
+        ...
+
+
 class RemovableLog(Protocol):
     """A log to be deleted: a partition, so that nothing else has to be made for each of thousands.
 
     Attributes:
-        log: Open.
+        log: Open, or a directory that nobody has open.
         log_dir: The data directory that holds it.
         config: Settings of the topic.
     """
 
     @property
-    def log(self) -> Log: ...  # noqa: D102 (above)
+    def log(self) -> DiscardableLog: ...  # noqa: D102 (above)
 
     @property
     def log_dir(self) -> LogDir: ...  # noqa: D102
@@ -59,7 +69,7 @@ class LogRemover(Generic[R]):
         steps: Runs what follows on the loop.
         in_background: Runs the removal of files.
         let_go: Called on the thread before a log is let go of.
-        removed: Called on the loop once the name of a log's directory is free, or cannot be freed.
+        removed: Called on the loop once the name of a log's directory is free, or with the error if it cannot be freed.
     """
 
     def __init__(
@@ -70,7 +80,7 @@ class LogRemover(Generic[R]):
         in_background: Callable[..., None],
         *,
         let_go: Callable[[R], None],
-        removed: Callable[[R], None],
+        removed: Callable[[R, BaseException | None], None],
     ) -> None:
         self._loop = loop
         self._workers = workers
@@ -106,35 +116,45 @@ class LogRemover(Generic[R]):
         else:
             self._steps.add_threadsafe(partial(self._finish_round, chosen, future))
 
-    def _finish_round(self, chosen: list[R], future: Future[list[str | None]]) -> None:
+    def _finish_round(self, chosen: list[R], future: Future[list[str | LogError]]) -> None:
         if self._waiting:
             self._start_round()
         else:
             self._is_busy = False
         marked: dict[int, list[str]] = {}
+        ended: list[tuple[R, LogError | None]] = []
         for removal, path in zip(chosen, future.result(), strict=True):
-            if path is not None:
+            if isinstance(path, LogError):
+                ended.append((removal, path))
+            else:
                 marked.setdefault(removal.config.file_delete_delay_ms, []).append(path)
+                ended.append((removal, None))
         for delay_ms, paths in marked.items():
             self._loop.call_later(delay_ms / 1000, self._in_background, remove_directories, paths)
-        self._steps.add_each(self._removed, chosen)
+        self._steps.add_each(lambda end: self._removed(*end), ended)
 
-    def _mark_deleted(self, removals: Sequence[R]) -> list[str | None]:
-        """On the thread: rename the directories; None for one that could not be renamed."""
+    def _mark_deleted(self, removals: Sequence[R]) -> list[str | LogError]:
+        """On the thread: rename the directories; the error of one that could not be renamed."""
         paths: dict[LogDir, list[Path]] = {}
         for removal in removals:
             self._let_go(removal)
             removal.log.discard()
             paths.setdefault(removal.log_dir, []).append(as_path(removal.log.path))
-        marked: dict[Path, Path] = {}
+        marked: dict[Path, str | LogError] = {}
         for log_dir, found in paths.items():
-            try:
-                marked.update(log_dir.mark_directories(found, "delete"))
-            except LogError:
-                logger.exception("%d partitions in %s cannot be deleted", len(found), log_dir.path)
+            marked.update(self._mark(log_dir, found))
+        return [marked[as_path(removal.log.path)] for removal in removals]
+
+    @staticmethod
+    def _mark(log_dir: LogDir, paths: Sequence[Path]) -> dict[Path, str | LogError]:
+        """What became of each directory: its new path, or the error."""
+        try:
+            renamed = log_dir.mark_directories(paths, "delete")
+        except LogError as error:
+            return dict.fromkeys(paths, error)
         # Text, as these wait for file.delete.delay.ms, and the collector would track each Path.
-        renamed = (marked.get(as_path(removal.log.path)) for removal in removals)
-        return [None if path is None else str(path) for path in renamed]
+        refused = LogError("the directory could not be renamed")
+        return {path: str(renamed[path]) if path in renamed else refused for path in paths}
 
 
 def remove_directories(paths: Sequence[Path | str]) -> None:

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.errors import LogError
+from kraftlog.errors import ErrorCode, LogError
 from kraftlog.partition.assignment import Assignment
+from kraftlog.partition.stop_replica import fenced_error
 from kraftlog.runtime.replica.log_opener import OpenRequest, first_high_watermark
-from kraftlog.runtime.replica.log_remover import LogRemover
 from kraftlog.runtime.replica.partition import Partition, ReplicaStart
 from kraftlog.runtime.replica.registry import is_internal_topic
+from kraftlog.runtime.replica.replica_removal import ReplicaRemoval, UnservedLog
 from kraftlog.runtime.replica.step_queue import STEPS_PER_TURN
 from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.types import TopicPartition
@@ -32,18 +33,13 @@ if TYPE_CHECKING:
     from kraftlog._kraftlog import Log
     from kraftlog.controller import MetadataDelta, MetadataImage
     from kraftlog.controller.topic_image import PartitionImage, TopicImage
-    from kraftlog.runtime.replica.compactor import LogCleaner
-    from kraftlog.runtime.replica.log_opener import LogOpener
-    from kraftlog.runtime.replica.log_placement import LogPlacement
-    from kraftlog.runtime.replica.log_workers import LogWorkers
-    from kraftlog.runtime.replica.registry import PartitionKey, Partitions
-    from kraftlog.runtime.replica.replica_threads import ReplicaThreads
-    from kraftlog.runtime.replica.settings import ReplicaSettings
-    from kraftlog.runtime.replica.step_queue import StepQueue
-    from kraftlog.runtime.replica.topic_config import TopicConfig, TopicConfigs
+    from kraftlog.partition.stop_replica import ReplicaStop
+    from kraftlog.runtime.replica.reconciler_parts import ReconcilerParts
+    from kraftlog.runtime.replica.registry import PartitionKey
+    from kraftlog.runtime.replica.topic_config import TopicConfig
     from kraftlog.storage.log_dir import LogDir
 
-__all__ = ["Reconciler", "ReconcilerParts"]
+__all__ = ["Reconciler"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,22 +47,6 @@ RETRY_S = 1.0
 # So many logs are being opened at once; a future and a request for each of thousands would make the garbage collector
 # look at the whole heap.
 OPENING_MAX = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcilerParts:
-    """What a reconciler works with."""
-
-    settings: ReplicaSettings
-    loop: asyncio.AbstractEventLoop
-    partitions: Partitions
-    topic_configs: TopicConfigs
-    placement: LogPlacement
-    opener: LogOpener
-    workers: LogWorkers
-    steps: StepQueue
-    compactor: LogCleaner
-    threads: ReplicaThreads
 
 
 @dataclass(slots=True)
@@ -77,25 +57,21 @@ class _Opening:
     future: Future[Log] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _UnservedLog:
-    """A log that was opened for a partition that is gone again; nobody but the reconciler knows it."""
-
-    topic_partition: TopicPartition
-    log: Log
-    log_dir: LogDir
-    config: TopicConfig
-
-
 class Reconciler:
     """Follows the metadata. All methods are called on the loop.
 
     Args:
         parts: Collaborators.
-        on_log_dir_failed: Told of a write, fsync or open that failed.
+        on_log_dir_failed: Told of a write, fsync, open or rename that failed.
+        end_fetch: Ends the fetches of a partition before its replica goes.
     """
 
-    def __init__(self, parts: ReconcilerParts, on_log_dir_failed: Callable[[LogDir, BaseException], None]) -> None:
+    def __init__(
+        self,
+        parts: ReconcilerParts,
+        on_log_dir_failed: Callable[[LogDir, BaseException], None],
+        end_fetch: Callable[[PartitionKey], None],
+    ) -> None:
         self._parts = parts
         self._partitions = parts.partitions
         self._steps = parts.steps
@@ -110,14 +86,12 @@ class Reconciler:
         self._blocked: dict[str, list[PartitionKey]] = {}
         self._recovered: dict[TopicPartition, tuple[Log, LogDir]] = {}
         self._waiters: dict[PartitionKey, list[asyncio.Future[None]]] = {}
+        # Replicas that a controller stopped, with the leader epoch in which it did: a higher one opens them again.
+        self._stopped: dict[PartitionKey, tuple[TopicPartition, int]] = {}
+        self._waiting_stops: dict[str, list[Callable[[], None]]] = {}
         self._is_stopped = False
-        self._remover: LogRemover[Partition | _UnservedLog] = LogRemover(
-            parts.loop,
-            parts.workers,
-            parts.steps,
-            parts.workers.in_background,
-            let_go=self._let_go,
-            removed=self._removed,
+        self._removal = ReplicaRemoval(
+            parts, end_fetch=end_fetch, ended=self._free, on_log_dir_failed=on_log_dir_failed
         )
 
     @property
@@ -197,8 +171,11 @@ class Reconciler:
         if found is None:
             self._partitions.clear_offline(key)
             self._settle(key)
+            stopped = self._stopped.pop(key, None)
             if partition is not None:
-                self._delete(partition)
+                self._remove(partition, is_deleted=True)
+            elif stopped is not None:
+                self._delete_stopped(stopped[0])
             return  # a log that is being opened goes when it is open
         topic, wanted = found
         if partition is not None:
@@ -206,7 +183,7 @@ class Reconciler:
             if partition.config is not config:
                 partition.update_config(config)
             self._assign(partition, wanted)
-        elif key not in self._opening and not self._partitions.is_offline(key):
+        elif key not in self._opening and not self._partitions.is_offline(key) and not self._is_kept_stopped(key):
             self._open(key, topic, wanted)
 
     def _update_live_brokers(self, partition: Partition) -> None:
@@ -322,7 +299,7 @@ class Reconciler:
         if found is None:
             self._settle(key)
             self._parts.placement.remove(log_dir)
-            self._remover.remove(_UnservedLog(request.key, log, log_dir, request.config))
+            self._removal.delete_unserved(UnservedLog(request.key, log, log_dir, request.config))
             return
         if not log_dir.is_online:
             self._parts.placement.remove(log_dir)
@@ -380,25 +357,77 @@ class Reconciler:
 
     # -- deletion ------------------------------------------------------------------------------------------------
 
-    def _delete(self, partition: Partition) -> None:
-        """Forget a partition at once, and delete its log."""
-        self._partitions.remove(partition)
-        partition.close()
+    def stop_replica(self, stop: ReplicaStop) -> asyncio.Future[int]:
+        """Stop a replica as a controller asks; the future gives 0 or an error code.
+
+        It ends when the log is closed, or its directory renamed. The replica stays stopped until the metadata has a
+        higher leader epoch.
+
+        Source: KIP-570.
+        """
+        ended: asyncio.Future[int] = self._parts.loop.create_future()
+        self._stop(stop, ended)
+        return ended
+
+    def _stop(self, stop: ReplicaStop, ended: asyncio.Future[int]) -> None:
+        name = stop.topic_partition
+        topic = None if self._image is None else self._image.topics.by_name(name.topic)
+        partition = self._partitions.get_by_name(name.topic, name.partition)
+        key = None if topic is None else (topic.topic_id, name.partition)
+        if partition is not None:
+            key = (partition.topic_id, partition.index)
+        found = None if key is None else self._wanted(key)
+        local_epoch = -1 if found is None else found[1].leader_epoch
+        if partition is not None:
+            local_epoch = max(local_epoch, partition.leader_epoch)
+        if key is not None and partition is None and self._partitions.is_offline(key):
+            ended.set_result(ErrorCode.KAFKA_STORAGE_ERROR)
+        elif error_code := fenced_error(stop.leader_epoch, local_epoch):
+            ended.set_result(error_code)
+        elif partition is None and (str(name) in self._busy or key in self._opening):
+            self._waiting_stops.setdefault(str(name), []).append(partial(self._stop, stop, ended))
+        else:
+            if key is not None and found is not None:
+                self._stopped[key] = name, max(local_epoch, stop.leader_epoch)
+                self._settle(key)
+            if partition is not None:
+                self._remove(partition, is_deleted=stop.is_deleted, ended=ended)
+            elif not (stop.is_deleted and self._delete_directory(name, ended)):
+                ended.set_result(ErrorCode.NONE)
+
+    def _delete_stopped(self, name: TopicPartition) -> None:
+        """The metadata took a replica away that a controller had stopped before; its log may still be closing."""
+        if str(name) in self._busy:
+            self._waiting_stops.setdefault(str(name), []).append(partial(self._delete_stopped, name))
+        else:
+            self._delete_directory(name)
+
+    def _is_kept_stopped(self, key: PartitionKey) -> bool:
+        stopped, found = self._stopped.get(key), self._wanted(key)
+        if stopped is None or found is None:
+            return False
+        if found[1].leader_epoch > stopped[1]:
+            del self._stopped[key]
+            return False
+        return True
+
+    def _remove(self, partition: Partition, *, is_deleted: bool, ended: asyncio.Future[int] | None = None) -> None:
+        """Take a replica out at once; then delete its log, or close it and leave it on the disk."""
         self._busy.add(str(partition))
-        self._parts.placement.remove(partition.log_dir)
-        self._remover.remove(partition)
+        self._removal.remove(partition, is_deleted=is_deleted, ended=ended)
 
-    def _let_go(self, removal: Partition | _UnservedLog) -> None:
-        """On the thread."""
-        if isinstance(removal, Partition):
-            self._parts.compactor.remove(removal)
-
-    def _removed(self, removal: Partition | _UnservedLog) -> None:
-        self._free(removal.topic_partition)
+    def _delete_directory(self, name: TopicPartition, ended: asyncio.Future[int] | None = None) -> bool:
+        """Delete the log of a replica that is not served; False when there is none."""
+        if str(name) in self._busy or not self._removal.delete_directory(name, ended):
+            return False
+        self._busy.add(str(name))
+        return True
 
     def _free(self, name: TopicPartition) -> None:
         """The directory of this name is open as wanted, or gone: the next change of this name starts."""
         self._busy.discard(str(name))
+        for stop in self._waiting_stops.pop(str(name), ()):
+            stop()
         self._enqueue(self._blocked.pop(str(name), ()))
 
     # -- waiting -------------------------------------------------------------------------------------------------
@@ -432,6 +461,7 @@ class Reconciler:
         return (
             self._partitions.get(*key) is None
             and not self._partitions.is_offline(key)
+            and key not in self._stopped
             and not self._is_stopped
             and self._wanted(key) is not None
         )
@@ -447,7 +477,7 @@ class Reconciler:
         self._is_stopped = True
         self._steps.close()
         await self._parts.loop.run_in_executor(None, self._parts.workers.shut_down)
-        await self._parts.loop.run_in_executor(None, self._remover.finish)
+        await self._parts.loop.run_in_executor(None, self._removal.finish)
         for key in list(self._waiters):
             self._settle(key)
         unserved = [log for log, _ in self._recovered.values()]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kraftlog import host
 from kraftlog.errors import LogError
+from kraftlog.partition.stop_replica import ControllerFence
 from kraftlog.runtime.replica.checkpoint_writer import CheckpointWriter
 from kraftlog.runtime.replica.fetchers import ReplicaFetchers
 from kraftlog.runtime.replica.isr_changes import IsrChanges
@@ -19,7 +20,8 @@ from kraftlog.runtime.replica.log_opener import LogOpener, OpenRequest
 from kraftlog.runtime.replica.log_placement import LogPlacement, set_strays_aside
 from kraftlog.runtime.replica.log_recovery import LogRecovery, RecoveryJob
 from kraftlog.runtime.replica.log_remover import remove_directories
-from kraftlog.runtime.replica.reconciler import Reconciler, ReconcilerParts
+from kraftlog.runtime.replica.reconciler import Reconciler
+from kraftlog.runtime.replica.reconciler_parts import ReconcilerParts
 from kraftlog.runtime.replica.recurring_timers import RecurringTimers
 from kraftlog.runtime.replica.registry import Partitions
 from kraftlog.runtime.replica.replica_threads import ReplicaThreads
@@ -34,11 +36,13 @@ if TYPE_CHECKING:
 
     from kraftlog._kraftlog import Log
     from kraftlog.controller import MetadataDelta, MetadataImage
+    from kraftlog.partition.stop_replica import ReplicaStop
     from kraftlog.runtime.inbox import Inbox
     from kraftlog.runtime.replica.compactor import LogCleaner
     from kraftlog.runtime.replica.isr_changes import Controllers
     from kraftlog.runtime.replica.log_workers import LogWorkers
     from kraftlog.runtime.replica.partition import Partition
+    from kraftlog.runtime.replica.registry import PartitionKey
     from kraftlog.runtime.replica.settings import ReplicaSettings
     from kraftlog.storage.log_dir import LogDir
 
@@ -114,7 +118,9 @@ class ReplicaManager:
             compactor=compactor,
             threads=self._threads,
         )
-        self._reconciler = Reconciler(parts, self.fail_log_dir)
+        self._broker_epoch = broker_epoch
+        self._controller_fence = ControllerFence()
+        self._reconciler = Reconciler(parts, self.fail_log_dir, self._end_fetch)
         self._failures = LogDirFailures(
             self._log_dirs,
             settings.metadata_log_dir,
@@ -230,6 +236,22 @@ class ReplicaManager:
         proposal = partition.replica.propose_shrink(now_ms)
         if proposal is not None:
             self.isr_changes.submit(partition, proposal)
+
+    def admit(self, *, controller_epoch: int, broker_epoch: int) -> int:
+        """0, or why a StopReplica request is refused as a whole. See :class:`ControllerFence`."""
+        return self._controller_fence.admit(
+            controller_epoch=controller_epoch,
+            metadata_epoch=self._image().epoch,
+            request_broker_epoch=broker_epoch,
+            broker_epoch=self._broker_epoch(),
+        )
+
+    def _end_fetch(self, key: PartitionKey) -> None:
+        self.fetchers.remove(key)
+
+    def stop_replica(self, stop: ReplicaStop) -> asyncio.Future[int]:
+        """Stop a replica as a controller of Kafka 3.x asks; the future gives 0 or an error code."""
+        return self._reconciler.stop_replica(stop)
 
     @property
     def inbox(self) -> Inbox:

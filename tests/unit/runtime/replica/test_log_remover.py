@@ -23,7 +23,7 @@ def test_deletions_that_wait_at_the_stop_are_renamed_for_the_next_start(tmp_path
     workers: Any = SimpleNamespace(submit_in_order=submit)
     steps: Any = None
     remover: LogRemover[Any] = LogRemover(
-        loop, workers, steps, lambda *_: None, let_go=lambda _: None, removed=lambda _: None
+        loop, workers, steps, lambda *_: None, let_go=lambda _: None, removed=lambda *_: None
     )
     config = SimpleNamespace(file_delete_delay_ms=60_000)
     discarded: list[str] = []
