@@ -375,6 +375,10 @@ truncated](../how-to/truncation.md) show them in use.
 
 ::: kraftlog.AsyncConsumer
 
+`kraftlog.read` gives what a cluster holds between two bounds as a [scan](reading.md), each pass of which ends.
+
+::: kraftlog.read
+
 `kraftlog.Producer` and `kraftlog.AsyncProducer` send records and Arrow tables, idempotently by default. Transactions and
 acks=0 are not supported.
 

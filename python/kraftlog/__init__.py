@@ -10,6 +10,7 @@ from kraftlog.version import VERSION
 if TYPE_CHECKING:
     from kraftlog.broker import AsyncBroker, Broker
     from kraftlog.client import AsyncConsumer, AsyncProducer, Consumer, Producer
+    from kraftlog.live import read
     from kraftlog.quorum import AsyncQuorum, Quorum, StateMachine
     from kraftlog.reading import Log, LogDir, open_log, scan
 
@@ -29,6 +30,7 @@ __all__ = [
     "StateMachine",
     "__version__",
     "open_log",
+    "read",
     "scan",
 ]
 
@@ -46,6 +48,7 @@ _MODULE_OF = {
     "Quorum": "kraftlog.quorum",
     "StateMachine": "kraftlog.quorum",
     "open_log": "kraftlog.reading",
+    "read": "kraftlog.live",
     "scan": "kraftlog.reading",
 }
 

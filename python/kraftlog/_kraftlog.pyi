@@ -2149,6 +2149,35 @@ def scan_stream(
             ``check_crc`` headers are believed, and the rows of a batch may come from its header alone.
     """
 
+def batch_stream(
+    open: Callable[
+        [
+            Literal["binary", "large_binary", "binary_view"] | None,
+            Literal["ms", "us"] | None,
+            bool | None,
+        ],
+        Iterable[ArrowBatch],
+    ],
+    *,
+    columns: Sequence[str] | None = None,
+    binary_type: Literal["binary", "large_binary", "binary_view"] = "binary",
+    timestamp_unit: Literal["ms", "us"] = "ms",
+    topic_dictionary: bool = False,
+    empty_headers_null: bool = False,
+) -> ArrowStream:
+    """Batches that Python gives one by one, as a stream with the schema of a scan.
+
+    Args:
+        open: Begins a pass: returns the batches, whose types may be those that it is called with (binary type,
+            timestamp unit, topic dictionary; None for those of the stream). Others are converted. An iterator with
+            ``close`` is closed when the pass ends.
+        columns: Of the batches.
+        binary_type: Of keys and values.
+        timestamp_unit: Of timestamps.
+        topic_dictionary: Whether the topic is a dictionary.
+        empty_headers_null: Whether a record without headers has null for them.
+    """
+
 def scan_batches_stream(
     sources: Sequence[_SourceTuple],
     *,

@@ -78,8 +78,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client.state": VOCABULARY | MESSAGES,
     "admin": VOCABULARY | {"client", "wire"},
     "reading": VOCABULARY | EXTRAS | {"storage", "_kraftlog"},
+    "live": VOCABULARY | {"client", "config_input", "own_thread", "reading", "_kraftlog"},
     # Tables of the metadata and the coordinators' topics: messages as values, and the image that they add up to.
-    "spark": VOCABULARY | EXTRAS | {"storage", "reading", "wire", "controller", "_kraftlog"},
+    "spark": VOCABULARY | EXTRAS | {"storage", "reading", "live", "client", "wire", "controller", "_kraftlog"},
     "metrics": {"types"},
     "own_thread": VOCABULARY,
     "broker": VOCABULARY | FACTS | MESSAGES | {"own_thread", "node", "storage", "metrics"},
@@ -90,7 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | FACTS
     | EXTRAS
     | {"controller", "transport", "node", "client", "admin", "storage", "reading", "broker", "wire", "_kraftlog"},
-    "__init__": VOCABULARY | {"broker", "client", "reading", "storage", "quorum", "_kraftlog"},
+    "__init__": VOCABULARY | {"broker", "client", "live", "reading", "storage", "quorum", "_kraftlog"},
     "__main__": {"cli"},
 }
 

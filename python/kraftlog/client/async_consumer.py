@@ -48,6 +48,7 @@ class AsyncConsumer:
         binary_type: Arrow type of keys and values: binary, large_binary or binary_view.
         timestamp_unit: ``ms`` or ``us``.
         topic_dictionary: Topic names as a dictionary column.
+        row_options: More options of the decoder, such as ``from_timestamp`` and ``end_offset``.
         **settings: The same keys with underscores for dots.
 
     Raises:
@@ -63,6 +64,7 @@ class AsyncConsumer:
         binary_type: Literal["binary", "large_binary", "binary_view"] = "binary",
         timestamp_unit: Literal["ms", "us"] = "ms",
         topic_dictionary: bool = False,
+        row_options: Mapping[str, Any] | None = None,
         **settings: ConfigInput,
     ) -> None:
         self._config = ClientConfig(config_properties(config, settings), "consumer")
@@ -75,6 +77,7 @@ class AsyncConsumer:
             "topic_dictionary": topic_dictionary,
             "batch_rows": self._config["max.poll.records"],
             "check_crc": self._config["check.crcs"],
+            **(row_options or {}),
         }
         self._core = ConsumerCore(consumer_options(self._config), self._version_of)
         self._driver: ConsumerDriver | None = None
@@ -316,12 +319,39 @@ class AsyncConsumer:
         batch: ArrowBatch | None = await self._next(False, timeout_s)
         return batch
 
+    async def poll_before(self, partition: PartitionInput, end_offset: int) -> ArrowBatch | None:
+        """As ``poll`` without a time limit, where one partition is assigned; None when its position is at an offset.
+
+        What leads to the end without any row, such as the marker of a transaction, ends the wait as well.
+
+        Args:
+            partition: The partition that is assigned.
+            end_offset: Exclusive. Rows at it or after it may be part of the last batch.
+        """
+        name = partition_of(partition)
+
+        def is_at_end() -> bool:
+            found = self._core.position(name)
+            return found is not None and found.offset >= end_offset
+
+        batch: ArrowBatch | None = await self._next(False, None, is_at_end)
+        if is_at_end():
+            # Before the driver has its turn: a long poll for what comes later would hold up the next partition.
+            self.pause([name])
+        return batch
+
+    def decode_until(self, end_offset: int | None) -> None:
+        """Leave rows at an offset and after it out of what is fetched from now on; None for no bound."""
+        self._row_options["end_offset"] = end_offset
+
     async def poll_records(self, timeout_s: float | None = None) -> list[ConsumerRecord]:
         """As ``poll``, with an object per record, whose bytes are made on demand; empty when none came."""
         records: list[ConsumerRecord] | None = await self._next(True, timeout_s)
         return records or []
 
-    async def _next(self, as_records: bool, timeout_s: float | None) -> Any:
+    async def _next(
+        self, as_records: bool, timeout_s: float | None, is_at_end: Callable[[], bool] = lambda: False
+    ) -> Any:
         driver = self._running()
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
@@ -333,8 +363,10 @@ class AsyncConsumer:
             driver.is_ready.clear()
             if self._core.errors:
                 raise self._core.errors.popleft()
+            if is_at_end():
+                return None
             found = self._take(driver, as_records)
-            if found is not None:
+            if found is not None or is_at_end():
                 return found
             try:
                 async with asyncio.timeout_at(deadline):
@@ -413,6 +445,15 @@ class AsyncConsumer:
         """
         self._running()
         return await self._asked().partitions_for(topic, timeout_s)
+
+    async def list_topics(self, *, timeout_s: float | None = None) -> dict[str, tuple[int, ...]]:
+        """The partition numbers of each topic of the cluster, internal topics too.
+
+        Raises:
+            TimeoutError: No broker answered.
+        """
+        self._running()
+        return await self._asked().list_topics(timeout_s)
 
     async def _ask_offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_s: float | None

@@ -62,6 +62,7 @@ class Consumer:
             binary_type=binary_type,
             timestamp_unit=timestamp_unit,
             topic_dictionary=topic_dictionary,
+            row_options=None,
             **settings,
         )
         self._thread = OwnThread("kraftlog-consumer", self._async.start, self._async.close)
@@ -226,6 +227,11 @@ class Consumer:
     ) -> dict[TopicPartition, int]:
         """As :meth:`AsyncConsumer.end_offsets`."""
         found: dict[TopicPartition, int] = self._call("end_offsets", partitions, timeout_s=timeout_s)
+        return found
+
+    def list_topics(self, *, timeout_s: float | None = None) -> dict[str, tuple[int, ...]]:
+        """As :meth:`AsyncConsumer.list_topics`."""
+        found: dict[str, tuple[int, ...]] = self._call("list_topics", timeout_s=timeout_s)
         return found
 
     def partitions_for(self, topic: str, *, timeout_s: float | None = None) -> list[TopicPartition]:

@@ -13,6 +13,7 @@ from kraftlog.client.state.offset_lookup import list_offsets_request
 from kraftlog.client.state.position import OffsetAndTime
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import TopicPartition
+from kraftlog.wire.messages.metadata import MetadataRequest
 
 __all__ = ["OffsetQuestions"]
 
@@ -47,6 +48,33 @@ class OffsetQuestions:
             is_known, f"metadata of {topic}", self._timeout_s if timeout_s is None else timeout_s
         )
         return [TopicPartition(topic, number) for number in sorted(core.metadata.topics[topic].partitions)]
+
+    async def list_topics(self, timeout_s: float | None) -> dict[str, tuple[int, ...]]:
+        """The partition numbers of each topic.
+
+        Raises:
+            TimeoutError: No broker answered.
+        """
+        found: dict[str, tuple[int, ...]] = {}
+
+        async def ask() -> bool:
+            try:
+                node = await self._driver.any_node()
+                answer: Any = (await self._driver.connections.ask(node, MetadataRequest(topics=None)))[0]
+            except KafkaError as error:
+                if error.code in {ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.NETWORK_EXCEPTION}:
+                    raise
+                await asyncio.sleep(self._retry_backoff_s)
+                return False
+            found.update(
+                (topic.name, tuple(sorted(partition.partition_index for partition in topic.partitions)))
+                for topic in answer.topics
+                if not topic.error_code
+            )
+            return not answer.error_code
+
+        await self._driver.ask_until(ask, "topics", self._timeout_s if timeout_s is None else timeout_s)
+        return dict(sorted(found.items()))
 
     async def offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_s: float | None

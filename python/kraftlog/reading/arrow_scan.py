@@ -45,7 +45,19 @@ class ArrowScan:
     def __init__(self, sources: Sequence[ScanSource], options: ScanOptions) -> None:
         self.sources = tuple(sources)
         self.options = options
-        self._stream = _open_stream(self.sources, options)
+        self._stream = self._open()
+
+    def _open(self) -> ArrowStream:
+        return _open_stream(self.sources, self.options)
+
+    def replaced(self, sources: Sequence[ScanSource], options: ScanOptions) -> Self:
+        """A scan of the same place with other ranges or options."""
+        return type(self)(sources, options)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all segments of the partitions, whatever part of them is read."""
+        return sum(size for source in self.sources for _, _, size in list_segments(source.path))
 
     @property
     def stream(self) -> ArrowStream:
@@ -92,12 +104,11 @@ class ArrowScan:
         if split_bytes < 1 or (count is not None and count < 1):
             raise ValueError("count and split_bytes must be at least 1")
         if count is not None:
-            total = sum(size for source in self.sources for _, _, size in list_segments(source.path))
             # Finer than wanted, so that the groups come out about equal.
-            split_bytes = max(total // (8 * count), 1)
+            split_bytes = max(self.stored_bytes // (8 * count), 1)
         ranges = [part for source in self.sources for part in self._parts(source, split_bytes)]
         groups = _even_groups(ranges, count) if count is not None else _full_groups(ranges, split_bytes)
-        return tuple(type(self)(group, self.options) for group in groups)
+        return tuple(self.replaced(group, self.options) for group in groups)
 
     def _parts(self, source: ScanSource, split_bytes: int) -> Iterator[ScanSource]:
         if self.options.isolation_level == "read_committed":
@@ -147,11 +158,11 @@ class ArrowScan:
         """
         bounds = bounds or Bounds()
         if bounds.is_beyond:
-            return type(self)((), replace(self.options, **options))
+            return self.replaced((), replace(self.options, **options))
         bounds = bounds.within_64_bits()
         sources = (
             replace(
-                ending_at(source, bounds.end_offset, self.options),
+                self._ending_at(source, bounds.end_offset),
                 start_offset=_latest(source.start_offset, bounds.start_offset),
             )
             for source in self.sources
@@ -160,7 +171,10 @@ class ArrowScan:
         kept = [source for source in sources if source.end_offset is None or source.start_offset < source.end_offset]
         options.setdefault("from_timestamp", _latest(self.options.from_timestamp, bounds.from_timestamp))
         options.setdefault("to_timestamp", _earliest(self.options.to_timestamp, bounds.to_timestamp))
-        return type(self)(kept, replace(self.options, **options))
+        return self.replaced(kept, replace(self.options, **options))
+
+    def _ending_at(self, source: ScanSource, end_offset: int | None) -> ScanSource:
+        return ending_at(source, end_offset, self.options)
 
     def __iter__(self) -> Iterator[ArrowBatch]:
         return iter(self._stream)
@@ -171,7 +185,7 @@ class ArrowScan:
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self._stream.__arrow_c_stream__(requested_schema)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[tuple[ScanSource, ...], ScanOptions]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.sources, self.options)
 
     def __repr__(self) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 
 import duckdb
 
-from kraftlog._kraftlog import list_segments
 from kraftlog.reading.arrow_dataset import LogDataset
 from kraftlog.reading.arrow_scan import ArrowScan
 
@@ -27,8 +26,7 @@ def relation(
     """As :meth:`Scan.duckdb` says."""
     if splits is None:
         threads = connection.execute("SELECT current_setting('threads')").fetchall()[0][0]
-        size = sum(bytes_ for source in scan.sources for _, _, bytes_ in list_segments(source.path))
-        splits = max(min(2 * threads, size // SPLIT_BYTES_MIN), 1)
+        splits = max(min(2 * threads, scan.stored_bytes // SPLIT_BYTES_MIN), 1)
     options: dict[str, Any] = {"threads": 1}
     # DuckDB counts rows by the first column: the offset is told by the headers of record batches.
     options["columns"] = ("offset", *(column for column in scan.column_names if column != "offset"))

@@ -64,7 +64,7 @@ def _frames(
     if n_rows is not None and n_rows <= rows:
         options = replace(options, threads=1)  # one batch will do: no reading ahead
     missing = n_rows
-    for batch in ArrowScan(scan.sources, options) if missing != 0 else ():
+    for batch in scan.replaced(scan.sources, options) if missing != 0 else ():
         frame = pl.DataFrame(batch)
         if missing is not None:
             frame = frame.head(missing)

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 mod cells;
 mod directories;
+mod python_stream;
 mod remote;
 
 fn binary_type(name: &str) -> PyResult<BinaryType> {
@@ -157,6 +158,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(decode_batches, m)?)?;
     cells::register(m)?;
     directories::register(m)?;
+    python_stream::register(m)?;
     remote::register(m)?;
     m.add_function(wrap_pyfunction!(decompressed_size, m)?)?;
     Ok(())

@@ -155,3 +155,13 @@ def test_topics_wanted_while_metadata_is_asked_for_are_asked_for_next():
     scene.answer(request, metadata())
     scene.turn(200)
     assert {topic.name for topic in scene.only(RequestKind.METADATA).message.topics} == {"other", "t"}
+
+
+def test_topics_wanted_while_metadata_is_under_way_are_asked_for_at_once():
+    scene = Scene()
+    scene.turn()
+    first = scene.only(RequestKind.METADATA)
+    scene.core.assign([T0])
+    scene.answer(first, metadata((1, 3)))
+    scene.turn()
+    assert [topic.name for topic in scene.only(RequestKind.METADATA).message.topics] == ["t"]

@@ -58,6 +58,7 @@ class ConsumerCore:
         self._answers = FetchAnswers(context)
         self._lookups = OffsetLookups(context)
         self._metadata_asked = False
+        self._topics_asked: frozenset[str] = frozenset()
         self._metadata_at_ms: int | None = None
         self._unanswered_since_ms: int | None = None
 
@@ -158,6 +159,7 @@ class ConsumerCore:
         # What asks for an update from here on wants a later answer than this one.
         self.metadata.is_update_wanted = False
         self._unanswered_since_ms = self._unanswered_since_ms or now_ms
+        self._topics_asked = frozenset(self.wanted_topics)
         topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(self.wanted_topics)]
         message = MetadataRequest(topics=topics, allow_auto_topic_creation=self.options.allow_auto_create_topics)
         return [ConsumerRequest(RequestKind.METADATA, None, message)]
@@ -280,7 +282,9 @@ class ConsumerCore:
             return
         self._unanswered_since_ms = None
         self._metadata_at_ms = now_ms
-        self.context.metadata_retry_ms = now_ms + self.options.retry_backoff_ms
+        # Topics that were wanted while this answer was under way are asked for at once.
+        is_complete = self.wanted_topics <= self._topics_asked
+        self.context.metadata_retry_ms = now_ms + self.options.retry_backoff_ms if is_complete else 0
         self.metadata.update(response, version)
         refused = [name for name, topic in self.metadata.topics.items() if topic.error_code in _FATAL_FOR_TOPIC]
         if refused:
