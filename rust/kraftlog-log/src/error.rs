@@ -42,6 +42,13 @@ pub enum Error {
         /// Index of a refused record in its batch, and why (the protocol's `RecordErrors`).
         record_errors: Vec<(i32, String)>,
     },
+    /// A compressed batch has more records than the caller has time for (`AppendOptions::uncompressed_bytes_max`).
+    /// Nothing else was found wrong with it.
+    #[error("the records have more than {limit} bytes uncompressed")]
+    OverBudget {
+        /// Uncompressed bytes that the caller allows.
+        limit: usize,
+    },
     /// A write or an fsync failed earlier: the log takes no more calls, as a retried fsync lies.
     #[error("log {origin} is poisoned: {reason}")]
     Poisoned {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use kraftlog_log::log::{AppendInfo, AppendOptions, Log};
+use kraftlog_log::log::{AppendInfo, Log};
 use kraftlog_log::Error;
 
 use crate::core::{check_leader_epoch, Assignment, Effect, PartitionCore, ReplicaStart, NO_LEADER};
@@ -287,66 +287,6 @@ impl Partition {
         self.is_published.load(Ordering::Acquire)
     }
 
-    // --- appends ---
-
-    /// Like [`Self::append`], with what only transactions need to say; the leader epoch of `options` is not used.
-    pub fn append_with(
-        &self,
-        records: &[u8],
-        acks: i16,
-        options: AppendOptions,
-        ack: Option<(&Arc<dyn Listener>, AckToken)>,
-    ) -> Result<Appended, AppendError> {
-        // First, as a client of another leader has to hear that whatever it sent; it is checked again under the lock.
-        if !self.is_leader() {
-            return Err(AppendError::Refused(error_code::NOT_LEADER_OR_FOLLOWER));
-        }
-        if acks == -1 && self.is_under_min_isr.load(Ordering::Acquire) {
-            return Err(AppendError::Refused(error_code::NOT_ENOUGH_REPLICAS));
-        }
-        let prepared = self.log.prepare_append(records, options).map_err(|error| self.refuse(error))?;
-        let mut state = lock(&self.state);
-        let refusal = state.core.check_append(acks);
-        if refusal != error_code::NONE {
-            return Err(AppendError::Refused(refusal));
-        }
-        let leader_epoch = state.core.leader_epoch();
-        let info = match self.log.commit_append(prepared, leader_epoch) {
-            Ok(info) => info,
-            Err(error) => {
-                drop(state);
-                return Err(self.refuse(error));
-            }
-        };
-        let end_offset = info.last_offset + 1;
-        if !info.is_duplicate {
-            state.core.on_appended(end_offset);
-            Self::tell_followers(&state);
-        }
-        let is_committed = state.core.high_watermark() >= end_offset;
-        if let (-1, false, Some((listener, token))) = (acks, is_committed, ack) {
-            state.core.wait_for_ack(end_offset, Ack { listener: Arc::clone(listener), token });
-        }
-        let mut needs_flush = self.carry_out(&mut state).needs_flush;
-        if !info.is_duplicate {
-            let unflushed = end_offset.saturating_sub(state.core.flushed_offset());
-            needs_flush |= unflushed >= state.settings.flush_messages;
-            if state.settings.flushes_in_time && !state.is_flush_timed {
-                state.is_flush_timed = true;
-                self.inbox.send(PythonEvent::Unflushed { partition: self.number });
-            }
-        }
-        Ok(Appended { info, leader_epoch, is_committed, needs_flush })
-    }
-
-    fn refuse(&self, error: Error) -> AppendError {
-        let is_failure = matches!(error, Error::Io { .. } | Error::Poisoned { .. });
-        if is_failure && !error.is_out_of_descriptors() {
-            self.on_log_failed(&error.to_string());
-        }
-        AppendError::Log(error)
-    }
-
     /// Tell `listener` once everything below `end_offset` is committed, or can no longer be. What is known already is
     /// returned instead.
     ///
@@ -579,6 +519,7 @@ impl Flushable for Partition {
     }
 }
 
+mod append;
 mod core_view;
 mod following;
 mod leading;

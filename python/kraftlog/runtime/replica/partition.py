@@ -55,8 +55,8 @@ AppendCompleted = Callable[["Appended | None", "KraftlogError | None"], None]
 
 _ATTRIBUTES_POSITION = 22
 _COMPRESSION_MASK = 7
-# Four kilobytes of gzip can hold four megabytes, which take ten milliseconds and more to look through.
-_COMPRESSED_ON_THREAD_FROM_BYTES = 4 * 1024
+# 256 bytes of zstd can hold eight megabytes, which take ten milliseconds and more to look through.
+_COMPRESSED_ON_THREAD_FROM_BYTES = 256
 _ON_THREAD_FROM_BYTES = 4 * 1024 * 1024
 
 

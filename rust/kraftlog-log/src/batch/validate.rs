@@ -10,7 +10,7 @@ use super::{
     next_batch_shallow, set_base_offset, set_max_timestamp, set_partition_leader_epoch, BatchView, Source,
     TimestampType, HEADER_SIZE, MAGIC, NO_TIMESTAMP,
 };
-use crate::compression::{self, Bound};
+use crate::compression::{self, Bound, Codec, CodecError};
 use crate::record::RecordIter;
 use crate::{Error, Result};
 
@@ -54,6 +54,8 @@ pub struct ProduceRules {
     pub max_message_bytes: usize,
     /// How far a compressed batch may grow.
     pub bound: Bound,
+    /// Bytes of records, uncompressed, that the caller has time to check.
+    pub uncompressed_bytes_max: usize,
     /// The records will be given new offset deltas, as the batch is built anew: those they have do not matter.
     pub gives_offset_deltas: bool,
 }
@@ -70,6 +72,7 @@ impl Default for ProduceRules {
             is_compacted: false,
             max_message_bytes: 1_048_588,
             bound: Bound::DEFAULT,
+            uncompressed_bytes_max: usize::MAX,
             gives_offset_deltas: false,
         }
     }
@@ -147,7 +150,8 @@ pub fn single_batch(records: &[u8]) -> Result<BatchView<'_>> {
 /// records are walked in place; compressed ones are decompressed into `scratch`.
 ///
 /// # Errors
-/// [`Error::Rejected`] with the code that the producer gets, and the refused records if any.
+/// [`Error::Rejected`] with the code that the producer gets, and the refused records if any. [`Error::OverBudget`] for a
+/// compressed batch with more than `rules.uncompressed_bytes_max`.
 pub fn validate_produce_batch(
     batch: &BatchView<'_>,
     rules: &ProduceRules,
@@ -168,21 +172,40 @@ pub fn validate_produce_batch(
             format!("CRC {:#010x} stored, {computed:#010x} computed", batch.crc()),
         ));
     }
-    match batch.codec().map(|codec| compression::kafka_refusal(codec, batch.body())) {
-        Ok(None) => {}
-        Ok(Some(reason)) => return Err(Error::rejected(INVALID_RECORD, reason)),
-        Err(id) => {
-            let reason = format!("unknown compression codec {id}");
-            return Err(Error::rejected(UNSUPPORTED_COMPRESSION_TYPE, reason));
-        }
-    }
-    let body = batch.uncompressed_body(rules.bound, scratch).map_err(into_invalid_record)?;
+    let body = uncompressed_body(batch, rules, scratch)?;
     let mut check = check_records(batch, rules, body)?;
     if rules.timestamp_type == TimestampType::LogAppendTime {
         check.max_timestamp = rules.now_ms;
         check.max_timestamp_offset_delta = batch.last_offset_delta();
     }
     Ok(check)
+}
+
+fn uncompressed_body<'s, 'a: 's>(
+    batch: &BatchView<'a>,
+    rules: &ProduceRules,
+    scratch: &'s mut Vec<u8>,
+) -> Result<&'s [u8]> {
+    let codec = batch.codec().map_err(|id| {
+        Error::rejected(UNSUPPORTED_COMPRESSION_TYPE, format!("unknown compression codec {id}"))
+    })?;
+    if codec == Codec::None {
+        return Ok(batch.body());
+    }
+    if let Some(reason) = compression::kafka_refusal(codec, batch.body()) {
+        return Err(Error::rejected(INVALID_RECORD, reason));
+    }
+    let limit = rules.uncompressed_bytes_max;
+    let bound = Bound { max_bytes: rules.bound.max_bytes.min(limit), ..rules.bound };
+    match compression::decompress(codec, batch.body(), bound, scratch) {
+        Ok(()) => Ok(scratch),
+        Err(CodecError::OverBound { compressed, limit: reached, .. })
+            if reached < rules.bound.limit(compressed) =>
+        {
+            Err(Error::OverBudget { limit })
+        }
+        Err(error) => Err(Error::rejected(INVALID_RECORD, error.to_string())),
+    }
 }
 
 fn check_header(batch: &BatchView<'_>, rules: &ProduceRules) -> Result<()> {

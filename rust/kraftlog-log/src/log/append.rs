@@ -1,6 +1,6 @@
 //! Appending as leader (offsets, epoch and time written in place) and as follower (taken as they are).
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::append_options::AppendOptions;
 use super::producer_changes::{check_verified, ProducerChanges, ProducerCheck};
@@ -22,6 +22,11 @@ const RECORD_LIST_TOO_LARGE: i16 = 18;
 const INVALID_RECORD: i16 = 87;
 /// Scratch memory a thread keeps between appends; a larger one is given back.
 const SCRATCH_KEPT_BYTES: usize = 4 << 20;
+/// Batches with more records than this, in bytes uncompressed, are checked one at a time by the whole process: a
+/// producer makes 1 GiB of 1 MiB, and threads that check such batches beside each other would exhaust the memory.
+const CHECKED_ALONE_FROM_BYTES: usize = 64 << 20;
+
+static CHECKED_ALONE: Mutex<()> = Mutex::new(());
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -56,6 +61,13 @@ pub struct PreparedAppend<'a> {
     options: AppendOptions,
 }
 
+impl PreparedAppend<'_> {
+    /// Bytes of the records, uncompressed, that were checked.
+    pub fn uncompressed_bytes(&self) -> usize {
+        self.batches.iter().fold(0, |bytes, batch| bytes.saturating_add(batch.check.uncompressed_bytes))
+    }
+}
+
 /// A batch that passed its checks: what is written and what is known of it.
 #[derive(Debug)]
 struct Prepared<'a> {
@@ -80,20 +92,21 @@ impl Body<'_> {
     }
 }
 
-fn rules(config: &LogConfig, origin: Origin, now_ms: i64) -> ProduceRules {
+fn rules(config: &LogConfig, options: &AppendOptions) -> ProduceRules {
     ProduceRules {
-        origin: match origin {
+        origin: match options.origin {
             Origin::Client => RecordOrigin::Client,
             Origin::Coordinator | Origin::Replication => RecordOrigin::Coordinator,
             Origin::Raft => RecordOrigin::Raft,
         },
         timestamp_type: config.timestamp_type,
-        now_ms,
+        now_ms: options.now_ms,
         timestamp_before_max_ms: config.timestamp_before_max_ms,
         timestamp_after_max_ms: config.timestamp_after_max_ms,
         is_compacted: config.cleanup_policy.compact,
         max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(usize::MAX),
         bound: Bound::DEFAULT,
+        uncompressed_bytes_max: options.uncompressed_bytes_max,
         gives_offset_deltas: false,
     }
 }
@@ -109,6 +122,24 @@ fn with_scratch<T>(run: impl FnOnce(&mut Vec<u8>) -> T) -> T {
 }
 
 fn prepare<'a>(batch: &BatchView<'a>, config: &LogConfig, rules: &ProduceRules) -> Result<Prepared<'a>> {
+    if rules.uncompressed_bytes_max <= CHECKED_ALONE_FROM_BYTES {
+        return prepare_within(batch, config, rules);
+    }
+    let first = ProduceRules { uncompressed_bytes_max: CHECKED_ALONE_FROM_BYTES, ..*rules };
+    match prepare_within(batch, config, &first) {
+        Err(Error::OverBudget { .. }) => {
+            let _alone = CHECKED_ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+            prepare_within(batch, config, rules)
+        }
+        prepared => prepared,
+    }
+}
+
+fn prepare_within<'a>(
+    batch: &BatchView<'a>,
+    config: &LogConfig,
+    rules: &ProduceRules,
+) -> Result<Prepared<'a>> {
     with_scratch(|scratch| {
         let codec = batch.codec().unwrap_or(Codec::None);
         let target = config
@@ -191,7 +222,8 @@ impl Log {
     /// check holds nobody up; [`Self::commit_append`] gives offsets and the epoch. `options.leader_epoch` is not used.
     ///
     /// # Errors
-    /// [`Error::Rejected`] with the code the producer gets.
+    /// [`Error::Rejected`] with the code the producer gets; [`Error::OverBudget`] for more uncompressed bytes than
+    /// `options` allow.
     pub fn prepare_append<'a>(
         &self,
         records: &'a [u8],
@@ -199,7 +231,7 @@ impl Log {
     ) -> Result<PreparedAppend<'a>> {
         self.check()?;
         let config = self.config();
-        let rules = rules(&config, options.origin, options.now_ms);
+        let rules = rules(&config, &options);
         let mut prepared = Vec::with_capacity(1);
         if options.origin == Origin::Client {
             prepared.push(prepare(&single_batch(records)?, &config, &rules)?);

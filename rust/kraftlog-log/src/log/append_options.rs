@@ -18,6 +18,9 @@ pub struct AppendOptions {
     pub guard: Option<u64>,
     /// A transactional batch of a client has to belong to an open transaction, or bring a guard that holds.
     pub requires_verification: bool,
+    /// Bytes of records, uncompressed, that the caller has time to check; a compressed batch with more gives
+    /// [`Error::OverBudget`](crate::Error::OverBudget) and can be appended by a caller that has more time.
+    pub uncompressed_bytes_max: usize,
 }
 
 impl AppendOptions {
@@ -31,6 +34,7 @@ impl AppendOptions {
             verification: None,
             guard: None,
             requires_verification: false,
+            uncompressed_bytes_max: usize::MAX,
         }
     }
 }

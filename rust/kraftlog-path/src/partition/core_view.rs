@@ -41,21 +41,3 @@ impl CoreView<'_> {
         self.0.low_watermark(own_log_start)
     }
 }
-
-impl super::Partition {
-    /// Append one batch: role, in-sync replicas and epoch are checked under the lock that the append holds. The batch
-    /// is validated before the lock is taken.
-    ///
-    /// With acks=-1 and `ack` the listener gets a message once everything is committed, or can no longer be; not if
-    /// `Appended::is_committed`.
-    pub fn append(
-        &self,
-        records: &[u8],
-        acks: i16,
-        now_ms: i64,
-        origin: kraftlog_log::producer_state::Origin,
-        ack: Option<(&std::sync::Arc<dyn super::Listener>, super::AckToken)>,
-    ) -> Result<super::Appended, super::AppendError> {
-        self.append_with(records, acks, kraftlog_log::log::AppendOptions::new(-1, now_ms, origin), ack)
-    }
-}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kraftlog_log::batch::{attributes, BatchHeader, HEADER_SIZE, MAGIC};
-use kraftlog_log::log::{AppendInfo, AppendOptions};
+use kraftlog_log::log::{AppendInfo, AppendOptions, PreparedAppend};
 use kraftlog_log::producer_state::Origin;
 use kraftlog_log::Error;
 
@@ -22,6 +22,9 @@ const COMPRESSED_BYTES_END: usize = 256 * 1024;
 const BATCH_BYTES_MAX: usize = 8 << 20;
 /// Bytes of all compressed batches of a request that are checked on the thread.
 const COMPRESSED_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of records of a request, uncompressed, that the thread checks: about 20 ms. 64 KiB of gzip hold 64 MiB.
+const UNCOMPRESSED_BYTES_MAX: usize = 8 << 20;
 
 /// A partition of a request that is plain so far.
 #[derive(Debug)]
@@ -208,11 +211,11 @@ impl DataService {
         let mut planned = std::mem::take(&mut self.planned);
         let outcome = match self.plan(frame, &mut planned) {
             Ok(parsed) => self.append_planned(request, listener, frame, &planned, parsed, now),
-            Err(_) => Outcome::HandOver,
+            Err(_) => None,
         };
         planned.clear();
         self.planned = planned;
-        outcome
+        outcome.unwrap_or(Outcome::HandOver)
     }
 
     /// Find every partition of a request; nothing is appended.
@@ -262,6 +265,7 @@ impl DataService {
             version: header.api_version,
             acks: request.acks,
             timeout_ms: request.timeout_ms,
+            is_compressed: compressed_bytes > 0,
         })
     }
 
@@ -273,19 +277,23 @@ impl DataService {
         planned: &[PlannedAppend],
         parameters: Parameters,
         now: Instant,
-    ) -> Outcome {
-        let Parameters { correlation_id, version, acks, timeout_ms } = parameters;
+    ) -> Option<Outcome> {
+        let Parameters { correlation_id, version, acks, timeout_ms, is_compressed } = parameters;
         let now_ms = self.shared.now_ms();
         let id = self.pending.next_id();
         // A marker may have ended the transaction since it was found open.
         let options =
             AppendOptions { requires_verification: true, ..AppendOptions::new(-1, now_ms, Origin::Client) };
+        let checked = if is_compressed { check(frame, planned, acks, options)? } else { Vec::new() };
+        let mut checked = checked.into_iter();
         let mut results = Vec::with_capacity(planned.len());
         let mut waiting_count = 0;
         for (position, append) in (0..).zip(planned) {
             let batch = frame.get(append.records.clone()).unwrap_or_default();
             let ack = (acks == -1).then_some((&self.listener, AckToken { id, position }));
-            match append.partition.append_with(batch, acks, options, ack) {
+            let prepared =
+                checked.next().unwrap_or_else(|| append.partition.prepare_append(batch, acks, options));
+            match prepared.and_then(|prepared| append.partition.append_prepared(prepared, acks, ack)) {
                 Ok(appended) => {
                     if appended.needs_flush {
                         self.flush_later(&append.partition);
@@ -298,16 +306,42 @@ impl DataService {
             }
         }
         if acks == 0 {
-            return reason_to_close(&results).map_or(Outcome::NoAnswer, Outcome::Close);
+            return Some(reason_to_close(&results).map_or(Outcome::NoAnswer, Outcome::Close));
         }
         if waiting_count == 0 {
-            return Outcome::Answer(answer(&self.shared, listener, correlation_id, version, &results));
+            let outputs = answer(&self.shared, listener, correlation_id, version, &results);
+            return Some(Outcome::Answer(outputs));
         }
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
         let wait = ProduceWait { request, listener, correlation_id, version, results, waiting_count };
         self.pending.insert(super::Pending::Produce(wait), now.checked_add(timeout));
-        Outcome::Pending
+        Some(Outcome::Pending)
     }
+}
+
+/// Check every batch of a request before any is appended; None if Python has to give them to another thread.
+fn check<'a>(
+    frame: &'a [u8],
+    planned: &[PlannedAppend],
+    acks: i16,
+    options: AppendOptions,
+) -> Option<Vec<Result<PreparedAppend<'a>, AppendError>>> {
+    let mut uncompressed_bytes_max = UNCOMPRESSED_BYTES_MAX;
+    let mut checked = Vec::with_capacity(planned.len());
+    for append in planned {
+        let batch = frame.get(append.records.clone()).unwrap_or_default();
+        let options = AppendOptions { uncompressed_bytes_max, ..options };
+        let prepared = append.partition.prepare_append(batch, acks, options);
+        match &prepared {
+            Ok(prepared) => {
+                uncompressed_bytes_max = uncompressed_bytes_max.saturating_sub(prepared.uncompressed_bytes());
+            }
+            Err(AppendError::Log(Error::OverBudget { .. })) => return None,
+            Err(_) => {}
+        }
+        checked.push(prepared);
+    }
+    Some(checked)
 }
 
 /// The fields of a request that its appends and its answer need.
@@ -316,6 +350,8 @@ struct Parameters {
     version: i16,
     acks: i16,
     timeout_ms: i32,
+    /// At least one batch is.
+    is_compressed: bool,
 }
 
 /// Whether entries of one topic have others between them: an answer has each topic once.

@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use kraftlog_log::builder::{BatchBuilder, BatchOptions};
+use kraftlog_log::compression::Codec;
 use kraftlog_log::fs::MemoryFileSystem;
 
 use super::*;
@@ -319,6 +321,26 @@ fn nothing_is_appended_of_a_request_that_is_handed_over() {
         assert!(matches!(bench.handle(&frame), Outcome::HandOver));
     }
     assert_eq!((bench.end_offset(0), bench.end_offset(1)), (0, 0));
+}
+
+#[test]
+fn a_batch_that_grows_far_is_handed_over_before_anything_is_appended() {
+    let mut bench = Bench::new(3, false);
+    let zeros = |bytes: usize| {
+        let options = BatchOptions { codec: Codec::Gzip, ..BatchOptions::default() };
+        let mut builder = BatchBuilder::new(options).unwrap();
+        builder.append(0, None, Some(&vec![0; bytes]), &[]).unwrap();
+        builder.finish().unwrap()
+    };
+    let (small, large, half) = (zeros(1 << 20), zeros(16 << 20), zeros(5 << 20));
+    assert!(large.len() < 20_000, "{}", large.len());
+    for last in [&large, &half] {
+        let frame = produce(-1, 1000, &[(0, &small), (1, &half), (2, last)]);
+        assert!(matches!(bench.handle(&frame), Outcome::HandOver));
+    }
+    assert_eq!([0, 1, 2].map(|index| bench.end_offset(index)), [0, 0, 0]);
+    let answer = bench.handle(&produce(-1, 1000, &[(0, &small), (1, &half)]));
+    assert_eq!(produced(answer), [(0, 0, 0), (1, 0, 0)]);
 }
 
 #[test]
