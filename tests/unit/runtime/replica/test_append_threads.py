@@ -29,7 +29,7 @@ def test_batch_that_holds_megabytes_of_zeros_is_not_appended_on_the_loop():
 
 
 @pytest.mark.parametrize(
-    ("size_bytes", "compression", "is_long"), [(255, GZIP, False), (100_000, 0, False), (256, GZIP, True)]
+    ("size_bytes", "compression", "is_long"), [(194, GZIP, False), (100_000, 0, False), (195, GZIP, True)]
 )
 def test_small_and_plain_batches_are_appended_on_the_loop(size_bytes, compression, is_long):
     assert takes_long(batch(bytes(size_bytes), compression)) is is_long
