@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "features": ("kraftlog.cli.features", "show feature levels of a cluster, raise and lower them"),
     "log": ("kraftlog.cli.log", "verify log directories, salvage damaged ones"),
     "metadata-quorum": ("kraftlog.cli.metadata_quorum", "describe the metadata quorum, add and remove voters"),
+    "perf": ("kraftlog.cli.perf", "measure how fast clients produce to a cluster and fetch from it"),
     "produce": ("kraftlog.cli.produce", "send lines or the rows of a Parquet file to a topic"),
     "server-start": ("kraftlog.cli.server_start", "start a node from a server.properties file"),
     "storage": ("kraftlog.cli.storage", "format log directories and look at them"),
