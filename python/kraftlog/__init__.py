@@ -10,6 +10,7 @@ from kraftlog.version import VERSION
 if TYPE_CHECKING:
     from kraftlog.broker import AsyncBroker, Broker
     from kraftlog.client import AsyncConsumer, AsyncProducer, Consumer, Producer
+    from kraftlog.cluster import Cluster
     from kraftlog.live import read
     from kraftlog.quorum import AsyncQuorum, Quorum, StateMachine
     from kraftlog.reading import Log, LogDir, open_log, scan
@@ -22,6 +23,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncQuorum",
     "Broker",
+    "Cluster",
     "Consumer",
     "Log",
     "LogDir",
@@ -41,6 +43,7 @@ _MODULE_OF = {
     "AsyncProducer": "kraftlog.client",
     "AsyncQuorum": "kraftlog.quorum",
     "Broker": "kraftlog.broker",
+    "Cluster": "kraftlog.cluster",
     "Consumer": "kraftlog.client",
     "Log": "kraftlog.reading",
     "LogDir": "kraftlog.reading",

@@ -15,6 +15,7 @@ KraftlogError
     RemoteLogError          an object of a remote directory cannot be read, or is not what was listed
   NoOffsetForPartitionError no committed offset and no reset policy
   NodeClosedError           the node was stopped
+  ClusterError              a node of a kraftlog.Cluster does not start, stop or do what was asked
   QuorumError               what was asked of a kraftlog.Quorum did not happen: .may_be_committed
     NotLeaderError          this replica does not lead: .leader_id, .leader_address
     NotCommittedError       another leader's record has the place; it will never be committed
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kraftlog.types import EpochEndOffset, TopicPartition
 
 __all__ = [
+    "ClusterError",
     "CorruptRecordError",
     "DeadlineError",
     "ErrorCode",
@@ -195,6 +197,10 @@ class RemoteLogError(LogError):
 
 class NodeClosedError(KraftlogError):
     """The node was stopped."""
+
+
+class ClusterError(KraftlogError):
+    """A node of a ``kraftlog.Cluster`` does not start, stop or do what was asked; the text has its last output."""
 
 
 class QuorumError(KraftlogError):

@@ -32,9 +32,12 @@ STARTING = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE
 
 
 class SequenceProducer(threading.Thread):
-    """Writes 0, 1, 2, ... to a partition for as long as it may, and knows how far it was acknowledged."""
+    """Writes 0, 1, 2, ... to a partition for as long as it may, and knows how far it was acknowledged.
 
-    def __init__(self, bootstrap: str, partition: int, codec: str, seed: int) -> None:
+    A server that is cut off is given up after ``socket.timeout.ms``, among the ``changes`` of the configuration.
+    """
+
+    def __init__(self, bootstrap: str, partition: int, codec: str, seed: int, **changes: object) -> None:
         super().__init__(name=f"producer-{partition}", daemon=True)
         self.partition = partition
         self.rng = random.Random(seed)
@@ -57,6 +60,7 @@ class SequenceProducer(threading.Thread):
                 "reconnect.backoff.max.ms": 100,
                 "retry.backoff.ms": 10,
                 "retry.backoff.max.ms": 100,
+                **{key.replace("_", "."): value for key, value in changes.items()},
             }
         )
 

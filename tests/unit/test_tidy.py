@@ -84,14 +84,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": {"types"},
     "own_thread": VOCABULARY,
     "broker": VOCABULARY | FACTS | MESSAGES | {"own_thread", "node", "storage", "metrics"},
+    # Nodes as processes, and proxies between them; one module is the entry point of such a process.
+    "cluster": VOCABULARY | FACTS | MESSAGES | {"own_thread", "node", "storage", "transport"},
     "quorum": VOCABULARY
     | FACTS
     | {"host", "own_thread", "wire", "raft", "storage", "transport", "runtime", "api", "node", "metrics", "_kraftlog"},
     "cli": VOCABULARY
     | FACTS
     | EXTRAS
-    | {"controller", "transport", "node", "client", "admin", "storage", "reading", "broker", "wire", "_kraftlog"},
-    "__init__": VOCABULARY | {"broker", "client", "live", "reading", "storage", "quorum", "_kraftlog"},
+    | {"cluster", "controller", "transport", "node", "client", "admin", "storage", "reading", "broker", "wire"}
+    | {"_kraftlog"},
+    "__init__": VOCABULARY | {"broker", "client", "cluster", "live", "reading", "storage", "quorum", "_kraftlog"},
     "__main__": {"cli"},
 }
 

@@ -15,6 +15,7 @@ __all__ = ["main"]
 
 # Subcommand -> (module, one line of help). A module has add_arguments(parser) and run(args) -> exit status.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "cluster": ("kraftlog.cli.cluster", "start several nodes on this machine and watch leaders, ISRs and controller"),
     "consume": ("kraftlog.cli.consume", "print records of a live cluster, or write them to a Parquet file"),
     "dev": ("kraftlog.cli.dev", "start a single node on this machine, ready for clients"),
     "demo": ("kraftlog.cli.demo", "a durable node, a client and an Arrow scan, with what they took"),
