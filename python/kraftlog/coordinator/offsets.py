@@ -5,6 +5,7 @@ Source: ``org.apache.kafka.coordinator.group.OffsetMetadataManager``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -68,11 +69,12 @@ class CommittedOffset:
 class OffsetStore:
     """Offsets by group, then by (topic, partition); those of open transactions are pending beside them."""
 
-    __slots__ = ("_groups", "_number", "_pending")
+    __slots__ = ("_groups", "_number", "_pending", "_pending_counts")
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
         self._pending: dict[int, dict[tuple[str, str, int], CommittedOffset]] = {}
+        self._pending_counts: dict[str, Counter[tuple[str, int]]] = {}
         self._number = 0
 
     def __iter__(self) -> Iterator[str]:
@@ -84,16 +86,19 @@ class OffsetStore:
 
     def pending_of(self, group_id: str) -> frozenset[tuple[str, int]]:
         """The partitions of a group whose offsets an open transaction may change (KIP-447)."""
-        return frozenset(
-            (topic, partition)
-            for pending in self._pending.values()
-            for group, topic, partition in pending
-            if group == group_id
-        )
+        return frozenset(self._pending_counts.get(group_id, ()))
 
     def pending_groups(self) -> frozenset[str]:
         """The groups with pending offsets."""
-        return frozenset(group for pending in self._pending.values() for group, _, _ in pending)
+        return frozenset(self._pending_counts)
+
+    def _count_pending(self, group_id: str, topic: str, partition: int, change: int) -> None:
+        counts = self._pending_counts.setdefault(group_id, Counter())
+        counts[topic, partition] += change
+        if not counts[topic, partition]:
+            del counts[topic, partition]
+            if not counts:
+                del self._pending_counts[group_id]
 
     def apply(self, record: CoordinatorRecord) -> None:
         """Take in a committed OffsetCommit record or tombstone; one of a transaction waits for its end."""
@@ -102,7 +107,10 @@ class OffsetStore:
             self._number += 1
             offset = CommittedOffset.from_value(record.value, self._number)
             if record.producer_id >= 0:
-                self._pending.setdefault(record.producer_id, {})[key.group, key.topic, key.partition] = offset
+                pending = self._pending.setdefault(record.producer_id, {})
+                if (key.group, key.topic, key.partition) not in pending:
+                    self._count_pending(key.group, key.topic, key.partition, 1)
+                pending[key.group, key.topic, key.partition] = offset
             else:
                 self._groups.setdefault(key.group, {})[key.topic, key.partition] = offset
             return
@@ -111,8 +119,11 @@ class OffsetStore:
             remaining.pop((key.topic, key.partition), None)
             if not remaining:
                 del self._groups[key.group]
+        if (key.topic, key.partition) not in self._pending_counts.get(key.group, ()):
+            return
         for producer_id, pending in list(self._pending.items()):
-            pending.pop((key.group, key.topic, key.partition), None)
+            if pending.pop((key.group, key.topic, key.partition), None) is not None:
+                self._count_pending(key.group, key.topic, key.partition, -1)
             if not pending:
                 del self._pending[producer_id]
 
@@ -123,6 +134,8 @@ class OffsetStore:
             The groups that have new offsets.
         """
         pending = self._pending.pop(end.producer_id, {})
+        for group_id, topic, partition in pending:
+            self._count_pending(group_id, topic, partition, -1)
         if not end.is_commit:
             return frozenset()
         for (group_id, topic, partition), offset in pending.items():
@@ -133,12 +146,29 @@ class OffsetStore:
                 offsets[topic, partition] = offset
         return frozenset(group_id for group_id, _, _ in pending)
 
-    def tombstones(
-        self, group_id: str, keep: frozenset[tuple[str, int]] = frozenset()
-    ) -> tuple[CoordinatorRecord, ...]:
-        """Records that forget all offsets of a group but those in ``keep``."""
+    def tombstones(self, group_id: str) -> tuple[CoordinatorRecord, ...]:
+        """Records that forget all offsets of a group, pending ones as well."""
         return tuple(
             CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
             for topic, partition in dict.fromkeys((*self.of(group_id), *sorted(self.pending_of(group_id))))
-            if (topic, partition) not in keep
+        )
+
+    def tombstones_of_topics(self, topics: Mapping[str, Uuid]) -> tuple[CoordinatorRecord, ...]:
+        """Records that forget the offsets of deleted topics in all groups, pending ones as well.
+
+        Args:
+            topics: Ids by name. An offset that was committed for another id of that name stays.
+        """
+        found: dict[tuple[str, str, int], None] = {}
+        for group_id, offsets in self._groups.items():
+            for (topic, partition), committed in offsets.items():
+                if topic in topics and committed.topic_id in {Uuid.ZERO, topics[topic]}:
+                    found[group_id, topic, partition] = None
+        for pending in self._pending.values():
+            for (group_id, topic, partition), committed in pending.items():
+                if topic in topics and committed.topic_id in {Uuid.ZERO, topics[topic]}:
+                    found[group_id, topic, partition] = None
+        return tuple(
+            CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+            for group_id, topic, partition in found
         )

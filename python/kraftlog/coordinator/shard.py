@@ -6,10 +6,11 @@ commit, timers and unloading are the same for all of them; ``kraftlog.runtime.co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Protocol
 
 from kraftlog.coordinator.effects import CoordinatorRecord, Effect, TransactionEnd
+from kraftlog.types import Uuid
 
 __all__ = ["Shard"]
 
@@ -49,6 +50,6 @@ class Shard(Protocol):
         """End what is overdue; harmless when called early or twice."""
         ...
 
-    def forget_topics(self, names: Iterable[str]) -> None:
-        """Drop what belongs to deleted topics."""
+    def forget_topics(self, topics: Mapping[str, Uuid]) -> None:
+        """Drop what belongs to deleted topics, given as ids by name."""
         ...

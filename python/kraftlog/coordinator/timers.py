@@ -31,6 +31,16 @@ class Timers:
         self._entries[key] = (at_ms, self._next_number, action)
         heapq.heappush(self._heap, (at_ms, self._next_number, key))
 
+    def schedule_by(self, key: Hashable, at_ms: int, action: Callable[[int], None]) -> None:
+        """Call ``action`` at ``at_ms``, unless ``key`` is scheduled for that time or earlier.
+
+        For deadlines that move into the future with each request: the action looks at the deadline and schedules it
+        again if it has moved, so that a request costs no work here.
+        """
+        entry = self._entries.get(key)
+        if entry is None or entry[0] > at_ms:
+            self.schedule(key, at_ms, action)
+
     def cancel(self, key: Hashable) -> None:
         """Drop the deadline of ``key``, if there is one."""
         self._entries.pop(key, None)

@@ -6,112 +6,16 @@ from typing import Any
 
 import pytest
 
-from group_fixture import make_group_shard
-from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Respond
-from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
+from classic_fixture import SUBSCRIPTION, ClassicShard, protocols
+from kraftlog.coordinator.group.config import GroupConfig
 from kraftlog.errors import ErrorCode
-from kraftlog.types import Uuid
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest
-from kraftlog.wire.messages.join_group import JoinGroupRequest
 from kraftlog.wire.messages.leave_group import LeaveGroupRequest
-from kraftlog.wire.messages.offset_commit import OffsetCommitRequest
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest
-from kraftlog.wire.messages.sync_group import SyncGroupRequest
-
-SUBSCRIPTION = b"\x00\x03\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
-
-
-class Harness:
-    """A shard, a clock, and everything it answered or wrote."""
-
-    def __init__(self, **config: int) -> None:
-        settings = {"group_initial_rebalance_delay_ms": 0, **config}
-        self.shard = make_group_shard(GroupConfig(**settings))
-        self.shard.finish_loading(0)
-        self.now_ms = 0
-        self.answers: dict[str, Any] = {}
-        self.log: list[CoordinatorRecord] = []
-        self.append_error = 0
-        self.held: list[AppendRecords] | None = None
-
-    def run(self) -> None:
-        while effects := self.shard.take_effects():
-            for effect in effects:
-                if isinstance(effect, Respond):
-                    assert effect.token not in self.answers, "answered twice"
-                    self.answers[str(effect.token)] = effect.response
-                elif self.held is not None:
-                    self.held.append(effect)
-                else:
-                    if not self.append_error:
-                        self.log.extend(effect.records)
-                    self.shard.on_appended(effect.append_id, self.append_error)
-
-    def advance(self, ms: int) -> None:
-        self.now_ms += ms
-        self.shard.handle_timeout(self.now_ms)
-        self.run()
-
-    def join(self, token: str, member_id: str = "", *, version: int = 9, **fields: Any) -> Any:
-        defaults: dict[str, Any] = {
-            "group_id": "g",
-            "session_timeout_ms": 10_000,
-            "rebalance_timeout_ms": 30_000,
-            "protocol_type": "consumer",
-            "protocols": (JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION),),
-        }
-        request = JoinGroupRequest(member_id=member_id, **(defaults | fields))
-        self.shard.join_group(token, request, ClientInfo("client", "/127.0.0.1", version), self.now_ms)
-        self.run()
-        return self.answers.get(token)
-
-    def sync(self, token: str, member_id: str, generation_id: int, assignments: dict[str, bytes] | None = None) -> Any:
-        items = tuple(
-            SyncGroupRequest.SyncGroupRequestAssignment(member_id=m, assignment=a)
-            for m, a in (assignments or {}).items()
-        )
-        request = SyncGroupRequest(group_id="g", generation_id=generation_id, member_id=member_id, assignments=items)
-        self.shard.sync_group(token, request, self.now_ms)
-        self.run()
-        return self.answers.get(token)
-
-    def heartbeat(self, member_id: str, generation_id: int) -> int:
-        request = HeartbeatRequest(group_id="g", generation_id=generation_id, member_id=member_id)
-        response = self.shard.heartbeat(request, self.now_ms)
-        self.run()
-        return response.error_code
-
-    def new_member(self, token: str) -> str:
-        """Ask for a member id, then join with it (the join may wait)."""
-        member_id: str = self.join(f"{token}-id").member_id
-        self.join(token, member_id)
-        return member_id
-
-    def stable(self) -> str:
-        """A group of one, stable in generation 1."""
-        member_id = self.new_member("a")
-        self.sync("a-sync", member_id, 1, {member_id: b"A"})
-        return member_id
-
-    def commit(self, token: str, offset: int = 5, **fields: Any) -> Any:
-        partition = OffsetCommitRequest.OffsetCommitRequestPartition(
-            partition_index=fields.pop("partition", 0),
-            committed_offset=offset,
-            committed_leader_epoch=3,
-            committed_metadata=fields.pop("metadata", "m"),
-        )
-        topic = OffsetCommitRequest.OffsetCommitRequestTopic(
-            name="orders", topic_id=Uuid(bytes(range(16))), partitions=(partition,)
-        )
-        request = OffsetCommitRequest(group_id="g", topics=(topic,), **fields)
-        self.shard.commit_offsets(token, request, self.now_ms)
-        self.run()
-        answer = self.answers.get(token)
-        return None if answer is None else answer.topics[0].partitions[0].error_code
 
 
 def test_join_without_member_id_is_given_one_and_joins_with_it() -> None:
-    h = Harness()
+    h = ClassicShard()
     first = h.join("t1")
     assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert first.member_id.startswith("client-")
@@ -121,7 +25,7 @@ def test_join_without_member_id_is_given_one_and_joins_with_it() -> None:
 
 
 def test_join_before_version_4_is_not_asked_for_a_member_id() -> None:
-    assert Harness().join("t", version=3).error_code == 0
+    assert ClassicShard().join("t", version=3).error_code == 0
 
 
 @pytest.mark.parametrize(
@@ -135,15 +39,15 @@ def test_join_before_version_4_is_not_asked_for_a_member_id() -> None:
     ],
 )
 def test_join_bad_request_is_refused(fields: dict[str, Any], code: int) -> None:
-    assert Harness().join("t", **fields).error_code == code
+    assert ClassicShard().join("t", **fields).error_code == code
 
 
 def test_join_unknown_member_of_unknown_group_is_refused() -> None:
-    assert Harness().join("t", "ghost").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert ClassicShard().join("t", "ghost").error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_sync_leader_assignment_reaches_every_member_and_the_log() -> None:
-    h = Harness(group_initial_rebalance_delay_ms=3_000)
+    h = ClassicShard(group_initial_rebalance_delay_ms=3_000)
     a = h.new_member("a")
     b = h.new_member("b")
     assert "a" not in h.answers
@@ -162,7 +66,7 @@ def test_sync_leader_assignment_reaches_every_member_and_the_log() -> None:
 
 
 def test_sync_failed_append_is_told_and_starts_a_rebalance() -> None:
-    h = Harness()
+    h = ClassicShard()
     a = h.new_member("a")
     h.append_error = int(ErrorCode.NOT_COORDINATOR)
     assert h.sync("s", a, 1, {a: b"A"}).error_code == ErrorCode.NOT_COORDINATOR
@@ -170,7 +74,7 @@ def test_sync_failed_append_is_told_and_starts_a_rebalance() -> None:
 
 
 def test_second_member_makes_the_first_rejoin() -> None:
-    h = Harness()
+    h = ClassicShard()
     a = h.stable()
     b = h.new_member("b")
     assert h.heartbeat(a, 1) == ErrorCode.REBALANCE_IN_PROGRESS
@@ -180,7 +84,7 @@ def test_second_member_makes_the_first_rejoin() -> None:
 
 
 def test_rebalance_member_that_does_not_rejoin_is_dropped() -> None:
-    h = Harness()
+    h = ClassicShard()
     h.stable()
     b = h.new_member("b")
     for _ in range(31):
@@ -190,7 +94,7 @@ def test_rebalance_member_that_does_not_rejoin_is_dropped() -> None:
 
 
 def test_session_timeout_empties_the_group() -> None:
-    h = Harness()
+    h = ClassicShard()
     a = h.stable()
     h.advance(10_000)
     assert h.heartbeat(a, 1) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -199,7 +103,7 @@ def test_session_timeout_empties_the_group() -> None:
 
 
 def test_sync_deadline_drops_members_that_never_sync() -> None:
-    h = Harness()
+    h = ClassicShard()
     a = h.new_member("a")
     for _ in range(31):
         h.heartbeat(a, 1)
@@ -208,7 +112,7 @@ def test_sync_deadline_drops_members_that_never_sync() -> None:
 
 
 def test_leave_last_member_empties_and_unknown_member_disturbs_nothing() -> None:
-    h = Harness()
+    h = ClassicShard()
     a = h.stable()
     ghost = LeaveGroupRequest(group_id="g", members=(LeaveGroupRequest.MemberIdentity(member_id="ghost"),))
     assert h.shard.leave_group(ghost, 5, 0).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -220,7 +124,7 @@ def test_leave_last_member_empties_and_unknown_member_disturbs_nothing() -> None
 
 
 def test_static_member_restart_keeps_assignment_without_rebalance() -> None:
-    h = Harness()
+    h = ClassicShard()
     first = h.join("a", group_instance_id="i1")
     h.sync("s", first.member_id, 1, {first.member_id: b"A"})
     again = h.join("b", group_instance_id="i1")
@@ -234,14 +138,9 @@ def test_static_member_restart_keeps_assignment_without_rebalance() -> None:
 OWNED = b"\x00\x03\x00\x00\x00\x01\x00\x06orders\x00\x00\x00\x04gen1\x00\x00\x00\x00"
 
 
-def with_metadata(*pairs: tuple[str, bytes]) -> dict[str, Any]:
-    protocol = JoinGroupRequest.JoinGroupRequestProtocol
-    return {"protocols": tuple(protocol(name=name, metadata=metadata) for name, metadata in pairs)}
-
-
-def two_static_members(h: Harness) -> tuple[str, str]:
+def two_static_members(h: ClassicShard) -> tuple[str, str]:
     """The leader's and the follower's id in a stable group of generation 1, assignments A and B."""
-    fields = with_metadata(("sticky", SUBSCRIPTION), ("range", SUBSCRIPTION))
+    fields = protocols(("sticky", SUBSCRIPTION), ("range", SUBSCRIPTION))
     h.join("a", group_instance_id="i1", **fields)
     h.join("b", group_instance_id="i2", **fields)
     h.join("a2", h.answers["a"].member_id, group_instance_id="i1", **fields)
@@ -254,10 +153,10 @@ def two_static_members(h: Harness) -> tuple[str, str]:
 @pytest.mark.spec("CGRP-54")
 def test_static_member_rejoin_with_other_metadata_keeps_the_generation() -> None:
     # A cooperative-sticky member brings the partitions that it owns, so its metadata differs at every join.
-    h = Harness()
+    h = ClassicShard()
     _, follower = two_static_members(h)
     generation = h.answers["b"].generation_id
-    again = h.join("b2", group_instance_id="i2", **with_metadata(("sticky", OWNED), ("range", SUBSCRIPTION)))
+    again = h.join("b2", group_instance_id="i2", **protocols(("sticky", OWNED), ("range", SUBSCRIPTION)))
     assert (again.error_code, again.generation_id) == (0, generation)
     assert again.member_id != follower
     assert h.sync("s3", again.member_id, generation).assignment == b"B"
@@ -270,19 +169,19 @@ def test_static_member_rejoin_with_other_metadata_keeps_the_generation() -> None
 
 @pytest.mark.spec("CGRP-56")
 def test_static_member_rejoin_that_changes_the_protocol_rebalances() -> None:
-    h = Harness()
+    h = ClassicShard()
     leader, _ = two_static_members(h)
     generation = h.answers["b"].generation_id
-    assert h.join("b2", group_instance_id="i2", **with_metadata(("range", SUBSCRIPTION))) is None
+    assert h.join("b2", group_instance_id="i2", **protocols(("range", SUBSCRIPTION))) is None
     assert h.heartbeat(leader, generation) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 @pytest.mark.spec("CGRP-55")
 @pytest.mark.parametrize("version", [5, 8, 9])
 def test_static_leader_rejoin_is_told_its_role_from_version_9_on(version: int) -> None:
-    h = Harness()
+    h = ClassicShard()
     old_id, _ = two_static_members(h)
-    fields = with_metadata(("sticky", OWNED), ("range", SUBSCRIPTION))
+    fields = protocols(("sticky", OWNED), ("range", SUBSCRIPTION))
     again = h.join("a3", version=version, group_instance_id="i1", **fields)
     assert again.error_code == 0
     if version >= 9:
@@ -293,11 +192,11 @@ def test_static_leader_rejoin_is_told_its_role_from_version_9_on(version: int) -
 
 @pytest.mark.spec("CGRP-59")
 def test_static_member_rejoin_that_cannot_be_stored_is_undone() -> None:
-    h = Harness()
+    h = ClassicShard()
     _, follower = two_static_members(h)
     generation = h.answers["b"].generation_id
     h.append_error = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    again = h.join("b2", group_instance_id="i2", **with_metadata(("sticky", OWNED), ("range", SUBSCRIPTION)))
+    again = h.join("b2", group_instance_id="i2", **protocols(("sticky", OWNED), ("range", SUBSCRIPTION)))
     assert (again.error_code, again.member_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
     h.append_error = 0
     assert h.heartbeat(follower, generation) == 0
@@ -306,7 +205,7 @@ def test_static_member_rejoin_that_cannot_be_stored_is_undone() -> None:
 
 
 def test_commit_is_visible_only_once_appended() -> None:
-    h = Harness()
+    h = ClassicShard()
     h.held = []
     assert h.commit("c") is None
     assert h.shard.committed("g") == {}
@@ -318,14 +217,14 @@ def test_commit_is_visible_only_once_appended() -> None:
 
 
 def test_commit_failed_append_is_told_and_changes_nothing() -> None:
-    h = Harness()
+    h = ClassicShard()
     h.append_error = int(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert h.commit("c") == ErrorCode.NOT_ENOUGH_REPLICAS
     assert h.shard.committed("g") == {}
 
 
 def test_commit_checks_membership_generation_and_metadata_size() -> None:
-    h = Harness()
+    h = ClassicShard()
     assert h.commit("c0", generation_id_or_member_epoch=4) == ErrorCode.ILLEGAL_GENERATION
     a = h.stable()
     assert h.commit("c1") == ErrorCode.UNKNOWN_MEMBER_ID
@@ -340,10 +239,10 @@ def test_commit_checks_membership_generation_and_metadata_size() -> None:
 
 
 def test_replay_gives_the_same_groups_and_offsets() -> None:
-    h = Harness()
+    h = ClassicShard()
     a = h.stable()
     h.commit("c", generation_id_or_member_epoch=1, member_id=a)
-    other = Harness()
+    other = ClassicShard()
     for record in h.log:
         other.shard.replay(record, now_ms=0)
     other.shard.finish_loading(0)
@@ -354,7 +253,7 @@ def test_replay_gives_the_same_groups_and_offsets() -> None:
 
 def test_offsets_expire_after_the_group_is_empty_long_enough() -> None:
     day = 24 * 3_600_000
-    h = Harness(offsets_retention_ms=day, offsets_retention_check_interval_ms=1_000)
+    h = ClassicShard(offsets_retention_ms=day, offsets_retention_check_interval_ms=1_000)
     h.commit("c")
     h.advance(day - 1)
     assert h.shard.committed("g")
@@ -365,7 +264,7 @@ def test_offsets_expire_after_the_group_is_empty_long_enough() -> None:
 
 
 def test_delete_group_only_when_empty() -> None:
-    h = Harness()
+    h = ClassicShard()
     a = h.stable()
     h.commit("c", generation_id_or_member_epoch=1, member_id=a)
     h.shard.delete_group("d1", "g", h.now_ms)
@@ -382,7 +281,7 @@ def test_delete_group_only_when_empty() -> None:
 
 
 def test_delete_offsets_of_a_subscribed_topic_is_refused() -> None:
-    h = Harness()
+    h = ClassicShard()
     a = h.stable()
     h.commit("c", generation_id_or_member_epoch=1, member_id=a)
     topic = OffsetDeleteRequest.OffsetDeleteRequestTopic(
@@ -399,7 +298,7 @@ def test_delete_offsets_of_a_subscribed_topic_is_refused() -> None:
 
 
 def test_timeouts_called_early_or_twice_change_nothing() -> None:
-    h = Harness()
+    h = ClassicShard()
     a = h.stable()
     before = h.shard.describe_group("g", 6)
     for _ in range(3):

@@ -25,15 +25,14 @@ def handle(context: RequestContext, request: ListGroupsRequest, *, groups: Group
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     found = []
-    error_code: int = ErrorCode.NONE
-    for runner in groups.runners():
-        if not runner.is_loaded:
-            error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            continue
+    runners = groups.runners()
+    if not all(runner.is_loaded for runner in runners):
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    for runner in runners:
         found += yield from in_slices(
             group
             for group in runner.shard.list_groups()
             if (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
         )
     found.sort(key=lambda group: group.group_id)
-    return ListGroupsResponse(error_code=error_code, groups=found)
+    return ListGroupsResponse(groups=found)

@@ -22,7 +22,7 @@ _Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 def handle(
     context: RequestContext, request: OffsetDeleteRequest, *, cluster: ClusterService, groups: GroupService
-) -> asyncio.Future[OffsetDeleteResponse]:
+) -> OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]:
     """Forget positions of partitions that the group does not consume now."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
@@ -40,6 +40,8 @@ def handle(
             unknown[topic.name] = missing
         if known:
             topics.append(replace(topic, partitions=known))
+    if unknown and not topics:
+        return _with_unknown(OffsetDeleteResponse(), unknown)
     resolved = replace(request, topics=topics)
     runner = groups.runner(request.group_id)
     asked = runner.ask(lambda shard, future, _now_ms: shard.delete_offsets(future, resolved))

@@ -83,10 +83,12 @@ def _fetch(
         return _Group(group_id=asked.group_id, error_code=error.code)
     offsets: _Offsets = shard.committed(asked.group_id)
     unstable = shard.pending(asked.group_id) if require_stable else frozenset()
+    if asked.topics is None:
+        # A partition whose only offset is pending has none yet.
+        offsets = {key: None if key in unstable else offset for key, offset in offsets.items()}
+        return _Group(group_id=asked.group_id, topics=(yield from _all(cluster, context, offsets)))
     if unstable:
         offsets = {**offsets, **dict.fromkeys(unstable, None)}
-    if asked.topics is None:
-        return _Group(group_id=asked.group_id, topics=(yield from _all(cluster, context, offsets)))
     topics: list[_Topic] = []
     for number, topic in enumerate(asked.topics, 1):
         topics.append((yield from _one(cluster, context, topic, offsets)))

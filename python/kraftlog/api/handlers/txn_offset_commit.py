@@ -50,6 +50,8 @@ def handle(
     kept = [topic for found in request.topics if (topic := _existing(cluster, found, errors)).partitions]
     if not kept:
         return _response(request, lambda key: errors[key])
+    if not request.group_id:
+        return _response(request, lambda key: errors.get(key, int(ErrorCode.INVALID_GROUP_ID)))
     return tasks.spawn(_commit(context, request, replace(request, topics=kept), errors, groups, verifier, settings))
 
 

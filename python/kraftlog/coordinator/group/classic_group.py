@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Callable
 from enum import Enum
 
 from kraftlog.coordinator.effects import CoordinatorRecord
-from kraftlog.coordinator.group.member import Member
+from kraftlog.coordinator.group.member import Member, Protocols
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.group_coordinator_records import GroupMetadataKey, GroupMetadataValue
 
@@ -30,6 +31,16 @@ class GroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
+
+
+_PREVIOUS_STATES = {
+    GroupState.EMPTY: {GroupState.PREPARING_REBALANCE},
+    GroupState.PREPARING_REBALANCE: {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE},
+    GroupState.COMPLETING_REBALANCE: {GroupState.PREPARING_REBALANCE},
+    GroupState.STABLE: {GroupState.COMPLETING_REBALANCE},
+    GroupState.DEAD: set(GroupState),
+}
+"""The states from which each state can be entered."""
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
@@ -53,13 +64,19 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
 
 
 class ClassicGroup:
-    """Members, generation and state of one group; no decisions beyond its own consistency."""
+    """Members, generation and state of one group; no decisions beyond its own consistency.
+
+    Attributes:
+        joining_count: Members whose JoinGroup waits for an answer.
+    """
 
     __slots__ = (
+        "_protocol_counts",
         "current_state_timestamp_ms",
         "generation_id",
         "group_id",
         "initial_join_deadline_ms",
+        "joining_count",
         "leader_id",
         "members",
         "new_member_added",
@@ -89,9 +106,14 @@ class ClassicGroup:
         self.sync_deadline_ms: int | None = None
         self.sync_append_id: int | None = None
         self.new_member_added = False
+        self.joining_count = 0
+        self._protocol_counts: Counter[str] = Counter()
 
     def transition_to(self, state: GroupState, *, now_ms: int) -> None:
-        """Enter ``state``; the one place where the state changes."""
+        """Enter ``state``; but for loading, the one place where the state changes."""
+        if self.state not in _PREVIOUS_STATES[state]:
+            msg = f"group {self.group_id} cannot change from {self.state.value} to {state.value}"
+            raise AssertionError(msg)
         self.state = state
         self.current_state_timestamp_ms = now_ms
 
@@ -102,6 +124,8 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
+        self._protocol_counts.update(member.protocol_names)
+        self.joining_count += member.join_token is not None
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         self.pending_members.pop(member.member_id, None)
@@ -111,11 +135,31 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
+        self._protocol_counts.subtract(member.protocol_names)
+        self.joining_count -= member.join_token is not None
         if member.group_instance_id is not None:
             self.static_members.pop(member.group_instance_id, None)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
         return member
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        """Replace what a member of the group offers."""
+        self._protocol_counts.subtract(member.protocol_names)
+        member.protocols = protocols
+        self._protocol_counts.update(member.protocol_names)
+
+    def await_join(self, member: Member, token: object) -> None:
+        """Keep the request of a member that joins until it can be answered."""
+        self.joining_count += member.join_token is None
+        member.join_token = token
+
+    def take_join(self, member: Member) -> object | None:
+        """The request that waits for an answer, which the caller gives."""
+        token = member.join_token
+        self.joining_count -= token is not None
+        member.join_token = None
+        return token
 
     def replace_static(self, old_id: str, new_id: str) -> None:
         """Give a static member another id, with its place and, if it leads, the lead."""
@@ -140,12 +184,13 @@ class ClassicGroup:
         """Whether a member with these protocols can be in the group."""
         if not self.members:
             return bool(protocol_type) and bool(names)
-        return protocol_type == self.protocol_type and bool(self.candidate_protocols() & names)
+        if protocol_type != self.protocol_type:
+            return False
+        return any(self._protocol_counts[name] == len(self.members) for name in names)
 
     def candidate_protocols(self) -> frozenset[str]:
         """Protocols that every member supports."""
-        sets = [frozenset(name for name, _ in member.protocols) for member in self.members.values()]
-        return frozenset.intersection(*sets) if sets else frozenset()
+        return frozenset(name for name, count in self._protocol_counts.items() if count and count == len(self.members))
 
     def select_protocol(self) -> str:
         """The supported protocol most members want first; earliest voted for wins a tie."""
@@ -155,16 +200,25 @@ class ClassicGroup:
 
     def all_members_joined(self) -> bool:
         """Whether the rebalance need not wait any longer."""
-        return not self.pending_members and all(m.join_token is not None for m in self.members.values())
+        return not self.pending_members and self.joining_count == len(self.members)
 
     def rebalance_timeout_ms(self) -> int:
         """The longest rebalance timeout any member asked for."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        """Whether the members' metadata are subscriptions of consumers."""
+        return self.protocol_type == "consumer"
+
     def topics(self) -> frozenset[str] | None:
-        """Topics subscribed to, None when unknown (not the consumer protocol)."""
-        if self.protocol_type != "consumer" or self.protocol_name is None:
-            return frozenset() if not self.members else None
+        """Topics subscribed to by a group of consumers; None when they are unknown, or the members are none."""
+        if not self.uses_consumer_protocol:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
         result: set[str] = set()
         for member in self.members.values():
             topics = subscribed_topics(member.metadata_for(self.protocol_name))
@@ -172,6 +226,13 @@ class ClassicGroup:
                 return None
             result |= topics
         return frozenset(result)
+
+    def subscription_check(self) -> Callable[[str], bool]:
+        """Tells whether a member consumes a topic; of consumers with unknown subscriptions, every topic is consumed."""
+        topics = self.topics()
+        if topics is None:
+            return lambda _topic: self.uses_consumer_protocol
+        return topics.__contains__
 
     def metadata_record(self, assignments: dict[str, bytes] | None = None) -> CoordinatorRecord:
         """The group as ``__consumer_offsets`` keeps it; ``assignments`` in place of the members' own."""
@@ -198,6 +259,18 @@ class ClassicGroup:
         )
         return CoordinatorRecord(GroupMetadataKey(group=self.group_id), value, _GROUP_METADATA_VALUE_VERSION)
 
+    def creation_record(self) -> CoordinatorRecord:
+        """The group without members and protocol type, which a first join writes before it can succeed."""
+        value = GroupMetadataValue(
+            protocol_type="",
+            generation=0,
+            protocol=None,
+            leader=None,
+            current_state_timestamp=self.current_state_timestamp_ms,
+            members=(),
+        )
+        return CoordinatorRecord(GroupMetadataKey(group=self.group_id), value, _GROUP_METADATA_VALUE_VERSION)
+
     def tombstone(self) -> CoordinatorRecord:
         """The record that makes the group forgotten."""
         return CoordinatorRecord(GroupMetadataKey(group=self.group_id), None)
@@ -206,6 +279,8 @@ class ClassicGroup:
         """Become what a replayed record says."""
         self.members.clear()
         self.static_members.clear()
+        self._protocol_counts.clear()
+        self.joining_count = 0
         self.leader_id = None
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol

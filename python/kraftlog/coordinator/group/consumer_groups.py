@@ -135,6 +135,7 @@ class ConsumerGroups:
             if error_code:
                 self._drop_if_void(group_id)
                 self._membership.ensure_sessions(group_id, now_ms)
+                self._classic_membership.ensure_timers(group_id)
             then(error_code)
 
         self._changes.submit(change, on_appended)
@@ -215,7 +216,7 @@ class ConsumerGroups:
         offered = downgrade(group, member_ids, self._topics, change, now_ms)
         classic = self._classic[group.group_id]
         for member_id, protocols in offered.items():
-            classic.members[member_id].protocols = protocols
+            classic.set_protocols(classic.members[member_id], protocols)
         self._classic_membership.begin_rebalance(classic, now_ms)
 
     # -- members with the classic protocol ------------------------------------------------------------------------

@@ -43,9 +43,13 @@ class Member:
         """Whether the member waits for an answer, so that its silence says nothing."""
         return self.join_token is not None or self.sync_token is not None
 
+    @property
+    def protocol_names(self) -> tuple[str, ...]:
+        """What the member offers, without repetitions, in its order."""
+        return tuple(dict.fromkeys(name for name, _ in self.protocols))
+
     def restore(self, before: Member) -> None:
-        """Take back what the last join changed."""
-        self.protocols = before.protocols
+        """Take back what the last join changed, but for the protocols, which the group counts."""
         self.rebalance_timeout_ms = before.rebalance_timeout_ms
         self.session_timeout_ms = before.session_timeout_ms
         self.client_id = before.client_id

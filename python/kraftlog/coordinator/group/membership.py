@@ -1,7 +1,7 @@
 """Joining, syncing, staying in and leaving classic groups.
 
 A request that has to wait keeps its token in the member and is answered by an effect later; all waiting ends
-by a deadline that ``handle_timeout`` enforces.
+by a deadline that ``timers`` enforce.
 
 Source: ``org.apache.kafka.coordinator.group.GroupMetadataManager`` (classic protocol), KIP-345 (static members),
 KIP-394 (member id required), KIP-814 (skip assignment).
@@ -11,21 +11,23 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 
+from kraftlog.coordinator.group.classic_answers import join_error, join_result, sync_result
 from kraftlog.coordinator.group.classic_group import ClassicGroup, GroupState
 from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
 from kraftlog.coordinator.group.member import Member
+from kraftlog.coordinator.timers import Timers
 from kraftlog.coordinator.write_log import WriteLog
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kraftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kraftlog.wire.messages.join_group import JoinGroupRequest
 from kraftlog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kraftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 __all__ = ["Membership"]
 
 _NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-_NO_GENERATION = -1
 _SKIP_ASSIGNMENT_VERSION = 9  # of JoinGroup (KIP-814)
 
 
@@ -43,6 +45,7 @@ class Membership:
         self._rng = rng
         self._writes = writes
         self.groups: dict[str, ClassicGroup] = {}
+        self.timers = Timers()
 
     # -- join ---------------------------------------------------------------------------------------------------
 
@@ -50,27 +53,43 @@ class Membership:
         """Take a JoinGroup request; the answer follows as an effect, at the latest when the rebalance ends."""
 
         def refuse(code: int, member_id: str = request.member_id) -> None:
-            self._writes.respond(token, _join_error(code, member_id))
+            self._writes.respond(token, join_error(code, member_id))
 
-        code = self.join_error(request)
+        code = self.request_error(request)
         if code:
             return refuse(code)
         group = self.groups.get(request.group_id)
+        is_new = group is None
         if group is None:
             if request.member_id:
                 return refuse(ErrorCode.UNKNOWN_MEMBER_ID)
             group = ClassicGroup(request.group_id, now_ms=now_ms)
-            self.groups[request.group_id] = group
+        if self._is_full(group, request.member_id):
+            # In a rebalance the first to join stay: one that comes too late is a member no longer.
+            self._drop(group, request.member_id)
+            self._maybe_complete_join(group, now_ms)
+            return refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
         names = frozenset(protocol.name for protocol in request.protocols)
         if not group.supports_protocols(request.protocol_type, names):
             return refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if self._is_full(group, request.member_id):
-            return refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+        if is_new:
+            self.groups[request.group_id] = group
+            self._writes.append((group.creation_record(),), partial(self._on_created, group))
         if not request.member_id:
             return self._join_new(group, token, request, client, now_ms)
         return self._join_known(group, token, request, client, now_ms)
 
-    def join_error(self, request: JoinGroupRequest) -> int:
+    def _on_created(self, group: ClassicGroup, error_code: int) -> None:
+        """A group whose first record cannot be stored is forgotten, unless a generation of it began meanwhile."""
+        if not error_code or group.generation_id or self.groups.get(group.group_id) is not group:
+            return
+        for member in group.members.values():
+            token = group.take_join(member)
+            if token is not None:
+                self._writes.respond(token, join_error(error_code, ""))
+        del self.groups[group.group_id]
+
+    def request_error(self, request: JoinGroupRequest) -> int:
         """What is wrong with a JoinGroup request, whatever the group is."""
         config = self._config
         if not request.group_id:
@@ -82,25 +101,35 @@ class Membership:
     def dismiss(self, group: ClassicGroup) -> None:
         """Tell all members that wait to join again: the group changes its protocol (KIP-848)."""
         for member in group.members.values():
-            if member.join_token is not None:
-                self._writes.respond(member.join_token, _join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            token = group.take_join(member)
+            if token is not None:
+                self._writes.respond(token, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
             if member.sync_token is not None:
                 self._writes.respond(member.sync_token, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
-            member.join_token = member.sync_token = None
+            member.sync_token = None
 
     def begin_rebalance(self, group: ClassicGroup, now_ms: int) -> None:
         """All members of a group that was a consumer group have to join anew."""
         for member in group.members.values():
-            member.deadline_ms = now_ms + member.session_timeout_ms
+            self._restart_session(group, member, now_ms)
         self._prepare_rebalance(group, now_ms)
 
+    def finish_loading(self, now_ms: int) -> None:
+        """Start the clocks of loaded groups; one that has more members than it may have now joins anew."""
+        for group in list(self.groups.values()):
+            for member in group.members.values():
+                self._restart_session(group, member, now_ms)
+            if len(group.members) > self._config.group_max_size:
+                self._prepare_rebalance(group, now_ms)
+
     def _is_full(self, group: ClassicGroup, member_id: str) -> bool:
-        if member_id in group.members:
+        member = group.members.get(member_id)
+        if group.state is GroupState.EMPTY:
             return False
         if group.state is GroupState.PREPARING_REBALANCE:
-            joined = sum(member.join_token is not None for member in group.members.values())
-            return joined >= self._config.group_max_size
-        return len(group.members) >= self._config.group_max_size
+            is_waiting = member is not None and member.join_token is not None
+            return not is_waiting and group.joining_count >= self._config.group_max_size
+        return member is None and len(group.members) >= self._config.group_max_size
 
     def _new_member_id(self, prefix: str) -> str:
         text = f"{self._rng.getrandbits(128):032x}"
@@ -118,8 +147,11 @@ class Membership:
             return self._add_and_rebalance(group, new_id, token, request, client, now_ms)
         new_id = self._new_member_id(client.client_id)
         if client.api_version >= 4:
-            group.pending_members[new_id] = now_ms + request.session_timeout_ms
-            return self._writes.respond(token, _join_error(ErrorCode.MEMBER_ID_REQUIRED, new_id))
+            deadline_ms = now_ms + request.session_timeout_ms
+            group.pending_members[new_id] = deadline_ms
+            key = ("pending", group.group_id, new_id)
+            self.timers.schedule(key, deadline_ms, partial(self._on_pending_end, group.group_id, new_id))
+            return self._writes.respond(token, join_error(ErrorCode.MEMBER_ID_REQUIRED, new_id))
         return self._add_and_rebalance(group, new_id, token, request, client, now_ms)
 
     def _join_known(
@@ -128,11 +160,11 @@ class Membership:
         member_id = request.member_id
         if member_id in group.pending_members:
             if request.group_instance_id is not None:
-                return self._writes.respond(token, _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+                return self._writes.respond(token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
             return self._add_and_rebalance(group, member_id, token, request, client, now_ms)
         code = group.membership_error(member_id, request.group_instance_id)
         if code:
-            return self._writes.respond(token, _join_error(code, member_id))
+            return self._writes.respond(token, join_error(code, member_id))
         member = group.members[member_id]
         protocols = _protocols(request)
         unchanged = member.protocols == protocols
@@ -140,14 +172,14 @@ class Membership:
             self._update_member(group, member, token, request, client, now_ms)
             return self._maybe_complete_join(group, now_ms)
         if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
-            return self._writes.respond(token, self._join_result(group, member))
+            return self._writes.respond(token, join_result(group, member))
         if group.state is GroupState.STABLE and unchanged and group.leader_id != member_id:
-            return self._writes.respond(token, self._join_result(group, member))
+            return self._writes.respond(token, join_result(group, member))
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self._update_member(group, member, token, request, client, now_ms)
             self._prepare_rebalance(group, now_ms)
             return self._maybe_complete_join(group, now_ms)
-        return self._writes.respond(token, _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+        return self._writes.respond(token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
 
     def _add_and_rebalance(
         self,
@@ -173,6 +205,7 @@ class Membership:
             deadline_ms=now_ms + _NEW_MEMBER_JOIN_TIMEOUT_MS,
         )
         group.add(member)
+        self._arm_session(group, member)
         if group.state is GroupState.PREPARING_REBALANCE and group.initial_join_deadline_ms is not None:
             group.new_member_added = True
         self._prepare_rebalance(group, now_ms)
@@ -189,15 +222,16 @@ class Membership:
     ) -> None:
         if member.join_token is not None:
             # A client that asks again has given up on its first request; it must not hang for ever.
-            self._writes.respond(member.join_token, _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
-        member.protocols = _protocols(request)
+            self._writes.respond(member.join_token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+        group.set_protocols(member, _protocols(request))
         member.rebalance_timeout_ms = _rebalance_timeout(request)
         member.session_timeout_ms = request.session_timeout_ms
         member.client_id = client.client_id
         member.client_host = client.client_host
-        member.join_token = token
+        group.await_join(member, token)
         member.join_version = client.api_version
-        member.deadline_ms = now_ms + member.session_timeout_ms
+        if not member.is_new:
+            self._restart_session(group, member, now_ms)
         if group.leader_id is None:
             group.leader_id = member.member_id
 
@@ -215,12 +249,12 @@ class Membership:
         member = group.members[old_id]
         before = replace(member, join_token=None, sync_token=None)
         for waiting, fenced in (
-            (member.join_token, _join_error(ErrorCode.FENCED_INSTANCE_ID, old_id)),
+            (group.take_join(member), join_error(ErrorCode.FENCED_INSTANCE_ID, old_id)),
             (member.sync_token, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID)),
         ):
             if waiting is not None:
                 self._writes.respond(waiting, fenced)
-        member.join_token = member.sync_token = None
+        member.sync_token = None
         group.replace_static(old_id, new_id)
         self._update_member(group, member, token, request, client, now_ms)
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
@@ -238,24 +272,26 @@ class Membership:
         """
 
         def then(error_code: int) -> None:
-            token = member.join_token
-            member.join_token = None
+            token = group.take_join(member)
+            self._arm_session(group, member)
             if error_code:
                 if group.members.get(member.member_id) is member:
                     group.replace_static(member.member_id, before.member_id)
+                    group.set_protocols(member, before.protocols)
                     member.restore(before)
+                    self._arm_session(group, member)
                 if token is not None:
-                    self._writes.respond(token, _join_error(error_code, ""))
+                    self._writes.respond(token, join_error(error_code, ""))
                 return
             if token is None:
                 return
             if member.join_version >= _SKIP_ASSIGNMENT_VERSION:
                 is_leader = group.leader_id == member.member_id
-                response = self._join_result(group, member, skip_assignment=is_leader)
+                response = join_result(group, member, skip_assignment=is_leader)
             else:
                 # Before KIP-814 a leader that knew of its role would compute an assignment and send it: it gets the id
                 # of the leader before it came back.
-                response = self._join_result(group, member, leader=old_leader_id or "")
+                response = join_result(group, member, leader=old_leader_id or "")
             self._writes.respond(token, response)
 
         self._writes.append((group.metadata_record(),), then)
@@ -264,23 +300,25 @@ class Membership:
         if group.state is GroupState.PREPARING_REBALANCE:
             return
         if group.state is GroupState.COMPLETING_REBALANCE:
-            self._answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
+            self._answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         group.sync_deadline_ms = None
         if group.state is GroupState.EMPTY:
-            delay = self._config.group_initial_rebalance_delay_ms
-            timeout = group.rebalance_timeout_ms()
-            group.rebalance_deadline_ms = now_ms + timeout
-            group.initial_join_deadline_ms = now_ms + min(delay, timeout) if delay > 0 else None
+            group.initial_join_deadline_ms = now_ms + self._config.group_initial_rebalance_delay_ms
+            timeout_end_ms = now_ms + group.rebalance_timeout_ms()
+            group.rebalance_deadline_ms = max(timeout_end_ms, group.initial_join_deadline_ms)
             group.new_member_added = False
         else:
             group.initial_join_deadline_ms = None
             group.rebalance_deadline_ms = now_ms + group.rebalance_timeout_ms()
         group.transition_to(GroupState.PREPARING_REBALANCE, now_ms=now_ms)
+        self._arm_join(group)
 
     def _maybe_complete_join(self, group: ClassicGroup, now_ms: int) -> None:
-        if group.state is not GroupState.PREPARING_REBALANCE or group.initial_join_deadline_ms is not None:
+        if group.state is not GroupState.PREPARING_REBALANCE:
             return
-        if group.all_members_joined():
+        initial_ms = group.initial_join_deadline_ms
+        # The first rebalance lasts for its delay, and then does not wait for anybody.
+        if group.all_members_joined() if initial_ms is None else initial_ms <= now_ms:
             self._complete_join(group, now_ms)
 
     def _complete_join(self, group: ClassicGroup, now_ms: int) -> None:
@@ -294,47 +332,29 @@ class Membership:
             if joined is None and group.members:
                 # Only silent static members are left: wait for them as long again.
                 group.rebalance_deadline_ms = now_ms + group.rebalance_timeout_ms()
-                return
+                return self._arm_join(group)
             group.leader_id = joined
         group.generation_id += 1
         if not group.members:
             group.protocol_name = None
             group.leader_id = None
             group.transition_to(GroupState.EMPTY, now_ms=now_ms)
-            self._writes.append((group.metadata_record({}),), lambda _code: None)
-            return
+            return self._append_empty(group)
         group.protocol_name = group.select_protocol()
         group.transition_to(GroupState.COMPLETING_REBALANCE, now_ms=now_ms)
         group.sync_deadline_ms = now_ms + group.rebalance_timeout_ms()
+        self._arm_sync(group)
         for member in group.members.values():
-            token = member.join_token
-            member.join_token = None
+            token = group.take_join(member)
             member.is_new = False
             member.pending_syncs = True
-            member.deadline_ms = now_ms + member.session_timeout_ms
+            self._restart_session(group, member, now_ms)
             if token is not None:
-                self._writes.respond(token, self._join_result(group, member))
+                self._writes.respond(token, join_result(group, member))
+        return None
 
-    def _join_result(
-        self, group: ClassicGroup, member: Member, *, leader: str | None = None, skip_assignment: bool = False
-    ) -> JoinGroupResponse:
-        protocol = group.protocol_name or ""
-        leader_id = group.leader_id or "" if leader is None else leader
-        members = group.members.values() if leader_id == member.member_id else ()
-        return JoinGroupResponse(
-            generation_id=group.generation_id,
-            protocol_type=group.protocol_type,
-            protocol_name=group.protocol_name,
-            leader=leader_id,
-            skip_assignment=skip_assignment,
-            member_id=member.member_id,
-            members=tuple(
-                JoinGroupResponse.JoinGroupResponseMember(
-                    member_id=m.member_id, group_instance_id=m.group_instance_id, metadata=m.metadata_for(protocol)
-                )
-                for m in members
-            ),
-        )
+    def _append_empty(self, group: ClassicGroup) -> None:
+        self._writes.append((group.metadata_record({}),), lambda _code: None)
 
     # -- sync ---------------------------------------------------------------------------------------------------
 
@@ -362,8 +382,8 @@ class Membership:
             return refuse(ErrorCode.REBALANCE_IN_PROGRESS)
         if group.state is GroupState.STABLE:
             member.pending_syncs = False
-            member.deadline_ms = now_ms + member.session_timeout_ms
-            return self._writes.respond(token, _sync_result(group, member))
+            self._restart_session(group, member, now_ms)
+            return self._writes.respond(token, sync_result(group, member))
         if group.state is not GroupState.COMPLETING_REBALANCE:
             return refuse(ErrorCode.UNKNOWN_MEMBER_ID)
         if member.sync_token is not None:
@@ -382,7 +402,7 @@ class Membership:
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation_id:
                 return
             if error_code:
-                self._answer_syncs(group, error_code)
+                self._answer_syncs(group, error_code, now_ms)
                 self._prepare_rebalance(group, now_ms)
                 return
             for member in group.members.values():
@@ -391,18 +411,19 @@ class Membership:
             for member in group.members.values():
                 waiting = member.sync_token
                 member.sync_token = None
-                member.deadline_ms = now_ms + member.session_timeout_ms
+                self._restart_session(group, member, now_ms)
                 if waiting is not None:
-                    self._writes.respond(waiting, _sync_result(group, member))
+                    self._writes.respond(waiting, sync_result(group, member))
 
         group.sync_append_id = self._writes.append((group.metadata_record(assignments),), then)
 
-    def _answer_syncs(self, group: ClassicGroup, error_code: int) -> None:
+    def _answer_syncs(self, group: ClassicGroup, error_code: int, now_ms: int) -> None:
         for member in group.members.values():
             token = member.sync_token
             member.sync_token = None
             member.assignment = b""
             if token is not None:
+                self._restart_session(group, member, now_ms)
                 self._writes.respond(token, SyncGroupResponse(error_code=error_code))
 
     # -- heartbeat and leave ------------------------------------------------------------------------------------
@@ -419,8 +440,7 @@ class Membership:
             code = ErrorCode.ILLEGAL_GENERATION
         if code:
             return HeartbeatResponse(error_code=code)
-        member = group.members[request.member_id]
-        member.deadline_ms = now_ms + member.session_timeout_ms
+        self._restart_session(group, group.members[request.member_id], now_ms)
         preparing = group.state is GroupState.PREPARING_REBALANCE
         return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE)
 
@@ -469,7 +489,7 @@ class Membership:
         if member is None:
             return
         if member.join_token is not None:
-            self._writes.respond(member.join_token, _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            self._writes.respond(member.join_token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, ""))
         if member.sync_token is not None:
             self._writes.respond(member.sync_token, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
 
@@ -480,73 +500,71 @@ class Membership:
 
     # -- time ---------------------------------------------------------------------------------------------------
 
-    def next_timeout_ms(self) -> int | None:
-        """When ``handle_timeout`` is wanted next; None when nothing waits."""
-        deadlines: list[int] = []
-        for group in self.groups.values():
-            deadlines.extend(group.pending_members.values())
-            deadlines.extend(m.deadline_ms for m in group.members.values() if not m.is_awaited_by_client)
-            if group.state is GroupState.PREPARING_REBALANCE:
-                deadlines.extend(
-                    d for d in (group.initial_join_deadline_ms, group.rebalance_deadline_ms) if d is not None
-                )
-            elif group.state is GroupState.COMPLETING_REBALANCE and group.sync_deadline_ms is not None:
-                deadlines.append(group.sync_deadline_ms)
-        return min(deadlines, default=None)
+    def ensure_timers(self, group_id: str) -> None:
+        """Arm the timers of a group that is back after its change of protocol failed."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            for member in group.members.values():
+                self._arm_session(group, member)
 
-    def handle_timeout(self, now_ms: int) -> None:
-        """End sessions and waits whose time is over; early or repeated calls do nothing."""
-        for group in list(self.groups.values()):
-            self._expire_members(group, now_ms)
-            if group.state is GroupState.PREPARING_REBALANCE:
-                self._expire_join(group, now_ms)
-            elif group.state is GroupState.COMPLETING_REBALANCE:
-                self._expire_sync(group, now_ms)
+    def _restart_session(self, group: ClassicGroup, member: Member, now_ms: int) -> None:
+        member.deadline_ms = now_ms + member.session_timeout_ms
+        self._arm_session(group, member)
 
-    def _expire_members(self, group: ClassicGroup, now_ms: int) -> None:
-        pending = [member_id for member_id, deadline in group.pending_members.items() if deadline <= now_ms]
-        for member_id in pending:
+    def _arm_session(self, group: ClassicGroup, member: Member) -> None:
+        key = ("session", group.group_id, member.member_id)
+        self.timers.schedule_by(key, member.deadline_ms, partial(self._on_session_end, *key[1:]))
+
+    def _on_session_end(self, group_id: str, member_id: str, now_ms: int) -> None:
+        group = self.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None:
+            return None
+        if member.deadline_ms > now_ms:
+            return self._arm_session(group, member)
+        if member.is_awaited_by_client and not member.is_new:
+            # Its session starts anew with the answer that it waits for.
+            return None
+        self._drop(group, member_id)
+        return self._after_leave(group, now_ms, has_lost_members=True)
+
+    def _on_pending_end(self, group_id: str, member_id: str, now_ms: int) -> None:
+        group = self.groups.get(group_id)
+        if group is not None and group.pending_members.get(member_id, now_ms + 1) <= now_ms:
             del group.pending_members[member_id]
-        silent = [m for m in group.members.values() if not m.is_awaited_by_client and m.deadline_ms <= now_ms]
-        for member in silent:
-            self._drop(group, member.member_id)
-        if pending or silent:
-            self._after_leave(group, now_ms, has_lost_members=bool(silent))
-
-    def _expire_join(self, group: ClassicGroup, now_ms: int) -> None:
-        initial = group.initial_join_deadline_ms
-        rebalance = group.rebalance_deadline_ms
-        if initial is not None and initial <= now_ms:
-            if group.new_member_added and rebalance is not None and now_ms < rebalance:
-                group.new_member_added = False
-                delay = self._config.group_initial_rebalance_delay_ms
-                group.initial_join_deadline_ms = min(now_ms + delay, rebalance)
-                return
-            group.initial_join_deadline_ms = None
             self._maybe_complete_join(group, now_ms)
-        if group.state is GroupState.PREPARING_REBALANCE and rebalance is not None and rebalance <= now_ms:
+
+    def _arm_join(self, group: ClassicGroup) -> None:
+        deadlines = (group.initial_join_deadline_ms, group.rebalance_deadline_ms)
+        at_ms = min(deadline for deadline in deadlines if deadline is not None)
+        self.timers.schedule(("join", group.group_id), at_ms, partial(self._on_join_end, group.group_id))
+
+    def _on_join_end(self, group_id: str, now_ms: int) -> None:
+        group = self.groups.get(group_id)
+        if group is None or group.state is not GroupState.PREPARING_REBALANCE:
+            return
+        initial_ms, rebalance_ms = group.initial_join_deadline_ms, group.rebalance_deadline_ms or now_ms
+        if initial_ms is not None and group.new_member_added and now_ms < rebalance_ms:
+            group.new_member_added = False
+            delay_ms = self._config.group_initial_rebalance_delay_ms
+            group.initial_join_deadline_ms = min(now_ms + delay_ms, rebalance_ms)
+            self._arm_join(group)
+        else:
             self._complete_join(group, now_ms)
 
-    def _expire_sync(self, group: ClassicGroup, now_ms: int) -> None:
-        if group.sync_deadline_ms is None or group.sync_deadline_ms > now_ms:
+    def _arm_sync(self, group: ClassicGroup) -> None:
+        at_ms = group.sync_deadline_ms or 0
+        self.timers.schedule(("sync", group.group_id), at_ms, partial(self._on_sync_end, group.group_id))
+
+    def _on_sync_end(self, group_id: str, now_ms: int) -> None:
+        group = self.groups.get(group_id)
+        if group is None or group.sync_deadline_ms is None or group.sync_deadline_ms > now_ms:
             return
         group.sync_deadline_ms = None
-        for member in [m for m in group.members.values() if m.pending_syncs]:
+        silent = [member for member in group.members.values() if member.pending_syncs]
+        for member in silent:
             self._drop(group, member.member_id)
-        self._prepare_rebalance(group, now_ms)
-        self._maybe_complete_join(group, now_ms)
-
-
-def _join_error(code: int, member_id: str) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        error_code=code, generation_id=_NO_GENERATION, protocol_name="", leader="", member_id=member_id
-    )
-
-
-def _sync_result(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-    return SyncGroupResponse(
-        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
-    )
+        self._after_leave(group, now_ms, has_lost_members=bool(silent))
 
 
 def _protocols(request: JoinGroupRequest) -> tuple[tuple[str, bytes], ...]:

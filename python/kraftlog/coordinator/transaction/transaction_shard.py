@@ -26,7 +26,7 @@ from kraftlog.coordinator.transaction.transaction import (
 )
 from kraftlog.coordinator.write_log import WriteLog
 from kraftlog.errors import ErrorCode, RemoteProtocolError
-from kraftlog.types import TopicPartition
+from kraftlog.types import TopicPartition, Uuid
 from kraftlog.wire.messages.end_txn import EndTxnResponse
 from kraftlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kraftlog.wire.messages.transaction_coordinator_records import TransactionLogKey, TransactionLogValue
@@ -138,7 +138,7 @@ class TransactionShard:
             self._next_expiration_check_ms = now_ms + self._config.expiration_check_interval_ms
             self._expire()
 
-    def forget_topics(self, names: Iterable[str]) -> None:
+    def forget_topics(self, topics: Mapping[str, Uuid]) -> None:
         """Nothing here belongs to a topic: partitions of deleted topics drop out when markers are due."""
 
     # -- InitProducerId -----------------------------------------------------------------------------------------

@@ -165,16 +165,18 @@ class ShardRegistry(Generic[S]):
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         topic = image.topics.by_name(self._topic)
         topic_id = None if topic is None else topic.topic_id
-        deleted = delta.deleted_topics.values()
+        deleted = list(delta.deleted_topics.values())
         if any(changed_id == topic_id for changed_id, _ in delta.changed_partitions) or any(
             gone.name == self._topic for gone in deleted
         ):
             self.follow(image)
-        names = [gone.name for gone in deleted if image.topics.by_name(gone.name) is None]
-        if names:
+        while deleted:
+            # A name that was deleted twice, with two ids, takes two turns.
+            gone_ids = {gone.name: gone.topic_id for gone in deleted}
+            deleted = [gone for gone in deleted if gone_ids[gone.name] != gone.topic_id]
             for runner in self._runners.values():
                 if runner.is_loaded:
-                    runner.call(lambda shard, _now_ms: shard.forget_topics(names))
+                    runner.call(lambda shard, _now_ms, ids=gone_ids: shard.forget_topics(ids))  # type: ignore[misc]
 
     def follow(self, image: MetadataImage) -> None:
         """Load shards of partitions that this node leads now, unload those of partitions it no longer leads."""

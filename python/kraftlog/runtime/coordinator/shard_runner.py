@@ -285,5 +285,7 @@ def _append_error(error: BaseException | None) -> int:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE | ErrorCode.INVALID_FETCH_SIZE:
             return ErrorCode.UNKNOWN_SERVER_ERROR
+        case ErrorCode.NETWORK_EXCEPTION:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         case code:
             return code
