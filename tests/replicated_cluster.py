@@ -45,6 +45,7 @@ def server_properties(
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(f"{number}@{address}" for number, address in enumerate(controllers, 1)),
         "log.dirs": str(home / str(node_id)),
+        "broker.rack": f"rack-{node_id}",
         **QUICK,
         **changes,
     }

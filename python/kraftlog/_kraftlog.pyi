@@ -411,6 +411,7 @@ class DataPath:
         fetch_max_bytes: Most bytes of records in an answer, unless the first batch is larger.
         fetch_sessions_max: Fetch sessions; 0 turns them off.
         fetch_session_eviction_ms: A session unused for so long gives way to another one.
+        selects_replicas: Hand fetches of consumers that name their rack over (KIP-392).
 
     Raises:
         OSError: No descriptor or thread is left.
@@ -434,6 +435,7 @@ class DataPath:
         fetch_max_bytes: int,
         fetch_sessions_max: int,
         fetch_session_eviction_ms: int,
+        selects_replicas: bool = False,
     ) -> Self: ...
     def adopt(self, fd: int, *, listener: int, host: str) -> DataSocket:
         """Give a connected, non-blocking socket away; its descriptor belongs to the thread from then on.
@@ -1346,8 +1348,15 @@ class PartitionCore:
         """Whether too few replicas are in sync to commit."""
 
     @property
+    def is_at_min_isr(self) -> bool:
+        """Whether just enough replicas are in sync to commit."""
+
+    @property
     def is_under_replicated(self) -> bool:
         """Whether an assigned replica is not in sync."""
+
+    def in_sync_followers_with(self, offset: int) -> list[tuple[int, int, int]]:
+        """The other in-sync replicas that have ``offset``: id, log end, time when each was caught up."""
 
     def follower_end_offset(self, replica_id: int) -> int | None:
         """What a follower had at its last fetch."""
@@ -1778,6 +1787,9 @@ class Partition:
     def is_under_replicated(self) -> bool:
         """Whether an assigned replica is not in sync; false on a follower."""
 
+    def in_sync_followers_with(self, offset: int) -> list[tuple[int, int, int]]:
+        """The other in-sync replicas that have ``offset``: id, log end, time when each was caught up (ms)."""
+
     @property
     def low_watermark(self) -> int:
         """The smallest log start over the leader and its live followers."""
@@ -1885,6 +1897,9 @@ class Partitions:
 
     def remove(self, partition: Partition) -> None:
         """A partition is deleted or its directory failed; another one of its key or name stays."""
+
+    def counts(self) -> tuple[int, int, int, int, int]:
+        """Partitions; of those led here all, and those under-replicated, under and at min.insync.replicas."""
 
 # -- rows to segments --------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ def test_configuration_page_has_every_key(generator):
         ("compression.lz4.level", "read"),  # the code builds this name out of the codec's
         ("ssl.keystore.type", "read"),
         ("metric.reporters", "no effect"),  # named as a prefix only
-        ("replica.selector.class", "no effect"),
+        ("replica.selector.class", "read"),
         ("sasl.jaas.config", "no effect"),
         ("authorizer.class.name", "refused: kraftlog has no authorizer"),
         ("ssl.provider", "default only: a feature of Java's TLS"),

@@ -14,6 +14,7 @@ class ApiSettings:
 
     Attributes:
         properties: Every key of server.properties with its text, for DescribeConfigs.
+        selects_replicas_by_rack: replica.selector.class is the rack-aware one.
         group_protocols: Group protocols that are served: classic, consumer.
     """
 
@@ -24,3 +25,4 @@ class ApiSettings:
     max_request_partition_size_limit: int
     group_protocols: frozenset[str] = frozenset({"classic", "consumer"})
     transaction_partition_verification_enable: bool = True
+    selects_replicas_by_rack: bool = False

@@ -256,6 +256,7 @@ class Node:
             controllers=self.controllers,
             broker_epoch=lambda: -1 if self._registration is None else self._registration.broker_epoch,
             tls=lambda: self.config.client_tls(self.config.inter_broker_listener_name),
+            metrics=self.metrics if self.config.is_broker else None,
         )
 
     async def _listen_for_metrics(self, host: str, port: int) -> None:

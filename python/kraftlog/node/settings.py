@@ -14,6 +14,7 @@ from kraftlog.node.config import NodeConfig
 from kraftlog.node.identity import NodeIdentity, RegisteredListener
 from kraftlog.node.registration import BrokerRegistrationSettings
 from kraftlog.node.start_error import StartError
+from kraftlog.partition.replica_selector import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 from kraftlog.runtime.coordinator.group_coordinator import GroupCoordinatorSettings
 from kraftlog.runtime.coordinator.shard_runner import Compression
 from kraftlog.runtime.coordinator.transaction_coordinator import TransactionCoordinatorSettings
@@ -61,7 +62,21 @@ def api_settings(config: NodeConfig) -> ApiSettings:
         max_request_partition_size_limit=config.get_int("max.request.partition.size.limit"),
         group_protocols=frozenset(config.get_list("group.coordinator.rebalance.protocols")),
         transaction_partition_verification_enable=config.get_bool("transaction.partition.verification.enable"),
+        selects_replicas_by_rack=_selects_replicas_by_rack(config),
     )
+
+
+def _selects_replicas_by_rack(config: NodeConfig) -> bool:
+    """Whether consumers are sent to followers in their rack.
+
+    Raises:
+        StartError: replica.selector.class names a class that only Java could load.
+    """
+    name = config.get_optional_str("replica.selector.class")
+    if name not in {None, "", LEADER_SELECTOR, RACK_AWARE_SELECTOR}:
+        msg = f"replica.selector.class={name} is not supported; set {RACK_AWARE_SELECTOR} or remove it"
+        raise StartError(msg)
+    return name == RACK_AWARE_SELECTOR
 
 
 def connection_limits(config: NodeConfig) -> ConnectionLimits:
@@ -127,6 +142,7 @@ def data_path_limits(config: NodeConfig) -> DataPathLimits:
         fetch_max_bytes=config.get_int("fetch.max.bytes"),
         fetch_sessions_max=config.get_int("max.incremental.fetch.session.cache.slots"),
         fetch_session_eviction_ms=FETCH_SESSION_EVICTION_MS,
+        selects_replicas=_selects_replicas_by_rack(config),
     )
 
 

@@ -187,12 +187,12 @@ class ReplicaFetcher:
     @property
     def failed_count(self) -> int:
         """Partitions that are left alone until they get a new leader epoch."""
-        return sum(partition.state is FetcherState.FAILED for partition in self._partitions.values())
+        return sum(partition.state is FetcherState.FAILED for partition in list(self._partitions.values()))
 
     @property
     def max_lag(self) -> int:
         """The largest lag of any partition."""
-        return max((partition.lag or 0 for partition in self._partitions.values()), default=0)
+        return max((partition.lag or 0 for partition in list(self._partitions.values())), default=0)
 
     # -- partitions ----------------------------------------------------------------------------------------------
 

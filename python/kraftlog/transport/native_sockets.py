@@ -35,6 +35,7 @@ class DataPathLimits:
         fetch_max_bytes: fetch.max.bytes.
         fetch_sessions_max: max.incremental.fetch.session.cache.slots.
         fetch_session_eviction_ms: A session unused for so long gives way to another one.
+        selects_replicas: Whether consumers that name their rack may be sent to followers.
     """
 
     threads: int
@@ -43,6 +44,7 @@ class DataPathLimits:
     fetch_max_bytes: int
     fetch_sessions_max: int
     fetch_session_eviction_ms: int
+    selects_replicas: bool = False
 
 
 class SocketInbox(Protocol):
@@ -92,6 +94,7 @@ class NativeSockets:
             fetch_max_bytes=limits.fetch_max_bytes,
             fetch_sessions_max=limits.fetch_sessions_max,
             fetch_session_eviction_ms=limits.fetch_session_eviction_ms,
+            selects_replicas=limits.selects_replicas,
         )
         self._by_key: dict[int, NativeConnection] = {}
         self._is_flush_armed = False

@@ -179,6 +179,12 @@ impl<T> PartitionCore<T> {
         i32::try_from(count).unwrap_or(i32::MAX) < self.effective_min_insync_replicas()
     }
 
+    /// Whether one more member that leaves would stop commits; false on a follower (ISR-08).
+    pub fn is_at_min_isr(&self) -> bool {
+        self.is_leader()
+            && i32::try_from(self.isr.len()).is_ok_and(|count| count == self.effective_min_insync_replicas())
+    }
+
     /// Members of the in-sync set as the controller confirmed it; empty on a follower (ISR-06).
     pub fn isr(&self) -> &[i32] {
         if self.is_leader() {
@@ -191,6 +197,16 @@ impl<T> PartitionCore<T> {
     /// Whether an assigned replica is missing in the in-sync set; false on a follower (ISR-08).
     pub fn is_under_replicated(&self) -> bool {
         self.is_leader() && self.replicas.iter().any(|replica| !self.isr.contains(replica))
+    }
+
+    /// The other members of the in-sync set that have `offset`: id, log end and when each was caught up, milliseconds.
+    pub fn in_sync_followers_with(&self, offset: i64) -> Vec<(i32, i64, i64)> {
+        let of = |replica: &i32| self.followers.get(replica).map(|follower| (*replica, follower));
+        let has = |(_, follower): &(i32, &Follower)| {
+            follower.log_start_offset <= offset && offset <= follower.log_end_offset
+        };
+        let followers = self.isr().iter().filter_map(of).filter(has);
+        followers.map(|(id, follower)| (id, follower.log_end_offset, follower.last_caught_up_ms)).collect()
     }
 
     /// What a follower had at its last fetch, -1 before any; `None` for a replica that this leader does not know.

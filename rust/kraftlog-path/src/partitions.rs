@@ -4,6 +4,21 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::partition::{Partition, PartitionKey};
 
+/// How many partitions are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaCounts {
+    /// All of this node.
+    pub partitions: usize,
+    /// Those led here; the rest counts only among these.
+    pub leaders: usize,
+    /// With an assigned replica that is not in sync.
+    pub under_replicated: usize,
+    /// With too few replicas in sync to commit.
+    pub under_min_isr: usize,
+    /// With just enough.
+    pub at_min_isr: usize,
+}
+
 /// The registry; read by every request and written when a partition comes or goes.
 #[derive(Debug, Default)]
 pub struct Partitions {
@@ -65,6 +80,21 @@ impl Partitions {
                 maps.by_name.remove(partition.topic());
             }
         }
+    }
+
+    /// Count the states of all partitions; each is looked at for a moment of its own.
+    pub fn counts(&self) -> ReplicaCounts {
+        let partitions: Vec<Arc<Partition>> = self.read().by_key.values().cloned().collect();
+        let mut counts = ReplicaCounts { partitions: partitions.len(), ..ReplicaCounts::default() };
+        for partition in partitions.iter().filter(|partition| partition.is_leader()) {
+            partition.with_core(|core| {
+                counts.leaders += 1;
+                counts.under_replicated += usize::from(core.is_under_replicated());
+                counts.under_min_isr += usize::from(core.is_under_min_isr());
+                counts.at_min_isr += usize::from(core.is_at_min_isr());
+            });
+        }
+        counts
     }
 
     /// How many there are.

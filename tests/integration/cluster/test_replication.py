@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from confluent_kafka import Consumer, Producer
 
@@ -32,7 +33,7 @@ def produce(bootstrap, start, count):
     return errors
 
 
-def consume(bootstrap, count, group):
+def consume(bootstrap, count, group, **settings):
     """The numbers read by a new group, by partition, in order."""
     consumer = Consumer(
         {
@@ -41,6 +42,7 @@ def consume(bootstrap, count, group):
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "log_level": 2,
+            **settings,
         }
     )
     consumer.subscribe([TOPIC])
@@ -141,6 +143,43 @@ async def refusals(cluster):
     assert await fetch_error(cluster, follower_id, asked) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+async def fetch_from_followers(cluster):
+    """RINV-91, ISR-77: KIP-392; a follower serves consumers up to its own high watermark."""
+    leader_id = cluster.leader_of(TOPIC)
+    follower_id = next(node_id for node_id in cluster.nodes if node_id != leader_id)
+    partition = cluster.partition(leader_id, TOPIC)
+
+    async def fetched(node_id, rack, **asked):
+        request = fetch(partition, replica_id=-1, broker_epoch=-1, leader_epoch=-1, **asked)
+        response = await cluster.request(node_id, replace(request, rack_id=rack))
+        return response.responses[0].partitions[0]
+
+    sent_on = await fetched(leader_id, f"rack-{follower_id}", offset=50)
+    assert (sent_on.error_code, sent_on.preferred_read_replica, bytes(sent_on.records)) == (0, follower_id, b"")
+    assert sent_on.high_watermark == partition.high_watermark
+    served = await fetched(leader_id, f"rack-{leader_id}", offset=50)
+    assert (served.preferred_read_replica, len(served.records) > 0) == (-1, True)
+    read = await fetched(follower_id, f"rack-{follower_id}", offset=50)
+    assert (read.error_code, read.preferred_read_replica) == (0, -1)
+    assert read.high_watermark == cluster.partition(follower_id, TOPIC).high_watermark
+    assert bytes(read.records) == bytes(served.records)
+    at_end = await fetched(follower_id, "", offset=read.high_watermark)
+    assert (at_end.error_code, bytes(at_end.records)) == (0, b"")
+    assert (await fetched(follower_id, "", offset=read.high_watermark + 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def replica_metrics(cluster):
+    """Those of ReplicaManager, by node."""
+    return {
+        node_id: {
+            name.removeprefix("ReplicaManager."): value
+            for name, value in node.metrics.snapshot().items()
+            if name.startswith("ReplicaManager.")
+        }
+        for node_id, node in cluster.nodes.items()
+    }
+
+
 async def list_end(cluster, node_id, replica_id, leader_epoch):
     request = ListOffsetsRequest(
         replica_id=replica_id,
@@ -180,7 +219,8 @@ def test_three_replicas_hold_the_same_through_a_change_of_leaders(tmp_path):
 
 
 async def hold_the_same(tmp_path):
-    cluster = ReplicatedCluster(tmp_path, log_flush_on_ack="true")
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    cluster = ReplicatedCluster(tmp_path, log_flush_on_ack="true", replica_selector_class=selector)
     await cluster.start()
     try:
         await cluster.create_topic(TOPIC, PARTITIONS)
@@ -195,11 +235,24 @@ async def hold_the_same(tmp_path):
         assert refused.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
         await cluster.stop(leader_id)
+        # Some partitions are led by the node that stopped; two of three replicas are in sync, as many as needed.
+        await until(
+            lambda: sum(found["UnderReplicatedPartitions"] for found in replica_metrics(cluster).values()) >= PARTITIONS
+        )
+        found = replica_metrics(cluster).values()
+        assert sum(counts["AtMinIsrPartitionCount"] for counts in found) >= PARTITIONS
+        assert sum(counts["UnderMinIsrPartitionCount"] for counts in found) == 0
         assert await asyncio.to_thread(produce, cluster.bootstrap_servers, 600, 600) == []
         await cluster.start(leader_id)
         await settled(cluster)
         assert cluster.partition(leader_id, TOPIC).leader_epoch > epoch
+        found = replica_metrics(cluster)
+        assert sum(counts["UnderReplicatedPartitions"] for counts in found.values()) == 0
+        assert all(counts["PartitionCount"] >= PARTITIONS for counts in found.values())
+        assert sum(counts["LeaderCount"] for counts in found.values()) >= PARTITIONS
+        assert sum(counts["IsrExpandsPerSec"].count for counts in found.values()) >= PARTITIONS
         await refusals(cluster)
+        await fetch_from_followers(cluster)
         await delete_records(cluster, 30)
         for index in range(PARTITIONS):
             logs = [log_bytes(cluster, node_id, index) for node_id in cluster.nodes]
@@ -207,7 +260,8 @@ async def hold_the_same(tmp_path):
             assert logs[0] == logs[1] == logs[2]
             epochs = [cluster.partition(node_id, TOPIC, index).log.epoch_entries() for node_id in cluster.nodes]
             assert epochs[0] == epochs[1] == epochs[2]
-        found = await asyncio.to_thread(consume, cluster.bootstrap_servers, 1_170, "readers")
+        settings = {"client.rack": f"rack-{cluster.leader_of(TOPIC) % 3 + 1}"}
+        found = await asyncio.to_thread(consume, cluster.bootstrap_servers, 1_170, "readers", **settings)
         for index in range(PARTITIONS):
             wanted = list(range(index, 1_200, PARTITIONS))
             assert found[index] == (wanted[30:] if index == 0 else wanted)

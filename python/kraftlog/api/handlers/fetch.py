@@ -15,9 +15,11 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from kraftlog._kraftlog import untracked
+from kraftlog.api.cluster_view import broker_address
 from kraftlog.api.leader_hint import leader_addresses, leader_hint
 from kraftlog.api.slices import ENTRIES_PER_SLICE, LARGE_ENTRIES, Slices, at_once, in_slices
 from kraftlog.errors import ErrorCode
+from kraftlog.partition.replica_selector import ReplicaView, select_by_rack
 from kraftlog.runtime.replica.fetch_reader import (
     FetchLimits,
     PartitionRead,
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
     from kraftlog.api.services import ClusterService, IsrChangeService, RaftService, ReplicaService
     from kraftlog.api.settings import ApiSettings
     from kraftlog.runtime.replica.fetch_session import FetchSessionCache
+    from kraftlog.runtime.replica.partition import Partition
     from kraftlog.wire.struct import Message
 
 __all__ = ["handle", "handle_on_controller"]
 
 ERROR_CODE_FROM = 7  # version of Fetch
 DATA_PATH_FROM = 12  # version of Fetch
+PREFERRED_REPLICA_FROM = 11  # version of Fetch
 
 PartitionData = FetchResponse.PartitionData
 
@@ -108,11 +112,14 @@ def _handle(
 ) -> FetchResponse | asyncio.Future[Any] | Slices[FetchResponse]:
     version = context.api_version
     uses_topic_ids = version >= 13
+    preferred = _preferred_replica(context, request, cluster, settings, replicas)
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
     is_follower = replica_id >= 0
     # The client of a session comes here with every fetch. Without one its next fetch is full again, and the data path
     # answers that as soon as it can.
-    offers_session = is_follower or version < DATA_PATH_FROM or not context.peer.is_on_data_path
+    offers_session = (
+        is_follower or version < DATA_PATH_FROM or not context.peer.is_on_data_path or preferred is not None
+    )
     opened = _open_session(
         replicas,
         sessions,
@@ -131,6 +138,8 @@ def _handle(
         max_wait_ms=request.max_wait_ms,
         min_bytes=min(request.min_bytes, settings.fetch_max_bytes),
         uses_topic_ids=uses_topic_ids,
+        needs_leader=version < PREFERRED_REPLICA_FROM,
+        preferred_replica=None if is_follower else preferred,
     )
 
     def respond(reads: list[PartitionRead]) -> Slices[FetchResponse]:
@@ -155,6 +164,33 @@ def _handle(
     if limits.max_wait_ms <= 0 or not reads or is_enough(reads, limits):
         return finish(reads)
     return FetchWait(replicas, wanted, limits, reads, finish, follower).future
+
+
+def _preferred_replica(
+    context: RequestContext,
+    request: FetchRequest,
+    cluster: ClusterService,
+    settings: ApiSettings,
+    replicas: ReplicaService,
+) -> Callable[[Partition, int], int | None] | None:
+    """What sends a consumer to a follower in its rack; None where no follower is looked for (KIP-392)."""
+    rack = request.rack_id
+    if not rack or not settings.selects_replicas_by_rack or context.api_version < PREFERRED_REPLICA_FROM:
+        return None
+    brokers = cluster.image.cluster.brokers
+    own = brokers.get(cluster.node_id)
+    own_rack = None if own is None else own.rack
+
+    def preferred(partition: Partition, fetch_offset: int) -> int | None:
+        now_ms = replicas.now_ms()
+        views = []
+        for broker_id, log_end_offset, caught_up_ms in partition.replica.in_sync_followers_with(fetch_offset):
+            broker = brokers.get(broker_id)
+            if broker is not None and not broker.fenced and broker_address(broker, context.listener_name) is not None:
+                views.append(ReplicaView(broker_id, broker.rack, log_end_offset, now_ms - caught_up_ms))
+        return select_by_rack(rack, own_rack, views)
+
+    return preferred
 
 
 def _read_in_slices(
@@ -271,6 +307,7 @@ def _must_answer(session: FetchSession, read: PartitionRead) -> bool:
         bool(read.size_bytes)
         or bool(read.error_code)
         or read.diverging_epoch is not None
+        or read.preferred_replica >= 0
         or read.high_watermark != wanted.told_high_watermark
         or read.log_start_offset != wanted.told_log_start_offset
     )
@@ -300,6 +337,8 @@ def _partition_data(cluster: ClusterService, context: RequestContext, read: Part
         ]
     else:
         fields["aborted_transactions"] = None
+    if read.preferred_replica >= 0:
+        fields["preferred_read_replica"] = read.preferred_replica
     return PartitionData(
         partition_index=read.wanted.index,
         error_code=read.error_code,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from kraftlog.errors import ErrorCode, KafkaError
@@ -14,6 +15,7 @@ from kraftlog.wire.struct import Message
 
 __all__ = ["ControllerChannel", "LeaderInfo", "LocalController"]
 
+InVersion = Callable[[int], Message]
 _RETRY_S = 0.1
 _NOT_NOW = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION})
 
@@ -66,12 +68,16 @@ class ControllerChannel:
         self._address: tuple[str, int] | None = None
         self._lock = asyncio.Lock()
 
-    async def request(self, message: Message, *, timeout_s: float | None = None) -> Any:
+    async def request(
+        self, message: Message, *, timeout_s: float | None = None, in_version: InVersion | None = None
+    ) -> Any:
         """Ask until an active controller answers.
 
         Args:
             message: A request that ``controller.operations`` has, or an Envelope.
             timeout_s: Give up after so long; never when absent.
+            in_version: Gives ``message`` as the version of the connection has it; only where versions exclude each
+                other's fields.
 
         Raises:
             TimeoutError: There was no active controller for so long.
@@ -80,7 +86,7 @@ class ControllerChannel:
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
-                    response: Any = await self._request_once(message)
+                    response: Any = await self._request_once(message, in_version)
                 except KafkaError as error:
                     if error.code not in _NOT_NOW:
                         raise
@@ -89,7 +95,7 @@ class ControllerChannel:
                         return response
                 await asyncio.sleep(_RETRY_S)
 
-    async def _request_once(self, message: Message) -> Message:
+    async def _request_once(self, message: Message, in_version: InVersion | None) -> Message:
         if self._replica.is_leader:
             answer: Message = await self._controller.submit_request(message)
             return answer
@@ -97,7 +103,10 @@ class ControllerChannel:
         timeout_s = self._settings.socket_timeout_ms / 1000
         try:
             async with asyncio.timeout(timeout_s):
-                return await connection.request(message)
+                version = None if in_version is None else connection.common_version(message.API_KEY)
+                return await connection.request(
+                    message if in_version is None or version is None else in_version(version)
+                )
         except TimeoutError:
             # A controller that stopped without closing its sockets: ask the present leader, on a new connection.
             connection.close()

@@ -9,6 +9,8 @@ from kraftlog.errors import CorruptRecordError, ErrorCode, LogError, OffsetOutOf
 from kraftlog.types import Uuid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kraftlog.runtime.replica.fetch_session import SessionPartition
     from kraftlog.runtime.replica.partition import Partition
 
@@ -47,18 +49,41 @@ class PartitionSource(Protocol):
 
 
 class FetchLimits:
-    """The numbers of one fetch request that hold for all its partitions."""
+    """What holds for all partitions of one fetch request.
 
-    __slots__ = ("isolation_level", "max_bytes", "max_wait_ms", "min_bytes", "uses_topic_ids")
+    Attributes:
+        needs_leader: Whether only a leader may answer: before version 11, where a consumer cannot be sent elsewhere.
+        preferred_replica: Gives the follower that the consumer should read from, None for this replica (KIP-392).
+    """
+
+    __slots__ = (
+        "isolation_level",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "needs_leader",
+        "preferred_replica",
+        "uses_topic_ids",
+    )
 
     def __init__(
-        self, *, isolation_level: int, max_bytes: int, max_wait_ms: int, min_bytes: int, uses_topic_ids: bool
+        self,
+        *,
+        isolation_level: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        min_bytes: int,
+        uses_topic_ids: bool,
+        needs_leader: bool = True,
+        preferred_replica: Callable[[Partition, int], int | None] | None = None,
     ) -> None:
         self.isolation_level = isolation_level
         self.max_bytes = max_bytes
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
         self.uses_topic_ids = uses_topic_ids
+        self.needs_leader = needs_leader
+        self.preferred_replica = preferred_replica
 
 
 class PartitionRead:
@@ -68,6 +93,7 @@ class PartitionRead:
         records: A file slice, or None when there is nothing to send.
         diverging_epoch: (epoch, exclusive end offset) to truncate to, or None.
         aborted_transactions: (producer id, first offset) pairs, or None unless read_committed.
+        preferred_replica: The follower that has to be asked instead; -1 for none.
     """
 
     __slots__ = (
@@ -78,6 +104,7 @@ class PartitionRead:
         "last_stable_offset",
         "log_start_offset",
         "partition",
+        "preferred_replica",
         "records",
         "size_bytes",
         "wanted",
@@ -94,6 +121,7 @@ class PartitionRead:
         self.size_bytes = 0
         self.diverging_epoch: tuple[int, int] | None = None
         self.aborted_transactions: list[tuple[int, int]] | None = None
+        self.preferred_replica = -1
 
 
 def read_all(
@@ -135,13 +163,20 @@ def read_partition(
         return read
     read.partition = partition
     replica = partition.replica
-    # KIP-392: from version 11 on a consumer may read from any replica; here only the leader holds one.
-    read.error_code = replica.check_leader_epoch(wanted.current_leader_epoch)
+    read.error_code = replica.check_leader_epoch(wanted.current_leader_epoch, needs_leader=limits.needs_leader)
     if read.error_code:
         return read
     log = partition.log
     fetch_offset = wanted.fetch_offset
     high_watermark = replica.high_watermark
+    if limits.preferred_replica is not None and partition.is_leader:
+        preferred = limits.preferred_replica(partition, fetch_offset)
+        if preferred is not None:
+            read.preferred_replica = preferred
+            read.high_watermark = high_watermark
+            read.last_stable_offset = min(partition.last_stable_offset, high_watermark)
+            read.log_start_offset = log.log_start_offset
+            return read
     try:
         log_start_offset = log.log_start_offset
         if wanted.last_fetched_epoch >= 0 and _diverges(read, partition, log_start_offset):
@@ -215,7 +250,7 @@ def is_enough(reads: list[PartitionRead], limits: FetchLimits) -> bool:
     """Whether a fetch is answered without (further) waiting."""
     size_bytes = 0
     for read in reads:
-        if read.error_code or read.diverging_epoch is not None:
+        if read.error_code or read.diverging_epoch is not None or read.preferred_replica >= 0:
             return True
         size_bytes += read.size_bytes
     return size_bytes >= limits.min_bytes

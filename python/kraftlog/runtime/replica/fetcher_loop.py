@@ -113,6 +113,11 @@ class FetcherLoop:
         self._is_unreachable = False
         self._task = self._loop.create_task(self._run())
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether it ended although nobody stopped it: its partitions are not followed any more."""
+        return self._task.done() and not self._is_stopped
+
     def add(self, start: FetchStart) -> None:
         """Follow a partition from where its log stands."""
         step = self.fetcher.add(start)

@@ -98,12 +98,17 @@ class ReplicaFetchers:
     @property
     def max_lag(self) -> int:
         """The largest number of committed records that any partition does not have yet."""
-        return max((loop.fetcher.max_lag for loop in self._loops.values()), default=0)
+        return max((loop.fetcher.max_lag for loop in self.loops), default=0)
+
+    @property
+    def dead_count(self) -> int:
+        """Loops that ended by a defect."""
+        return sum(loop.is_dead for loop in self.loops)
 
     @property
     def failed_count(self) -> int:
         """Partitions that wait for another leader epoch."""
-        return sum(loop.fetcher.failed_count for loop in self._loops.values())
+        return sum(loop.fetcher.failed_count for loop in self.loops)
 
     # -- assignments ---------------------------------------------------------------------------------------------
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraftlog.errors import ErrorCode, KraftlogError
 from kraftlog.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.runtime.replica.registry import PartitionKey
     from kraftlog.wire.struct import Message
 
-__all__ = ["Controllers", "IsrChanges", "Proposal"]
+__all__ = ["Controllers", "IsrChanges", "IsrMetrics", "Proposal"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,14 +40,32 @@ _SUPERSEDED: Final = frozenset(
     }
 )
 _RECOVERY_STATES: Final = (0, 1)
+_BROKER_EPOCHS_FROM: Final = 3  # version of AlterPartition (KIP-903)
 
 
 class Controllers(Protocol):
     """The way to the active controller."""
 
-    async def request(self, message: Message, *, timeout_s: float | None = None) -> Any:
-        """Ask until an active controller answers."""
+    async def request(self, message: Message, *, in_version: Callable[[int], Message] | None = None) -> Any:
+        """Ask until an active controller answers; ``in_version`` gives the request in an older version."""
         ...
+
+
+# The partition, what is proposed, and whether a replica is to join.
+_Queued = tuple["Partition", Proposal, bool]
+
+
+class IsrMetrics(Protocol):
+    """Counts what became of proposals."""
+
+    def on_isr_expanded(self) -> None:
+        """The controller confirmed a larger in-sync set."""
+
+    def on_isr_shrunk(self) -> None:
+        """The controller confirmed a smaller in-sync set."""
+
+    def on_isr_update_failed(self) -> None:
+        """The controller refused, or its answer came too late."""
 
 
 class IsrChanges:
@@ -58,19 +78,24 @@ class IsrChanges:
         broker_id: This broker.
         broker_epoch: Gives the epoch of its registration.
         controllers: The way to the active controller.
+        metrics: Counts changes and failures.
     """
 
-    def __init__(self, broker_id: int, broker_epoch: Callable[[], int], controllers: Controllers) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        controllers: Controllers,
+        metrics: IsrMetrics | None = None,
+    ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._controllers = controllers
-        self._queue: dict[PartitionKey, tuple[Partition, Proposal]] = {}
+        self._queue: dict[PartitionKey, _Queued] = {}
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
         self._failure = ""
-        self.expand_count = 0
-        self.shrink_count = 0
-        self.failed_update_count = 0
+        self._metrics = metrics
 
     def submit(self, partition: Partition, proposal: Proposal) -> None:
         """Send a proposal soon."""
@@ -79,7 +104,7 @@ class IsrChanges:
         if queued is not None and queued[0] is partition and partition.replica.is_proposal_pending(queued[1][0]):
             partition.replica.isr_refused(proposal[0])
             return
-        self._queue[key] = (partition, proposal)
+        self._queue[key] = (partition, proposal, len(proposal[3]) > len(partition.replica.isr))
         if self._task is None and not self._is_stopped:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -96,7 +121,8 @@ class IsrChanges:
                 sent = dict(self._queue)
                 response = AlterPartitionResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
                 try:
-                    response = await self._controllers.request(self._request(sent))
+                    request = self._request(sent)
+                    response = await self._controllers.request(request, in_version=partial(_in_version, request))
                     reason = ErrorCode.name_of(response.error_code)
                 except KraftlogError as error:
                     reason = str(error)
@@ -116,15 +142,15 @@ class IsrChanges:
 
     def _drop_superseded(self) -> bool:
         """Forget what the metadata has overtaken; whether anything is left."""
-        for key, (partition, proposal) in list(self._queue.items()):
+        for key, (partition, proposal, _) in list(self._queue.items()):
             if not partition.replica.is_proposal_pending(proposal[0]):
                 del self._queue[key]
         return bool(self._queue)
 
-    def _request(self, sent: dict[PartitionKey, tuple[Partition, Proposal]]) -> AlterPartitionRequest:
+    def _request(self, sent: dict[PartitionKey, _Queued]) -> AlterPartitionRequest:
         broker_epoch = self._broker_epoch()
         topics: dict[Any, list[AlterPartitionRequest.PartitionData]] = {}
-        for (topic_id, index), (_, (_, leader_epoch, partition_epoch, members)) in sent.items():
+        for (topic_id, index), (_, (_, leader_epoch, partition_epoch, members), _) in sent.items():
             topics.setdefault(topic_id, []).append(
                 AlterPartitionRequest.PartitionData(
                     partition_index=index,
@@ -148,36 +174,37 @@ class IsrChanges:
             ],
         )
 
-    def _answered(self, sent: dict[PartitionKey, tuple[Partition, Proposal]], response: AlterPartitionResponse) -> None:
+    def _answered(self, sent: dict[PartitionKey, _Queued], response: AlterPartitionResponse) -> None:
         for topic in response.topics:
             for answer in topic.partitions:
                 key = (topic.topic_id, answer.partition_index)
                 found = sent.get(key)
                 if found is None:
                     continue
-                partition, proposal = found
-                if self._decide(partition, proposal, answer) and self._queue.get(key) == found:
+                if self._decide(found, answer) and self._queue.get(key) == found:
                     del self._queue[key]
 
-    def _decide(self, partition: Partition, proposal: Proposal, answer: AlterPartitionResponse.PartitionData) -> bool:
+    def _decide(self, queued: _Queued, answer: AlterPartitionResponse.PartitionData) -> bool:
         """Whether the controller has decided; else the same proposal is sent again."""
-        number, _, _, members = proposal
+        partition, (number, _, _, members), is_expansion = queued
         code = answer.error_code
         if code == ErrorCode.NONE and answer.leader_recovery_state not in _RECOVERY_STATES:
-            return False
+            code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         if code == ErrorCode.NONE:
-            before = set(partition.replica.isr)
-            if partition.replica.isr_committed(
+            # Metadata that comes before the answer has brought the same change already.
+            is_overtaken = not partition.replica.is_proposal_pending(number)
+            is_taken = partition.replica.isr_committed(
                 number,
                 leader_epoch=answer.leader_epoch,
                 partition_epoch=answer.partition_epoch,
                 isr=list(answer.isr),
-            ):
-                self._changed(partition, before, set(answer.isr))
+            )
+            if is_taken or is_overtaken:
+                self._changed(partition, answer.isr, is_expansion=is_expansion)
             else:
-                self.failed_update_count += 1
+                self._failed()
             return True
-        self.failed_update_count += 1
+        self._failed()
         name = ErrorCode.name_of(code)
         if code in _REFUSED:
             logger.info("the controller refuses the in-sync set %s of partition %s: %s", members, partition, name)
@@ -189,9 +216,36 @@ class IsrChanges:
         logger.warning("the in-sync set of partition %s is proposed again: %s", partition, name)
         return False
 
-    def _changed(self, partition: Partition, before: set[int], after: set[int]) -> None:
-        if len(after) > len(before):
-            self.expand_count += 1
-        elif len(after) < len(before):
-            self.shrink_count += 1
-        logger.info("the in-sync set of partition %s is %s now", partition, sorted(after))
+    def _failed(self) -> None:
+        if self._metrics is not None:
+            self._metrics.on_isr_update_failed()
+
+    def _changed(self, partition: Partition, isr: Sequence[int], *, is_expansion: bool) -> None:
+        if self._metrics is not None and is_expansion:
+            self._metrics.on_isr_expanded()
+        elif self._metrics is not None:
+            self._metrics.on_isr_shrunk()
+        logger.info("the in-sync set of partition %s is %s now", partition, sorted(isr))
+
+
+def _in_version(request: AlterPartitionRequest, version: int) -> AlterPartitionRequest:
+    """The request for a controller without broker epochs: the same members, as plain ids (ISR-38, ISR-39)."""
+    if version >= _BROKER_EPOCHS_FROM:
+        return request
+    return replace(
+        request,
+        topics=[
+            replace(
+                topic,
+                partitions=[
+                    replace(
+                        partition,
+                        new_isr=[member.broker_id for member in partition.new_isr_with_epochs],
+                        new_isr_with_epochs=(),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )

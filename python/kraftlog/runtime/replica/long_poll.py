@@ -109,7 +109,7 @@ class FetchWait:
             self._finish()
 
     def _read_moved(self) -> bool:
-        """Read again what moved; True when a partition has an error or a divergence to tell."""
+        """Read again what moved; True when a partition has an error, a divergence or another replica to tell."""
         is_over = False
         for partition in self._moved:
             for position in self._positions[partition]:
@@ -123,7 +123,8 @@ class FetchWait:
                     read = read_partition(self._replicas, wanted, self._limits, remaining_bytes, is_first=is_first)
                 self._reads[position] = read
                 self._size_bytes = others_bytes + read.size_bytes
-                is_over = is_over or read.error_code != 0 or read.diverging_epoch is not None
+                has_news = read.error_code != 0 or read.diverging_epoch is not None or read.preferred_replica >= 0
+                is_over = is_over or has_news
         self._moved.clear()
         return is_over
 

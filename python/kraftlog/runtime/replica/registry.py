@@ -51,6 +51,7 @@ class Partitions:
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._count = 0
         self._offline: set[PartitionKey] = set()
+        self._reassigning: set[PartitionKey] = set()
         self._listeners: list[PartitionListener] = []
 
     def __iter__(self) -> Iterator[Partition]:
@@ -102,6 +103,7 @@ class Partitions:
         if not by_index:
             self._by_name.pop(partition.topic, None)
         self._count -= 1
+        self._reassigning.discard((partition.topic_id, partition.index))
         self.native.remove(partition.replica)
         self.notify(partition)
 
@@ -121,6 +123,24 @@ class Partitions:
     def is_offline(self, key: PartitionKey) -> bool:
         """Whether the log of a partition cannot be used until the node starts again."""
         return key in self._offline
+
+    @property
+    def offline_count(self) -> int:
+        """Replicas whose logs cannot be used."""
+        return len(self._offline)
+
+    def set_reassigning(self, partition: Partition, *, is_reassigning: bool) -> None:
+        """Whether replicas of a partition that is led here are being added or removed."""
+        key = (partition.topic_id, partition.index)
+        if is_reassigning:
+            self._reassigning.add(key)
+        else:
+            self._reassigning.discard(key)
+
+    @property
+    def reassigning_count(self) -> int:
+        """Partitions led here that are being reassigned."""
+        return len(self._reassigning)
 
     # -- errors --------------------------------------------------------------------------------------------------
 

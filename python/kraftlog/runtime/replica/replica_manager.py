@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kraftlog import host
 from kraftlog.errors import LogError
+from kraftlog.metrics.replica import FetcherCounts, ReplicaCounts, ReplicaMetrics
 from kraftlog.partition.stop_replica import ControllerFence
 from kraftlog.runtime.replica.checkpoint_writer import CheckpointWriter
 from kraftlog.runtime.replica.fetchers import ReplicaFetchers
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from kraftlog._kraftlog import Log
     from kraftlog.controller import MetadataDelta, MetadataImage
+    from kraftlog.metrics import Metrics
     from kraftlog.partition.stop_replica import ReplicaStop
     from kraftlog.runtime.inbox import Inbox
     from kraftlog.runtime.replica.compactor import LogCleaner
@@ -68,6 +70,7 @@ class ReplicaManager:
         controllers: The way to the active controller, for changes of in-sync sets.
         broker_epoch: Gives the epoch of this broker's registration.
         tls: Makes what a connection to another broker needs; gives None where that is PLAINTEXT.
+        metrics: Where those of the replicas are registered; None on a node that is no broker.
 
     Attributes:
         partitions: The registry.
@@ -91,6 +94,7 @@ class ReplicaManager:
         controllers: Controllers,
         broker_epoch: Callable[[], int],
         tls: Callable[[], SSLContext | None],
+        metrics: Metrics | None = None,
     ) -> None:
         self._settings = settings
         self._loop = loop
@@ -132,7 +136,12 @@ class ReplicaManager:
         self._checkpoints = CheckpointWriter(
             settings.checkpoints, self._log_dirs, loop, self.partitions, workers.in_background, self.fail_log_dir
         )
-        self.isr_changes = IsrChanges(settings.node_id, broker_epoch, controllers)
+        self._metrics = (
+            None
+            if metrics is None
+            else ReplicaMetrics(metrics, counts=self._count_replicas, fetchers=self._count_fetchers)
+        )
+        self.isr_changes = IsrChanges(settings.node_id, broker_epoch, controllers, self._metrics)
         self.fetchers = ReplicaFetchers(
             settings.fetcher,
             partitions=self.partitions,
@@ -253,6 +262,27 @@ class ReplicaManager:
         """Stop a replica as a controller of Kafka 3.x asks; the future gives 0 or an error code."""
         return self._reconciler.stop_replica(stop)
 
+    def _count_replicas(self) -> ReplicaCounts:
+        """On any thread."""
+        partitions, leaders, under_replicated, under_min_isr, at_min_isr = self.partitions.native.counts()
+        return ReplicaCounts(
+            partitions=partitions,
+            leaders=leaders,
+            under_replicated=under_replicated,
+            under_min_isr=under_min_isr,
+            at_min_isr=at_min_isr,
+            reassigning=self.partitions.reassigning_count,
+            offline=self.partitions.offline_count,
+            offline_directories=len(self._settings.log_dirs) - sum(log_dir.is_online for log_dir in self._log_dirs),
+        )
+
+    def _count_fetchers(self) -> FetcherCounts:
+        """On any thread."""
+        fetchers = self.fetchers
+        return FetcherCounts(
+            max_lag=fetchers.max_lag, failed_partitions=fetchers.failed_count, dead_loops=fetchers.dead_count
+        )
+
     @property
     def inbox(self) -> Inbox:
         """The mailbox of the loop."""
@@ -280,6 +310,8 @@ class ReplicaManager:
             False when one of them could not be closed cleanly.
         """
         self._timers.stop()
+        if self._metrics is not None:
+            self._metrics.close()
         await self.isr_changes.stop()
         await self.fetchers.stop()
         unserved = await self._reconciler.stop()

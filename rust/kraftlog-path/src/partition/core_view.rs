@@ -36,6 +36,16 @@ impl CoreView<'_> {
         self.0.is_under_replicated()
     }
 
+    /// Whether just enough replicas are in sync to commit; false on a follower.
+    pub fn is_at_min_isr(&self) -> bool {
+        self.0.is_at_min_isr()
+    }
+
+    /// The other members of the in-sync set that have `offset`: id, log end and when each was caught up.
+    pub fn in_sync_followers_with(&self, offset: i64) -> Vec<(i32, i64, i64)> {
+        self.0.in_sync_followers_with(offset)
+    }
+
     /// The smallest log start over the leader and its live followers.
     pub fn low_watermark(&self, own_log_start: i64) -> i64 {
         self.0.low_watermark(own_log_start)

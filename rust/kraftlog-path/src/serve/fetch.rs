@@ -107,8 +107,11 @@ impl DataService {
     pub(super) fn fetch(&mut self, request: RequestId, frame: &[u8], now: Instant) -> Outcome {
         let mut scratch = std::mem::take(&mut self.fetch_scratch);
         let mut collector = Collector { partitions: self.shared.partitions(), scratch: &mut scratch };
+        let selects_replicas = self.settings.get(&self.shared).selects_replicas;
         let outcome = match fetch::parse(frame, &mut collector) {
             Err(_) => Outcome::HandOver,
+            // Python knows the racks of the followers.
+            Ok((_, fetch)) if fetch.has_rack && selects_replicas => Outcome::HandOver,
             Ok((header, fetch)) => {
                 let settings = self.settings.get(&self.shared);
                 let call = FetchCall {

@@ -14,12 +14,18 @@ pub struct ServiceSettings {
     pub fetch_max_bytes: i32,
     /// Of the fetch sessions.
     pub sessions: SessionLimits,
+    /// Whether a consumer that names its rack may be told to read from a follower (`replica.selector.class`).
+    pub selects_replicas: bool,
 }
 
 impl Default for ServiceSettings {
     /// Kafka's defaults.
     fn default() -> Self {
-        Self { fetch_max_bytes: 55 << 20, sessions: SessionLimits { max_slots: 1000, eviction_ms: 120_000 } }
+        Self {
+            fetch_max_bytes: 55 << 20,
+            sessions: SessionLimits { max_slots: 1000, eviction_ms: 120_000 },
+            selects_replicas: false,
+        }
     }
 }
 

@@ -479,7 +479,7 @@ fn settings_hold_from_the_next_request_on() {
     let first = fetched(bench.handle(&ask));
     assert_eq!((first.session_id > 0, sizes(first)), (true, vec![size, size]));
     let sessions = SessionLimits { max_slots: 0, eviction_ms: 0 };
-    bench.shared.publish(ServiceSettings { fetch_max_bytes: 1, sessions });
+    bench.shared.publish(ServiceSettings { fetch_max_bytes: 1, sessions, selects_replicas: false });
     let second = fetched(bench.handle(&ask));
     assert_eq!((second.session_id, sizes(second)), (0, vec![size, 0]));
 }

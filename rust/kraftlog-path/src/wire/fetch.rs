@@ -32,6 +32,8 @@ pub struct FetchRequest {
     pub session_id: i32,
     /// Of the request within its session; 0 begins one, -1 goes without.
     pub session_epoch: i32,
+    /// Whether the consumer says in which rack it is (KIP-392); known once the whole request was read.
+    pub has_rack: bool,
 }
 
 /// One partition of a request.
@@ -106,7 +108,7 @@ pub fn parse_body<'a>(
 ) -> Parsed<FetchRequest> {
     let has_topic_ids = has_topic_ids(version);
     let has_replica_state = version >= REPLICA_STATE_FROM;
-    let request = FetchRequest {
+    let mut request = FetchRequest {
         replica_id: if has_replica_state { -1 } else { reader.int32()? },
         max_wait_ms: reader.int32()?,
         min_bytes: reader.int32()?,
@@ -114,6 +116,7 @@ pub fn parse_body<'a>(
         isolation_level: reader.int8()?,
         session_id: reader.int32()?,
         session_epoch: reader.int32()?,
+        has_rack: false,
     };
     visitor.begin(&request)?;
     let topic_bytes_min = if has_topic_ids { 18 } else { 3 };
@@ -141,9 +144,9 @@ pub fn parse_body<'a>(
         }
         reader.unknown_tags()?;
     }
-    // The rack: only a leader with followers to recommend would look at it.
-    if reader.nullable_text()?.is_none() {
-        return Err(NotPlain::Malformed);
+    match reader.nullable_text()? {
+        None => return Err(NotPlain::Malformed),
+        Some(rack) => request.has_rack = !rack.is_empty(),
     }
     reader.tags(if has_replica_state { 2 } else { 1 })?; // cluster id, replica state
     Ok(request)

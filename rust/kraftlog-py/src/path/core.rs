@@ -211,6 +211,15 @@ impl PartitionCore {
     }
 
     #[getter]
+    fn is_at_min_isr(&self) -> bool {
+        self.lock().is_at_min_isr()
+    }
+
+    fn in_sync_followers_with(&self, offset: i64) -> Vec<(i32, i64, i64)> {
+        self.lock().in_sync_followers_with(offset)
+    }
+
+    #[getter]
     fn is_under_replicated(&self) -> bool {
         self.lock().is_under_replicated()
     }

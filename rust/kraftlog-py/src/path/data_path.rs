@@ -44,7 +44,7 @@ impl DataPath {
     #[allow(clippy::too_many_arguments)]
     #[new]
     #[pyo3(signature = (partitions, inbox, *, threads, max_frame_bytes, max_idle_ms, fetch_max_bytes, fetch_sessions_max,
-        fetch_session_eviction_ms))]
+        fetch_session_eviction_ms, selects_replicas=false))]
     fn new(
         partitions: &Partitions,
         inbox: &Inbox,
@@ -54,6 +54,7 @@ impl DataPath {
         fetch_max_bytes: i32,
         fetch_sessions_max: usize,
         fetch_session_eviction_ms: i64,
+        selects_replicas: bool,
     ) -> PyResult<Self> {
         let shared = Arc::new(ServiceShared::new(
             Arc::clone(&partitions.partitions),
@@ -63,6 +64,7 @@ impl DataPath {
                     max_slots: fetch_sessions_max,
                     eviction_ms: fetch_session_eviction_ms,
                 },
+                selects_replicas,
             },
             Box::new(wall_clock_ms),
             RandomState::new().hash_one(0),

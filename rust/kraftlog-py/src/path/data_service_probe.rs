@@ -51,7 +51,7 @@ impl DataServiceProbe {
         session_eviction_ms: i64,
     ) -> PyResult<Self> {
         let sessions = SessionLimits { max_slots: session_slots, eviction_ms: session_eviction_ms };
-        let settings = ServiceSettings { fetch_max_bytes, sessions };
+        let settings = ServiceSettings { fetch_max_bytes, sessions, selects_replicas: false };
         let now_ms = Arc::new(AtomicI64::new(-1));
         let fixed = Arc::clone(&now_ms);
         let clock = move || match fixed.load(Ordering::Relaxed) {

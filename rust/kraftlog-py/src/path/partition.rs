@@ -362,6 +362,11 @@ impl Partition {
         py.detach(|| self.partition.with_core(|core| core.is_under_replicated()))
     }
 
+    /// The other members of the in-sync set that have `offset`: id, log end, time caught up.
+    fn in_sync_followers_with(&self, py: Python<'_>, offset: i64) -> Vec<(i32, i64, i64)> {
+        py.detach(|| self.partition.with_core(|core| core.in_sync_followers_with(offset)))
+    }
+
     #[getter]
     fn low_watermark(&self, py: Python<'_>) -> i64 {
         let own = self.partition.log().log_start_offset();
@@ -433,5 +438,11 @@ impl Partitions {
 
     fn remove(&self, py: Python<'_>, partition: &Partition) {
         py.detach(|| self.partitions.remove(&partition.partition));
+    }
+
+    /// Partitions, and among those led here: all, under-replicated, under the minimum, at the minimum.
+    fn counts(&self, py: Python<'_>) -> (usize, usize, usize, usize, usize) {
+        let counts = py.detach(|| self.partitions.counts());
+        (counts.partitions, counts.leaders, counts.under_replicated, counts.under_min_isr, counts.at_min_isr)
     }
 }

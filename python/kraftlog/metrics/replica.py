@@ -1,0 +1,152 @@
+"""``ReplicaManager``, ``ReplicaFetcherManager`` and ``LogManager``: the replicas of a broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kraftlog.metrics.meter import Meter
+from kraftlog.metrics.registry import MetricGroup, Metrics, Reading
+
+__all__ = ["FetcherCounts", "ReplicaCounts", "ReplicaMetrics"]
+
+_FETCHER_TAGS = (("clientId", "Replica"),)
+
+
+class ReplicaCounts(NamedTuple):
+    """The replicas of a broker, counted.
+
+    Attributes:
+        partitions: Replicas whose logs are open.
+        leaders: Those that this broker leads; the following four count among these.
+        under_replicated: With an assigned replica that is not in sync.
+        under_min_isr: With fewer replicas in sync than min.insync.replicas asks for.
+        at_min_isr: With exactly that many.
+        reassigning: With replicas that are being added or removed.
+        offline: Replicas whose log cannot be used.
+        offline_directories: Data directories that failed.
+    """
+
+    partitions: int = 0
+    leaders: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    at_min_isr: int = 0
+    reassigning: int = 0
+    offline: int = 0
+    offline_directories: int = 0
+
+
+class FetcherCounts(NamedTuple):
+    """The replica fetchers of a broker.
+
+    Attributes:
+        max_lag: Largest number of committed records that a followed partition does not have yet.
+        failed_partitions: Partitions that wait for another leader epoch.
+        dead_loops: Fetchers that ended by a defect.
+    """
+
+    max_lag: int = 0
+    failed_partitions: int = 0
+    dead_loops: int = 0
+
+
+class ReplicaMetrics:
+    """The metrics of one broker's replicas. Marks are made on its loop; readers may be on any thread.
+
+    Args:
+        metrics: Where they are registered, until ``close``.
+        counts: Counts the replicas; called on the thread of a reader.
+        fetchers: Counts the fetchers; likewise.
+        clock_ns: Monotonic clock.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        counts: Callable[[], ReplicaCounts],
+        fetchers: Callable[[], FetcherCounts],
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._counts = counts
+        self._fetchers = fetchers
+        self._clock_ns = clock_ns
+        now_s = clock_ns() / 1e9
+        self._expands, self._shrinks, self._failures = Meter(now_s), Meter(now_s), Meter(now_s)
+        self._metrics = metrics
+        self._groups = (
+            MetricGroup("kafka.server", "ReplicaManager", self._read_replicas),
+            MetricGroup("kafka.server", "ReplicaFetcherManager", self._read_fetchers),
+            MetricGroup("kafka.log", "LogManager", self._read_directories),
+        )
+        for group in self._groups:
+            metrics.register(group)
+
+    def close(self) -> None:
+        """The broker is gone."""
+        for group in self._groups:
+            self._metrics.unregister(group)
+
+    def on_isr_expanded(self) -> None:
+        """The controller confirmed a larger in-sync set."""
+        self._expands.mark(1, self._clock_ns() / 1e9)
+
+    def on_isr_shrunk(self) -> None:
+        """The controller confirmed a smaller in-sync set."""
+        self._shrinks.mark(1, self._clock_ns() / 1e9)
+
+    def on_isr_update_failed(self) -> None:
+        """The controller refused a change of an in-sync set, or its answer came too late."""
+        self._failures.mark(1, self._clock_ns() / 1e9)
+
+    # Reading
+
+    def _read_replicas(self) -> list[Reading]:
+        counts = self._counts()
+        now_s = self._clock_ns() / 1e9
+        return [
+            Reading("LeaderCount", counts.leaders, "Partitions that this broker leads"),
+            Reading("PartitionCount", counts.partitions, "Replicas of partitions on this broker"),
+            Reading("OfflineReplicaCount", counts.offline, "Replicas whose log cannot be used"),
+            Reading(
+                "UnderReplicatedPartitions",
+                counts.under_replicated,
+                "Partitions led here with a replica that is not in sync",
+            ),
+            Reading(
+                "UnderMinIsrPartitionCount",
+                counts.under_min_isr,
+                "Partitions led here with fewer in-sync replicas than min.insync.replicas",
+            ),
+            Reading(
+                "AtMinIsrPartitionCount",
+                counts.at_min_isr,
+                "Partitions led here with just as many in-sync replicas as min.insync.replicas",
+            ),
+            Reading("ReassigningPartitions", counts.reassigning, "Partitions led here that are being reassigned"),
+            Reading("IsrExpandsPerSec", self._expands.value(now_s), "In-sync sets that grew"),
+            Reading("IsrShrinksPerSec", self._shrinks.value(now_s), "In-sync sets that shrank"),
+            Reading(
+                "FailedIsrUpdatesPerSec", self._failures.value(now_s), "Changes of in-sync sets that were not confirmed"
+            ),
+        ]
+
+    def _read_fetchers(self) -> list[Reading]:
+        fetchers = self._fetchers()
+        return [
+            Reading("MaxLag", fetchers.max_lag, "Largest lag of a followed partition, in records", tags=_FETCHER_TAGS),
+            Reading(
+                "FailedPartitionsCount",
+                fetchers.failed_partitions,
+                "Followed partitions that wait for another leader epoch",
+                tags=_FETCHER_TAGS,
+            ),
+            Reading("DeadThreadCount", fetchers.dead_loops, "Fetchers that ended by a defect", tags=_FETCHER_TAGS),
+        ]
+
+    def _read_directories(self) -> list[Reading]:
+        return [
+            Reading("OfflineLogDirectoryCount", self._counts().offline_directories, "Data directories that failed"),
+        ]
