@@ -2,13 +2,15 @@
 
 The functions of this module ask the host of the running event loop. An ordinary loop runs on the process itself; a loop
 of a simulation brings a host of its own, with virtual time and the simulated network, so that whole nodes run
-unchanged on either. Outside a loop, as on the threads of a pool, the process is asked.
+unchanged on either. Outside a loop the process is asked, but on the threads of ``joined_executor``, whose host is their
+starter's.
 """
 
 from __future__ import annotations
 
 import secrets
 import socket
+import threading
 import time
 from asyncio import _get_running_loop
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -21,6 +23,7 @@ __all__ = [
     "ProcessHost",
     "executor",
     "flush_pool",
+    "joined_executor",
     "listen",
     "monotonic_ns",
     "monotonic_s",
@@ -116,10 +119,19 @@ class ProcessHost:
 
 
 _PROCESS = ProcessHost()
+# Threads that were started by code with another host, and which that code waits for.
+_THREAD = threading.local()
 
 
 def _host() -> Host:
-    return getattr(_get_running_loop(), "host", _PROCESS)
+    loop = _get_running_loop()
+    if loop is None:
+        return getattr(_THREAD, "host", _PROCESS)
+    return getattr(loop, "host", _PROCESS)
+
+
+def _adopt(host: Host) -> None:
+    _THREAD.host = host
 
 
 def monotonic_ns() -> int:
@@ -150,6 +162,19 @@ def listen(host: str, port: int, *, backlog: int, receive_buffer_bytes: int) -> 
 def executor(name: str, max_workers: int = 1) -> Executor:
     """As ``Host.executor``."""
     return _host().executor(name, max_workers)
+
+
+def joined_executor(name: str, max_workers: int) -> Executor:
+    """Threads that a function starts and shuts down before it returns; they have the host of the caller.
+
+    Args:
+        name: For debuggers.
+        max_workers: At most; a simulation has one.
+    """
+    host = _host()
+    return ThreadPoolExecutor(
+        max_workers=host.threads_at_most(max_workers), thread_name_prefix=name, initializer=_adopt, initargs=(host,)
+    )
 
 
 def flush_pool(name: str) -> FlushPool:

@@ -58,7 +58,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "storage": VOCABULARY | FACTS | {"_kraftlog", "host", "wire", "raft"},
     "testing": VOCABULARY | {"raft", "partition", "controller", "coordinator", "storage", "quorum.state_machine"},
     # Whole nodes on simulated machines: composes what `node` composes, below it a simulated host.
-    "testing.world": VOCABULARY | FACTS | {"host", "node", "storage", "transport", "wire", "_kraftlog"},
+    "testing.world": VOCABULARY
+    | FACTS
+    | {"host", "node", "storage", "transport", "wire", "_kraftlog", "testing.scenario", "testing.log_invariants"},
     "security": VOCABULARY,
     "transport": VOCABULARY | {"host", "security", "wire", "_kraftlog"},
     "runtime": VOCABULARY | {"host"},
@@ -231,12 +233,9 @@ def test_sans_io_rooms_know_no_clock_socket_file_or_task():
     assert not wrong, "\n".join(wrong)
 
 
-# Rooms whose code runs in a simulation, too (docs/design/0024-world.md), and the files that it leaves out: their
-# threads are started and joined within one call, or are those of the log cleaner.
+# Rooms whose code runs in a simulation, too (docs/design/0024-world.md), and the file that it leaves out, the cleaner.
 HOSTED_ROOMS = ("runtime", "node", "transport", "api", "storage", "quorum")
-UNHOSTED = {
-    "runtime/replica/compactor.py", "runtime/replica/log_recovery.py", "runtime/replica/replica_manager.py",
-}  # fmt: skip
+UNHOSTED = {"runtime/replica/compactor.py"}
 UNHOSTED_CALL = re.compile(
     r"(?<![\w.])(ThreadPoolExecutor\(|FlushPool\(|time\.(time|monotonic|perf_counter)|secrets\.|random\.(random|Random\(\)))"
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kraftlog import host
 from kraftlog._kraftlog import RecoveryProgress
 
 if TYPE_CHECKING:
@@ -87,16 +87,18 @@ class LogRecovery:
 
     def run(self) -> dict[TopicPartition, tuple[Log, LogDir]]:
         """Open all; a log that cannot be opened is left out, and the next user of it finds the reason again."""
-        began_s = time.monotonic()
+        began_s = host.monotonic_s()
         futures: dict[Future[Log], RecoveryJob] = {}
         pools = []
         for log_dir, found in self._directories.items():
             logger.info("recovering %d logs from %s, which was not closed cleanly", len(found.jobs), log_dir.path)
             threads = max(1, min(self._threads_per_dir, len(found.jobs)))
-            pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=f"kraftlog-recovery-{log_dir.path.name}")
+            pool = host.joined_executor(f"kraftlog-recovery-{log_dir.path.name}", threads)
             pools.append(pool)
             for job in found.jobs:
-                futures[pool.submit(self._open, job, max(1, self._threads_per_dir // threads))] = job
+                futures[
+                    pool.submit(self._open, job, host.threads_at_most(max(1, self._threads_per_dir // threads)))
+                ] = job
         pending = set(futures)
         while pending:
             _, pending = wait(pending, timeout=_REPORT_S)
@@ -106,14 +108,14 @@ class LogRecovery:
             pool.shutdown()
         opened = {job.key: (future.result(), job.log_dir) for future, job in futures.items() if not future.exception()}
         if futures:
-            logger.info("recovered %d logs in %d ms", len(opened), (time.monotonic() - began_s) * 1000)
+            logger.info("recovered %d logs in %d ms", len(opened), (host.monotonic_s() - began_s) * 1000)
         return opened
 
     def _open(self, job: RecoveryJob, segment_threads: int) -> Log:
         found = self._directories[job.log_dir]
         progress = RecoveryProgress()
         found.progress.append(progress)
-        began_s = time.monotonic()
+        began_s = host.monotonic_s()
         try:
             log = job.open_log(segment_threads, progress)
         finally:
@@ -124,7 +126,7 @@ class LogRecovery:
             log.segment_count,
             log.log_start_offset,
             log.log_end_offset,
-            (time.monotonic() - began_s) * 1000,
+            (host.monotonic_s() - began_s) * 1000,
             found.done,
             len(found.jobs),
             job.log_dir.path,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -329,9 +328,7 @@ class ReplicaManager:
         if not all(log_dir.is_online for log_dir in self._log_dirs):
             logger.warning("directories that failed are not closed cleanly")
         logs = [partition.log for partition in self.partitions] + unserved
-        with ThreadPoolExecutor(
-            max_workers=host.threads_at_most(_CLOSING_THREADS), thread_name_prefix="kraftlog-close"
-        ) as pool:
+        with host.joined_executor("kraftlog-close", _CLOSING_THREADS) as pool:
             return all(list(pool.map(_close_log, logs)))
 
 

@@ -7,7 +7,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftlog._kraftlog import FlushPool
 from kraftlog.storage.memory_path import MEMORY_ROOT, MemoryPath, add_disk, remove_disk
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from kraftlog.testing.world.network import ListeningSocket
     from kraftlog.testing.world.world import Event, World
 
-__all__ = ["Machine", "SteppedExecutor"]
+__all__ = ["FLUSH_MS", "Machine", "SteppedExecutor"]
 
+T = TypeVar("T")
+
+# Least and most time of an fsync.
+FLUSH_MS = (0.1, 2.0)
 # How long a callback takes. The clock goes on while it runs, so that bounds of turns are met.
 _CALLBACK_NS = 5_000
 _CLOCK_READ_NS = 200
@@ -49,7 +53,7 @@ class Machine:
         self.disk_name = f"{id(world):x}-{name}"
         self.disk = add_disk(self.disk_name)
         self.path = MemoryPath(MEMORY_ROOT, self.disk_name)
-        self.flush_ms = (0.1, 2.0)
+        self.flush_ms = FLUSH_MS
         self.work_ms = (0.02, 0.5)
         self.wall_offset_ms = 0
         self._rng = random.Random(world.rng.getrandbits(64))
@@ -173,6 +177,8 @@ class Machine:
         spent_ns = self._drift_ns - drift_ns + _CALLBACK_NS * (count if isinstance(count, int) else 1)
         self._free_at_ns = self.world.now_ns + spent_ns
         self._schedule_flushes()
+        for watch in self.world.watchers:
+            watch(self)
 
     def _schedule_flushes(self) -> None:
         for pool in self._pools:
@@ -187,6 +193,14 @@ class Machine:
             self.disk.set_now_ms(self.wall_ms())
             index = self.world.rng.randrange(pool.queued_count)
             self._enter(lambda: pool.run_next(index))
+
+    def run_now(self, work: Callable[[], T]) -> T:
+        """Run something outside of events that asks for its host: this machine; it takes no time."""
+        asyncio._set_running_loop(self.loop)
+        try:
+            return work()
+        finally:
+            asyncio._set_running_loop(None)
 
     def after_work(self, action: Callable[[], None]) -> None:
         """Run ``action`` on this machine after the time that blocking work takes."""

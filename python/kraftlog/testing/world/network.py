@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Protocol
 
@@ -45,6 +45,9 @@ class SimulatedSocket:
         machine: Whose process has it.
         address: Its own.
         peer_address: Of the other end.
+
+    Attributes:
+        loses_output: Whether what is sent from now on never arrives: the connection is about to be reset.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class SimulatedSocket:
         self._arrives_ns = 0
         self._is_ended = False
         self._error: int | None = None
+        self.loses_output = False
         self.is_closed = False
         network.sockets[self._descriptor] = self
 
@@ -248,6 +252,8 @@ class Network:
 
     Attributes:
         latency_ms: Least and most delay of bytes between two machines.
+        spikes: Share of deliveries that are held up, and for how long at most (ms). What was sent later on the same
+            connection waits behind them, as on TCP.
         sockets: By descriptor.
         listening: By address.
     """
@@ -255,10 +261,12 @@ class Network:
     def __init__(self, world: Time) -> None:
         self._world = world
         self.latency_ms = (0.05, 0.3)
+        self.spikes = (0.0, 0.0)
         self.sockets: dict[int, SimulatedSocket | ListeningSocket] = {}
         self.listening: dict[tuple[str, int], ListeningSocket] = {}
         self._extra_ms: dict[tuple[str, str], float] = {}
         self._cut: set[tuple[str, str]] = set()
+        self._breaking: set[tuple[str, str]] = set()
         self._held: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self._last_descriptor = FIRST_DESCRIPTOR
         self._last_port = 32768
@@ -306,10 +314,18 @@ class Network:
     def carry(self, source: SimulatedSocket, data: bytes) -> None:
         """Bring bytes to the other end."""
         target = source.peer
-        if target is None:
+        if target is None or source.loses_output:
             return
         link = (source.machine.address, target.machine.address)
         at_ns = target.arrival_ns(self._world.now_ns + self._delay_ns(link))
+        if len(data) > 1 and link in self._breaking:
+            self._breaking.discard(link)
+            source.loses_output = True
+            part = data[: self._world.rng.randrange(1, len(data))]
+            self._world.at(at_ns, lambda: self._deliver(link, lambda: target.arrive(part)))
+            # A while later, as the reset discards what the peer has not read yet.
+            self._world.at(at_ns + 1_000_000, target.reset)
+            return
         self._world.at(at_ns, lambda: self._deliver(link, lambda: target.arrive(data)))
 
     def _over(self, link: tuple[str, str], action: Callable[[], None]) -> None:
@@ -323,7 +339,11 @@ class Network:
 
     def _delay_ns(self, link: tuple[str, str]) -> int:
         low, high = self.latency_ms
-        return int((self._world.rng.uniform(low, high) + self._extra_ms.get(link, 0.0)) * 1e6)
+        delay_ms = self._world.rng.uniform(low, high) + self._extra_ms.get(link, 0.0)
+        share, most_ms = self.spikes
+        if share and self._world.rng.random() < share:
+            delay_ms += self._world.rng.uniform(0.0, most_ms)
+        return int(delay_ms * 1e6)
 
     # Faults
 
@@ -338,14 +358,27 @@ class Network:
             action()
 
     def heal_all(self) -> None:
-        """No link is cut or slow."""
+        """No link is cut, slow or about to break."""
         self._extra_ms.clear()
+        self._breaking.clear()
+        self.spikes = (0.0, 0.0)
         for link in sorted(self._cut):
             self.heal(*link)
 
     def slow_down(self, source: str, target: str, extra_ms: float) -> None:
         """Delay everything from one address to another by so much more."""
         self._extra_ms[source, target] = extra_ms
+
+    def isolate(self, address: str, others: Iterable[str]) -> None:
+        """Cut one address off from others, both ways."""
+        for other in others:
+            if other != address:
+                self.cut(address, other)
+                self.cut(other, address)
+
+    def break_within_frame(self, source: str, target: str) -> None:
+        """Deliver only a part of what is sent next from one address to another, then reset that connection."""
+        self._breaking.add((source, target))
 
     def reset_between(self, first: str, second: str) -> int:
         """Break every connection between two addresses; returns how many there were."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,12 @@ class NodeMachine(Machine):
         properties: Of the configuration; what is changed holds from the next start on.
         node: The node that runs, or that ran last.
         start_task: Of the last start.
+        start_count: Processes so far.
+        disk_number: Disks so far, less one.
+        has_bad_disk: Whether a fault spoilt what its disk holds; nothing is expected of its bytes then.
+        is_disk_failing: Whether its disk fails, or did since the last start: the process may end by itself.
+        on_exit: Called when the process has ended by itself.
+        exit_error: Why the process ended by itself: the node could not start, or its metadata log failed.
     """
 
     def __init__(self, world: World, name: str, *, node_id: int, roles: Sequence[str]) -> None:
@@ -45,6 +52,14 @@ class NodeMachine(Machine):
         self.properties: dict[str, str] = {}
         self.node: Node | None = None
         self.start_task: Any = None
+        self.exit_error: BaseException | None = None
+        self.on_exit: Callable[[NodeMachine], None] | None = None
+        self.start_count = 0
+        self.disk_number = 0
+        self.has_bad_disk = False
+        self.is_disk_failing = False
+        self._voters: Sequence[DynamicVoter] = ()
+        self._cluster_id = ""
 
     @property
     def data_path(self) -> Any:
@@ -53,25 +68,69 @@ class NodeMachine(Machine):
 
     def format(self, cluster_id: str, voters: Sequence[DynamicVoter]) -> None:
         """Format the log directory, durably, as ``kraftlog storage format --initial-controllers`` does."""
+        self._cluster_id, self._voters = cluster_id, voters
+        self._format()
 
-        async def work() -> None:
-            Formatter(
-                directories=[self.data_path],
-                metadata_directory=self.data_path,
-                cluster_id=cluster_id,
-                node_id=NodeId(self.node_id),
-                initial_voters=tuple(voters) if "controller" in self.roles else None,
-                has_dynamic_quorum=True,
-                report=lambda _: None,
-            ).run()
+    def replace_disk(self) -> None:
+        """Another, empty disk, formatted for the same cluster; the process has to be stopped.
 
-        self.world.run(self, work())
+        Raises:
+            RuntimeError: It runs, or the node is a controller, whose directory is a voter.
+        """
+        if self.is_running or "controller" in self.roles:
+            msg = f"{self.name} runs" if self.is_running else f"{self.name}: the directory is part of the quorum"
+            raise RuntimeError(msg)
+        super().replace_disk()
+        self.disk_number += 1
+        self.has_bad_disk = self.is_disk_failing = False
+        self._format()
+
+    def _format(self) -> None:
+        formatter = Formatter(
+            directories=[self.data_path],
+            metadata_directory=self.data_path,
+            cluster_id=self._cluster_id,
+            node_id=NodeId(self.node_id),
+            initial_voters=tuple(self._voters) if "controller" in self.roles else None,
+            has_dynamic_quorum=True,
+            report=lambda _: None,
+        )
+        self.run_now(formatter.run)
 
     def start_node(self) -> None:
         """Begin to start the node; ``start_task`` says when it serves."""
         loop = self.loop if self.node is None else self.start()
         node = self.node = Node(NodeConfig(self.properties))
+        self.start_count += 1
+        self.exit_error = None
         self.start_task = loop.create_task(node.start())
+        self.start_task.add_done_callback(lambda started: self._started(node, started))
+
+    def _started(self, node: Node, started: asyncio.Task[None]) -> None:
+        """What ``node.process.run_node`` does behind the start: the process ends with the node."""
+        if started.cancelled() or node is not self.node:
+            return
+        error = started.exception()
+        if error is not None:
+            self._exit(error)
+        else:
+            self.loop.create_task(self._follow(node))
+
+    async def _follow(self, node: Node) -> None:
+        await node.metadata.failed.wait()
+        error = node.metadata.failure
+        await node.stop()
+        self._exit(error or RuntimeError("the metadata log failed without a reason"))
+
+    def _exit(self, error: BaseException) -> None:
+        def end() -> None:
+            self.exit_error = error
+            self.stop()
+            if self.on_exit is not None:
+                self.on_exit(self)
+
+        # Not within a callback of the loop that ends.
+        self.world.at(self.world.now_ns, self._bound(end))
 
     @property
     def is_serving(self) -> bool:
@@ -80,6 +139,7 @@ class NodeMachine(Machine):
             self.is_running
             and self.start_task is not None
             and self.start_task.done()
+            and not self.start_task.cancelled()
             and self.start_task.exception() is None
         )
 

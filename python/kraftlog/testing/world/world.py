@@ -68,6 +68,7 @@ class World:
         network: Connects the machines.
         machines: By name, those that run and those that were stopped.
         event_count: Events so far.
+        watchers: Called with a machine after each turn of its loop; what one raises ends the run.
     """
 
     def __init__(self, seed: int) -> None:
@@ -77,6 +78,7 @@ class World:
         self.network = Network(self)
         self.machines: dict[str, Inhabitant] = {}
         self.event_count = 0
+        self.watchers: list[Callable[[Any], None]] = []
         self._events: list[tuple[int, int, Event]] = []
         self._next_number = 0
         self._virtual_time = VirtualTime(seed)

@@ -1,0 +1,282 @@
+"""Faults of a whole cluster: each kind draws its arguments beforehand, happens, and is taken back after a while.
+
+A run is then a list of faults, from which one can be left out without another being drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from kraftlog.testing.scenario import ScheduledFault, Value
+from kraftlog.testing.world.cluster import Cluster
+
+__all__ = ["FAULTS", "draw_faults", "happen"]
+
+_MOST_INDEX = 60
+
+
+class _Target:
+    """The nodes that the arguments of a fault mean."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def node(self, which: Value) -> str | None:
+        """``controller`` and ``leader`` as they are now, or a number that counts the nodes that run."""
+        cluster = self.cluster
+        up = [name for name, machine in cluster.nodes.items() if machine.is_running]
+        if which == "controller":
+            return cluster.controller
+        if isinstance(which, str):
+            leaders = sorted({name for name in up for _ in cluster.led_by(name)})
+            return leaders[int(which.removeprefix("leader")) % len(leaders)] if leaders else None
+        return up[int(which) % len(up)] if up else None
+
+    def other(self, name: str, which: int) -> str:
+        """Another machine, a client among them."""
+        others = sorted(other for other in self.cluster.world.machines if other != name)
+        return others[which % len(others)]
+
+    def later(self, after_ms: int, action: Callable[[], None]) -> None:
+        """Take a fault back, unless faults are over by then, when everything has been taken back."""
+        cluster = self.cluster
+        cluster.world.after_ms(after_ms, lambda: None if cluster.is_quiet else action())
+
+
+def _kill(target: _Target, *, node: Value, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    target.cluster.kill(name)
+    target.later(for_ms, lambda: target.cluster.start(name))
+    return True
+
+
+def _power_off(target: _Target, *, node: Value, data: Any, names: Any, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    target.cluster.power_off(name, data=data, names=names)
+    target.later(for_ms, lambda: target.cluster.start(name))
+    return True
+
+
+def _power_off_all(target: _Target, *, data: Any, names: Any, for_ms: int) -> bool:
+    for index, name in enumerate(target.cluster.nodes):
+        target.cluster.power_off(name, data=data, names=names)
+        target.later(for_ms * (1 + index % 3), lambda name=name: target.cluster.start(name))  # type: ignore[misc]
+    return True
+
+
+def _pause(target: _Target, *, node: Value, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    target.cluster.pause(name)
+    target.later(for_ms, lambda: target.cluster.resume(name))
+    return True
+
+
+def _isolate(target: _Target, *, node: Value, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    target.cluster.isolate(name)
+    target.later(for_ms, lambda: target.cluster.mend_links(name))
+    return True
+
+
+def _cut(target: _Target, *, node: Value, to: int, both_ways: int, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    other = target.other(name, to)
+    target.cluster.cut(name, other, both_ways=bool(both_ways))
+    target.later(for_ms, lambda: target.cluster.mend_links(name, other))
+    return True
+
+
+def _slow_link(target: _Target, *, node: Value, to: int, extra_ms: int, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    other = target.other(name, to)
+    target.cluster.slow_down(name, other, extra_ms)
+    target.later(for_ms, lambda: target.cluster.slow_down(name, other, 0))
+    return True
+
+
+def _hold_up(target: _Target, *, share: float, most_ms: int, for_ms: int) -> bool:
+    target.cluster.hold_up(share, most_ms)
+    target.later(for_ms, lambda: target.cluster.hold_up(0.0, 0.0))
+    return True
+
+
+def _reset(target: _Target, *, node: Value, to: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    target.cluster.reset(name, target.other(name, to))
+    return True
+
+
+def _break_frame(target: _Target, *, node: Value, to: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    target.cluster.break_within_frame(name, target.other(name, to))
+    return True
+
+
+def _jump_clock(target: _Target, *, node: Value, by_ms: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    target.cluster.jump_clock(name, by_ms)
+    return True
+
+
+def _skew_clock(target: _Target, *, node: Value, rate: float) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    target.cluster.skew_clock(name, rate)
+    return True
+
+
+def _slow_disk(target: _Target, *, node: Value, most_ms: int, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    target.cluster.slow_disk(name, most_ms)
+    target.later(for_ms, lambda: target.cluster.slow_disk(name, None))
+    return True
+
+
+def _fail_disk(target: _Target, *, node: Value, operation: Any, after: int, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    target.cluster.fail_disk(name, operation, after=after)
+    target.later(for_ms, lambda: target.cluster.restart_mended(name))
+    return True
+
+
+def _fill_disk(target: _Target, *, node: Value, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    target.cluster.fill_disk(name)
+    target.later(for_ms, lambda: target.cluster.restart_mended(name))
+    return True
+
+
+def _spoil(target: _Target, *, node: Value, kind: Any, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None or not target.cluster.may_lose(name) or target.cluster.spoil(name, kind) is None:
+        return False
+    target.later(for_ms, lambda: target.cluster.restart_mended(name))
+    return True
+
+
+def _replace_disk(target: _Target, *, node: Value, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None or not target.cluster.may_lose(name):
+        return False
+    target.cluster.replace_disk(name)
+    target.later(for_ms, lambda: target.cluster.start(name))
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How a fault is drawn, and how it happens."""
+
+    draw: Callable[[Random], dict[str, Value]]
+    happen: Callable[..., bool]
+
+
+def _node(rng: Random) -> Value:
+    return rng.choice(("controller", f"leader{rng.randrange(_MOST_INDEX)}", rng.randrange(_MOST_INDEX)))
+
+
+def _ms(rng: Random, least_ms: int = 100, most_ms: int = 9000) -> int:
+    return int(min(most_ms, least_ms + rng.expovariate(3 / most_ms)))
+
+
+def _damage(rng: Random) -> dict[str, Value]:
+    return {
+        "data": rng.choice(("nothing", "everything", "suffix", "torn", "pages", "contents")),
+        "names": rng.choice(("nothing", "everything", "suffix", "any")),
+    }
+
+
+def _link(rng: Random) -> dict[str, Value]:
+    return {"node": _node(rng), "to": rng.randrange(_MOST_INDEX)}
+
+
+FAULTS: dict[str, _Kind] = {
+    "kill": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _kill),
+    "power_off": _Kind(lambda rng: {"node": _node(rng), **_damage(rng), "for_ms": _ms(rng)}, _power_off),
+    "power_off_all": _Kind(lambda rng: {**_damage(rng), "for_ms": _ms(rng)}, _power_off_all),
+    "pause": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _pause),
+    "isolate": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _isolate),
+    "cut": _Kind(lambda rng: {**_link(rng), "both_ways": rng.randrange(2), "for_ms": _ms(rng)}, _cut),
+    "slow_link": _Kind(
+        lambda rng: {**_link(rng), "extra_ms": rng.choice((20, 200, 1000)), "for_ms": _ms(rng)}, _slow_link
+    ),
+    "hold_up": _Kind(
+        lambda rng: {"share": rng.choice((0.01, 0.1, 0.5)), "most_ms": rng.choice((50, 1000)), "for_ms": _ms(rng)},
+        _hold_up,
+    ),
+    "reset": _Kind(_link, _reset),
+    "break_frame": _Kind(_link, _break_frame),
+    "jump_clock": _Kind(
+        lambda rng: {"node": _node(rng), "by_ms": rng.choice((-3_600_000, -1500, 1500, 60_000, 86_400_000))},
+        _jump_clock,
+    ),
+    "skew_clock": _Kind(lambda rng: {"node": _node(rng), "rate": rng.choice((0.8, 0.95, 1.05, 1.25))}, _skew_clock),
+    "slow_disk": _Kind(
+        lambda rng: {"node": _node(rng), "most_ms": rng.choice((20, 200, 1500)), "for_ms": _ms(rng)}, _slow_disk
+    ),
+    "fail_disk": _Kind(
+        lambda rng: {
+            "node": _node(rng),
+            "operation": rng.choice(("read", "write", "sync", "sync", "open", "change")),
+            "after": rng.choice((0, 1, rng.randrange(100))),
+            "for_ms": _ms(rng),
+        },
+        _fail_disk,
+    ),
+    "fill_disk": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _fill_disk),
+    "spoil": _Kind(
+        lambda rng: {"node": _node(rng), "kind": rng.choice(("rot", "misdirected")), "for_ms": _ms(rng)}, _spoil
+    ),
+    "replace_disk": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _replace_disk),
+}
+
+
+def happen(cluster: Cluster, fault: ScheduledFault) -> bool:
+    """Let a fault happen; False when it cannot now, as there is no such node or too much would be lost."""
+    return FAULTS[fault.kind].happen(_Target(cluster), **dict(fault.arguments))
+
+
+def draw_faults(rng: Random, *, begin_ms: int) -> tuple[ScheduledFault, ...]:
+    """Draw which kinds of fault a run has, how often each, and the faults.
+
+    Args:
+        rng: Source of chance.
+        begin_ms: When the first may happen.
+    """
+    kinds = rng.sample(sorted(FAULTS), rng.randrange(2, len(FAULTS) // 2))
+    weights = [rng.expovariate(1.0) for _ in kinds]
+    mean_ms = rng.choice((400, 1500, 5000))
+    at_ms, faults = float(begin_ms), []
+    for _ in range(rng.choice((5, 15, 30))):
+        at_ms += rng.expovariate(1 / mean_ms)
+        kind = rng.choices(kinds, weights)[0]
+        faults.append(ScheduledFault(int(at_ms), kind, tuple(FAULTS[kind].draw(rng).items())))
+    return tuple(faults)

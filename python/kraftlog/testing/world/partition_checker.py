@@ -1,0 +1,178 @@
+"""Invariants of replicated partitions (docs/behaviours, area 29), read from the public state of running nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kraftlog.testing.log_invariants import InvariantViolationError
+from kraftlog.testing.world.committed_batches import CommittedBatches
+
+if TYPE_CHECKING:
+    from kraftlog.testing.world.node_machine import NodeMachine
+    from kraftlog.testing.world.story import Story
+
+__all__ = ["PartitionChecker"]
+
+_Key: TypeAlias = tuple[Any, int]
+
+
+class _ReplicaLife:
+    """What one replica showed since its process began."""
+
+    __slots__ = ("checked_offset", "state")
+
+    def __init__(self) -> None:
+        self.state: tuple[int, int, bool, int, int] | None = None
+        self.checked_offset = -1
+
+
+class PartitionChecker:
+    """Looks at every partition of a node after each turn of its loop, and closer at those that changed.
+
+    Args:
+        nodes: Of the cluster, by node id.
+        story: Gets the changes of leaders.
+
+    Attributes:
+        looked: How often each rule had something to look at.
+        leader_changes: Epochs in which a partition had a leader.
+    """
+
+    def __init__(self, nodes: dict[int, NodeMachine], story: Story) -> None:
+        self._nodes = nodes
+        self._story = story
+        self._lives: dict[int, tuple[int, dict[_Key, _ReplicaLife]]] = {}
+        self._leaders: dict[tuple[_Key, int], int] = {}
+        self._high_watermarks: dict[_Key, int] = {}
+        self._log_starts: dict[tuple[int, Any, _Key], int] = {}
+        self._batches = CommittedBatches()
+        self.looked: Counter[str] = Counter()
+        self.leader_changes = 0
+
+    def after_turn(self, machine: NodeMachine) -> None:
+        """Check what changed on a node.
+
+        Raises:
+            InvariantViolationError: A rule is broken.
+        """
+        node = machine.node
+        if node is None or not hasattr(node, "replicas"):
+            return
+        life, replicas = self._lives.get(machine.node_id, (-1, {}))
+        if life != machine.start_count:
+            replicas = {}
+            self._lives[machine.node_id] = (machine.start_count, replicas)
+        for partition in node.partitions:
+            native, key = partition.replica, (partition.topic_id, partition.index)
+            replica = replicas.get(key)
+            if replica is None:
+                replica = replicas[key] = _ReplicaLife()
+            state = (
+                native.high_watermark,
+                native.leader_epoch,
+                native.is_leader,
+                partition.log.log_start_offset,
+                native.log_end_offset,
+            )
+            before = replica.state
+            if state != before:
+                replica.state = state
+                self._check(machine, partition, replica, before, state)
+
+    def _check(
+        self,
+        machine: NodeMachine,
+        partition: Any,
+        replica: _ReplicaLife,
+        before: tuple[int, int, bool, int, int] | None,
+        state: tuple[int, int, bool, int, int],
+    ) -> None:
+        high_watermark, leader_epoch, is_leader, log_start, log_end = state
+        key = (partition.topic_id, partition.index)
+        name = f"{partition.topic}-{partition.index} on {machine.name}"
+        self.looked["RINV-07"] += 1
+        if not log_start <= high_watermark <= log_end:
+            self._fail("RINV-07", f"{name}: log start {log_start}, high watermark {high_watermark}, end {log_end}")
+        place = (machine.node_id, machine.disk_number, key)
+        if log_start < self._log_starts.get(place, 0):
+            self._fail("RINV-19", f"{name}: the log start fell from {self._log_starts[place]} to {log_start}")
+        self._log_starts[place] = log_start
+        if before is not None:
+            if leader_epoch < before[1]:
+                self._fail("RINV-22", f"{name}: the leader epoch fell from {before[1]} to {leader_epoch}")
+            if is_leader and before[2] and leader_epoch == before[1] and high_watermark < before[0]:
+                self._fail("RINV-07", f"{name}: the leader's high watermark fell from {before[0]} to {high_watermark}")
+        if is_leader:
+            became_leader = before is None or not before[2] or before[1] != leader_epoch
+            if became_leader:
+                self._became_leader(machine, key, name, leader_epoch, log_end)
+            if before is not None and before[2] and before[1] == leader_epoch and high_watermark > before[0]:
+                self._check_raised(partition, key, name, high_watermark, leader_epoch)
+        self._high_watermarks[key] = max(self._high_watermarks.get(key, 0), high_watermark)
+        self._compare(machine, partition, replica, key, name, log_start, high_watermark)
+
+    def _became_leader(self, machine: NodeMachine, key: _Key, name: str, leader_epoch: int, log_end: int) -> None:
+        self.looked["RINV-21"] += 1
+        leader = self._leaders.get((key, leader_epoch))
+        if leader is None:
+            self._leaders[key, leader_epoch] = machine.node_id
+            self.leader_changes += 1
+            partition = name.split(maxsplit=1)[0]
+            self._story.tell(machine.name, f"leads {partition} in epoch {leader_epoch}, log end {log_end}")
+        elif leader != machine.node_id:
+            self._fail("RINV-21", f"{name}: leads in epoch {leader_epoch}, in which node {leader} led")
+        highest = self._high_watermarks.get(key, 0)
+        self.looked["RINV-23"] += 1
+        if log_end < highest:
+            self._fail("RINV-23", f"{name}: leads with log end {log_end}, {highest} was committed")
+
+    def _check_raised(self, partition: Any, key: _Key, name: str, high_watermark: int, leader_epoch: int) -> None:
+        """The high watermark of a leader rose."""
+        node = self._nodes[partition.replica.leader_id].node
+        topic = None if node is None else node.metadata.image.topics.by_id(partition.topic_id)
+        image = None if topic is None else topic.partitions.get(partition.index)
+        if image is None or image.leader_epoch != leader_epoch:
+            return
+        self.looked["RINV-08"] += 1
+        if image.partition_epoch == partition.replica.partition_epoch:
+            self.looked["RINV-09"] += 1
+            if len(image.isr) < partition.replica.min_insync_replicas:
+                reason = f"{name}: the high watermark rose to {high_watermark} with the in-sync replicas {image.isr}"
+                self._fail("RINV-09", reason)
+        for member in image.isr:
+            machine = self._nodes.get(member)
+            life = None if machine is None else self._lives.get(member)
+            if machine is None or life is None or not machine.is_running or life[0] != machine.start_count:
+                continue
+            replica = life[1].get(key)
+            if replica is None or replica.state is None or replica.state[1] != leader_epoch:
+                continue
+            other = None if machine.node is None else machine.node.partitions.get(partition.topic_id, partition.index)
+            if other is not None and other.replica.log_end_offset < high_watermark:
+                reason = (
+                    f"{name}: the high watermark rose to {high_watermark}, in-sync replica {member} has"
+                    f" {other.replica.log_end_offset}"
+                )
+                self._fail("RINV-08", reason)
+
+    def _compare(
+        self,
+        machine: NodeMachine,
+        partition: Any,
+        replica: _ReplicaLife,
+        key: _Key,
+        name: str,
+        log_start: int,
+        high_watermark: int,
+    ) -> None:
+        """Below the high watermark every replica has the same bytes."""
+        start = max(replica.checked_offset, log_start)
+        if machine.has_bad_disk or high_watermark <= start:
+            return
+        self.looked["RINV-14"] += 1
+        self._batches.check(key, name, partition.log, start, high_watermark)
+        replica.checked_offset = high_watermark
+
+    def _fail(self, identifier: str, reason: str) -> None:
+        raise InvariantViolationError(identifier, reason, self._story.last(40))

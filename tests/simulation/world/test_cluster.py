@@ -1,0 +1,125 @@
+"""Clusters in virtual time with invariants, faults that are drawn, and scenarios that replay."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kraftlog import host
+from kraftlog.testing import InvariantViolationError
+from kraftlog.testing.world.cluster import Cluster
+from kraftlog.testing.world.history import OffsetHistory, RecordHistory, TransactionHistory
+from kraftlog.testing.world.machine import Machine
+from kraftlog.testing.world.swarm import ClusterFailedError, ClusterScenario, draw, run, shrink
+from kraftlog.testing.world.world import World
+
+from .workloads import records
+
+SETTINGS = {"num.partitions": "2", "default.replication.factor": "3", "min.insync.replicas": "2"}
+
+
+def test_a_thread_that_a_machine_joins_has_the_clock_of_the_machine():
+    """The clock of the process made a recovery forget every idempotent producer as expired."""
+    with World(1) as world:
+        machine = Machine(world, "machine")
+
+        async def work():
+            with host.joined_executor("thread", 4) as pool:
+                return pool.submit(host.wall_ms).result()
+
+        found_ms = world.run(machine, work())
+        assert abs(found_ms - world.wall_ms()) < 1000
+
+
+def test_a_cluster_loses_nothing_and_recovers_in_virtual_time():
+    with Cluster(3, properties=SETTINGS) as cluster:
+        task = cluster.begin(records(cluster))
+        cluster.run_for(3_000)
+        cluster.power_off(cluster.leader_of("records", 0))
+        cluster.run_for(2_000)
+        cluster.isolate(cluster.controller)
+        cluster.break_within_frame("client", cluster.leader_of("records", 1))
+        cluster.run_for(4_000)
+        cluster.become_quiet()
+        cluster.recover()
+        cluster.run_until(task.done, within_ms=120_000)
+        task.result()
+        story = str(cluster.story)
+        looked = cluster.metadata.looked + cluster.partitions.looked
+    assert "loses power" in story
+    assert "is the active controller in epoch 2" in story
+    assert "all of them are there" in story
+    rules = ("INV-01", "INV-08", "RINV-07", "RINV-08", "RINV-09", "RINV-14", "RINV-21", "RINV-22", "RINV-26", "RINV-27")
+    assert all(looked[rule] for rule in rules)
+
+
+async def one_record(cluster):
+    """A service that fails when the controller moves: it does not survive an isolated controller."""
+    before = cluster.controller
+    while not cluster.is_quiet:
+        assert cluster.controller in {before, None}, "the controller moved"
+        await asyncio.sleep(0.2)
+
+
+def test_a_failing_run_shrinks_to_a_scenario_that_replays():
+    text = """
+    world seed=5 controllers=3 brokers=1
+    at 3000 reset node=1 to=2
+    at 3100 jump_clock node=0 by_ms=1500
+    at 3200 isolate node=controller for_ms=9000
+    at 9000 reset node=2 to=1
+    end 12000
+    """
+    outcome = run(ClusterScenario.parse(text), one_record)
+    assert outcome.scenario.breaks == "AssertionError"
+    shortest = shrink(outcome, one_record, budget=8)
+    assert [fault.kind for fault in shortest.scenario.faults] == ["isolate"]
+    again = run(ClusterScenario.parse(str(shortest.scenario)), one_record)
+    assert str(again.scenario) == str(shortest.scenario)
+    assert again.story == shortest.story
+    assert "isolate node=controller" in str(ClusterFailedError(again))
+
+
+def test_a_drawn_run_is_written_down_and_read():
+    drawn = [draw(seed) for seed in range(40)]
+    assert [ClusterScenario.parse(str(scenario)) for scenario in drawn] == drawn
+    assert len({fault.kind for scenario in drawn for fault in scenario.faults}) == 17
+    with pytest.raises(ValueError, match="not a line"):
+        ClusterScenario.parse("world seed=1 controllers=1 brokers=1\nnonsense")
+    with pytest.raises(ValueError, match="world seed"):
+        ClusterScenario.parse("end 5")
+
+
+def test_a_lost_a_repeated_and_a_changed_record_are_noticed():
+    history = RecordHistory()
+    history.sent("a", 1)
+    history.sent("a", 2)
+    history.acked("t", 0, 5, "a", 1)
+    history.check_complete("t", 0, [(5, "a", 1), (6, "a", 2)])
+    with pytest.raises(InvariantViolationError, match="RINV-01"):
+        history.check_complete("t", 0, [(6, "a", 2)])
+    with pytest.raises(InvariantViolationError, match="RINV-05"):
+        history.check_complete("t", 0, [(5, "a", 1), (7, "a", 1)])
+    with pytest.raises(InvariantViolationError, match="RINV-11"):
+        history.read("t", 0, 5, "a", 2)
+    with pytest.raises(InvariantViolationError, match="RINV-20"):
+        history.read("t", 0, 8, "b", 1)
+
+
+def test_an_offset_that_goes_back_and_half_a_transaction_are_noticed():
+    offsets = OffsetHistory()
+    offsets.committed("g", "t", 0, 7)
+    offsets.fetched("g", "t", 0, 7)
+    with pytest.raises(InvariantViolationError, match="went back from 7 to 6"):
+        offsets.fetched("g", "t", 0, 6)
+    transactions = TransactionHistory()
+    for number in range(3):
+        transactions.began(number, 2)
+    transactions.ended(0, is_committed=True)
+    transactions.ended(1, is_committed=False)
+    transactions.check([0, 0])
+    transactions.check([0, 0, 2, 2])
+    for seen in ([], [0], [0, 0, 1], [0, 0, 2], [0, 0, 9]):
+        with pytest.raises(InvariantViolationError, match="RINV-06"):
+            transactions.check(seen)
