@@ -111,8 +111,11 @@ class GroupRecordReader:
                         replayed.append(TransactionEnd(batch.producer_id, kind == COMMIT_MARKER))
                 continue
             producer_id = batch.producer_id if batch.is_transactional else -1
-            for _, _, key, value, _ in batch.records():
-                replayed.extend(decode_group_record(key, value, producer_id))
+            for offset, _, key, value, _ in batch.records():
+                decoded = decode_group_record(key, value, producer_id)
+                if not decoded:
+                    logger.warning("offset %d of the groups' log has an unknown kind of record", offset)
+                replayed.extend(decoded)
         return replayed, next_offset
 
 

@@ -26,6 +26,7 @@ from kraftlog.wire.messages.offset_commit import OffsetCommitRequest
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest
 from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest
 from kraftlog.wire.messages.sync_group import SyncGroupRequest
+from kraftlog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from raw_client import RawClient
 
 CONFIG = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
@@ -119,6 +120,7 @@ def describe(client, group, version=6):
     return one
 
 
+@pytest.mark.spec("CGRP-03")
 @pytest.mark.parametrize("version", range(7))
 def test_find_coordinator_every_version(client, broker, version):
     if version >= 4:
@@ -167,6 +169,7 @@ def test_offsets_of_a_simple_consumer_every_version(client, version):
         assert fetch(client, group, fetch_version) == {("t", 0): 10 + version, ("t", 1): 7}
 
 
+@pytest.mark.spec("CGRP-66", "CGRP-74")
 def test_offsets_by_topic_id(client):
     (topic,) = client.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])).topics
     assert commit(client, "by-id", ("", 0, 4), version=10, topic_id=topic.topic_id) == [ErrorCode.NONE]
@@ -252,13 +255,134 @@ def test_join_group_every_version(client, version):
     assert joined.protocol_name == "range"
 
 
+@pytest.mark.spec("CGRP-06")
 def test_group_ids_that_are_empty_are_refused(client):
     assert join(client, "").error_code == ErrorCode.INVALID_GROUP_ID
     assert client.call(HeartbeatRequest(group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
     assert client.call(LeaveGroupRequest(group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
     assert client.call(OffsetDeleteRequest(group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
+    synced = SyncGroupRequest(group_id="", protocol_type="consumer", protocol_name="range")
+    assert client.call(synced).error_code == ErrorCode.INVALID_GROUP_ID
+    partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])
+    transactional = TxnOffsetCommitRequest(
+        transactional_id="x", group_id="", producer_id=1, producer_epoch=0, topics=[topic]
+    )
+    assert client.call(transactional).topics[0].partitions[0].error_code == ErrorCode.INVALID_GROUP_ID
 
 
+@pytest.mark.spec("CGRP-06")
+def test_the_empty_group_id_may_be_committed_fetched_described_and_deleted(client):
+    assert commit(client, "", ("t", 0, 3)) == [ErrorCode.NONE]
+    assert fetch(client, "") == {("t", 0): 3}
+    assert (describe(client, "").error_code, describe(client, "").group_state) == (ErrorCode.NONE, "Empty")
+    (result,) = client.call(DeleteGroupsRequest(groups_names=[""])).results
+    assert result.error_code == ErrorCode.NONE
+
+
+@pytest.mark.spec("CGRP-31")
+def test_errors_of_join_group_name_no_protocol(client):
+    for version in range(10):
+        refused = join(client, f"no-protocol-{version}", member_id="ghost", version=version)
+        assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert (refused.protocol_type, refused.protocol_name) == (None, None if version >= 7 else "")
+
+
+@pytest.mark.spec("CGRP-34")
+def test_sync_group_needs_protocol_type_and_name_from_version_5_on(client):
+    for fields in ({"protocol_type": "consumer"}, {"protocol_name": "range"}, {}):
+        request = SyncGroupRequest(group_id="absent", member_id="m", **fields)
+        assert client.call(request, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert client.call(SyncGroupRequest(group_id="absent", member_id="m"), 4).error_code == (
+            ErrorCode.UNKNOWN_MEMBER_ID
+        )
+
+
+@pytest.mark.spec("CGRP-64")
+def test_metadata_that_is_too_long_fails_its_partition_only(client):
+    sized = {"t": 0, "u": 0}
+    topics = [
+        OffsetCommitRequest.OffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                OffsetCommitRequest.OffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=1, committed_metadata="\u20ac" * (4096 + (name == "u"))
+                )
+            ],
+        )
+        for name, index in sized.items()
+    ]
+    response = client.call(OffsetCommitRequest(group_id="sized", topics=topics), 9)
+    codes = [partition.error_code for topic in response.topics for partition in topic.partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert fetch(client, "sized") == {("t", 0): 1}
+
+
+@pytest.mark.spec("CGRP-68", "CGRP-69", "CGRP-70", "CGRP-71")
+@pytest.mark.parametrize("version", range(1, 11))
+def test_fetching_offsets_in_every_version(client, version):
+    (found,) = client.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])).topics
+    assert commit(client, "fetched", ("t", 0, 6)) == [ErrorCode.NONE]
+
+    def answered(group, topics):
+        """(group's error, [(partition, offset, leader epoch, metadata, error)])"""
+        if version < 8:
+            asked = topics and [OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
+            answer = client.call(OffsetFetchRequest(group_id=group, topics=asked), version)
+        else:
+            asked = topics and [
+                OffsetFetchRequest.OffsetFetchRequestTopics(name="t", topic_id=found.topic_id, partition_indexes=[0, 1])
+            ]
+            # Epoch and member id of a classic group are not looked at.
+            one = OffsetFetchRequest.OffsetFetchRequestGroup(
+                group_id=group, topics=asked, **({"member_id": "x", "member_epoch": 9} if version >= 9 else {})
+            )
+            (answer,) = client.call(OffsetFetchRequest(groups=[one]), version).groups
+        return answer.error_code, [
+            (p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code)
+            for topic in answer.topics
+            for p in topic.partitions
+        ]
+
+    none = [(index, -1, -1, "", 0) for index in range(2)]
+    assert answered("fetched", True) == (0, [(0, 6, -1, "", 0), none[1]])
+    assert answered("unknown", True) == (0, none)
+    if version >= 2:
+        assert answered("unknown", None) == (0, [])
+        assert answered("fetched", None) == (0, [(0, 6, -1, "", 0)])
+
+
+@pytest.mark.spec("CGRP-73")
+def test_member_id_and_epoch_are_not_checked_for_a_classic_group(client):
+    commit(client, "not-checked", ("t", 0, 6))
+    for version in (9, 10):
+        one = OffsetFetchRequest.OffsetFetchRequestGroup(
+            group_id="not-checked", topics=None, member_id="x", member_epoch=99
+        )
+        (answer,) = client.call(OffsetFetchRequest(groups=[one]), version).groups
+        assert (answer.error_code, answer.topics[0].partitions[0].committed_offset) == (0, 6)
+
+
+@pytest.mark.spec("CGRP-75")
+def test_a_topic_that_was_created_again_has_no_offsets_yet(broker, client):
+    def topic_id():
+        (topic,) = client.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="again")])).topics
+        return topic.topic_id
+
+    broker.create_topic("again", partitions=1)
+    old_id = topic_id()
+    assert commit(client, "again", ("again", 0, 3)) == [0]
+    client.call(DeleteTopicsRequest(topic_names=["again"], timeout_ms=5000), 5)
+    broker.create_topic("again", partitions=1)
+    new_id = topic_id()
+    assert new_id != old_id
+    asked = OffsetFetchRequest.OffsetFetchRequestTopics(topic_id=new_id, partition_indexes=[0])
+    request = OffsetFetchRequest(groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id="again", topics=[asked])])
+    (partition,) = client.call(request, 10).groups[0].topics[0].partitions
+    assert (partition.committed_offset, partition.error_code) == (-1, 0)
+
+
+@pytest.mark.spec("CGRP-86", "NGRP-103")
 def test_list_groups_filters_by_state_and_type(client):
     commit(client, "listed-empty", ("t", 0, 1))
     sync(client, "listed-stable", join(client, "listed-stable"))
@@ -270,15 +394,50 @@ def test_list_groups_filters_by_state_and_type(client):
     assert "listed-stable" in listed(states_filter=["stable"])
     assert "listed-empty" not in listed(states_filter=["stable"])
     assert "listed-empty" in listed(types_filter=["Classic"])
-    assert listed(types_filter=["share"]) == set()
+    assert listed(types_filter=["share"]) == listed(types_filter=["streams"]) == set()
+    assert listed(types_filter=["nosuch"]) == listed(states_filter=["nosuch"]) == set()
+    both = listed(states_filter=["STABLE", "empty"])
+    assert {"listed-empty", "listed-stable"} <= both
+    assert {group.group_type for group in client.call(ListGroupsRequest(types_filter=["CLASSIC"])).groups} == {
+        "classic"
+    }
 
 
+@pytest.mark.spec("NGRP-84")
+@pytest.mark.spec("CGRP-90")
 def test_unknown_group_is_dead_and_from_version_6_an_error(client):
     assert describe(client, "never", 5).group_state == "Dead"
     assert describe(client, "never", 5).error_code == ErrorCode.NONE
-    assert describe(client, "never", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    unknown = describe(client, "never", 6)
+    assert (unknown.error_code, unknown.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+    assert unknown.error_message == "Group never not found."
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id="not-classic",
+        member_id="m",
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    assert client.call(beat).error_code == ErrorCode.NONE
+    assert (describe(client, "not-classic", 5).group_state, describe(client, "not-classic", 5).error_code) == (
+        "Dead",
+        0,
+    )
+    other = describe(client, "not-classic", 6)
+    assert (other.error_code, other.error_message) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        "Group not-classic is not a classic group.",
+    )
+    commit(client, "simple-for-describe", ("t", 0, 1))
+    asked = ConsumerGroupDescribeRequest(group_ids=["never", "simple-for-describe", ""])
+    assert [(group.error_code, group.error_message) for group in client.call(asked).groups] == [
+        (ErrorCode.GROUP_ID_NOT_FOUND, "Group never not found."),
+        (ErrorCode.GROUP_ID_NOT_FOUND, "Group simple-for-describe is not a consumer group."),
+        (ErrorCode.INVALID_GROUP_ID, None),
+    ]
 
 
+@pytest.mark.spec("CGRP-85")
 def test_offset_delete_spares_what_is_consumed(client):
     joined = join(client, "cut")
     sync(client, "cut", joined)

@@ -1,0 +1,202 @@
+"""What group requests answer while their coordinator cannot be asked, with a stand-in for the node."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraftlog.api.handlers import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+)
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.features import GROUP_VERSION
+from kraftlog.runtime.coordinator.record_codec import GroupRecordCodec
+from kraftlog.runtime.coordinator.shard_runner import ShardRunner, ShardShell
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kraftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kraftlog.wire.messages.delete_groups import DeleteGroupsRequest
+from kraftlog.wire.messages.describe_groups import DescribeGroupsRequest
+from kraftlog.wire.messages.heartbeat import HeartbeatRequest
+from kraftlog.wire.messages.join_group import JoinGroupRequest
+from kraftlog.wire.messages.leave_group import LeaveGroupRequest
+from kraftlog.wire.messages.list_groups import ListGroupsRequest
+from kraftlog.wire.messages.offset_commit import OffsetCommitRequest
+from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest
+from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest
+from kraftlog.wire.messages.sync_group import SyncGroupRequest
+
+_TOPIC = SimpleNamespace(name="t", topic_id=Uuid(b"\x01" * 16), partitions={0: None})
+_COMMITTED = OffsetCommitRequest.OffsetCommitRequestTopic(
+    name="t",
+    partitions=[OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)],
+)
+_DELETED = OffsetDeleteRequest.OffsetDeleteRequestTopic(
+    name="t", partitions=[OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=0)]
+)
+REQUESTS: dict[str, tuple[Any, Any, int]] = {
+    "JoinGroup": (join_group, JoinGroupRequest(group_id="g", session_timeout_ms=10_000, protocol_type="x"), 9),
+    "SyncGroup": (sync_group, SyncGroupRequest(group_id="g", protocol_type="x", protocol_name="y"), 5),
+    "LeaveGroup": (leave_group, LeaveGroupRequest(group_id="g"), 5),
+    "OffsetCommit": (offset_commit, OffsetCommitRequest(group_id="g", topics=[_COMMITTED]), 9),
+    "OffsetFetch": (
+        offset_fetch,
+        OffsetFetchRequest(groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)]),
+        9,
+    ),
+    "DescribeGroups": (describe_groups, DescribeGroupsRequest(groups=["g"]), 6),
+    "DeleteGroups": (delete_groups, DeleteGroupsRequest(groups_names=["g"]), 2),
+    "OffsetDelete": (offset_delete, OffsetDeleteRequest(group_id="g", topics=[_DELETED]), 0),
+    "ConsumerGroupHeartbeat": (
+        consumer_group_heartbeat,
+        ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0),
+        1,
+    ),
+    "ConsumerGroupDescribe": (consumer_group_describe, ConsumerGroupDescribeRequest(group_ids=["g"]), 1),
+}
+
+
+class Unreachable:
+    """The groups of a node whose coordinator cannot be asked."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def runner(self, _group_id: str) -> Any:
+        raise KafkaError(self.code)
+
+    @staticmethod
+    def runners() -> list[Any]:
+        loaded = SimpleNamespace(shard=SimpleNamespace(list_groups=lambda: iter(())), is_loaded=True)
+        return [loaded, SimpleNamespace(is_loaded=False)]
+
+
+def answer(module: Any, request: Any, version: int, groups: Any, **changes: Any) -> Any:
+    """What the handler returns, once it is there."""
+    image = SimpleNamespace(
+        features={GROUP_VERSION: 1},
+        topics=SimpleNamespace(by_name=lambda _name: _TOPIC, by_id=lambda _topic_id: _TOPIC),
+    )
+    services: dict[str, Any] = {
+        "groups": groups,
+        "cluster": SimpleNamespace(image=image),
+        "settings": SimpleNamespace(group_protocols=("classic", "consumer")),
+    } | changes
+    context = SimpleNamespace(api_version=version, client_id="c", client_host="127.0.0.1", listener_name="PLAINTEXT")
+    wanted = module.handle.__wrapped__ if hasattr(module.handle, "__wrapped__") else module.handle
+    names = wanted.__code__.co_varnames[: wanted.__code__.co_argcount + wanted.__code__.co_kwonlyargcount]
+    given = {name: service for name, service in services.items() if name in names}
+
+    async def ask() -> Any:
+        found = module.handle(context, request, **given)
+        return await found if asyncio.isfuture(found) else found
+
+    return asyncio.run(ask())
+
+
+def error_of(found: Any) -> int:
+    """The one error code of an answer, wherever it is."""
+    if getattr(found, "error_code", 0):
+        return int(found.error_code)
+    for field in ("topics", "partitions", "groups", "results"):
+        inner = getattr(found, field, ())
+        if inner:
+            return error_of(inner[0])
+    return 0
+
+
+def code_of(name: str, code: int) -> int:
+    module, request, version = REQUESTS[name]
+    try:
+        return error_of(answer(module, request, version, Unreachable(code)))
+    except KafkaError as error:
+        return error.code
+
+
+@pytest.mark.spec("CGRP-04", "CGRP-05", "NGRP-09")
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_coordinator_that_has_moved_or_is_loading_is_answered_with_its_code(name: str, code: int) -> None:
+    assert code_of(name, code) == code
+
+
+@pytest.mark.spec("CGRP-04", "CGRP-05")
+def test_heartbeats_go_on_while_the_coordinator_is_loading() -> None:
+    request = HeartbeatRequest(group_id="g", member_id="m")
+    loading = Unreachable(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert answer(heartbeat, request, 4, loading).error_code == ErrorCode.NONE
+    with pytest.raises(KafkaError) as refused:
+        answer(heartbeat, request, 4, Unreachable(ErrorCode.NOT_COORDINATOR))
+    assert refused.value.code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.spec("CGRP-05", "CGRP-87")
+def test_no_group_is_listed_while_a_partition_is_loading() -> None:
+    group = SimpleNamespace(group_id="g", group_state="Empty", group_type="classic")
+    loaded = SimpleNamespace(shard=SimpleNamespace(list_groups=lambda: iter([group])), is_loaded=True)
+    loading = SimpleNamespace(is_loaded=False)
+    found = answer(list_groups, ListGroupsRequest(), 5, SimpleNamespace(runners=lambda: [loaded, loading]))
+    assert (found.error_code, list(found.groups)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+    found = answer(list_groups, ListGroupsRequest(), 5, SimpleNamespace(runners=lambda: [loaded]))
+    assert (found.error_code, list(found.groups)) == (0, [group])
+
+
+@pytest.mark.spec("NGRP-01")
+@pytest.mark.parametrize("is_feature", [True, False])
+def test_consumer_groups_that_are_switched_off_answer_unsupported_version(is_feature: bool) -> None:
+    changes: dict[str, Any] = {"settings": SimpleNamespace(group_protocols=("classic",))}
+    if is_feature:
+        changes = {"cluster": SimpleNamespace(image=SimpleNamespace(features={GROUP_VERSION: 0}))}
+    module, request, version = REQUESTS["ConsumerGroupHeartbeat"]
+    found = answer(module, request, version, Unreachable(0), **changes)
+    assert (found.error_code, found.member_id, found.member_epoch) == (ErrorCode.UNSUPPORTED_VERSION, None, 0)
+    module, request, version = REQUESTS["ConsumerGroupDescribe"]
+    assert error_of(answer(module, request, version, Unreachable(0), **changes)) == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.spec("CGRP-11")
+def test_before_version_1_the_session_timeout_is_the_rebalance_timeout() -> None:
+    asked: list[Any] = []
+
+    def ask(request: Any) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        request(SimpleNamespace(join_group=lambda _token, given, _client, _now_ms: asked.append(given)), future, 0)
+        future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
+        return future
+
+    groups = SimpleNamespace(runner=lambda _group_id: SimpleNamespace(ask=ask))
+    request = JoinGroupRequest(group_id="g", session_timeout_ms=10_000, protocol_type="x")
+    for version in (0, 1):
+        answer(join_group, request, version, groups)
+    assert [given.rebalance_timeout_ms for given in asked] == [10_000, -1]
+
+
+@pytest.mark.spec("CGRP-98")
+def test_requests_that_wait_are_answered_when_the_coordinator_moves() -> None:
+    async def run() -> int:
+        shell = ShardShell(codec=GroupRecordCodec(), compression="none", now_ms=lambda: 0)
+        shard: Any = SimpleNamespace(take_effects=list, next_timeout_ms=lambda: None)
+        runner: ShardRunner[Any] = ShardRunner(shard, SimpleNamespace(leader_epoch=1), shell)  # type: ignore[arg-type]
+        waiting = runner.ask(lambda _shard, _future, _now_ms: None)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        runner.close()
+        with pytest.raises(KafkaError) as moved:
+            await waiting
+        return moved.value.code
+
+    assert asyncio.run(run()) == ErrorCode.NOT_COORDINATOR
