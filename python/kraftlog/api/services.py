@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from kraftlog.runtime.replica.isr_changes import Proposal
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.storage.log_dir import LogDir
+    from kraftlog.transport.exchange import PeerLoss
     from kraftlog.types import TopicPartition
+    from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
     from kraftlog.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 __all__ = [
@@ -114,6 +116,10 @@ class ControllerService(Protocol):
         Raises:
             TypeError: The controller does not serve such requests.
         """
+        ...
+
+    def note_connection(self, request: BrokerHeartbeatRequest, loss: PeerLoss) -> None:
+        """A heartbeat came over the connection whose end ``loss`` is."""
         ...
 
 

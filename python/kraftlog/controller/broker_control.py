@@ -304,6 +304,16 @@ class BrokerControl:
         self._progress.end_shutdown(broker.broker_id)
         return ControllerResult(broker.broker_id, records, is_atomic=False)
 
+    def fence_dead_broker(self, broker_id: int, broker_epoch: int) -> Steps[ControllerResult[bool]]:
+        """Fence a broker whose process has ended; the next one with its id need not wait for the session."""
+        broker = self._image.cluster.brokers.get(broker_id)
+        if broker is None or broker.epoch != broker_epoch or broker.fenced:
+            return ControllerResult(response=False)
+        records = yield from self._fence(broker)
+        self._sessions.forget(broker_id)
+        self._progress.end_shutdown(broker_id)
+        return ControllerResult(response=True, records=records, is_atomic=False)
+
     # Consequences for partitions
 
     def _fence(self, broker: BrokerImage) -> Steps[list[VersionedRecord]]:

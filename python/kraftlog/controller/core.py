@@ -226,6 +226,10 @@ class ControllerCore:
         """Fence one broker whose session ended, the one that was silent longest; the response is its id."""
         return self._brokers.fence_silent_broker(now_ms)
 
+    def fence_dead_broker(self, broker_id: int, broker_epoch: int) -> Steps[ControllerResult[bool]]:
+        """Fence a broker whose process has ended; the response says whether it was registered so and not fenced."""
+        return self._brokers.fence_dead_broker(broker_id, broker_epoch)
+
     def alter_partition(self, request: AlterPartitionRequest) -> Steps[ControllerResult[AlterPartitionResponse]]:
         """Change in-sync sets, as the leader of the partitions asks; each partition gets its own result.
 

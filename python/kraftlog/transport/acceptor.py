@@ -17,7 +17,7 @@ from kraftlog._kraftlog import release_free_memory
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.connection import Connection
 from kraftlog.transport.connection_rate import ConnectionRate
-from kraftlog.transport.exchange import PeerContext
+from kraftlog.transport.exchange import PeerContext, PeerLoss
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
 from kraftlog.transport.listener import ConfigError, EndPoint
 from kraftlog.transport.peer_log import PeerLog
@@ -359,6 +359,7 @@ class Acceptor:
             client_host=host,
             peer=f"{host}:{port}",
             is_on_data_path=native is not None,
+            loss=PeerLoss() if self.is_controller_listener else None,
         )
         connection: Connection | NativeConnection
         if native is not None:

@@ -371,6 +371,8 @@ class Connection:
         self._pending.clear()
         self._backlog.clear()
         self._on_lost(self)
+        if self.context.loss is not None:
+            self.context.loss.tell()
 
 
 def _discard(pending: PendingResponse) -> None:

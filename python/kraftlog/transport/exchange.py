@@ -18,7 +18,26 @@ if TYPE_CHECKING:
     from kraftlog.transport.frame_reader import Frame
     from kraftlog.transport.socket import Output
 
-__all__ = ["CloseConnection", "Exchange", "PeerContext", "PendingResponse"]
+__all__ = ["CloseConnection", "Exchange", "PeerContext", "PeerLoss", "PendingResponse"]
+
+
+class PeerLoss:
+    """The end of a connection, as something to wait for."""
+
+    __slots__ = ("_listeners",)
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[], None]] = []
+
+    def add(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` once, on the loop, when the connection has ended."""
+        self._listeners.append(listener)
+
+    def tell(self) -> None:
+        """The connection has ended."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +48,7 @@ class PeerContext:
         principal: The authenticated identity; ANONYMOUS on a listener without authentication.
         client_host: The peer's address without its port.
         peer: For log lines: host and port.
+        loss: The end of the connection; only on a listener of a controller.
         is_on_data_path: An I/O thread owns the socket and answers the plain requests; here come the others.
     """
 
@@ -38,6 +58,7 @@ class PeerContext:
     client_host: str
     peer: str
     is_on_data_path: bool = False
+    loss: PeerLoss | None = None
 
 
 class CloseConnection:

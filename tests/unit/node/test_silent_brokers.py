@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kraftlog.api.context import RequestContext
 from kraftlog.api.handlers import broker_heartbeat
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.node.config import NodeConfig
@@ -15,11 +16,15 @@ from kraftlog.node.node import Node
 from kraftlog.node.registration import BrokerRegistration
 from kraftlog.node.settings import broker_registration_settings
 from kraftlog.node.standalone import format_when_needed, standalone_properties
+from kraftlog.security.principal import ANONYMOUS
+from kraftlog.transport.exchange import PeerContext
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationResponse
 from metadata_fixture import Cluster
 from quorum_fixture import PROPERTIES, format_directory, started
 from waiting import TIMEOUT_S, until
+
+CONTEXT = RequestContext(63, 2, 1, "2", PeerContext("CONTROLLER", True, ANONYMOUS, "127.0.0.1", "127.0.0.1:1"))
 
 
 @pytest.fixture
@@ -42,14 +47,14 @@ def test_active_controller_fences_a_broker_that_is_silent(path, caplog):
             for broker_id in (2, 3):
                 request = Cluster.registration(broker_id)
                 await quorum.submit(lambda core, now_ms, request=request: core.register_broker(request, now_ms))
-                await broker_heartbeat.handle(None, heartbeat_of(quorum, broker_id), controller=quorum)
+                await broker_heartbeat.handle(CONTEXT, heartbeat_of(quorum, broker_id), controller=quorum)
             brokers = quorum.image.cluster.brokers
             assert not brokers[2].fenced
             assert not brokers[3].fenced
             with caplog.at_level(logging.WARNING):
                 async with asyncio.timeout(TIMEOUT_S):
                     while not brokers[2].fenced:
-                        await broker_heartbeat.handle(None, heartbeat_of(quorum, 3), controller=quorum)
+                        await broker_heartbeat.handle(CONTEXT, heartbeat_of(quorum, 3), controller=quorum)
                         await asyncio.sleep(0)
             assert not brokers[3].fenced
             assert "broker 2 has sent no heartbeat for its session timeout and is fenced" in caplog.text
@@ -66,11 +71,11 @@ def test_heartbeat_that_no_controller_begins_in_time_is_refused_and_counted(path
         try:
             request = Cluster.registration(2)
             await quorum.submit_request(request)
-            answer = await broker_heartbeat.handle(None, heartbeat_of(quorum, 2), controller=quorum)
+            answer = await broker_heartbeat.handle(CONTEXT, heartbeat_of(quorum, 2), controller=quorum)
             assert answer.error_code == 0
             # As while a new leader reads what there is.
             core, quorum.controller._core = quorum.controller._core, None
-            late = broker_heartbeat.handle(None, heartbeat_of(quorum, 2), controller=quorum)
+            late = broker_heartbeat.handle(CONTEXT, heartbeat_of(quorum, 2), controller=quorum)
             patient = quorum.submit(lambda core, _: core.no_op())
             with pytest.raises(KafkaError) as caught:
                 await late

@@ -18,4 +18,6 @@ def handle(
     context: RequestContext, request: BrokerHeartbeatRequest, *, controller: ControllerService
 ) -> asyncio.Future[Any]:
     """Answered by the active controller, once what it wrote is committed; REQUEST_TIMED_OUT if it is not begun soon."""
+    if context.peer.loss is not None:
+        controller.note_connection(request, context.peer.loss)
     return controller.submit_request(request)

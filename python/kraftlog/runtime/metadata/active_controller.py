@@ -22,6 +22,7 @@ from kraftlog.controller.image_changes import ImageChange
 from kraftlog.controller.operations import operation_of
 from kraftlog.controller.steps import Steps, finish_steps
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
+from kraftlog.runtime.metadata.broker_watch import BrokerWatch
 from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
 from kraftlog.runtime.metadata.operation_queue import Operation, OperationQueue, SubmittedOperation
 from kraftlog.runtime.metadata.periodic_elections import PeriodicElections
@@ -30,6 +31,7 @@ from kraftlog.runtime.metadata.settings import MetadataSettings
 from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
 from kraftlog.runtime.raft.step_run import TURN_NS, StepRun
 from kraftlog.storage.bootstrap import read_bootstrap
+from kraftlog.transport.exchange import PeerLoss
 from kraftlog.types import Epoch, Offset
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlog.wire.struct import Message
@@ -93,6 +95,7 @@ class ActiveController:
         self._session_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._elections = PeriodicElections(settings, loop, self.submit)
+        self._watch = BrokerWatch(settings.node_id, loop, image, self._fence_dead_broker)
 
     @property
     def next_offset(self) -> int | None:
@@ -121,6 +124,7 @@ class ActiveController:
         self._propose(finish_steps(self._prepare(result, core)), self._loop.create_future())
         self._arm_session_timer()
         self._elections.begin()
+        self._watch.begin()
         self.operations.schedule_turn()
 
     def end(self, lost: Sequence[Proposed[CommittedAnswer]]) -> None:
@@ -128,8 +132,7 @@ class ActiveController:
 
         What was proposed may still be committed by the next leader, perhaps this node: only the answers are lost.
         """
-        self._core = None
-        self._elections.end()
+        self.suspend()
         error = self._refusal or KafkaError(ErrorCode.NOT_CONTROLLER, "This node is no longer the leader.")
         self.fail_answers(lost, error)
         self._fail_waiting(error)
@@ -138,11 +141,13 @@ class ActiveController:
         """No longer be the active controller; what waits stays until a leader is known."""
         self._core = None
         self._elections.end()
+        self._watch.end()
 
     def refuse(self, error: KraftlogError) -> None:
         """Take no more operations; those that have been proposed still complete."""
         self._refusal = error
         self._elections.end()
+        self._watch.end()
         for timer in (self._idle_timer, self._session_timer):
             if timer is not None:
                 timer.cancel()
@@ -213,6 +218,15 @@ class ActiveController:
                 self._core.note_contact(request, self._opened.driver.now_ms())
             future.add_done_callback(self._count_heartbeat)
         return future
+
+    def note_connection(self, request: BrokerHeartbeatRequest, loss: PeerLoss) -> None:
+        """A heartbeat came over the connection whose end ``loss`` is; counts only for the registered broker epoch."""
+        broker = self._image().cluster.brokers.get(request.broker_id)
+        if broker is not None and broker.epoch == request.broker_epoch:
+            self._watch.heard(request.broker_id, loss)
+
+    def _fence_dead_broker(self, broker_id: int, broker_epoch: int) -> asyncio.Future[bool]:
+        return self.submit(lambda core, _: core.fence_dead_broker(broker_id, broker_epoch))
 
     def _count_heartbeat(self, future: asyncio.Future[Any]) -> None:
         error = None if future.cancelled() else future.exception()

@@ -15,7 +15,9 @@ from kraftlog.runtime.metadata.publisher import MetadataListener, MetadataPublis
 from kraftlog.runtime.metadata.replica import MetadataReplica
 from kraftlog.runtime.metadata.settings import MetadataSettings
 from kraftlog.runtime.raft.peer_connections import TlsOf
+from kraftlog.transport.exchange import PeerLoss
 from kraftlog.types import NodeId
+from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlog.wire.struct import Message
 
 __all__ = ["MetadataQuorum"]
@@ -125,6 +127,10 @@ class MetadataQuorum:
     def submit_request(self, request: Message, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
         """As ``ActiveController.submit_request``."""
         return self.controller.submit_request(request, timeout_s=timeout_s)
+
+    def note_connection(self, request: BrokerHeartbeatRequest, loss: PeerLoss) -> None:
+        """As ``ActiveController.note_connection``."""
+        self.controller.note_connection(request, loss)
 
     def add_listener(self, listener: MetadataListener) -> None:
         """Call ``listener(image, delta)`` after each commit that changed something, before its futures complete."""

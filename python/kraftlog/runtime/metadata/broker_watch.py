@@ -1,0 +1,180 @@
+"""Brokers whose process has ended are fenced at once, without waiting for the end of their sessions.
+
+The active controller knows the connection that brought a broker's last heartbeat. If it ends, the controller connects
+to the listeners that the broker registered. A broker whose listeners refuse the connection, or accept it and end it
+without an answer, is fenced. Anything else leaves it to its session: no answer, an unreachable host, a listener that
+answers.
+``docs/design/0026-dead-brokers.md`` says why this is safe and where it does not help.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final
+
+from kraftlog.errors import KafkaError, KraftlogError, NodeClosedError
+
+if TYPE_CHECKING:
+    from kraftlog.controller import MetadataImage
+    from kraftlog.controller.cluster_image import BrokerImage, ListenerEndpoint
+    from kraftlog.transport.exchange import PeerLoss
+
+__all__ = ["BrokerWatch"]
+
+logger = logging.getLogger(__name__)
+
+_PLAINTEXT: Final = 0
+# ApiVersions v0 with correlation id 0 and the client id "probe": every broker of every version answers it.
+_API_VERSIONS: Final = bytes.fromhex("0000000f 0012 0000 00000000 0005") + b"probe"
+_PROBE_TIMEOUT_S: Final = 0.5
+# A process that is killed does not close all of its sockets in the same instant.
+_PROBES_AFTER_S: Final = (0.0, 0.03, 0.1, 0.25)
+_REFUSALS_NEEDED: Final = 2
+_CONCURRENT_PROBES: Final = 16
+
+Fence = Callable[[int, int], "asyncio.Future[bool]"]
+
+
+class _Finding(Enum):
+    """What a listener of a broker shows."""
+
+    ALIVE = auto()
+    GONE = auto()
+    UNKNOWN = auto()
+
+
+class BrokerWatch:
+    """Looks after the connections of brokers while this node is the active controller.
+
+    Args:
+        node_id: Of this node, whose own broker is not looked at.
+        loop: The running loop.
+        image: Gives what is committed.
+        fence: Fences the broker with that id and epoch; the future says whether it was not fenced before.
+    """
+
+    def __init__(
+        self, node_id: int, loop: asyncio.AbstractEventLoop, image: Callable[[], MetadataImage], fence: Fence
+    ) -> None:
+        self._node_id = node_id
+        self._loop = loop
+        self._image = image
+        self._fence = fence
+        self._losses: dict[int, PeerLoss] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_active = False
+        self._limit = asyncio.Semaphore(_CONCURRENT_PROBES)
+
+    def begin(self) -> None:
+        """This node is the active controller now: brokers may have ended before anybody watched."""
+        self._is_active = True
+        self._start(self._look_at_all())
+
+    def end(self) -> None:
+        """It no longer is."""
+        self._is_active = False
+        self._losses.clear()
+        for task in self._tasks:
+            task.cancel()
+
+    def heard(self, broker_id: int, loss: PeerLoss) -> None:
+        """A heartbeat of a broker came over a connection.
+
+        Args:
+            broker_id: Whose.
+            loss: Of that connection.
+        """
+        if self._is_active and self._losses.get(broker_id) is not loss:
+            self._losses[broker_id] = loss
+            loss.add(lambda: self._on_lost(broker_id, loss))
+
+    def _on_lost(self, broker_id: int, loss: PeerLoss) -> None:
+        # A later heartbeat may have come over another connection.
+        if self._is_active and self._losses.get(broker_id) is loss:
+            self._start(self._look_at(broker_id, loss))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_at(self, broker_id: int, loss: PeerLoss) -> None:
+        broker = self._image().cluster.brokers.get(broker_id)
+        if broker is None or broker.fenced:
+            return
+        is_gone = await self._is_gone(broker, lambda: self._losses.get(broker_id) is loss)
+        if is_gone and self._losses.get(broker_id) is loss:
+            del self._losses[broker_id]
+            await self._fence_broker(broker, "closed its connection and does not listen any more")
+
+    async def _look_at_all(self) -> None:
+        """Fence brokers that are gone, if another one answers: else the whole cluster may be about to start."""
+        brokers = [
+            broker
+            for broker in self._image().cluster.brokers.values()
+            if not broker.fenced and broker.broker_id != self._node_id
+        ]
+        found = await asyncio.gather(*(self._find_all(broker.end_points) for broker in brokers))
+        if _Finding.ALIVE not in found:
+            return
+        for broker, finding in zip(brokers, found, strict=True):
+            is_unheard = broker.broker_id not in self._losses
+            if finding is _Finding.GONE and is_unheard and await self._is_gone(broker, lambda: True):
+                await self._fence_broker(broker, "does not listen any more")
+
+    async def _is_gone(self, broker: BrokerImage, is_silent: Callable[[], bool]) -> bool:
+        refusals = 0
+        for delay_s in _PROBES_AFTER_S:
+            await asyncio.sleep(delay_s)
+            if not is_silent():
+                return False
+            match await self._find_all(broker.end_points):
+                case _Finding.ALIVE:
+                    return False
+                case _Finding.GONE:
+                    refusals += 1
+                    if refusals == _REFUSALS_NEEDED:
+                        return True
+                case _Finding.UNKNOWN:
+                    refusals = 0
+        return False
+
+    async def _fence_broker(self, broker: BrokerImage, why: str) -> None:
+        try:
+            is_fenced = await self._fence(broker.broker_id, broker.epoch)
+        except (KafkaError, NodeClosedError) as error:
+            # The next active controller looks again, and the session goes on.
+            logger.debug("broker %d, which %s, is not fenced: %s", broker.broker_id, why, error)
+            return
+        if is_fenced:
+            logger.warning("broker %d %s and is fenced before the end of its session", broker.broker_id, why)
+
+    async def _find_all(self, end_points: Iterable[ListenerEndpoint]) -> _Finding:
+        async with self._limit:
+            findings = {await _find(end_point) for end_point in end_points}
+        if findings == {_Finding.GONE}:
+            return _Finding.GONE
+        return _Finding.ALIVE if _Finding.ALIVE in findings else _Finding.UNKNOWN
+
+
+async def _find(end_point: ListenerEndpoint) -> _Finding:
+    """Look at one listener: whether it takes connections, and on one without security also whether it answers."""
+    writer = None
+    try:
+        async with asyncio.timeout(_PROBE_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(end_point.host, end_point.port)
+            if end_point.security_protocol != _PLAINTEXT:
+                # A handshake would need this node's credentials; a later attempt may be refused.
+                return _Finding.UNKNOWN
+            writer.write(_API_VERSIONS)
+            return _Finding.ALIVE if await reader.read(1) else _Finding.GONE
+    except (ConnectionRefusedError, ConnectionResetError, BrokenPipeError):
+        return _Finding.GONE
+    except (OSError, TimeoutError, KraftlogError):
+        return _Finding.UNKNOWN
+    finally:
+        if writer is not None:
+            writer.transport.abort()
