@@ -92,6 +92,8 @@ jars() {
     need java "the interop tests run the real Apache Kafka: a JDK 17 or newer is needed."
     fetch_jars tests/interop/spark
     fetch_jars tests/interop/tiered
+    fetch_jars tests/interop/transactions
+    fetch_jars tests/interop/transactions/old
     fetch_jars tests/model
     sail_client
     [ -n "${KAFKA_LIBS:-}" ] && return
