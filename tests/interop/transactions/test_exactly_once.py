@@ -1,0 +1,257 @@
+"""Exactly once under fire: numbers move through a chain of topics while nodes and clients die, pause and return.
+
+The Java client, confluent-kafka and aiokafka each consume, transform and produce in transactions, some of which they
+abort; the nodes are three of a cluster with replication factor 3, or one. Whatever is struck, a reader of committed
+records finds each number once and in order, no aborted record, and in the end no transaction is left open.
+KRAFTLOG_EXACTLY_ONCE_STRIKES, _SECONDS, _NODES and _SEED make a campaign of it: `.ci/dev exactly-once`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from interop.harness import Java
+from interop.test_kill_replicas import ClusterProcess
+from interop.transactions.chain import FENCED, PARTITIONS, TOPICS, Check, Feed, Mover, movers
+from kraftlog.storage.meta_properties import random_uuid
+from kraftlog.wire.messages.list_transactions import ListTransactionsRequest
+from quorum_api_fixture import free_addresses
+from raw_client import RawClient
+
+STRIKES = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_STRIKES", "3"))
+SECONDS = float(os.environ.get("KRAFTLOG_EXACTLY_ONCE_SECONDS", "0"))
+NODES = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_NODES", "3"))
+SEED = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+KINDS = ("kill node", "zombie", "kill client", "stop node", "pause node")
+WEIGHTS = (4, 3, 4, 1, 1)
+DEADLINE_S = 120.0
+PAUSE_S = 3.0
+
+
+@pytest.fixture
+def nodes(tmp_path) -> Iterator[tuple[list[ClusterProcess], str]]:
+    addresses = free_addresses(2 * NODES)
+    cluster_id = str(random_uuid())
+    factor = str(NODES)
+    changes = {
+        "transaction_state_log_replication_factor": factor,
+        "transaction_state_log_min_isr": str(min(2, NODES)),
+        "transaction_state_log_num_partitions": "4",
+        "transaction_abort_timed_out_transaction_cleanup_interval_ms": "1000",
+        "offsets_topic_replication_factor": factor,
+        "default_replication_factor": factor,
+        "min_insync_replicas": str(min(2, NODES)),
+    }
+    made = [
+        ClusterProcess(number, tmp_path, addresses[:NODES], addresses[NODES:], cluster_id, **changes)
+        for number in range(1, NODES + 1)
+    ]
+    for node in made:
+        node.start()
+    yield made, ",".join(addresses[NODES:])
+    for node in made:
+        node.end(signal.SIGKILL)
+
+
+class Fire:
+    """The cluster, the chain, and what is done to them."""
+
+    def __init__(self, made: list[ClusterProcess], bootstrap: str, rng: random.Random) -> None:
+        self.nodes, self.bootstrap, self.rng = made, bootstrap, rng
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 100})
+        self.movers: list[Mover] = []
+        self.checks: list[Check] = []
+
+    def create_topics(self) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        for name in TOPICS:
+            while True:
+                new = NewTopic(name, num_partitions=PARTITIONS, replication_factor=NODES)
+                try:
+                    self.admin.create_topics([new], operation_timeout=30)[name].result(60)
+                    break
+                except KafkaException:
+                    # Not all of the brokers have registered yet.
+                    assert time.monotonic() < deadline
+                    time.sleep(0.2)
+
+    def tend(self) -> None:
+        """Replace clients that have ended, and check what has come out."""
+        for mover in self.movers:
+            mover.tend()
+        for check in self.checks:
+            check.follow(0.05)
+
+    def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = DEADLINE_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"seed {SEED}: {what} after {timeout_s} s"
+            self.tend()
+
+    def wait_for_progress(self) -> None:
+        """Every partition of the last topic gets more records."""
+        check = self.checks[-1]
+        before = list(check.next_number)
+        self.wait(
+            lambda: all(now >= then + 20 for now, then in zip(check.next_number, before, strict=True)), "no progress"
+        )
+
+    def wait_until_in_sync(self) -> None:
+        def is_in_sync() -> bool:
+            try:
+                topics = self.admin.list_topics(timeout=5).topics
+            except KafkaException:
+                return False
+            return all(
+                len(found.isrs) == NODES and found.leader > 0
+                for topic in topics.values()
+                for found in topic.partitions.values()
+            )
+
+        self.wait(is_in_sync, "not in sync")
+
+    def strike(self, kind: str) -> str:
+        time.sleep(self.rng.uniform(0, 0.3))
+        if kind in ("kill client", "zombie"):
+            mover = self.rng.choice(self.movers)
+            if kind == "kill client":
+                mover.kill()
+            else:
+                zombie = mover.replace_paused()
+                until = time.monotonic() + self.rng.choice((PAUSE_S, 4 * PAUSE_S))
+                while time.monotonic() < until:
+                    self.tend()
+                zombie.send_signal(signal.SIGCONT)
+                mover.bury(zombie, DEADLINE_S)
+            return mover.facts.transactional_id
+        node = self._leader()
+        match kind:
+            case "kill node":
+                node.end(signal.SIGKILL)
+            case "stop node":
+                node.end(signal.SIGTERM)
+            case "pause node":
+                node.signal(signal.SIGSTOP)
+                time.sleep(PAUSE_S)
+                node.signal(signal.SIGCONT)
+        if NODES == 1 and node.process is None:
+            node.start()
+        return f"node {node.node_id}"
+
+    def _leader(self) -> ClusterProcess:
+        """The leader of some partition: of transactional ids, of groups, or of the chain."""
+        topics = self.admin.list_topics(timeout=30).topics
+        name = self.rng.choice(["__transaction_state", "__consumer_offsets", self.rng.choice(TOPICS)])
+        leaders = [found.leader for found in topics[name].partitions.values() if found.leader > 0]
+        return self.nodes[self.rng.choice(leaders) - 1]
+
+    def recover(self) -> None:
+        for node in self.nodes:
+            if node.process is None:
+                node.start()
+        self.wait_until_in_sync()
+
+    def open_partitions(self) -> list[str]:
+        """Partitions whose readers of committed records still wait for a transaction."""
+        found = []
+        for topic in TOPICS:
+            for index in range(PARTITIONS):
+                ends = [end_offset(self.bootstrap, topic, index, level) for level in LEVELS]
+                if ends[0] != ends[1]:
+                    found.append(f"{topic}-{index} {ends}")
+        return found
+
+    def open_transactions(self) -> list[str]:
+        states = []
+        for address in self.bootstrap.split(","):
+            with RawClient(address) as client:
+                states += client.call(ListTransactionsRequest()).transaction_states
+        over = ("Empty", "CompleteCommit", "CompleteAbort")
+        return [f"{s.transactional_id}: {s.transaction_state}" for s in states if s.transaction_state not in over]
+
+
+LEVELS = ("read_committed", "read_uncommitted")
+
+
+def end_offset(bootstrap: str, topic: str, index: int, isolation: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": isolation})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=20)[1])
+    finally:
+        consumer.close()
+
+
+def committed_by_kafka_python(bootstrap: str, topic: str) -> Counter[tuple[int, bytes]]:
+    """All of a topic by another client: how often each value is there, by partition."""
+    import kafka
+
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        consumer_timeout_ms=3_000,
+        max_poll_records=5_000,
+    )
+    partitions = [kafka.TopicPartition(topic, index) for index in range(PARTITIONS)]
+    consumer.assign(partitions)
+    consumer.seek_to_beginning(*partitions)
+    found = Counter((record.partition, record.value) for record in consumer)
+    consumer.close()
+    return found
+
+
+@pytest.mark.timeout(7_200)
+def test_each_record_is_counted_once_whatever_dies(nodes, java: Java, tmp_path) -> None:
+    print(f"KRAFTLOG_EXACTLY_ONCE_SEED={SEED} _STRIKES={STRIKES} _SECONDS={SECONDS} _NODES={NODES}")
+    began = time.monotonic()
+    rng = random.Random(SEED)
+    fire = Fire(*nodes, rng)
+    fire.create_topics()
+    feed = Feed(fire.bootstrap)
+    fire.checks = [Check(fire.bootstrap, topic) for topic in TOPICS[1:]]
+    counts: Counter[str] = Counter()
+    fire.movers = [Mover(facts, fire.bootstrap, java, tmp_path, rng) for facts in movers()]
+    try:
+        feed.start()
+        fire.wait_for_progress()
+        number = 0
+        while number < STRIKES or time.monotonic() < began + SECONDS:
+            # A short run has the first kinds in order.
+            kind = KINDS[number] if number < STRIKES <= len(KINDS) else rng.choices(KINDS, WEIGHTS)[0]
+            at = time.monotonic()
+            struck = fire.strike(kind)
+            fire.wait_for_progress()
+            gap_s = time.monotonic() - at
+            fire.recover()
+            counts[kind] += 1
+            print(f"{number}: {kind}, {struck}: goes on after {gap_s:.1f} s; {fire.checks[-1].next_number}", flush=True)
+            number += 1
+        feed.stop()
+        for check in fire.checks:
+            fire.wait(lambda check=check: check.next_number == [feed.sent] * PARTITIONS, f"{check.topic} is incomplete")
+    finally:
+        for mover in fire.movers:
+            mover.close()
+    ends = sum((mover.ends for mover in fire.movers), Counter())
+    fire.movers.clear()
+    # What the last clients left open is aborted after their time-out.
+    fire.wait(lambda: not fire.open_transactions(), "transactions stay open")
+    fire.wait(lambda: not fire.open_partitions(), "partitions wait for transactions")
+    for check in fire.checks:
+        check.follow(1)
+        assert check.next_number == [feed.sent] * PARTITIONS
+        check.close()
+    wanted = Counter({(index, b"%d" % value): 1 for index in range(PARTITIONS) for value in range(feed.sent)})
+    assert committed_by_kafka_python(fire.bootstrap, TOPICS[-1]) == wanted
+    print(
+        f"{dict(counts)}; {PARTITIONS * feed.sent} records in {time.monotonic() - began:.0f} s; fenced {ends[FENCED]}"
+    )
