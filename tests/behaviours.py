@@ -21,7 +21,7 @@ EXCEPTIONS = ROOT / "tests" / "conformance_exceptions.txt"
 DEFINITION = re.compile(r'^- <a id="([a-z]+-\d+)"></a>\*\*([A-Z]+-\d+)\*\* ', re.MULTILINE)
 # Fixtures, harnesses and patches show nothing; the tables of cases of the comparison with Kafka do.
 TEST_FILES = re.compile(
-    r"tests/(.*/)?test_\w+\.py|tests/interop/beside/cases_\w+\.py|tests/scenarios/\w+\.txt|rust/.*/tests/\w+\.rs"
+    r"tests/(.*/)?test_\w+\.py|tests/interop/beside/cases_\w+\.py|tests/scenarios/\w+\.txt|rust/.*/tests(/\w+)?\.rs"
 )
 
 HEAD = """# Tests of each behaviour

@@ -302,8 +302,8 @@ impl ProducerState {
         entry.coordinator_epoch = updated.coordinator_epoch;
         entry.current_txn_first_offset = updated.current_txn_first_offset;
         entry.last_timestamp = updated.last_timestamp;
-        if let Some(first_offset) = update.started_transaction() {
-            self.ongoing.insert(first_offset, updated.producer_id);
+        for first_offset in update.started_transactions() {
+            self.ongoing.insert(*first_offset, updated.producer_id);
         }
     }
 

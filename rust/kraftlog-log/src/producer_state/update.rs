@@ -71,19 +71,20 @@ pub struct Verification {
 }
 
 /// A producer's state with the batches of one append on top, not applied yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ProducerUpdate {
     current: ProducerEntry,
     updated: ProducerEntry,
     origin: Origin,
-    started: Option<i64>,
+    /// First offsets of the transactions that these batches begin, in order: one append of a follower may hold several.
+    started: Vec<i64>,
     verification: Option<Verification>,
 }
 
 impl ProducerUpdate {
     pub(super) fn new(current: ProducerEntry, origin: Origin) -> Self {
         let updated = ProducerEntry { batches: RecentBatches::default(), ..current };
-        Self { current, updated, origin, started: None, verification: None }
+        Self { current, updated, origin, started: Vec::new(), verification: None }
     }
 
     /// Check the sequences against what the verification of the transaction told, too.
@@ -100,8 +101,8 @@ impl ProducerUpdate {
         &self.updated
     }
 
-    pub(super) fn started_transaction(&self) -> Option<i64> {
-        self.started
+    pub(super) fn started_transactions(&self) -> &[i64] {
+        &self.started
     }
 
     /// Check and add a batch of records.
@@ -132,7 +133,7 @@ impl ProducerUpdate {
             )),
             (None, true) => {
                 self.updated.current_txn_first_offset = Some(base_offset);
-                self.started = Some(base_offset);
+                self.started.push(base_offset);
                 Ok(())
             }
             _ => Ok(()),
