@@ -20,8 +20,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from interop.harness import Java
-from interop.test_kill_replicas import ClusterProcess
 from interop.transactions.chain import FENCED, PARTITIONS, TOPICS, Check, Feed, Mover, movers
+from interop.transactions.cluster_process import ClusterProcess
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.wire.messages.list_transactions import ListTransactionsRequest
 from quorum_api_fixture import free_addresses
@@ -31,6 +31,7 @@ STRIKES = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_STRIKES", "3"))
 SECONDS = float(os.environ.get("KRAFTLOG_EXACTLY_ONCE_SECONDS", "0"))
 NODES = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_NODES", "3"))
 SEED = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+FLUSH = os.environ.get("KRAFTLOG_EXACTLY_ONCE_FLUSH", "false")
 KINDS = ("kill node", "zombie", "kill client", "stop node", "pause node")
 WEIGHTS = (4, 3, 4, 1, 1)
 DEADLINE_S = 120.0
@@ -43,6 +44,7 @@ def nodes(tmp_path) -> Iterator[tuple[list[ClusterProcess], str]]:
     cluster_id = str(random_uuid())
     factor = str(NODES)
     changes = {
+        "log_flush_on_ack": FLUSH,
         "transaction_state_log_replication_factor": factor,
         "transaction_state_log_min_isr": str(min(2, NODES)),
         "transaction_state_log_num_partitions": "4",
