@@ -4,8 +4,8 @@
 
 ``confluent`` consumes as a member of a group, which the coordinator checks with the offsets (KIP-447). ``aiokafka``
 has one partition to itself, and only its transactional id keeps others away. Some transactions are aborted with a
-record ``aborted`` in them. The exit code is 3 after being fenced, 4 after any other failure; whoever started the
-program starts the next one.
+record ``aborted`` in them. The exit code is 3 after being fenced, 4 after any other failure; the supervisor starts the
+next one.
 """
 
 from __future__ import annotations
