@@ -10,16 +10,19 @@ The protocol state is in ``client.state``, without I/O; the connections and task
 from __future__ import annotations
 
 from kraftlog.client.async_consumer import AsyncConsumer
-from kraftlog.client.async_producer import AsyncProducer, BatchDelivery
+from kraftlog.client.async_producer import AsyncProducer
 from kraftlog.client.consumer import Consumer
 from kraftlog.client.producer import Producer
+from kraftlog.client.producer_batch import BatchDelivery
 from kraftlog.client.state.position import OffsetAndEpoch, OffsetAndMetadata, OffsetAndTime
+from kraftlog.client.transactions import GroupMetadata
 
 __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "BatchDelivery",
     "Consumer",
+    "GroupMetadata",
     "OffsetAndEpoch",
     "OffsetAndMetadata",
     "OffsetAndTime",

@@ -19,6 +19,7 @@ from kraftlog.client.state.consumer_core import ConsumerCore
 from kraftlog.client.state.fetch_answer import Fetched
 from kraftlog.client.state.offset_lookup import EARLIEST, LATEST
 from kraftlog.client.state.position import OffsetAndEpoch, OffsetAndMetadata, OffsetAndTime
+from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput, config_properties
 from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
 from kraftlog.types import TopicPartition
@@ -529,6 +530,18 @@ class AsyncConsumer:
         group = self._require_group()
         names = [partition_of(partition) for partition in partitions]
         return await group.retried(lambda: group.committed(names), self._timeout_s(timeout_s))
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """The membership, for :meth:`AsyncProducer.send_offsets_to_transaction`.
+
+        Raises:
+            KafkaError: There is no ``group.id``.
+        """
+        group_id, member = self._require_group().group_id, self._membership
+        if member is None or member.generation < 0:
+            return GroupMetadata(group_id)
+        return GroupMetadata(group_id, member.generation, member.member_id, self._config["group.instance.id"])
 
     def _require_group(self) -> GroupOffsets:
         self._running()

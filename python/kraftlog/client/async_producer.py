@@ -6,14 +6,16 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from kraftlog._kraftlog import encode_batch, produced_batches, with_producer
 from kraftlog.client.config import ClientConfig, ClientConfigError
 from kraftlog.client.connections import Connections
+from kraftlog.client.producer_batch import BatchDelivery, OpenBatch, ProducerBatch, byte_count
 from kraftlog.client.state.cluster_metadata import ClusterMetadata, Node
+from kraftlog.client.transactional_calls import TransactionalCalls
+from kraftlog.client.transactions import PRODUCE_VERSION_1, Transactions
 from kraftlog.config_input import ConfigInput, config_properties
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError, ProtocolError
 from kraftlog.extras import require
@@ -26,7 +28,7 @@ from kraftlog.wire.messages.produce import ProduceRequest
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["AsyncProducer", "BatchDelivery"]
+__all__ = ["AsyncProducer"]
 
 PRODUCE_VERSION_WITH_TOPIC_IDS = 13
 RECORD_OVERHEAD_BYTES = 32
@@ -34,46 +36,7 @@ SEQUENCE_COUNT = 2**31
 Headers: TypeAlias = Sequence[tuple[str, "Buffer | None"]]
 
 
-@dataclass(frozen=True, slots=True)
-class BatchDelivery:
-    """A batch that the cluster has, as ``acks`` says.
-
-    Attributes:
-        topic: Name.
-        partition: Number.
-        base_offset: Offset of its first record; -1 when the broker had it already and no longer knows where.
-        record_count: Its records, whose offsets follow each other.
-        log_append_time: Milliseconds where the topic has LogAppendTime; None else.
-    """
-
-    topic: str
-    partition: int
-    base_offset: int
-    record_count: int
-    log_append_time: int | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Batch:
-    name: TopicPartition
-    data: bytes
-    record_count: int
-    delivery: asyncio.Future[BatchDelivery]
-    deadline_s: float
-    wire: bytes | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Open:
-    """Records that wait for more."""
-
-    delivery: asyncio.Future[BatchDelivery]
-    due_s: float
-    records: list[tuple[int, Any, Any, Any]] = field(default_factory=list)
-    size_bytes: int = 0
-
-
-class AsyncProducer:
+class AsyncProducer(TransactionalCalls):
     """Writes to any Kafka cluster on the caller's event loop; use it with ``async with``.
 
     With ``enable.idempotence``, the default, retries make no duplicates and keep the order in each partition.
@@ -104,14 +67,17 @@ class AsyncProducer:
             message = "enable.idempotence=true needs acks=all"
             raise ClientConfigError(message)
         self._is_idempotent: bool = self._acks == -1 if wanted is None else wanted
+        if self._config["transactional.id"] and not self._is_idempotent:
+            message = "transactional.id needs acks=all and enable.idempotence=true"
+            raise ClientConfigError(message)
         self._on_delivery = on_delivery
         self._batch_bytes: int = min(self._config["batch.size"], self._config["max.request.size"])
         self._linger_s = self._config["linger.ms"] / 1000
         self._backoff_s = self._config["retry.backoff.ms"] / 1000
         self._metadata = ClusterMetadata()
         self._topics: set[str] = set()
-        self._open: dict[TopicPartition, _Open] = {}
-        self._queues: dict[TopicPartition, deque[_Batch]] = {}
+        self._open: dict[TopicPartition, OpenBatch] = {}
+        self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
         self._busy: set[TopicPartition] = set()
         self._in_flight: dict[int, int] = {}
         self._pending: set[asyncio.Future[BatchDelivery]] = set()
@@ -131,11 +97,15 @@ class AsyncProducer:
         self._wake = asyncio.Event()
         self._room = asyncio.Condition()
         self._metadata_lock = asyncio.Lock()
-        self._connections = Connections(self._config, self._loop)
+        self._connections = connections = Connections(self._config, self._loop)
+        if self._config["transactional.id"]:
+            self._transactions = Transactions(
+                self._config, connections, lambda: connections.any_node(self._metadata.nodes)
+            )
         self._spawn(self._run())
 
     async def close(self) -> None:
-        """Deliver what waits, and end all connections.
+        """Deliver what waits, and end all connections. A transaction that is open is aborted.
 
         Raises:
             KafkaError: A batch was not delivered.
@@ -143,6 +113,7 @@ class AsyncProducer:
         if self._connections is None:
             return
         try:
+            await self._abort_open()
             await self.flush()
         finally:
             tasks, connections = list(self._tasks), self._connections
@@ -180,7 +151,7 @@ class AsyncProducer:
                 while queue:
                     self._fail(queue.popleft(), error)
 
-    # What the application does
+    # Records
 
     async def send(
         self,
@@ -208,10 +179,10 @@ class AsyncProducer:
         Raises:
             KafkaError: There is no such topic or partition.
         """
+        self._check_can_send()
         count = await self._partition_count(topic)
-        size = (
-            RECORD_OVERHEAD_BYTES + _size(key) + _size(value) + sum(_size(found) + len(name) for name, found in headers)
-        )
+        size = RECORD_OVERHEAD_BYTES + byte_count(key) + byte_count(value)
+        size += sum(byte_count(found) + len(name) for name, found in headers)
         await self._wait_for_room(size)
         if partition is None:
             partition = key_partition(key, count) if key is not None else self._sticky.setdefault(topic, 0) % count
@@ -223,7 +194,7 @@ class AsyncProducer:
             self._seal(name)
             found_open = None
         if found_open is None:
-            found_open = self._open[name] = _Open(self._new_delivery(), self._loop.time() + self._linger_s)
+            found_open = self._open[name] = OpenBatch(self._new_delivery(), self._loop.time() + self._linger_s)
             self._wake.set()
         when = time.time_ns() // 1_000_000 if timestamp is None else timestamp
         found_open.records.append((when, key, value, headers))
@@ -247,6 +218,7 @@ class AsyncProducer:
             KafkaError: There is no such topic.
             ValueError: Another column or type, or a partition that the topic does not have.
         """
+        self._check_can_send()
         count = await self._partition_count(topic)
         deliveries = []
         for rows in _record_batches(table):
@@ -299,6 +271,29 @@ class AsyncProducer:
         self._running()
         self._loop.call_soon_threadsafe(later)
 
+    # Transactions: what TransactionalCalls needs
+
+    def _take_producer(self, producer: tuple[int, int] | None) -> None:
+        self._producer = producer
+        self._sequences.clear()
+
+    def _discard(self, error: KafkaError) -> None:
+        """Fail all batches that are not under way."""
+        for name in list(self._open):
+            found = self._open.pop(name)
+            self._used_bytes -= found.size_bytes
+            found.delivery.set_exception(error)
+        for queue in self._queues.values():
+            for batch in [batch for batch in queue if not batch.is_under_way]:
+                queue.remove(batch)
+                self._fail(batch, error)
+        self._spawn(self._tell_room())
+
+    async def _settled(self) -> None:
+        """Return when nothing is under way."""
+        while self._pending:
+            await asyncio.wait(list(self._pending))
+
     # Batches
 
     def _new_delivery(self) -> asyncio.Future[BatchDelivery]:
@@ -344,10 +339,10 @@ class AsyncProducer:
         self, name: TopicPartition, data: bytes, record_count: int, delivery: asyncio.Future[BatchDelivery]
     ) -> None:
         deadline_s = self._loop.time() + self._config["delivery.timeout.ms"] / 1000
-        self._queues.setdefault(name, deque()).append(_Batch(name, data, record_count, delivery, deadline_s))
+        self._queues.setdefault(name, deque()).append(ProducerBatch(name, data, record_count, delivery, deadline_s))
         self._wake.set()
 
-    def _finish(self, batch: _Batch) -> None:
+    def _finish(self, batch: ProducerBatch) -> None:
         self._used_bytes -= len(batch.data)
         self._spawn(self._tell_room())
 
@@ -355,7 +350,7 @@ class AsyncProducer:
         async with self._room:
             self._room.notify_all()
 
-    def _fail(self, batch: _Batch, error: Exception) -> None:
+    def _fail(self, batch: ProducerBatch, error: Exception) -> None:
         self._finish(batch)
         if not batch.delivery.done():
             batch.delivery.set_exception(error)
@@ -368,7 +363,8 @@ class AsyncProducer:
             now_s = self._loop.time()
             for name in [name for name, found in self._open.items() if found.due_s <= now_s]:
                 self._seal(name)
-            if self._is_idempotent and self._producer is None and any(self._queues.values()):
+            is_alone = self._is_idempotent and self._transactions is None
+            if is_alone and self._producer is None and any(self._queues.values()):
                 await self._init_producer()
             await self._send_ready()
             due_s = min((found.due_s for found in self._open.values()), default=now_s + 1.0)
@@ -379,7 +375,9 @@ class AsyncProducer:
                 continue
 
     async def _send_ready(self) -> None:
-        by_node: dict[int, list[_Batch]] = {}
+        if self._transactions is not None and not self._transactions.is_sending:
+            return
+        by_node: dict[int, list[ProducerBatch]] = {}
         for name, queue in self._queues.items():
             while queue and queue[0].deadline_s < self._loop.time() and name not in self._busy:
                 self._fail(queue.popleft(), KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name}: delivery.timeout.ms"))
@@ -393,7 +391,7 @@ class AsyncProducer:
         for node_id, batches in by_node.items():
             if self._in_flight.get(node_id, 0) >= self._config["max.in.flight.requests.per.connection"]:
                 continue
-            chosen: list[_Batch] = []
+            chosen: list[ProducerBatch] = []
             size = 0
             for batch in batches:
                 if chosen and size + len(batch.data) > self._config["max.request.size"]:
@@ -402,19 +400,29 @@ class AsyncProducer:
                 chosen.append(batch)
                 size += len(batch.data)
                 self._busy.add(batch.name)
+                batch.is_under_way = True
             self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
             self._spawn(self._produce(node_id, chosen))
 
-    def _wire_of(self, batch: _Batch) -> bytes:
+    def _wire_of(self, batch: ProducerBatch) -> bytes:
         if batch.wire is None:
             batch.wire = batch.data
             if self._is_idempotent and self._producer is not None:
                 sequence = self._sequences.get(batch.name, 0)
                 self._sequences[batch.name] = (sequence + batch.record_count) % SEQUENCE_COUNT
-                batch.wire = with_producer(batch.data, *self._producer, sequence)
+                is_transactional = self._transactions is not None
+                batch.wire = with_producer(batch.data, *self._producer, sequence, is_transactional=is_transactional)
         return batch.wire
 
-    async def _produce(self, node_id: int, batches: list[_Batch]) -> None:
+    async def _produce(self, node_id: int, batches: list[ProducerBatch]) -> None:
+        transactions = self._transactions
+        if transactions is not None:
+            try:
+                await transactions.add_partitions([batch.name for batch in batches])
+            except KafkaError as error:
+                self._landed(node_id, batches)
+                self._discard(error)
+                return
         topics: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
         for batch in batches:
             topics.setdefault(batch.name.topic, []).append(
@@ -422,6 +430,7 @@ class AsyncProducer:
             )
         ids = {topic: self._metadata.topic_id(topic) for topic in topics}
         request = ProduceRequest(
+            transactional_id=self._config["transactional.id"],
             acks=self._acks,
             timeout_ms=self._config["request.timeout.ms"],
             topic_data=[
@@ -430,6 +439,8 @@ class AsyncProducer:
             ],
         )
         version_max = PRODUCE_VERSION_WITH_TOPIC_IDS - 1 if Uuid.ZERO in ids.values() else None
+        if transactions is not None and not transactions.tracker.is_version_2:
+            version_max = PRODUCE_VERSION_1
         outcomes: dict[TopicPartition, Any] = {}
         try:
             node = self._metadata.nodes.get(node_id)
@@ -449,14 +460,23 @@ class AsyncProducer:
             failure = KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
         else:
             failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer does not name the partition")
-        self._in_flight[node_id] -= 1
         may_retry = False
         for batch in batches:
             may_retry |= self._settle(batch, outcomes.get(batch.name), failure)
         if may_retry:
             await asyncio.sleep(self._backoff_s)
             await self._refresh_metadata()
-        self._busy -= {batch.name for batch in batches}
+        self._landed(node_id, batches)
+        if transactions is not None and not transactions.is_sending:
+            # Whether the cluster has what would be sent again is not known: the sequences may have a gap.
+            transactions.tracker.needs_new_epoch |= may_retry
+            self._discard(failure)
+
+    def _landed(self, node_id: int, batches: list[ProducerBatch]) -> None:
+        self._in_flight[node_id] -= 1
+        for batch in batches:
+            batch.is_under_way = False
+            self._busy.discard(batch.name)
         self._wake.set()
 
     def _take_hints(self, answer: Any, outcomes: Mapping[TopicPartition, Any]) -> None:
@@ -468,7 +488,7 @@ class AsyncProducer:
         nodes = [Node(node.node_id, node.host, node.port, node.rack) for node in answer.node_endpoints]
         self._metadata.apply_leaders(leaders, nodes)
 
-    def _settle(self, batch: _Batch, outcome: Any, failure: KafkaError) -> bool:
+    def _settle(self, batch: ProducerBatch, outcome: Any, failure: KafkaError) -> bool:
         """End a batch, or leave it first in its queue; True when it is to be sent again."""
         queue = self._queues[batch.name]
         error = failure
@@ -497,6 +517,13 @@ class AsyncProducer:
         if may_retry and self._loop.time() < batch.deadline_s and self._failure is None:
             return True
         queue.remove(batch)
+        batch.is_under_way = False
+        if self._transactions is not None:
+            error = self._transactions.tracker.failed(error)
+            self._transactions.tracker.needs_new_epoch = True
+            self._fail(batch, self._failure or error)
+            self._discard(error)
+            return False
         # What follows in this partition would be out of order: it gets another producer id and sequences from 0.
         self._producer = None
         self._sequences.clear()
@@ -557,10 +584,6 @@ class AsyncProducer:
             self._wake.set()
             return
         self._producer = (answer.producer_id, answer.producer_epoch)
-
-
-def _size(data: Buffer | None) -> int:
-    return 0 if data is None else memoryview(data).nbytes
 
 
 def _record_batches(table: Any) -> Iterable[Any]:

@@ -161,6 +161,10 @@ _ROWS = (
     ("max.request.size", "1048576", _integer(1, 2**30), PRODUCER, "Largest batch that is sent."),
     ("buffer.memory", "33554432", _integer(1, 2**62), PRODUCER, "Bytes not yet acknowledged; further sends wait."),
     ("delivery.timeout.ms", "120000", _MS, PRODUCER, "Milliseconds after which a batch counts as failed."),
+    ("transactional.id", None, _text, PRODUCER, "Name of the producer across restarts; a later one fences it."),
+    ("transaction.timeout.ms", "60000", _integer(1), PRODUCER,
+     "Milliseconds after which the coordinator aborts an open transaction."),
+    ("max.block.ms", "60000", _MS, PRODUCER, "Milliseconds that the calls of transactions wait for coordinators."),
     ("max.in.flight.requests.per.connection", "5", _integer(1, 5), PRODUCER, "Produce requests under way per node."),
 )  # fmt: skip
 

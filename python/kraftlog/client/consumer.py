@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from kraftlog._kraftlog import ArrowBatch, ConsumerRecord
 from kraftlog.client.async_consumer import AsyncConsumer, PartitionInput, RebalanceListener
 from kraftlog.client.state.position import OffsetAndEpoch, OffsetAndMetadata, OffsetAndTime
+from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput
 from kraftlog.extras import require
 from kraftlog.own_thread import OwnThread
@@ -247,6 +248,11 @@ class Consumer:
     ) -> None:
         """As :meth:`AsyncConsumer.commit`."""
         self._call("commit", offsets, timeout_s=timeout_s)
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """As :attr:`AsyncConsumer.group_metadata`."""
+        return self._async.group_metadata
 
     def committed(
         self, partitions: Collection[PartitionInput], *, timeout_s: float | None = None

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kraftlog.client.async_producer import AsyncProducer, BatchDelivery, Headers
+from kraftlog.client.async_producer import AsyncProducer, Headers
+from kraftlog.client.producer_batch import BatchDelivery
+from kraftlog.client.state.position import OffsetAndMetadata
+from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput
 from kraftlog.errors import NodeClosedError
 from kraftlog.own_thread import OwnThread
+from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -126,3 +131,54 @@ class Producer:
             await self._async.flush()
 
         self._thread.call(run, what="producer")
+
+    def init_transactions(self) -> None:
+        """As :meth:`AsyncProducer.init_transactions`."""
+        self._thread.call(self._async.init_transactions, what="producer")
+
+    def begin_transaction(self) -> None:
+        """As :meth:`AsyncProducer.begin_transaction`."""
+
+        async def run() -> None:
+            self._async.begin_transaction()
+
+        self._thread.call(run, what="producer")
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition | tuple[str, int], OffsetAndMetadata | int],
+        group: GroupMetadata | str,
+    ) -> None:
+        """As :meth:`AsyncProducer.send_offsets_to_transaction`."""
+        self._thread.call(lambda: self._async.send_offsets_to_transaction(offsets, group), what="producer")
+
+    def commit_transaction(self) -> None:
+        """As :meth:`AsyncProducer.commit_transaction`."""
+
+        async def run() -> None:
+            await self._hand_over()
+            await self._async.commit_transaction()
+
+        self._thread.call(run, what="producer")
+
+    def abort_transaction(self) -> None:
+        """As :meth:`AsyncProducer.abort_transaction`."""
+
+        async def run() -> None:
+            with self._lock:
+                self._records = []
+            await self._async.abort_transaction()
+
+        self._thread.call(run, what="producer")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """As :meth:`AsyncProducer.transaction`."""
+        self.begin_transaction()
+        try:
+            yield
+            self.commit_transaction()
+        except BaseException:
+            if self._async.is_transaction_open:
+                self.abort_transaction()
+            raise

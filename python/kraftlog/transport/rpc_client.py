@@ -40,6 +40,7 @@ class RpcConnection(asyncio.BufferedProtocol):
 
     Attributes:
         is_closed: Whether nothing can be sent any more.
+        finalized_features: Level of each feature of the cluster, as the peer knew it when the connection began.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -52,6 +53,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         self._next_correlation_id = 0
         self._protocol_error: RemoteProtocolError | None = None
         self.is_closed = False
+        self.finalized_features: dict[str, int] = {}
 
     @classmethod
     async def open(
@@ -97,6 +99,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         if not isinstance(response, ApiVersionsResponse) or response.error_code:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the peer does not report its API versions")
         self._versions = {api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in response.api_keys}
+        self.finalized_features = {feature.name: feature.max_version_level for feature in response.finalized_features}
 
     def common_version(self, api_key: int, *, lowest: int = 0) -> int | None:
         """The highest version both sides have, if it is at least ``lowest``."""
