@@ -171,6 +171,16 @@ def group_coordinator_settings(config: NodeConfig) -> GroupCoordinatorSettings:
             group_consumer_assignment_interval_ms=config.get_int("group.consumer.assignment.interval.ms"),
             group_consumer_min_assignment_interval_ms=config.get_int("group.consumer.min.assignment.interval.ms"),
             group_consumer_max_assignment_interval_ms=config.get_int("group.consumer.max.assignment.interval.ms"),
+            group_share_max_size=config.get_int("group.share.max.size"),
+            group_share_session_timeout_ms=config.get_int("group.share.session.timeout.ms"),
+            group_share_min_session_timeout_ms=config.get_int("group.share.min.session.timeout.ms"),
+            group_share_max_session_timeout_ms=config.get_int("group.share.max.session.timeout.ms"),
+            group_share_heartbeat_interval_ms=config.get_int("group.share.heartbeat.interval.ms"),
+            group_share_min_heartbeat_interval_ms=config.get_int("group.share.min.heartbeat.interval.ms"),
+            group_share_max_heartbeat_interval_ms=config.get_int("group.share.max.heartbeat.interval.ms"),
+            group_share_assignment_interval_ms=config.get_int("group.share.assignment.interval.ms"),
+            group_share_min_assignment_interval_ms=config.get_int("group.share.min.assignment.interval.ms"),
+            group_share_max_assignment_interval_ms=config.get_int("group.share.max.assignment.interval.ms"),
         ),
     )
 

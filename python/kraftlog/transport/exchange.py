@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog.security.principal import Principal
@@ -50,6 +50,7 @@ class PeerContext:
         peer: For log lines: host and port.
         loss: The end of the connection; only on a listener of a controller.
         is_on_data_path: An I/O thread owns the socket and answers the plain requests; here come the others.
+        when_lost: Called, in order, when the connection is gone.
     """
 
     listener_name: str
@@ -59,6 +60,7 @@ class PeerContext:
     peer: str
     is_on_data_path: bool = False
     loss: PeerLoss | None = None
+    when_lost: list[Callable[[], None]] = field(default_factory=list, compare=False)
 
 
 class CloseConnection:

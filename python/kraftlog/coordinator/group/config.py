@@ -61,6 +61,16 @@ class GroupConfig:
     group_consumer_max_assignment_interval_ms: int = 15_000
     group_consumer_regex_refresh_interval_ms: int = 600_000
     group_consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    group_share_max_size: int = 200
+    group_share_session_timeout_ms: int = 45_000
+    group_share_min_session_timeout_ms: int = 45_000
+    group_share_max_session_timeout_ms: int = 60_000
+    group_share_heartbeat_interval_ms: int = 5_000
+    group_share_min_heartbeat_interval_ms: int = 5_000
+    group_share_max_heartbeat_interval_ms: int = 15_000
+    group_share_assignment_interval_ms: int = 1_000
+    group_share_min_assignment_interval_ms: int = 0
+    group_share_max_assignment_interval_ms: int = 15_000
 
     def consumer_setting(self, name: str, group_settings: Mapping[str, str]) -> int:
         """A setting of one consumer group (ms): its own, within the broker's bounds, or else the broker's.
@@ -69,8 +79,15 @@ class GroupConfig:
             name: ``session_timeout``, ``heartbeat_interval`` or ``assignment_interval``.
             group_settings: Of the group's configuration resource, by key.
         """
-        own = group_settings.get(f"consumer.{name.replace('_', '.')}.ms")
+        return self._setting("consumer", name, group_settings)
+
+    def share_setting(self, name: str, group_settings: Mapping[str, str]) -> int:
+        """As ``consumer_setting``, of a share group."""
+        return self._setting("share", name, group_settings)
+
+    def _setting(self, kind: str, name: str, group_settings: Mapping[str, str]) -> int:
+        own = group_settings.get(f"{kind}.{name.replace('_', '.')}.ms")
         if own is None:
-            return int(getattr(self, f"group_consumer_{name}_ms"))
-        low = int(getattr(self, f"group_consumer_min_{name}_ms"))
-        return min(max(int(own), low), int(getattr(self, f"group_consumer_max_{name}_ms")))
+            return int(getattr(self, f"group_{kind}_{name}_ms"))
+        low = int(getattr(self, f"group_{kind}_min_{name}_ms"))
+        return min(max(int(own), low), int(getattr(self, f"group_{kind}_max_{name}_ms")))

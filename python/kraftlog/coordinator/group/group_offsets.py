@@ -57,7 +57,9 @@ class GroupOffsets:
 
     # -- commit -------------------------------------------------------------------------------------------------
 
-    def commit(self, token: object, request: OffsetCommitRequest, now_ms: int, *, api_version: int) -> None:
+    def commit(
+        self, token: object, request: OffsetCommitRequest, now_ms: int, *, api_version: int, refusal: int = 0
+    ) -> None:
         """Store offsets; answered by an effect once they are committed.
 
         Args:
@@ -65,10 +67,13 @@ class GroupOffsets:
             request: Topics carry both name and topic id (the shell resolves whichever the version lacks).
             now_ms: Becomes the commit timestamp.
             api_version: Of the request; some answers depend on it.
+            refusal: The error code for a group that has no offsets at all, such as a share group.
         """
         consumers = self._consumers.groups.get(request.group_id)
         group = self._classic.get(request.group_id)
-        if consumers is not None:
+        if refusal:
+            code = refusal
+        elif consumers is not None:
             code = _consumer_commit_error(consumers, request, api_version)
         else:
             code = _commit_error(group, request, api_version)

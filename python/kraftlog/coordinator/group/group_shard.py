@@ -20,6 +20,8 @@ from kraftlog.coordinator.group.consumer_membership import GroupSettings
 from kraftlog.coordinator.group.consumer_records import CONSUMER_GROUP_KEYS
 from kraftlog.coordinator.group.group_offsets import GROUP_ERROR_VERSION, GroupOffsets
 from kraftlog.coordinator.group.membership import Membership
+from kraftlog.coordinator.group.share_groups import ShareGroups
+from kraftlog.coordinator.group.share_records import SHARE_GROUP_KEYS
 from kraftlog.coordinator.group.topics import Topics
 from kraftlog.coordinator.offsets import CommittedOffset
 from kraftlog.coordinator.write_log import WriteLog
@@ -65,6 +67,7 @@ class GroupShard:
         self._groups = self._membership.groups
         self._consumers = ConsumerGroups(config, group_settings, topics, rng, self._writes, self._membership)
         self._offsets = GroupOffsets(config, self._writes, self._groups, self._consumers)
+        self.shares = ShareGroups(config, group_settings, topics, self._writes, is_other_type=self._has_other_group)
         self._next_expiry_ms: int | None = None
 
     # -- loading ------------------------------------------------------------------------------------------------
@@ -86,6 +89,8 @@ class GroupShard:
                 self._groups.pop(key.group, None)
         elif isinstance(key, CONSUMER_GROUP_KEYS):
             self._consumers.apply(record)
+        elif isinstance(key, SHARE_GROUP_KEYS):
+            self.shares.apply(record)
 
     def finish_loading(self, now_ms: int) -> None:
         """Start the clocks: sessions of loaded members begin now, and every group with offsets exists."""
@@ -93,6 +98,7 @@ class GroupShard:
             self._offsets.ensure_group(group_id, now_ms)
         self._membership.finish_loading(now_ms)
         self._consumers.finish_loading(now_ms)
+        self.shares.finish_loading(now_ms)
         self._next_expiry_ms = now_ms + self._config.offsets_retention_check_interval_ms
 
     # -- effects and time ---------------------------------------------------------------------------------------
@@ -107,21 +113,32 @@ class GroupShard:
 
     def next_timeout_ms(self) -> int | None:
         """When ``handle_timeout`` is wanted; may change after every call but pure reads."""
-        candidates = (self._membership.timers.next_ms(), self._consumers.timers.next_ms(), self._next_expiry_ms)
+        candidates = (
+            self._membership.timers.next_ms(),
+            self._consumers.timers.next_ms(),
+            self.shares.timers.next_ms(),
+            self._next_expiry_ms,
+        )
         return min((candidate for candidate in candidates if candidate is not None), default=None)
 
     def handle_timeout(self, now_ms: int) -> None:
         """End what is overdue; harmless when called early or twice."""
         self._membership.timers.run(now_ms)
         self._consumers.timers.run(now_ms)
+        self.shares.timers.run(now_ms)
         if self._next_expiry_ms is not None and self._next_expiry_ms <= now_ms:
             self._next_expiry_ms = now_ms + self._config.offsets_retention_check_interval_ms
             self._offsets.expire(now_ms)
 
     # -- members ------------------------------------------------------------------------------------------------
 
+    def _has_other_group(self, group_id: str) -> bool:
+        return group_id in self._groups or group_id in self._consumers.groups
+
     def join_group(self, token: object, request: JoinGroupRequest, client: ClientInfo, now_ms: int) -> None:
         """Answered by an effect with a ``JoinGroupResponse``."""
+        if self.shares.refuse_classic(token, request.group_id):
+            return None
         if not self._membership.request_error(request):
             self._consumers.make_way(request.group_id, now_ms)
             if request.group_id in self._consumers.groups:
@@ -151,6 +168,8 @@ class GroupShard:
         self, token: object, request: ConsumerGroupHeartbeatRequest, client: ClientInfo, now_ms: int
     ) -> None:
         """Answered by an effect with a ``ConsumerGroupHeartbeatResponse`` (KIP-848)."""
+        if self.shares.refuse_consumer(token, request.group_id):
+            return
         self._consumers.heartbeat(token, request, client, now_ms)
 
     # -- offsets ------------------------------------------------------------------------------------------------
@@ -164,7 +183,8 @@ class GroupShard:
         api_version: int = GROUP_ERROR_VERSION - 1,
     ) -> None:
         """Answered by an effect with an ``OffsetCommitResponse``; see ``GroupOffsets.commit``."""
-        self._offsets.commit(token, request, now_ms, api_version=api_version)
+        refusal = int(ErrorCode.GROUP_ID_NOT_FOUND) if request.group_id in self.shares.groups else 0
+        self._offsets.commit(token, request, now_ms, api_version=api_version, refusal=refusal)
 
     def commit_transactional_offsets(self, token: object, request: TxnOffsetCommitRequest, now_ms: int) -> None:
         """Answered by an effect with a ``TxnOffsetCommitResponse``; see ``GroupOffsets.commit_transactional``."""
@@ -189,6 +209,7 @@ class GroupShard:
 
     def forget_topics(self, topics: Mapping[str, Uuid]) -> None:
         """Drop the offsets of deleted topics, as Kafka does when a topic goes."""
+        self.shares.forget_topics()
         self._offsets.forget_topics(topics)
 
     # -- groups -------------------------------------------------------------------------------------------------
@@ -204,7 +225,7 @@ class GroupShard:
             )
             for group in tuple(self._groups.values())
         )
-        return chain(classic, self._consumers.list_groups())
+        return chain(classic, self._consumers.list_groups(), self.shares.list_groups())
 
     def describe_consumer_group(self, token: object, group_id: str) -> None:
         """Answered by an effect with a ``DescribedGroup`` of ConsumerGroupDescribe."""
