@@ -44,7 +44,7 @@ def server_properties(
         "listeners": f"PLAINTEXT://{brokers[node_id - 1]},CONTROLLER://{controllers[node_id - 1]}",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(f"{number}@{address}" for number, address in enumerate(controllers, 1)),
-        "log.dirs": str(home / str(node_id)),
+        "log.dirs": f"{home / str(node_id)},{home / str(node_id)}-b",
         "broker.rack": f"rack-{node_id}",
         **QUICK,
         **changes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 
 from confluent_kafka import Consumer, Producer
@@ -168,6 +169,47 @@ async def fetch_from_followers(cluster):
     assert (await fetched(follower_id, "", offset=read.high_watermark + 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def placed(cluster, partition):
+    """A partition as the metadata of each node has it."""
+    images = [node.metadata.image for node in cluster.nodes.values()]
+    return [image.topics.by_id(partition.topic_id).partitions[partition.index] for image in images]
+
+
+async def lose_a_directory(cluster):
+    """RFET-87, RDLT-51: the metadata knows the directory of each replica; a directory that fails loses its leaders."""
+
+    def is_known(node_id, partition):
+        directory_id = partition.log_dir.directory_id
+        return all(found.directory(node_id) == directory_id for found in placed(cluster, partition))
+
+    def all_known():
+        return all(is_known(node_id, found) for node_id, node in cluster.nodes.items() for found in node.partitions)
+
+    await until(all_known)
+
+    def held(node):
+        return node.partitions.in_directory(node.log_dirs[1])
+
+    def leads(node):
+        return sum(partition.is_leader for partition in held(node))
+
+    node_id, node = max(cluster.nodes.items(), key=lambda item: leads(item[1]))
+    lost = held(node)
+    assert lost
+    node.replicas.fail_log_dir(node.log_dirs[1], OSError(errno.EIO, "Input/output error"))
+    await until(
+        lambda: all(
+            found.leader not in {node_id, -1} and node_id not in found.isr
+            for partition in lost
+            for found in placed(cluster, partition)
+        )
+    )
+    counts = replica_metrics(cluster)[node_id]
+    assert counts["OfflineReplicaCount"] == len(lost)
+    assert node.metrics.snapshot()["LogManager.OfflineLogDirectoryCount"] == 1
+    assert await asyncio.to_thread(produce, cluster.bootstrap_servers, 1_200, 60) == []
+
+
 def replica_metrics(cluster):
     """Those of ReplicaManager, by node."""
     return {
@@ -265,5 +307,6 @@ async def hold_the_same(tmp_path):
         for index in range(PARTITIONS):
             wanted = list(range(index, 1_200, PARTITIONS))
             assert found[index] == (wanted[30:] if index == 0 else wanted)
+        await lose_a_directory(cluster)
     finally:
         await cluster.stop()

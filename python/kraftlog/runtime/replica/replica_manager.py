@@ -13,6 +13,7 @@ from kraftlog.errors import LogError
 from kraftlog.metrics.replica import FetcherCounts, ReplicaCounts, ReplicaMetrics
 from kraftlog.partition.stop_replica import ControllerFence
 from kraftlog.runtime.replica.checkpoint_writer import CheckpointWriter
+from kraftlog.runtime.replica.directory_assignments import DirectoryAssignments
 from kraftlog.runtime.replica.fetchers import ReplicaFetchers
 from kraftlog.runtime.replica.isr_changes import IsrChanges
 from kraftlog.runtime.replica.log_dir_failure import LogDirFailures
@@ -151,6 +152,8 @@ class ReplicaManager:
             tls=tls,
         )
         self.partitions.add_listener(self.fetchers.partition_changed)
+        self._directories = DirectoryAssignments(settings.node_id, broker_epoch, image, controllers)
+        self.partitions.add_listener(self._report_directory)
 
     # -- start ---------------------------------------------------------------------------------------------------
 
@@ -261,6 +264,20 @@ class ReplicaManager:
         """Stop a replica as a controller of Kafka 3.x asks; the future gives 0 or an error code."""
         return self._reconciler.stop_replica(stop)
 
+    def _report_directory(self, partition: Partition) -> None:
+        """Tell the controller in which directory a replica lies, if the metadata says otherwise."""
+        image = self._image()
+        key = (partition.topic_id, partition.index)
+        if not image.metadata_version.is_directory_assignment_supported or self.partitions.get(*key) is not partition:
+            return
+        topic = image.topics.by_id(partition.topic_id)
+        wanted = None if topic is None else topic.partitions.get(partition.index)
+        directory_id = partition.log_dir.directory_id
+        if wanted is None or self._settings.node_id not in wanted.replicas or directory_id == Uuid.ZERO:
+            return
+        if wanted.directory(self._settings.node_id) != directory_id:
+            self._directories.assign(key, directory_id)
+
     def _count_replicas(self) -> ReplicaCounts:
         """On any thread."""
         partitions, leaders, under_replicated, under_min_isr, at_min_isr = self.partitions.native.counts()
@@ -312,6 +329,7 @@ class ReplicaManager:
         if self._metrics is not None:
             self._metrics.close()
         await self.isr_changes.stop()
+        await self._directories.stop()
         await self.fetchers.stop()
         unserved = await self._reconciler.stop()
         await self._loop.run_in_executor(None, self._compactor.stop)
