@@ -37,7 +37,7 @@ class Controllers(Protocol):
 
 def retry_delay_s(failures: int) -> float:
     """The pause after so many failures in a row, at least one."""
-    return min(_RETRY_S * 2 ** min(failures - 1, 16), _RETRY_MAX_S)
+    return min(_RETRY_S * (1 << min(failures - 1, 16)), _RETRY_MAX_S)
 
 
 class DirectoryAssignments:
@@ -108,9 +108,8 @@ class DirectoryAssignments:
         for key, directory_id in list(self._queue.items()):
             topic = image.topics.by_id(key[0])
             partition = None if topic is None else topic.partitions.get(key[1])
-            if partition is None or self._broker_id not in partition.replicas:
-                del self._queue[key]
-            elif partition.directory(self._broker_id) == directory_id:
+            is_here = partition is not None and self._broker_id in partition.replicas
+            if partition is None or not is_here or partition.directory(self._broker_id) == directory_id:
                 del self._queue[key]
             elif len(sent) < REPLICAS_MAX:
                 sent[key] = directory_id

@@ -111,6 +111,8 @@ class FetcherLoop:
         self._first_steps: list[Next] = []
         self._is_stopped = False
         self._is_unreachable = False
+        # Partitions of which a failure was logged: the next line about one comes after it has gone on.
+        self._told: set[PartitionKey] = set()
         self._task = self._loop.create_task(self._run())
 
     @property
@@ -128,6 +130,7 @@ class FetcherLoop:
     def remove(self, key: PartitionKey) -> None:
         """Follow a partition no more; what is on its way for it is dropped."""
         self.fetcher.remove(key)
+        self._told.discard(key)
         self._wake.set()
 
     async def stop(self) -> None:
@@ -325,6 +328,7 @@ class FetcherLoop:
         kind, log_end_offset, log_start_offset, last_epoch, _, _, error = outcome
         key, epoch = step.key, step.leader_epoch
         if kind == "":
+            self._told.discard(key)
             self.fetcher.on_appended(
                 key,
                 epoch,
@@ -345,12 +349,16 @@ class FetcherLoop:
 
     def _log_failed(self, step: Next, partition: Partition, error: BaseException) -> None:
         key, epoch = step.key, step.leader_epoch
+        is_told = key in self._told
+        self._told.add(key)
         if isinstance(error, CorruptRecordError):
-            logger.error("records of %s for partition %s are damaged: %s", self.link.address, partition, error)
+            if not is_told:
+                logger.error("records of %s for partition %s are damaged: %s", self.link.address, partition, error)
             self.fetcher.on_damaged(key, epoch, self._now_ms())
             return
         if not is_disk_failure(error):
-            logger.warning("partition %s follows its leader later: %s", partition, error)
+            if not is_told:
+                logger.warning("partition %s follows its leader later: %s", partition, error)
             self.fetcher.on_damaged(key, epoch, self._now_ms())
             return
         if isinstance(error, PoisonedLogError | OSError):

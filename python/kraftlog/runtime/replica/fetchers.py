@@ -37,7 +37,8 @@ def fetcher_index(topic: str, partition: int, fetchers_per_leader: int) -> int:
         number = (31 * number + ord(character)) & 0xFFFF_FFFF
     number = (31 * number + partition) & 0xFFFF_FFFF
     if number >= 1 << 31:
-        number = (1 << 32) - number
+        # The smallest int has no absolute value in Java; Kafka takes 0.
+        number = ((1 << 32) - number) & 0x7FFF_FFFF
     return number % fetchers_per_leader
 
 
@@ -66,6 +67,7 @@ class ReplicaFetchers:
         tls: Callable[[], SSLContext | None],
     ) -> None:
         self._settings = settings
+        self._fetchers_per_leader = settings.fetchers_per_leader
         self._partitions = partitions
         self._image = image
         self._listener_name = listener_name
@@ -122,7 +124,7 @@ class ReplicaFetchers:
         if not is_here or leader_id < 0 or leader_id == self._settings.node_id or not self._may_follow(key):
             self._remove(key)
             return
-        wanted = (leader_id, fetcher_index(partition.topic, partition.index, self._settings.fetchers_per_leader))
+        wanted = (leader_id, fetcher_index(partition.topic, partition.index, self._fetchers_per_leader))
         current = self._by_partition.get(key)
         if current == wanted and self._loops[wanted].fetcher.leader_epoch(key) == partition.leader_epoch:
             return  # the same leader in the same epoch: the fetch goes on untouched (RDLT-06)
@@ -160,6 +162,16 @@ class ReplicaFetchers:
     def remove(self, key: PartitionKey) -> None:
         """End the fetches of a partition, whose replica is about to go."""
         self._remove(key)
+
+    def resize(self, fetchers_per_leader: int) -> None:
+        """Follow num.replica.fetchers: partitions whose loop is another one now move to it (RFET-04)."""
+        if self._is_stopped or fetchers_per_leader == self._fetchers_per_leader:
+            return
+        logger.info("fetchers per leader: %d instead of %d", fetchers_per_leader, self._fetchers_per_leader)
+        self._fetchers_per_leader = fetchers_per_leader
+        for partition in list(self._partitions):
+            if (partition.topic_id, partition.index) in self._by_partition:
+                self.partition_changed(partition)
 
     def apply(self, delta: MetadataDelta) -> None:
         """Brokers may have come, or have other addresses."""

@@ -152,7 +152,7 @@ class ReplicaManager:
             tls=tls,
         )
         self.partitions.add_listener(self.fetchers.partition_changed)
-        self._directories = DirectoryAssignments(settings.node_id, broker_epoch, image, controllers)
+        self._directory_assignments = DirectoryAssignments(settings.node_id, broker_epoch, image, controllers)
         self.partitions.add_listener(self._report_directory)
 
     # -- start ---------------------------------------------------------------------------------------------------
@@ -165,6 +165,7 @@ class ReplicaManager:
         self.steps.pause()
         image = self._image()
         self._reconciler.update_broker_overrides(image)
+        self._follow_settings(image)
         wanted = self._wanted(image)
         jobs = await self._loop.run_in_executor(None, self._find_logs, wanted)
         self.recovery = LogRecovery(jobs, self._settings.recovery_threads_per_dir)
@@ -234,6 +235,16 @@ class ReplicaManager:
         """Follow one committed batch of metadata; partitions that are to be opened are missing until they are open."""
         self._reconciler.apply(image, delta)
         self.fetchers.apply(delta)
+        if any(kind == ConfigResourceType.BROKER for kind, _ in delta.changed_configs):
+            self._follow_settings(image)
+
+    def _follow_settings(self, image: MetadataImage) -> None:
+        """Settings of this broker that change while it runs."""
+        configs = image.configs
+        names = ("", str(self._settings.node_id))
+        texts = [configs.get(ConfigResourceType.BROKER, name).get("num.replica.fetchers") for name in names]
+        text = texts[1] or texts[0]
+        self.fetchers.resize(int(text) if text else self._settings.fetcher.fetchers_per_leader)
 
     def _check_in_sync(self) -> None:
         """Propose that replicas which fell behind leave their in-sync sets."""
@@ -276,7 +287,7 @@ class ReplicaManager:
         if wanted is None or self._settings.node_id not in wanted.replicas or directory_id == Uuid.ZERO:
             return
         if wanted.directory(self._settings.node_id) != directory_id:
-            self._directories.assign(key, directory_id)
+            self._directory_assignments.assign(key, directory_id)
 
     def _count_replicas(self) -> ReplicaCounts:
         """On any thread."""
@@ -329,7 +340,7 @@ class ReplicaManager:
         if self._metrics is not None:
             self._metrics.close()
         await self.isr_changes.stop()
-        await self._directories.stop()
+        await self._directory_assignments.stop()
         await self.fetchers.stop()
         unserved = await self._reconciler.stop()
         await self._loop.run_in_executor(None, self._compactor.stop)

@@ -86,7 +86,7 @@ class Bench:
 
 @pytest.fixture
 def run(monkeypatch):
-    monkeypatch.setattr(directory_assignments, "retry_delay_s", lambda failures: 0)
+    monkeypatch.setattr(directory_assignments, "retry_delay_s", lambda _failures: 0)
 
     def run(test, partitions):
         async def main():
