@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("kraftlog.cli.demo", "a durable node, a client and an Arrow scan, with what they took"),
     "dump-log": ("kraftlog.cli.dump_log", "print the batches and records of log files"),
     "features": ("kraftlog.cli.features", "show feature levels of a cluster, raise and lower them"),
+    "groups": ("kraftlog.cli.groups", "list, describe, delete groups; reset their offsets"),
     "log": ("kraftlog.cli.log", "verify log directories, salvage damaged ones"),
     "metadata-quorum": ("kraftlog.cli.metadata_quorum", "describe the metadata quorum, add and remove voters"),
     "perf": ("kraftlog.cli.perf", "measure how fast clients produce to a cluster and fetch from it"),

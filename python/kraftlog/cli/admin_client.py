@@ -17,7 +17,7 @@ from kraftlog.transport.tls_settings import TlsSettings
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlog.wire.struct import Message
 
-__all__ = ["AdminClient", "add_connection_arguments", "client_from", "parse_servers"]
+__all__ = ["CONNECT_TIMEOUT_S", "AdminClient", "add_connection_arguments", "client_from", "parse_servers", "tls_of"]
 
 CONTROLLERS = 2  # endpoint type of DescribeCluster (KIP-919)
 CONNECT_TIMEOUT_S = 10.0
@@ -129,11 +129,11 @@ def client_from(args: argparse.Namespace, *, node_id: int | None = None) -> Admi
     except ValueError as error:
         raise KraftlogError(str(error)) from error
     return AdminClient(
-        servers, is_controller=args.bootstrap_controller is not None, node_id=node_id, tls=_tls_of(args.command_config)
+        servers, is_controller=args.bootstrap_controller is not None, node_id=node_id, tls=tls_of(args.command_config)
     )
 
 
-def _tls_of(path: str | None) -> SSLContext | None:
+def tls_of(path: str | None) -> SSLContext | None:
     """What the connection needs by ``security.protocol`` and ``ssl.*`` of the file.
 
     Raises:
