@@ -141,7 +141,7 @@ impl Service for DataService {
     fn handle(&mut self, request: RequestId, peer: &Peer, frame: &[u8], now: Instant) -> Outcome {
         match RequestHeader::peek(frame) {
             Some((PRODUCE_KEY, _)) => self.produce(request, peer.listener, frame, now),
-            Some((FETCH_KEY, _)) => self.fetch(request, frame, now),
+            Some((FETCH_KEY, _)) => self.fetch(request, peer.listener, frame, now),
             _ => Outcome::HandOver,
         }
     }

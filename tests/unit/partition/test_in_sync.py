@@ -45,7 +45,7 @@ def test_follower_that_has_what_is_committed_is_proposed():
 
 
 def test_follower_behind_the_high_watermark_or_the_epoch_is_not_proposed():
-    """ISR-29: KAFKA-7128."""
+    """LEPO-38, ISR-29: KAFKA-7128."""
     one = leader(end=4)
     one.on_appended(10)
     one.on_follower_fetch(2, 10, 1)
@@ -68,7 +68,7 @@ def test_follower_behind_the_high_watermark_or_the_epoch_is_not_proposed():
     ],
 )
 def test_only_live_brokers_of_this_registration_join(live, broker_epoch, joins):
-    """ISR-30, ISR-31."""
+    """LEPO-39, ISR-30, ISR-31."""
     one = leader(isr=(1,), replicas=(1, 3), live=live)
     assert (one.on_follower_fetch(3, 0, 1, broker_epoch=broker_epoch) is not None) is joins
 
@@ -83,7 +83,7 @@ def test_fetch_of_an_earlier_registration_is_stale():
 
 
 def test_one_proposal_at_a_time():
-    """ISR-05."""
+    """LEPO-42, ISR-05."""
     one = leader(isr=(1,))
     assert one.on_follower_fetch(2, 0, 1) is not None
     assert one.on_follower_fetch(3, 0, 1) is None
@@ -92,7 +92,7 @@ def test_one_proposal_at_a_time():
 
 
 def test_replica_about_to_join_holds_the_high_watermark():
-    """ISR-03, ISR-53, ISR-67: also after a refusal that the metadata has to settle."""
+    """LEPO-41, ISR-03, ISR-53, ISR-67: also after a refusal that the metadata has to settle."""
     one = leader(isr=(1,), replicas=(1, 2), live=((2, 20, False),))
     one.on_follower_fetch(2, 0, 1)
     one.on_appended(10)
@@ -117,7 +117,7 @@ def test_append_is_judged_by_the_confirmed_set():
 
 
 def test_member_that_fell_behind_is_dropped_after_its_time():
-    """ISR-21, ISR-22, ISR-26: all of them in one proposal; the leader is never dropped."""
+    """LEPO-45, ISR-21, ISR-22, ISR-26: all of them in one proposal; the leader is never dropped."""
     one = leader(isr=(1, 2, 3))
     one.on_appended(10)
     one.on_follower_fetch(2, 5, 1_000)
@@ -131,7 +131,7 @@ def test_member_that_fell_behind_is_dropped_after_its_time():
 
 
 def test_member_at_the_end_stays_however_long_it_is_silent():
-    """ISR-23: KAFKA-7152."""
+    """LEPO-45, ISR-23: KAFKA-7152."""
     one = leader(isr=(1, 2), replicas=(1, 2))
     one.on_appended(10)
     one.on_follower_fetch(2, 10, 1)
@@ -219,7 +219,7 @@ def test_caught_up_replica_outside_the_set_holds_the_high_watermark_unless_it_ca
 
 
 def test_follower_has_no_set_and_no_followers():
-    """ISR-06, ISR-08."""
+    """LEPO-35, ISR-06, ISR-08."""
     one = leader(isr=(1,), min_isr=2)
     assert one.is_under_replicated
     assert one.is_under_min_isr

@@ -102,6 +102,7 @@ def test_high_watermark_is_the_smallest_end_of_the_in_sync_set():
 
 
 def test_high_watermark_waits_while_in_sync_set_is_below_minimum():
+    """LEPO-44."""
     one = leads(replica(min_isr=2), replicas=(1, 2), isr=(1,))
     one.on_appended(5)
     assert one.high_watermark == 0
@@ -151,6 +152,7 @@ def test_acks_complete_in_order_with_the_commit():
 
 
 def test_losing_leadership_fails_pending_acks():
+    """LEPO-35."""
     one = leads(replica(flush_on_ack=True), replicas=(1, 2), isr=(1, 2))
     one.on_appended(2)
     one.wait_for_ack(2, "a")
@@ -174,6 +176,7 @@ def test_shrunk_in_sync_set_holds_pending_acks_until_it_is_whole_again():
 
 
 def test_same_epoch_with_higher_partition_epoch_keeps_follower_state():
+    """LEPO-33, RDLT-05."""
     one = leads(replica(), replicas=(1, 2), isr=(1, 2))
     one.on_appended(5)
     one.on_follower_fetch(2, 5, 1)
@@ -186,6 +189,7 @@ def test_same_epoch_with_higher_partition_epoch_keeps_follower_state():
 
 
 def test_older_assignments_are_ignored():
+    """LEPO-34, STOP-24."""
     one = leads(replica(), epoch=5, partition_epoch=3)
     one.take_effects()
     leads(one, epoch=5, partition_epoch=2, leader=2)

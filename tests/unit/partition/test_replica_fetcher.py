@@ -154,7 +154,7 @@ def test_log_without_epochs_is_cut_to_its_high_watermark_first():
 
 
 def test_added_again_in_the_same_epoch_goes_on():
-    """RFET-22."""
+    """LEPO-57, RFET-22."""
     one = opened(fetcher())
     one.next_round(0)
     one.handle_answer(77, [answer(code=ErrorCode.OFFSET_OUT_OF_RANGE)], 0)
@@ -163,7 +163,7 @@ def test_added_again_in_the_same_epoch_goes_on():
 
 
 def test_newer_epoch_begins_anew_and_clears_a_failure():
-    """RFET-23, RFET-25."""
+    """LEPO-51, RFET-23, RFET-25."""
     one = fetcher()
     one.next_round(0)
     one.handle_answer(77, [answer(code=ErrorCode.FENCED_LEADER_EPOCH)], 0)
@@ -176,7 +176,7 @@ def test_newer_epoch_begins_anew_and_clears_a_failure():
 
 
 def test_answer_of_an_older_epoch_or_another_position_is_dropped():
-    """RFET-26, RFET-52."""
+    """LEPO-53, RFET-26, RFET-52."""
     one = fetcher()
     one.next_round(0)
     one.add(start(epoch=6))
@@ -199,7 +199,7 @@ def test_lag_is_known_from_the_first_answer_on():
 
 
 def test_divergence_is_cut_before_anything_else():
-    """RFET-43."""
+    """LEPO-50, RFET-43."""
     one = fetcher()
     one.next_round(0)
     assert one.handle_answer(77, [answer(diverging=(3, 6))], 0) == [Next(NextStep.DIVERGED, A, 5, 6, 3, 0)]
@@ -224,6 +224,7 @@ def test_divergence_is_cut_before_anything_else():
     ],
 )
 def test_truncation_offset(diverging, leader_end, own_end, expected):
+    """LEPO-47, LEPO-48, LEPO-49."""
     assert (
         truncation_offset(
             diverging_epoch=diverging, leader_end=leader_end, own_end=own_end, log_end_offset=10, fetch_offset=9
@@ -248,12 +249,12 @@ def starts(one, offset, code=0):
 
 
 def test_leader_that_ends_before_cuts():
-    """RFET-59, RFET-60, RFET-64."""
+    """LEPO-55, RFET-59, RFET-60, RFET-64."""
     assert ends(out_of_range(fetcher()), 7) == Next(NextStep.TRUNCATE, A, 5, 7)
 
 
 def test_leader_that_starts_later_restarts():
-    """RFET-61."""
+    """LEPO-56, RFET-61."""
     one = out_of_range(fetcher())
     assert ends(one, 40) == Next(NextStep.ASK_START, A, 5)
     assert starts(one, 30) == Next(NextStep.RESTART, A, 5, 30)
@@ -281,7 +282,7 @@ def test_offset_that_is_in_range_after_all_is_fetched_again():
     ],
 )
 def test_leader_that_does_not_say_its_ends_cuts_nothing(ask, code, state):
-    """RFET-63."""
+    """LEPO-55, RFET-63."""
     one = out_of_range(fetcher())
     assert ask(one, -1, code) is None
     assert one.state(A) is state
@@ -302,7 +303,7 @@ def test_leader_that_does_not_say_its_ends_cuts_nothing(ask, code, state):
     ],
 )
 def test_partition_with_an_error_pauses_and_the_others_go_on(code):
-    """RFET-65, RFET-67, RFET-68."""
+    """LEPO-52, RFET-65, RFET-67, RFET-68."""
     one = opened(fetcher(start(A), start(B)))
     one.next_round(0)
     one.handle_answer(77, [answer(A, code)], 0)
@@ -324,7 +325,7 @@ def test_lost_connection_pauses_everything_and_closes_the_session():
 
 
 def test_damaged_records_are_asked_for_again_and_a_refusing_log_is_left_alone():
-    """RFET-37, RFET-38, RFET-40, RFET-41."""
+    """LEPO-58, LEPO-59, RFET-37, RFET-38, RFET-40, RFET-41."""
     one = opened(fetcher(start(A), start(B)))
     one.on_damaged(A, 5, 0)
     one.on_failed(B, 5)

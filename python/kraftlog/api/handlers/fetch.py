@@ -47,6 +47,7 @@ __all__ = ["handle", "handle_on_controller"]
 ERROR_CODE_FROM = 7  # version of Fetch
 DATA_PATH_FROM = 12  # version of Fetch
 PREFERRED_REPLICA_FROM = 11  # version of Fetch
+NAMES_LEADERS_FROM = 16  # version of Fetch (KIP-951); as Kafka, although version 12 has the field of the leader
 
 PartitionData = FetchResponse.PartitionData
 
@@ -143,7 +144,7 @@ def _handle(
     )
 
     def respond(reads: list[PartitionRead]) -> Slices[FetchResponse]:
-        return _response(cluster, context, session, reads, is_incremental=is_incremental)
+        return _response(cluster, context, session, reads, is_incremental=is_incremental, is_follower=is_follower)
 
     def finish(reads: list[PartitionRead]) -> FetchResponse:
         return at_once(respond(reads))
@@ -262,6 +263,7 @@ def _response(
     reads: list[PartitionRead],
     *,
     is_incremental: bool,
+    is_follower: bool,
 ) -> Slices[FetchResponse]:
     responses: list[FetchResponse.FetchableTopicResponse] = []
     topic_of_last: str | Uuid | None = None
@@ -282,9 +284,9 @@ def _response(
                     topic=wanted.topic, topic_id=wanted.topic_id, partitions=partitions
                 )
             )
-        partitions.append(_partition_data(cluster, context, read, leaders))
+        partitions.append(_partition_data(cluster, context, read, leaders, is_follower=is_follower))
     end_points: list[FetchResponse.NodeEndpoint] = []
-    if leaders and context.api_version >= 16:
+    if leaders:
         end_points = [
             FetchResponse.NodeEndpoint(
                 node_id=leader_address.broker_id,
@@ -318,15 +320,19 @@ def _must_answer(session: FetchSession, read: PartitionRead) -> bool:
     return news
 
 
-def _partition_data(cluster: ClusterService, context: RequestContext, read: PartitionRead, leaders: set[int]) -> Any:
+def _partition_data(
+    cluster: ClusterService, context: RequestContext, read: PartitionRead, leaders: set[int], *, is_follower: bool
+) -> Any:
     fields: dict[str, Any] = {}
     if read.diverging_epoch is not None:
         epoch, end_offset = read.diverging_epoch
         fields["diverging_epoch"] = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    if read.error_code and read.partition is not None and context.api_version >= 12:
-        hint = leader_hint(cluster.image, read.partition.topic_id, read.partition.index, read.error_code)
+    if read.error_code and context.api_version >= NAMES_LEADERS_FROM:
+        # Also of a partition that is not on this broker: these versions name topics by id.
+        hint = leader_hint(cluster.image, read.wanted.topic_id, read.wanted.index, read.error_code)
         if hint is not None:
-            leaders.add(hint.leader_id)
+            if not is_follower:  # which knows where the brokers are
+                leaders.add(hint.leader_id)
             fields["current_leader"] = FetchResponse.LeaderIdAndEpoch(
                 leader_id=hint.leader_id, leader_epoch=hint.leader_epoch
             )

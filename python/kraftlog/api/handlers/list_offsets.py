@@ -138,7 +138,8 @@ def _find(
         case -1:
             if not is_settled:
                 raise KafkaError(unavailable)
-            return -1, end_offset, _epoch_at(partition, end_offset)
+            # As Kafka, whatever epoch the last record has.
+            return -1, end_offset, partition.leader_epoch
         case -2 | -4:
             start_offset = log.log_start_offset
             return -1, start_offset, _epoch_at_start(partition, start_offset)

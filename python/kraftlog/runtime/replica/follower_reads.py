@@ -78,6 +78,7 @@ class FollowerReader:
         if error_code:
             return read
         read.high_watermark = high_watermark
+        read.last_stable_offset = min(partition.last_stable_offset, high_watermark)
         read.log_start_offset = log_start
         if diverging_epoch is not None:
             read.diverging_epoch = diverging_epoch
@@ -106,4 +107,4 @@ class FollowerReader:
             read.error_code = ErrorCode.CORRUPT_MESSAGE
         except (LogError, OSError):
             read.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        read.high_watermark = read.log_start_offset = -1
+        read.high_watermark = read.last_stable_offset = read.log_start_offset = -1

@@ -3,6 +3,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::read::{is_served, FetchLimits, PartitionRead};
+use super::shared::ServiceShared;
 use super::{DataService, Pending};
 use crate::error_code;
 use crate::exchange::{Answered, Outcome, Output, RequestId};
@@ -84,6 +85,7 @@ impl<'a> FetchVisitor<'a> for Collector<'_> {
 #[derive(Debug)]
 pub(super) struct FetchCall {
     request: RequestId,
+    listener: u16,
     correlation_id: i32,
     version: i16,
     limits: FetchLimits,
@@ -104,7 +106,7 @@ pub(super) struct FetchCall {
 struct SessionEnded;
 
 impl DataService {
-    pub(super) fn fetch(&mut self, request: RequestId, frame: &[u8], now: Instant) -> Outcome {
+    pub(super) fn fetch(&mut self, request: RequestId, listener: u16, frame: &[u8], now: Instant) -> Outcome {
         let mut scratch = std::mem::take(&mut self.fetch_scratch);
         let mut collector = Collector { partitions: self.shared.partitions(), scratch: &mut scratch };
         let selects_replicas = self.settings.get(&self.shared).selects_replicas;
@@ -116,6 +118,7 @@ impl DataService {
                 let settings = self.settings.get(&self.shared);
                 let call = FetchCall {
                     request,
+                    listener,
                     correlation_id: header.correlation_id,
                     version: header.api_version,
                     limits: FetchLimits::new(&fetch, settings.fetch_max_bytes),
@@ -233,7 +236,7 @@ impl DataService {
                 return self.end_session(&call);
             }
             if call.limits.max_wait_ms <= 0 || set.is_empty() || call.is_enough() {
-                return Outcome::Answer(call.answer(&mut set));
+                return Outcome::Answer(call.answer(&self.shared, &mut set));
             }
             if set.is_subscribed() {
                 break;
@@ -261,7 +264,7 @@ impl DataService {
             self.shared.sessions().remove(call.session_id);
             Outcome::Answer(error_answer(call.correlation_id, error_code::FETCH_SESSION_ID_NOT_FOUND))
         } else if is_time_over || !is_last || call.is_enough() {
-            Outcome::Answer(call.answer(&mut set))
+            Outcome::Answer(call.answer(&self.shared, &mut set))
         } else {
             drop(set);
             if !session.bell().wait(&self.listener, id) {
@@ -316,12 +319,21 @@ impl FetchCall {
             PartitionRead::of(place, &entry.partition, &entry.wanted, limits, remaining_bytes, is_first);
         let read = match read {
             Ok(read) => read,
-            Err(_) if self.session_id != 0 => return Err(SessionEnded),
             Err(_) => {
-                let refusal = entry.partition.check_leader_epoch(entry.wanted.current_leader_epoch, true);
+                let partition = &entry.partition;
+                let refusal = partition.check_leader_epoch(entry.wanted.current_leader_epoch, true);
+                let is_moved = partition.is_readable() && refusal != error_code::NONE;
+                if self.session_id != 0 && !is_moved {
+                    return Err(SessionEnded);
+                }
                 let is_gone = refusal == error_code::NONE;
                 let code = if is_gone { error_code::NOT_LEADER_OR_FOLLOWER } else { refusal };
-                PartitionRead::failed(place, code)
+                let mut read = PartitionRead::failed(place, code);
+                if is_moved && self.version >= fetch::NAMES_LEADERS_FROM {
+                    let (leader_epoch, leader_id) = partition.role();
+                    read.current_leader = Some((leader_id, leader_epoch));
+                }
+                read
             }
         };
         self.size_bytes = others_bytes + read.size_bytes;
@@ -336,7 +348,7 @@ impl FetchCall {
     }
 
     /// Encode what was read, and remember what the client is told.
-    fn answer(&mut self, set: &mut FetchSet) -> Vec<Output> {
+    fn answer(&mut self, shared: &ServiceShared, set: &mut FetchSet) -> Vec<Output> {
         let mut reads = std::mem::take(&mut self.reads);
         reads.sort_by_key(|read| set.entry(read.place).map(|entry| entry.order));
         if self.session_id != 0 {
@@ -366,7 +378,8 @@ impl FetchCall {
             }
             fetch::end_topic(&mut writer);
         }
-        fetch::end_response(&mut writer);
+        let leaders = reads.iter().filter_map(|read| read.current_leader.map(|(leader_id, _)| leader_id));
+        fetch::end_response(&mut writer, &shared.addresses(self.listener, leaders.collect()));
         writer.finish()
     }
 }
@@ -393,6 +406,6 @@ fn remember(set: &mut FetchSet, read: &PartitionRead) -> bool {
 /// An answer without partitions.
 fn error_answer(correlation_id: i32, error_code: i16) -> Vec<Output> {
     let mut writer = fetch::begin_response(correlation_id, error_code, 0, 0);
-    fetch::end_response(&mut writer);
+    fetch::end_response(&mut writer, &[]);
     writer.finish()
 }

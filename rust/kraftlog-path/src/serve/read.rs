@@ -44,6 +44,8 @@ pub(super) struct PartitionRead {
     pub(super) size_bytes: i64,
     /// There are records behind the offset, read or not: the next request looks again although nothing moves.
     pub(super) is_behind: bool,
+    /// Id and epoch of the leader that the client should ask instead.
+    pub(super) current_leader: Option<(i32, i32)>,
 }
 
 /// Python has to answer for the partition: it names the leader, or knows why the partition is gone.
@@ -71,6 +73,7 @@ impl PartitionRead {
             records: None,
             size_bytes: 0,
             is_behind: true,
+            current_leader: None,
         }
     }
 
@@ -135,6 +138,7 @@ impl PartitionRead {
             records,
             size_bytes: i64::try_from(size_bytes).unwrap_or(i64::MAX),
             is_behind,
+            current_leader: None,
         })
     }
 
@@ -148,6 +152,7 @@ impl PartitionRead {
             log_start_offset: self.log_start_offset,
             aborted_transactions: self.aborted_transactions.as_deref(),
             records: self.records.take(),
+            current_leader: self.current_leader,
         }
     }
 }

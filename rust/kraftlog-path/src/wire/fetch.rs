@@ -2,6 +2,7 @@
 use kraftlog_log::log::FileSlice;
 use kraftlog_log::segment::AbortedTransaction;
 
+use super::produce::{write_leaders, BrokerAddress};
 use super::{NotPlain, Parsed, Reader, RequestHeader, Topic, Writer, FETCH_KEY};
 
 /// First version served.
@@ -10,6 +11,8 @@ pub const MIN_VERSION: i16 = 12;
 pub const MAX_VERSION: i16 = 18;
 /// First version that names topics by id.
 const TOPIC_IDS_FROM: i16 = 13;
+/// From this version on an answer names new leaders (KIP-951).
+pub const NAMES_LEADERS_FROM: i16 = 16;
 /// First version with the replica id in a tagged field.
 const REPLICA_STATE_FROM: i16 = 15;
 /// First version with the directory of the replica; the next one adds the follower's high watermark.
@@ -169,6 +172,8 @@ pub struct PartitionData<'a> {
     pub aborted_transactions: Option<&'a [AbortedTransaction]>,
     /// The batches.
     pub records: Option<FileSlice>,
+    /// Id and epoch of the leader, with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
+    pub current_leader: Option<(i32, i32)>,
 }
 
 /// Begin an answer with `topic_count` topics; each is [`begin_topic`], its partitions and [`end_topic`].
@@ -207,7 +212,17 @@ pub fn write_partition(writer: &mut Writer, partition: PartitionData<'_>) {
     }
     writer.int32(-1); // preferred read replica
     writer.records(partition.records);
-    writer.no_tags();
+    match partition.current_leader {
+        Some((leader_id, leader_epoch)) => {
+            writer.uvarint(1);
+            writer.tagged(1, |writer| {
+                writer.int32(leader_id);
+                writer.int32(leader_epoch);
+                writer.no_tags();
+            });
+        }
+        None => writer.no_tags(),
+    }
 }
 
 /// Write the end of a topic.
@@ -215,7 +230,7 @@ pub fn end_topic(writer: &mut Writer) {
     writer.no_tags();
 }
 
-/// Write what follows the topics.
-pub fn end_response(writer: &mut Writer) {
-    writer.no_tags();
+/// Write what follows the topics; `leaders` are the addresses of brokers that partitions name as their leaders.
+pub fn end_response(writer: &mut Writer, leaders: &[BrokerAddress]) {
+    write_leaders(writer, leaders);
 }

@@ -157,6 +157,11 @@ pub fn end_topic(writer: &mut Writer) {
 /// Write what follows the topics; `leaders` are the addresses of brokers that partitions name as their leaders.
 pub fn end_response(writer: &mut Writer, leaders: &[BrokerAddress]) {
     writer.int32(0); // throttle time
+    write_leaders(writer, leaders);
+}
+
+/// Write the tagged fields of an answer: the addresses of `leaders`, if there are any.
+pub(super) fn write_leaders(writer: &mut Writer, leaders: &[BrokerAddress]) {
     if leaders.is_empty() {
         writer.no_tags();
         return;
