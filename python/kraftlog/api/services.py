@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kraftlog.api.topic_views import TopicViews
     from kraftlog.coordinator.group.group_shard import GroupShard
     from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
+    from kraftlog.partition.replication_quota import ReplicationQuota
     from kraftlog.partition.stop_replica import ReplicaStop
     from kraftlog.runtime.coordinator.shard_runner import ShardRunner
     from kraftlog.runtime.coordinator.transaction_verifier import ProducerTransaction, Verifying
@@ -125,6 +126,8 @@ class ControllerService(Protocol):
 
 class ReplicaService(PartitionSource, Protocol):
     """The replicas of topic partitions on this node."""
+
+    leader_quota: ReplicationQuota
 
     def __iter__(self) -> Iterator[Partition]: ...
 

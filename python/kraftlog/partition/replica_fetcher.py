@@ -13,7 +13,7 @@ A partition is always in one of these states:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -219,12 +219,17 @@ class ReplicaFetcher:
 
     # -- requests ------------------------------------------------------------------------------------------------
 
-    def next_round(self, now_ms: int) -> FetchRound | None:
-        """The next request, or None while there is nothing to ask for and nothing to be forgotten (RFET-19)."""
+    def next_round(self, now_ms: int, held: Collection[PartitionKey] = ()) -> FetchRound | None:
+        """The next request, or None while there is nothing to ask for and nothing to be forgotten (RFET-19).
+
+        Args:
+            now_ms: The time.
+            held: Throttled partitions whose rate is exceeded: those that are not caught up are left out (RFET-74).
+        """
         ready = {
             key: partition.asked(key)
             for key, partition in self._partitions.items()
-            if self._is_ready(partition, now_ms)
+            if self._is_ready(partition, now_ms) and not (key in held and partition.lag != 0)
         }
         if self._session_epoch == _FIRST_EPOCH:
             if not ready:

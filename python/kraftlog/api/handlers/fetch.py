@@ -144,6 +144,8 @@ def _handle(
     )
 
     def respond(reads: list[PartitionRead]) -> Slices[FetchResponse]:
+        if follower is not None:
+            follower.count(reads)
         return _response(cluster, context, session, reads, is_incremental=is_incremental, is_follower=is_follower)
 
     def finish(reads: list[PartitionRead]) -> FetchResponse:
@@ -158,6 +160,9 @@ def _handle(
             request.replica_state.replica_epoch if version >= 15 else -1,
             replicas.now_ms(),
             isr_changes.submit,
+            replicas.leader_quota,
+            cluster.node_id,
+            replicas.now_ms,
         )
     if len(wanted) > LARGE_ENTRIES:
         return _read_in_slices(replicas, wanted, limits, respond, follower)

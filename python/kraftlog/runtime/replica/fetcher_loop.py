@@ -39,6 +39,8 @@ _FETCH_LOWEST = 13  # topic ids
 # Larger answers are appended on a thread, as are all that have to be flushed.
 _ON_LOOP_BYTES_MAX = 64 * 1024
 _LATEST, _EARLIEST = -1, -2
+# While throttled partitions are held, the rate is looked at so often.
+_QUOTA_WAIT_MS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,9 +172,12 @@ class FetcherLoop:
             await self._carry_out(steps, {})
         self._wake.clear()
         now_ms = self._now_ms()
-        fetch_round = self.fetcher.next_round(now_ms)
+        held = self._held()
+        fetch_round = self.fetcher.next_round(now_ms, held)
         if fetch_round is None:
             due_ms = self.fetcher.next_wakeup_ms()
+            if held:
+                due_ms = min(due_ms or now_ms + self._shell.settings.backoff_ms, now_ms + _QUOTA_WAIT_MS)
             wait_s = None if due_ms is None else max(due_ms - now_ms, 1) / 1000
             try:
                 async with asyncio.timeout(wait_s):
@@ -212,6 +217,19 @@ class FetcherLoop:
         ]
         steps = self.fetcher.handle_answer(response.session_id, answers, self._now_ms())
         await self._carry_out(steps, {position: partition for position, (_, partition) in enumerate(data)})
+
+    def _held(self) -> set[PartitionKey]:
+        """The throttled partitions, while what they fetch exceeds the rate."""
+        partitions = self._shell.partitions
+        if not partitions.follower_quota.is_exceeded(partitions.now_ms()):
+            return set()
+        node_id = self._shell.settings.node_id
+        found = ((key, partitions.get(*key)) for key in self.fetcher)
+        return {
+            key
+            for key, partition in found
+            if partition is not None and partition.config.follower_throttle.has(partition.index, node_id)
+        }
 
     def _request(self, fetch_round: FetchRound) -> FetchRequest:
         settings = self._shell.settings
@@ -325,9 +343,12 @@ class FetcherLoop:
     def _appended(
         self, step: Next, partition: Partition, outcome: tuple[str, int, int, int, int, int, BaseException | None]
     ) -> None:
-        kind, log_end_offset, log_start_offset, last_epoch, _, _, error = outcome
+        kind, log_end_offset, log_start_offset, last_epoch, _, size_bytes, error = outcome
         key, epoch = step.key, step.leader_epoch
         if kind == "":
+            if size_bytes and partition.config.follower_throttle.has(partition.index, self._shell.settings.node_id):
+                partitions = self._shell.partitions
+                partitions.follower_quota.record(size_bytes, partitions.now_ms())
             self._told.discard(key)
             self.fetcher.on_appended(
                 key,

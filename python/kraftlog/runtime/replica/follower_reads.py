@@ -10,6 +10,7 @@ from kraftlog.errors import CorruptRecordError, ErrorCode, LogError, OffsetOutOf
 from kraftlog.runtime.replica.fetch_reader import FetchLimits, PartitionRead, PartitionSource, missing_partition_error
 
 if TYPE_CHECKING:
+    from kraftlog.partition.replication_quota import ReplicationQuota
     from kraftlog.runtime.replica.fetch_session import SessionPartition
     from kraftlog.runtime.replica.isr_changes import Proposal
     from kraftlog.runtime.replica.partition import Partition
@@ -28,6 +29,9 @@ class FollowerReader:
         broker_epoch: Under which registration, -1 where the request does not say.
         now_ms: When the request came.
         propose: Takes a proposal for the controller: the follower is to join the in-sync set.
+        quota: Of throttled replicas that this broker serves.
+        node_id: This broker.
+        clock_ms: Wall clock: a fetch may wait, and answers count when they go out.
     """
 
     replicas: PartitionSource
@@ -36,6 +40,9 @@ class FollowerReader:
     broker_epoch: int
     now_ms: int
     propose: Callable[[Partition, Proposal], None]
+    quota: ReplicationQuota
+    node_id: int
+    clock_ms: Callable[[], int]
 
     def read_all(self, wanted: Iterable[SessionPartition]) -> Iterator[PartitionRead]:
         """Record and answer every partition in order; each when the iterator is asked for it."""
@@ -83,10 +90,30 @@ class FollowerReader:
         if diverging_epoch is not None:
             read.diverging_epoch = diverging_epoch
             return read
+        if self._is_held(partition):
+            return read
         max_bytes = min(wanted.max_bytes, remaining_bytes)
         if wanted.fetch_offset < log_end and (max_bytes > 0 or is_first):
             self._read_records(read, partition, max_bytes, log_end, is_first=is_first)
         return read
+
+    def _is_held(self, partition: Partition) -> bool:
+        """Whether a throttled replica that is not in sync has to wait; its position is recorded (RFET-75)."""
+        if not partition.config.leader_throttle.has(partition.index, self.node_id):
+            return False
+        return self.quota.is_exceeded(self.clock_ms()) and self.replica_id not in partition.replica.isr
+
+    def count(self, reads: Iterable[PartitionRead]) -> None:
+        """What throttled replicas are answered, in and out of the in-sync set (RFET-76)."""
+        size_bytes = sum(
+            read.size_bytes
+            for read in reads
+            if read.partition is not None
+            and read.size_bytes
+            and read.partition.config.leader_throttle.has(read.partition.index, self.node_id)
+        )
+        if size_bytes:
+            self.quota.record(size_bytes, self.clock_ms())
 
     @staticmethod
     def _read_records(

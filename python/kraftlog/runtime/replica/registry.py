@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kraftlog._kraftlog import Partitions as NativePartitions
 from kraftlog.errors import ErrorCode
+from kraftlog.partition.replication_quota import ReplicationQuota
 from kraftlog.types import Uuid
 from kraftlog.vocabulary import INTERNAL_TOPICS
 
@@ -40,12 +41,16 @@ class Partitions:
 
     Attributes:
         native: Where I/O threads find the same partitions.
+        leader_quota: What throttled replicas take from this broker.
+        follower_quota: What this broker's throttled replicas take from their leaders.
     """
 
     def __init__(self, image: Callable[[], MetadataImage], clock_ms: Callable[[], int]) -> None:
         self._image = image
         self._clock_ms = clock_ms
         self.native = NativePartitions()
+        self.leader_quota = ReplicationQuota()
+        self.follower_quota = ReplicationQuota()
         # Maps of maps: the garbage collector would track a pair of topic id and index for each partition.
         self._by_id: dict[Uuid, dict[int, Partition]] = {}
         self._by_name: dict[str, dict[int, Partition]] = {}

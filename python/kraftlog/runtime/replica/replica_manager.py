@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kraftlog import host
 from kraftlog.errors import LogError
 from kraftlog.metrics.replica import FetcherCounts, ReplicaCounts, ReplicaMetrics
+from kraftlog.partition.replication_quota import UNLIMITED
 from kraftlog.partition.stop_replica import ControllerFence
 from kraftlog.runtime.replica.checkpoint_writer import CheckpointWriter
 from kraftlog.runtime.replica.directory_assignments import DirectoryAssignments
@@ -240,11 +241,14 @@ class ReplicaManager:
 
     def _follow_settings(self, image: MetadataImage) -> None:
         """Settings of this broker that change while it runs."""
-        configs = image.configs
         names = ("", str(self._settings.node_id))
-        texts = [configs.get(ConfigResourceType.BROKER, name).get("num.replica.fetchers") for name in names]
-        text = texts[1] or texts[0]
+        overrides: dict[str, str] = {}
+        for name in names:
+            overrides |= image.configs.get(ConfigResourceType.BROKER, name)
+        text = overrides.get("num.replica.fetchers")
         self.fetchers.resize(int(text) if text else self._settings.fetcher.fetchers_per_leader)
+        self.partitions.leader_quota.bytes_per_second = _rate(overrides, "leader.replication.throttled.rate")
+        self.partitions.follower_quota.bytes_per_second = _rate(overrides, "follower.replication.throttled.rate")
 
     def _check_in_sync(self) -> None:
         """Propose that replicas which fell behind leave their in-sync sets."""
@@ -359,6 +363,17 @@ class ReplicaManager:
         logs = [partition.log for partition in self.partitions] + unserved
         with host.joined_executor("kraftlog-close", _CLOSING_THREADS) as pool:
             return all(list(pool.map(_close_log, logs)))
+
+
+def _rate(overrides: Mapping[str, str], key: str) -> int:
+    """Bytes per second; a value that the controller of another implementation let pass counts as none."""
+    text = overrides.get(key)
+    if text is None:
+        return UNLIMITED
+    if not text.isdecimal():
+        logger.error("%s=%s is not a number of bytes per second; replication is not throttled", key, text)
+        return UNLIMITED
+    return int(text)
 
 
 def _close_log(log: Log) -> bool:

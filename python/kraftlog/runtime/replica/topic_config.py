@@ -9,6 +9,7 @@ from kraftlog import host
 from kraftlog._kraftlog import LogConfig
 from kraftlog.config_table import broker_configs, parse_value, topic_config, topic_config_default
 from kraftlog.partition.compaction_policy import CleaningSettings
+from kraftlog.partition.replication_quota import ThrottledReplicas
 
 __all__ = ["TopicConfig", "TopicConfigs"]
 
@@ -34,6 +35,7 @@ _TOPIC_KEYS = (
     "segment.jitter.ms",
     "segment.ms",
 )
+_NOT_THROTTLED = ThrottledReplicas()
 # Kafka's default is the largest long; a year is as good as never.
 _NEVER_MS = 366 * 24 * 3600 * 1000
 _LEVEL_KEYS = {codec: f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")}
@@ -45,6 +47,8 @@ class TopicConfig:
 
     Attributes:
         flush_messages: Unflushed records that make a flush due at once.
+        leader_throttle: Replicas whose serving of followers is held to a rate.
+        follower_throttle: Replicas whose fetching is held to a rate.
         flush_ms: Age of the oldest unflushed record that makes a flush due; None leaves it to the operating system.
     """
 
@@ -56,6 +60,8 @@ class TopicConfig:
     recompresses: bool
     flush_messages: int
     flush_ms: int | None
+    leader_throttle: ThrottledReplicas = _NOT_THROTTLED
+    follower_throttle: ThrottledReplicas = _NOT_THROTTLED
 
 
 class TopicConfigs:
@@ -104,6 +110,10 @@ class TopicConfigs:
             number = value(name)
             return number if isinstance(number, int) else 0
 
+        def throttled(name: str) -> ThrottledReplicas:
+            entries = value(name)
+            return ThrottledReplicas.parse(entries) if isinstance(entries, tuple) else ThrottledReplicas()
+
         values = {name: value(name) for name in _TOPIC_KEYS}
         policy = values["cleanup.policy"]
         ratio = values["min.cleanable.dirty.ratio"]
@@ -146,6 +156,8 @@ class TopicConfigs:
             recompresses=compression_type != "producer",
             flush_messages=integer("flush.messages"),
             flush_ms=flush_ms if flush_ms < _NEVER_MS else None,
+            leader_throttle=throttled("leader.replication.throttled.replicas"),
+            follower_throttle=throttled("follower.replication.throttled.replicas"),
         )
 
     @staticmethod
