@@ -339,7 +339,8 @@ def cli_page() -> str:
 
 `kraftlog COMMAND --help` prints the same. Names and flags are those of Kafka's own tools where Kafka has one:
 `storage` is `kafka-storage.sh`, `server-start` is `kafka-server-start.sh`, `metadata-quorum` is
-`kafka-metadata-quorum.sh`, `groups` is `kafka-consumer-groups.sh`, `features` is `kafka-features.sh`, `dump-log` is `kafka-dump-log.sh`.
+`kafka-metadata-quorum.sh`, `groups` is `kafka-consumer-groups.sh`, `transactions` is `kafka-transactions.sh`,
+`features` is `kafka-features.sh`, `dump-log` is `kafka-dump-log.sh`.
 
 The exit status is 0 when all went well, 1 with a reason on stderr, and 2 for wrong usage (1 in the commands that stand
 for a tool of Kafka).

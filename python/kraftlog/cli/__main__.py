@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("kraftlog.cli.produce", "send lines or the rows of a Parquet file to a topic"),
     "server-start": ("kraftlog.cli.server_start", "start a node from a server.properties file"),
     "storage": ("kraftlog.cli.storage", "format log directories and look at them"),
+    "transactions": ("kraftlog.cli.transactions", "list transactions, find and abort hanging ones"),
 }
 
 
