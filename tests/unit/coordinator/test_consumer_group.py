@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from group_fixture import ConsumerShard, Parts, make_group_shard, two_members
+from kraftlog._kraftlog import TopicPattern
 from kraftlog.coordinator.group.config import ClientInfo
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -349,3 +350,30 @@ def test_new_topics_are_matched_at_most_once_in_ten_seconds() -> None:
     s.beat("A", 2)
     s.advance(0)
     assert s.got(s.beat("A", 2)) == (3, {"foo": [0], "foo-2": [0]})
+
+
+def test_a_regular_expression_is_matched_against_many_topics_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    # All names were matched in one turn of the loop, which 100 000 topics held up for long.
+    s = ConsumerShard({f"topic-{number}": 1 for number in range(4_500)})
+    turns: list[int] = []
+
+    class Counting:
+        def __init__(self, pattern: str) -> None:
+            self.pattern = TopicPattern(pattern)
+
+        def matches(self, name: str) -> bool:
+            turns[-1] += 1
+            return self.pattern.matches(name)
+
+    monkeypatch.setattr(s.topics, "compile", Counting, raising=False)
+    turns.append(0)
+    s.join("A", subscribed_topic_names=(), subscribed_topic_regex="topic-.*0")
+    for _ in range(10):
+        turns.append(0)
+        s.advance(1)
+    assert turns[:5] == [0, 1_000, 1_000, 1_000, 1_000]
+    assert sum(turns) == 4_500
+    s.advance(1_000)
+    epoch, parts = s.got(s.beat("A", 1))
+    assert parts is not None
+    assert (epoch, len(parts)) == (2, 450)

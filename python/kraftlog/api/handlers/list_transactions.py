@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftlog._kraftlog import TopicPattern
 from kraftlog.coordinator.transaction.transaction_filters import list_transactions
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -32,6 +33,6 @@ def handle(
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     found = (transaction for runner in runners for transaction in runner.shard)
     try:
-        return list_transactions(found, request, replicas.now_ms())
+        return list_transactions(found, request, replicas.now_ms(), compile_pattern=TopicPattern)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)

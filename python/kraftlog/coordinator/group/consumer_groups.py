@@ -295,7 +295,9 @@ class ConsumerGroups:
 
     def _on_resolve(self, group_id: str, now_ms: int) -> None:
         group = self.groups.get(group_id)
-        if group is not None:
+        if group is None:
+            self._membership.regexes.forget(group_id)
+        elif self._membership.regexes.step(group, now_ms):
             self.change(
                 group_id,
                 lambda change: self._membership.regexes.resolve(group, change, now_ms),
