@@ -130,3 +130,11 @@ kill_leader() { # KRAFTLOG_LEADER_KILL_TIMERS=default takes Kafka's time-outs in
     setup
     KRAFTLOG_LEADER_KILLS=${KRAFTLOG_LEADER_KILLS:-500} "$py" -m pytest -s tests/linearizability/test_kill_leader.py "$@"
 }
+
+#: exactly-once  a chain of transactional clients while nodes and clients are struck (KRAFTLOG_EXACTLY_ONCE_SECONDS=1800)
+exactly_once() { # KRAFTLOG_EXACTLY_ONCE_NODES=1 has one node, KRAFTLOG_EXACTLY_ONCE_SEED repeats the strikes
+    setup
+    jars
+    KRAFTLOG_EXACTLY_ONCE_SECONDS=${KRAFTLOG_EXACTLY_ONCE_SECONDS:-1800} "$py" -m pytest -s \
+        tests/interop/transactions/test_exactly_once.py "$@"
+}

@@ -57,7 +57,14 @@ class GroupMover:
             self._is_rebalanced = True
 
         self._consumer.subscribe([self._source], on_assign=on_change, on_revoke=on_change, on_lost=on_change)
+        reported_s = time.monotonic()
         while True:
+            if time.monotonic() > reported_s + 10:
+                reported_s = time.monotonic()
+                positions = self._consumer.position(self._consumer.assignment())
+                print(
+                    f"{time.time():.1f} at {[(p.partition, p.offset) for p in positions]}", file=sys.stderr, flush=True
+                )
             self._is_rebalanced = False
             messages = [message for message in self._consumer.consume(BATCH, 0.2) if message.error() is None]
             if self._is_rebalanced:

@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -213,6 +214,7 @@ def committed_by_kafka_python(bootstrap: str, topic: str) -> Counter[tuple[int, 
 
 @pytest.mark.timeout(7_200)
 def test_each_record_is_counted_once_whatever_dies(nodes, java: Java, tmp_path) -> None:
+    """PSTA-22, PSTA-56, PSTA-72."""
     print(f"KRAFTLOG_EXACTLY_ONCE_SEED={SEED} _STRIKES={STRIKES} _SECONDS={SECONDS} _NODES={NODES}")
     began = time.monotonic()
     rng = random.Random(SEED)
@@ -240,6 +242,9 @@ def test_each_record_is_counted_once_whatever_dies(nodes, java: Java, tmp_path) 
         feed.stop()
         for check in fire.checks:
             fire.wait(lambda check=check: check.next_number == [feed.sent] * PARTITIONS, f"{check.topic} is incomplete")
+    except BaseException:
+        traceback.print_exc()  # the plugin that runs a test again does not show why the first try failed
+        raise
     finally:
         for mover in fire.movers:
             mover.close()

@@ -114,6 +114,7 @@ def open_transactions(client: RawClient) -> set[str]:
 @pytest.mark.parametrize("first", ["kraftlog", "kafka"])
 @pytest.mark.timeout(240)
 def test_open_transactions_go_on_in_the_other_server(java: Java, tmp_path: Path, first: str) -> None:
+    """PSTA-86, TXNC-105: last stable offset, aborted transactions, sequences and epochs are what they were."""
     kraftlog, kafka = KraftlogServer(tmp_path / "kraftlog", CONFIG), KafkaServer(tmp_path / "kafka", java, CONFIG)
     source, target = (kraftlog, kafka) if first == "kraftlog" else (kafka, kraftlog)
     keys = ("done", "dropped", "commits", "aborts", "old", "forgotten")
