@@ -14,7 +14,7 @@ from kraftlog.runtime.coordinator import marker_sender
 from kraftlog.runtime.coordinator.marker_sender import MarkerSender
 from kraftlog.types import TopicPartition
 from kraftlog.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from waiting import until
+from waiting import settle, until
 
 _Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 
@@ -111,7 +111,7 @@ def due(key: str = "x", *indexes: int, topic: str = "t") -> MarkersDue:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marker_sender, "_RETRY_S", 0.001)
+    monkeypatch.setattr(marker_sender, "_RETRY_S", 0)
 
 
 def sender(brokers: Brokers) -> MarkerSender:
@@ -126,7 +126,7 @@ def test_one_request_per_leader_and_completion_after_all() -> None:
         brokers.silent.add(3)
         sender(brokers).send(runner, due("x", 0, 1, 2, 3))
         await until(lambda: len(brokers.requests) == 2)
-        await asyncio.sleep(0.01)
+        await settle()
         assert runner.finished == []
         sent = {broker: set(seen) for broker, seen in brokers.requests}
         assert sent == {1: {TopicPartition("t", 0)}, 2: {TopicPartition("t", 1), TopicPartition("t", 2)}}
@@ -146,7 +146,7 @@ def test_transactions_that_wait_for_a_request_share_the_next() -> None:
         brokers.gate = asyncio.Event()
         sends = sender(brokers)
         sends.send(runner, due("a", 1))
-        await asyncio.sleep(0)
+        await settle()
         for key in ("b", "c"):
             sends.send(runner, due(key, 2))
         brokers.gate.set()
@@ -191,7 +191,7 @@ def test_markers_of_a_fenced_transaction_are_not_sent_again(code: int) -> None:
         brokers.codes[TopicPartition("t", 2)] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
         sender(brokers).send(runner, due("x", 1, 2))
         await until(lambda: brokers.requests)
-        await asyncio.sleep(0.02)
+        await settle()
         assert (len(brokers.requests), runner.finished) == (1, [])
 
     asyncio.run(run())
@@ -227,7 +227,7 @@ def test_markers_wait_for_a_leader_that_is_away(is_fenced: bool) -> None:
             brokers.leaders[partition] = -1
         sender(brokers).send(runner, due("x", 1, 3))
         await until(lambda: brokers.requests)
-        await asyncio.sleep(0.01)
+        await settle()
         assert (len(brokers.requests), runner.finished) == (1, [])
         brokers.fenced.clear()
         brokers.leaders[partition] = 3
@@ -243,10 +243,10 @@ def test_markers_of_an_unloaded_shard_go() -> None:
         brokers, runner = Brokers(), Runner()
         brokers.silent.add(2)
         sender(brokers).send(runner, due("x", 1))
-        await asyncio.sleep(0.01)
+        await settle()
         runner.is_loaded = False
         brokers.silent.clear()
-        await asyncio.sleep(0.01)
+        await settle()
         assert (brokers.requests, runner.finished) == ([], [])
 
     asyncio.run(run())
