@@ -57,6 +57,7 @@ def test_time_in_which_the_controller_stood_still_counts_for_nobody():
 
 
 def test_silent_broker_is_fenced_and_its_partitions_are_led_by_others():
+    """CPRT-16."""
     cluster = one_broker()
     cluster.add_broker(2)
     cluster.create("t", assignments=[(0, [2, 1])])
@@ -121,6 +122,7 @@ def test_broker_that_left_in_order_leaves_its_id_at_once():
 
 
 def test_new_controller_gives_every_broker_a_whole_session():
+    """CPRT-17."""
     cluster = one_broker()
     cluster.add_broker(2)
     cluster.register(3)  # fenced: it has nothing to lose

@@ -73,6 +73,7 @@ def replayed(records, frame=()):
 @pytest.mark.parametrize("seed", range(200))
 @pytest.mark.parametrize("frame", [(), (BeginTransactionRecord(), EndTransactionRecord())])
 def test_prepared_changes_make_the_image_and_the_delta_that_the_records_make(seed, frame):
+    """CPRT-101."""
     records = list(history(random.Random(seed)))
     prepared = ImageChanges()
     begun = [record for record in records if prepared.add(record)]

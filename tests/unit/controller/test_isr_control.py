@@ -99,6 +99,7 @@ def test_fenced_leaving_and_restarted_brokers_are_ineligible_also_as_old_members
 
 @pytest.mark.spec("CPRT-55", "CPRT-56", "CPRT-40")
 def test_answer_has_the_state_after_the_change():
+    """RINV-80."""
     cluster = three()
     good, bad = alter(cluster, {"isr": [1, 3]}, {"isr": [1], "partition_index": 5})
     assert bad.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

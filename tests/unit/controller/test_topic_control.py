@@ -64,6 +64,7 @@ def test_effective_configs_name_their_source():
 
 
 def test_defaults_come_from_the_nodes_configuration():
+    """CPRT-93."""
     cluster = one_broker(static={"num.partitions": "7"})
     created = cluster.create("t", -1, -1)
     assert (created.num_partitions, created.replication_factor) == (7, 1)
@@ -131,6 +132,7 @@ def test_create_bad_name_is_refused(name, message):
     ],
 )
 def test_create_is_refused_with_kafkas_code_and_words(arguments, code, message):
+    """CPRT-93."""
     cluster = one_broker()
     result = cluster.create("t", **arguments)
     assert (result.error_code, result.error_message) == (code, message)
@@ -272,6 +274,7 @@ def test_create_partitions_adds_records_behind_the_existing_ones():
 
 
 def test_create_partitions_refusals_have_kafkas_codes_and_words():
+    """CPRT-94."""
     cluster = one_broker()
     cluster.create("a", 4)
     assert grow(cluster, "a", 4) == (37, "Topic already has 4 partition(s).")

@@ -45,7 +45,7 @@ def test_follower_that_has_what_is_committed_is_proposed():
 
 
 def test_follower_behind_the_high_watermark_or_the_epoch_is_not_proposed():
-    """LEPO-38, ISR-29: KAFKA-7128."""
+    """RINV-57, LEPO-38, ISR-29: KAFKA-7128."""
     one = leader(end=4)
     one.on_appended(10)
     one.on_follower_fetch(2, 10, 1)
@@ -68,13 +68,13 @@ def test_follower_behind_the_high_watermark_or_the_epoch_is_not_proposed():
     ],
 )
 def test_only_live_brokers_of_this_registration_join(live, broker_epoch, joins):
-    """LEPO-39, ISR-30, ISR-31."""
+    """RINV-62, LEPO-39, ISR-30, ISR-31."""
     one = leader(isr=(1,), replicas=(1, 3), live=live)
     assert (one.on_follower_fetch(3, 0, 1, broker_epoch=broker_epoch) is not None) is joins
 
 
 def test_fetch_of_an_earlier_registration_is_stale():
-    """ISR-14, ISR-15."""
+    """RINV-61, ISR-14, ISR-15."""
     one = leader()
     assert one.is_stale_broker(3, 29)
     assert not one.is_stale_broker(3, 30)
@@ -102,7 +102,7 @@ def test_replica_about_to_join_holds_the_high_watermark():
 
 
 def test_append_is_judged_by_the_confirmed_set():
-    """ISR-58, ISR-66."""
+    """RINV-66, ISR-58, ISR-66."""
     one = leader(isr=(1,), replicas=(1, 2), min_isr=2, live=((2, 20, False),))
     one.on_follower_fetch(2, 0, 1)
     assert one.maximal_isr == [1, 2]
@@ -117,7 +117,7 @@ def test_append_is_judged_by_the_confirmed_set():
 
 
 def test_member_that_fell_behind_is_dropped_after_its_time():
-    """LEPO-45, ISR-21, ISR-22, ISR-26: all of them in one proposal; the leader is never dropped."""
+    """RINV-64, LEPO-45, ISR-21, ISR-22, ISR-26: all of them in one proposal; the leader is never dropped."""
     one = leader(isr=(1, 2, 3))
     one.on_appended(10)
     one.on_follower_fetch(2, 5, 1_000)
@@ -131,7 +131,7 @@ def test_member_that_fell_behind_is_dropped_after_its_time():
 
 
 def test_member_at_the_end_stays_however_long_it_is_silent():
-    """LEPO-45, ISR-23: KAFKA-7152."""
+    """RINV-70, LEPO-45, ISR-23: KAFKA-7152."""
     one = leader(isr=(1, 2), replicas=(1, 2))
     one.on_appended(10)
     one.on_follower_fetch(2, 10, 1)
@@ -139,7 +139,7 @@ def test_member_at_the_end_stays_however_long_it_is_silent():
 
 
 def test_member_that_was_at_the_end_of_the_previous_fetch_is_caught_up():
-    """ISR-09, ISR-10, ISR-11, ISR-24."""
+    """RINV-70, ISR-09, ISR-10, ISR-11, ISR-24."""
     one = leader(isr=(1, 2), replicas=(1, 2))
     one.on_appended(10)
     one.on_follower_fetch(2, 5, 1_000)
@@ -151,6 +151,46 @@ def test_member_that_was_at_the_end_of_the_previous_fetch_is_caught_up():
     assert one.last_caught_up_ms(2) == 1_000
     one.on_follower_fetch(2, 20, 4_000)
     assert one.last_caught_up_ms(2) == 4_000
+
+
+def test_end_at_the_last_fetch_never_falls():
+    """ISR-12: a log of the leader that was shorter for a moment makes nobody caught up."""
+    one = leader(isr=(1, 2), replicas=(1, 2))
+    one.on_appended(10)
+    one.on_follower_fetch(2, 5, 1_000)
+    one.on_appended(4)
+    one.on_follower_fetch(2, 3, 2_000)
+    one.on_appended(20)
+    one.on_follower_fetch(2, 6, 3_000)
+    assert one.last_caught_up_ms(2) == 0
+
+
+def test_member_that_never_fetched_leaves_after_its_time():
+    """ISR-25: counted from the election of this leader."""
+    one = leader(isr=(1, 2), replicas=(1, 2))
+    assign(one, isr=(1, 2), replicas=(1, 2), epoch=6, partition_epoch=1, leader_id=2)
+    assign(one, isr=(1, 2), replicas=(1, 2), epoch=7, partition_epoch=2, now_ms=5_000)
+    assert one.propose_shrink(5_000 + LAG_MS) is None
+    assert one.propose_shrink(5_001 + LAG_MS) == (1, 7, 2, [(1, -1)])
+
+
+def test_fenced_member_that_is_caught_up_is_the_controllers_to_drop():
+    """ISR-27."""
+    one = leader(isr=(1, 2), replicas=(1, 2))
+    one.on_appended(10)
+    one.on_follower_fetch(2, 10, 1)
+    one.update_live_brokers([])
+    assert one.propose_shrink(100 * LAG_MS) is None
+    one.update_live_brokers([(2, 20, True)])
+    assert one.propose_shrink(100 * LAG_MS) is None
+
+
+def test_follower_that_lies_about_its_end_commits_nothing_that_is_not_there():
+    """ISR-69, RINV-07: the leader's own end bounds the high watermark."""
+    one = leader(isr=(1, 2), replicas=(1, 2))
+    one.on_appended(10)
+    one.on_follower_fetch(2, 1 << 50, 1)
+    assert one.high_watermark == 10
 
 
 def test_follower_that_lost_records_moves_no_high_watermark():
@@ -177,7 +217,7 @@ def test_metadata_overtakes_a_proposal():
     [(5, 4, True), (5, 3, True), (5, 2, False), (6, 4, False), (4, 4, False)],
 )
 def test_answer_must_fit_the_epochs(leader_epoch, partition_epoch, is_taken):
-    """ISR-45, ISR-46, ISR-47."""
+    """RINV-66, ISR-45, ISR-46, ISR-47."""
     one = leader(isr=(1,), replicas=(1, 2), live=((2, 20, False),))
     assign(one, isr=(1,), replicas=(1, 2), partition_epoch=3)
     number = one.on_follower_fetch(2, 0, 1)[0]

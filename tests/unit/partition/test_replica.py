@@ -49,6 +49,7 @@ def test_new_leader_assigns_epoch_start_before_anything_is_committed():
 
 
 def test_single_replica_commits_on_append_when_not_flushing():
+    """ISR-72."""
     one = leads(replica())
     one.take_effects()
     one.on_appended(3)
@@ -90,6 +91,7 @@ def test_leader_epoch_check(asked, needs_leader, leader, expected):
 
 
 def test_high_watermark_is_the_smallest_end_of_the_in_sync_set():
+    """ISR-69."""
     one = leads(replica(end=0), replicas=(1, 2, 3), isr=(1, 2))
     one.on_appended(10)
     assert one.high_watermark == 0
@@ -102,7 +104,7 @@ def test_high_watermark_is_the_smallest_end_of_the_in_sync_set():
 
 
 def test_high_watermark_waits_while_in_sync_set_is_below_minimum():
-    """LEPO-44."""
+    """ISR-56, ISR-57, RINV-71, LEPO-44."""
     one = leads(replica(min_isr=2), replicas=(1, 2), isr=(1,))
     one.on_appended(5)
     assert one.high_watermark == 0
@@ -114,7 +116,7 @@ def test_high_watermark_waits_while_in_sync_set_is_below_minimum():
 
 @pytest.mark.parametrize("flush_on_ack", [False, True])
 def test_minimum_above_the_replica_count_is_the_replica_count(flush_on_ack):
-    """Kafka 4.3.1 ``Partition.effectiveMinIsr``."""
+    """ISR-02: Kafka 4.3.1 ``Partition.effectiveMinIsr``."""
     one = leads(replica(min_isr=3, flush_on_ack=flush_on_ack))
     assert one.effective_min_insync_replicas == 1
     assert one.check_append(-1) == ErrorCode.NONE
@@ -152,7 +154,7 @@ def test_acks_complete_in_order_with_the_commit():
 
 
 def test_losing_leadership_fails_pending_acks():
-    """LEPO-35."""
+    """ISR-64, LEPO-35."""
     one = leads(replica(flush_on_ack=True), replicas=(1, 2), isr=(1, 2))
     one.on_appended(2)
     one.wait_for_ack(2, "a")
@@ -206,6 +208,7 @@ def test_unknown_follower_is_refused_by_what_it_knows():
 
 
 def test_failed_log_fails_pending_acks():
+    """ISR-64."""
     one = leads(replica(flush_on_ack=True))
     one.on_appended(1)
     one.wait_for_ack(1, "a")

@@ -137,7 +137,7 @@ def test_nothing_to_ask_is_no_request():
 
 
 def test_log_with_epochs_is_fetched_at_once():
-    """RFET-20: no question, no truncation."""
+    """RINV-42, RFET-20: no question, no truncation."""
     one = ReplicaFetcher(BACKOFF_MS)
     assert one.add(start(high_watermark=3)) is None
     assert one.next_round(0).partitions[0].fetch_offset == 10
@@ -163,7 +163,7 @@ def test_added_again_in_the_same_epoch_goes_on():
 
 
 def test_newer_epoch_begins_anew_and_clears_a_failure():
-    """LEPO-51, RFET-23, RFET-25."""
+    """RINV-46, LEPO-51, RFET-23, RFET-25."""
     one = fetcher()
     one.next_round(0)
     one.handle_answer(77, [answer(code=ErrorCode.FENCED_LEADER_EPOCH)], 0)
@@ -224,7 +224,7 @@ def test_divergence_is_cut_before_anything_else():
     ],
 )
 def test_truncation_offset(diverging, leader_end, own_end, expected):
-    """LEPO-47, LEPO-48, LEPO-49."""
+    """RINV-44, LEPO-47, LEPO-48, LEPO-49."""
     assert (
         truncation_offset(
             diverging_epoch=diverging, leader_end=leader_end, own_end=own_end, log_end_offset=10, fetch_offset=9

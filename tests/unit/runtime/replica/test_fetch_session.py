@@ -47,9 +47,11 @@ def test_ids_are_odd_where_even_ones_belong_to_the_data_path():
 
 
 def test_unknown_session_and_change_to_topic_ids_are_refused():
+    """RFET-14."""
     sessions = cache()
     session = create(sessions)
     assert find(sessions, session.session_id + 1, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert find(sessions, session.session_id, 7) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert find(sessions, session.session_id, 1, uses_topic_ids=True) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
@@ -83,6 +85,7 @@ def test_full_cache_evicts_the_session_unused_longest():
 
 
 def test_full_cache_prefers_followers_and_large_fetches():
+    """RFET-13, RINV-89."""
     sessions = cache(slots=1)
     small = create(sessions, 1)
     find(sessions, small.session_id, 1, now_ms=1400)
@@ -90,7 +93,10 @@ def test_full_cache_prefers_followers_and_large_fetches():
     larger = create(sessions, 2, now_ms=1500)
     assert larger is not None
     find(sessions, larger.session_id, 1, now_ms=3000)
-    assert create(sessions, 1, now_ms=3100, privileged=True) is not None
+    followers = create(sessions, 1, now_ms=3100, privileged=True)
+    assert followers is not None
+    assert create(sessions, 9, now_ms=3200) is None, "a consumer does not push a live follower out"
+    assert find(sessions, followers.session_id, 1, now_ms=3300) is followers
 
 
 def test_no_slots_means_no_sessions():

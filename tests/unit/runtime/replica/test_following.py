@@ -216,6 +216,18 @@ def test_empty_answer_still_brings_the_high_watermark_and_the_log_start(run):
     run(test)
 
 
+def test_empty_answer_keeps_the_epoch_of_the_last_record(run):
+    """RFET-29, RINV-49: KAFKA-15510; a divergence would not be noticed without it."""
+
+    def test(one):
+        one.append(batch(0, epoch=3))
+        fetched = [(one.partition.replica, b"", 1, EPOCH, 1, 0)]
+        ((_, log_end_offset, _, last_epoch, *_),) = append_fetched(fetched, now_ms=NOW_MS, flush=False)
+        assert (log_end_offset, last_epoch) == (1, 3)
+
+    run(test)
+
+
 def test_cut_below_the_high_watermark_is_done(run):
     """RFET-48, RFET-51: the recovery point is kept before the log is cut."""
 

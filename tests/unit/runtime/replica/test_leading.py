@@ -1,0 +1,147 @@
+"""What a leader does with the fetches of its followers, over a real log."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kraftlog._kraftlog import append_fetched, encode_batch
+from kraftlog.errors import ErrorCode
+from kraftlog.wire.messages.metadata_records import PartitionChangeRecord, RegisterBrokerRecord
+from replica_bench import FIRST, NODE, Bench
+
+NOW_MS = 1_700_000_000_000
+
+
+def batch(base_offset=0, *, key=None, value=b"x", **fields):
+    return encode_batch([(NOW_MS, key, value, [])], base_offset=base_offset, **fields)
+
+
+class Leader:
+    """Node 1 leads in epoch 1; ten records, of which it wrote four as a follower in epoch 0; replica 2 is in sync."""
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.partition = bench.partitions.get(FIRST, 0)
+        self.replica = self.partition.replica
+
+    def fetch(self, offset, *, epoch=1, last_epoch=-1, log_start=0, replica_id=2, is_arrival=True):
+        """Error code, where to truncate to, and the high watermark afterwards."""
+        answer = self.replica.follower_fetch(
+            replica_id=replica_id,
+            broker_epoch=-1,
+            current_leader_epoch=epoch,
+            fetch_offset=offset,
+            last_fetched_epoch=last_epoch,
+            log_start_offset=log_start,
+            now_ms=NOW_MS,
+            is_arrival=is_arrival,
+        )
+        return answer[0], answer[1], self.partition.high_watermark
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(test):
+        async def main():
+            bench = Bench(tmp_path)
+            try:
+                bench.create(replicas=(NODE, 2), leader=2)
+                await bench.settle()
+                records = b"".join(batch(offset, partition_leader_epoch=0) for offset in range(4))
+                replica = bench.partitions.get(FIRST, 0).replica
+                append_fetched([(replica, records, 0, 0, 0, 0)], now_ms=NOW_MS, flush=False)
+                bench.commit(
+                    RegisterBrokerRecord(broker_id=2, broker_epoch=20, fenced=False),
+                    PartitionChangeRecord(topic_id=FIRST, partition_id=0, leader=NODE),
+                )
+                await bench.settle()
+                for _ in range(6):
+                    replica.append(batch(), acks=1, now_ms=NOW_MS)
+                await test(Leader(bench))
+            finally:
+                await bench.manager.fetchers.stop()
+                for log_dir in bench.log_dirs:
+                    log_dir.release()
+
+        asyncio.run(main())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "diverging"),
+    [
+        ({"offset": 9, "last_epoch": 0}, ErrorCode.NONE, (0, 4)),  # RINV-58: KAFKA-13141
+        ({"offset": 9, "epoch": 0}, ErrorCode.FENCED_LEADER_EPOCH, None),  # RINV-59: KAFKA-6880
+        ({"offset": 9, "epoch": 2}, ErrorCode.UNKNOWN_LEADER_EPOCH, None),
+        ({"offset": 11}, ErrorCode.OFFSET_OUT_OF_RANGE, None),
+        ({"offset": 1 << 50}, ErrorCode.OFFSET_OUT_OF_RANGE, None),
+        ({"offset": -1}, ErrorCode.OFFSET_OUT_OF_RANGE, None),
+        ({"offset": 9, "replica_id": 7}, ErrorCode.UNKNOWN_LEADER_EPOCH, None),
+        ({"offset": 9, "last_epoch": 1, "is_arrival": False}, ErrorCode.NONE, None),
+    ],
+)
+def test_fetch_that_is_refused_diverges_or_looks_again_moves_nothing(run, asked, code, diverging):
+    """ISR-16, RINV-58, RINV-59: stale epochs, foreign replicas and offsets that are not there."""
+
+    async def test(one):
+        assert one.fetch(5, last_epoch=1) == (0, None, 5)
+        assert one.fetch(**asked) == (code, diverging, 5)
+        assert one.replica.in_sync_followers_with(5) == [(2, 5, one.replica.in_sync_followers_with(5)[0][2])]
+        assert one.fetch(10, last_epoch=1) == (0, None, 10)
+
+    run(test)
+
+
+def test_follower_below_the_log_start_is_out_of_range_and_not_told_to_truncate(run):
+    """RINV-51: KAFKA-12996."""
+
+    async def test(one):
+        one.fetch(10, last_epoch=1)
+        one.partition.delete_records(6)
+        assert one.fetch(3, last_epoch=0)[:2] == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
+        assert one.fetch(6, last_epoch=1)[:2] == (0, None)
+
+    run(test)
+
+
+def test_low_watermark_waits_for_live_followers(run):
+    """ISR-82, ISR-83: a fenced follower is not waited for."""
+
+    async def test(one):
+        one.fetch(10, last_epoch=1)
+        one.partition.delete_records(6)
+        assert one.replica.low_watermark == 0
+        one.fetch(10, last_epoch=1, log_start=4)
+        assert one.replica.low_watermark == 4
+        one.fetch(10, last_epoch=1, log_start=6)
+        assert one.replica.low_watermark == 6
+        one.partition.delete_records(8)
+        assert one.replica.low_watermark == 6
+        one.replica.update_live_brokers([])
+        assert one.replica.low_watermark == 8
+
+    run(test)
+
+
+def test_finished_transaction_is_stable_once_its_marker_is_committed(run):
+    """ISR-80, ISR-81."""
+
+    async def test(one):
+        one.fetch(10, last_epoch=1)
+        assert one.partition.last_stable_offset == 10
+        producer = {"producer_id": 7, "producer_epoch": 0}
+        one.replica.append(batch(base_sequence=0, transactional=True, **producer), acks=1, now_ms=NOW_MS)
+        one.fetch(11, last_epoch=1)
+        assert (one.partition.high_watermark, one.partition.last_stable_offset) == (11, 10)
+        marker = batch(
+            key=b"\0\0\0\1", value=b"\0\0\0\0\0\0", transactional=True, control=True, base_sequence=-1, **producer
+        )
+        one.replica.append(marker, acks=1, now_ms=NOW_MS, origin="coordinator")
+        assert one.partition.last_stable_offset == 10, "the high watermark is below the marker"
+        one.fetch(12, last_epoch=1)
+        assert (one.partition.high_watermark, one.partition.last_stable_offset) == (12, 12)
+
+    run(test)
