@@ -16,7 +16,7 @@ from kraftlog.api.services import BrokerServices, ControllerServices
 from kraftlog.api.topic_views import TopicViews
 from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
-from kraftlog.errors import NodeClosedError
+from kraftlog.errors import LogError, NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
 from kraftlog.node.broker_links import BrokerLinks
@@ -467,7 +467,15 @@ class Node:
             log_dir = LogDir(path)
             self.log_dirs.append(log_dir)
             log_dir.directory_id = properties.directory_id or Uuid.ZERO
-            log_dir.read_state()
+            try:
+                log_dir.read_state()
+            except LogError as error:
+                if path == self.config.metadata_log_dir or len(self.config.log_dirs) == 1:
+                    raise
+                # As Kafka: not taken for an empty one, which would let high watermarks begin at 0.
+                logger.error("%s is offline: %s", path, error)
+                self.log_dirs.remove(log_dir)
+                log_dir.release()
         if not any(log_dir.path in self.config.log_dirs for log_dir in self.log_dirs):
             msg = "no directory of log.dirs can be read"
             raise StartError(msg)

@@ -15,6 +15,7 @@ from kraftlog.runtime.replica.log_recovery import LogRecovery, RecoveryJob
 from kraftlog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
     write_offset_checkpoint,
 )
@@ -57,6 +58,24 @@ def full_disk(segment: Path):
     yield
     segment.unlink()
     aside.rename(segment)
+
+
+@pytest.mark.parametrize("text", ["1\n0\n", "0\n3\nt 0 1\n", "0\n1\nt 0 x\n"], ids=["version", "count", "offset"])
+def test_directory_with_a_damaged_checkpoint_is_offline(tmp_path, caplog, text):
+    """ISR-89: it is not taken for an empty one; the other directory goes on."""
+    paths = {"log_dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}", "auto_create_topics_enable": False}
+    with kraftlog.Broker(tmp_path / "a", **paths) as broker:
+        broker.create_topic("t", partitions=4)
+        with RawClient(broker.bootstrap_servers) as client:
+            assert [produce_error(client, "t", index) for index in range(4)] == [0] * 4
+    lost = sorted(int(path.name.rpartition("-")[2]) for path in (tmp_path / "b").glob("t-*"))
+    checkpoint = tmp_path / "b" / REPLICATION_OFFSET_CHECKPOINT
+    checkpoint.write_text(text)
+    with kraftlog.Broker(tmp_path / "a", **paths) as broker, RawClient(broker.bootstrap_servers) as client:
+        codes = [produce_error(client, "t", index) for index in range(4)]
+        assert codes == [ErrorCode.KAFKA_STORAGE_ERROR if index in lost else 0 for index in range(4)]
+    assert checkpoint.read_text() == text
+    assert f"{tmp_path / 'b'} is offline: {checkpoint} line" in caplog.text
 
 
 @pytest.mark.spec("DISK-40", "LEPO-07")
