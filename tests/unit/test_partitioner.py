@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from kraftlog.partitioner import coordinator_partition, java_string_hash, key_partition, murmur2
 from wire_facts import GOLDEN, rows
 
@@ -19,3 +21,17 @@ def test_partitioner_vectors_agree():
             assert coordinator_partition(row["id"], 50) == row["coordinatorPartition50"]
             ids += 1
     assert (keys, ids) == (120, 12)
+
+
+@pytest.mark.spec("CGRP-01")
+@pytest.mark.parametrize(
+    ("group_id", "java_hash", "partition"),
+    # Kafka's absolute value of the least integer is 0.
+    [("", 0, 0), ("g", 103, 3), ("polygenelubricants", -(2**31), 0), ("console-consumer-1", None, None)],
+)
+def test_a_group_belongs_to_the_absolute_hash_of_its_id_modulo_the_partitions(group_id, java_hash, partition):
+    if java_hash is None:
+        java_hash = java_string_hash(group_id)
+        partition = (0 if java_hash == -(2**31) else abs(java_hash)) % 50
+    assert java_string_hash(group_id) == java_hash
+    assert coordinator_partition(group_id, 50) == partition
