@@ -107,13 +107,16 @@ class TopicsImage:
         return topic
 
     def replay_clear_elr(self, record: ClearElrRecord, delta: MetadataDelta) -> None:
-        """Eligible leader replicas are forgotten, of one topic or (empty name) of all."""
+        """Eligible leader replicas are forgotten, of one topic or (empty name) of all (RDLT-02)."""
         named = self._by_name.get(record.topic_name) if record.topic_name else None
         topics = self.all() if not record.topic_name else [] if named is None else [named]
         for topic in topics:
             for index, partition in topic.partitions.items():
                 if partition.elr or partition.last_known_elr:
-                    cleared = replace(partition, elr=(), last_known_elr=())
+                    # As on Kafka's brokers and controllers, which otherwise disagree about AlterPartition.
+                    cleared = replace(
+                        partition, elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
+                    )
                     topic.partitions[index] = cleared
                     delta.changed_partitions[topic.topic_id, index] = cleared
 

@@ -126,6 +126,7 @@ FETCHES = [
     Case("FTCH-09", "leader", fetch(epoch=-1, last_epoch=0, offset=0), f"FENCED_LEADER_EPOCH {AT_1}"),
     Case("FTCH-09", "fetching", fetch(epoch=-1, last_epoch=0), "FENCED_LEADER_EPOCH leader=2 epoch=E at=2"),
     Case("FTCH-10", "leader", fetch(epoch=1), f"UNKNOWN_LEADER_EPOCH {AT_1}"),
+    # CERR-22
     Case("FTCH-11", "fetching", fetch(), "NOT_LEADER_OR_FOLLOWER leader=2 epoch=E at=2"),
     Case("FTCH-11", "unattached", fetch(), "NOT_LEADER_OR_FOLLOWER leader=-1 epoch=E"),
     Case("FTCH-11", "candidate", fetch(), "NOT_LEADER_OR_FOLLOWER leader=-1 epoch=E"),

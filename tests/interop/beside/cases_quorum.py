@@ -327,6 +327,7 @@ VOTERS = [
     Case("RCFG-48", "led", update(versions=(2, 3)), f"top INVALID_REQUEST {AT_1}"),
     Case("RCFG-49", "led", update(voter=(9, OTHER_DIRECTORY)), f"top VOTER_NOT_FOUND {AT_1}"),
     Case("RCFG-49", "led", update(voter=PEER_2), f"top VOTER_NOT_FOUND {AT_1}"),
+    # CERR-22
     Case("RCFG-14", "fetching", add(), "top NOT_LEADER_OR_FOLLOWER"),
     Case("RCFG-34", "fetching", remove(), "top NOT_LEADER_OR_FOLLOWER"),
     Case("RCFG-45", "fetching", update(), "top NOT_LEADER_OR_FOLLOWER leader=2 epoch=E at"),

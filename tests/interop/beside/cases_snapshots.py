@@ -95,6 +95,7 @@ SNAPSHOTS = [
     Case("FTCH-24", "leader", from_offset(1), f"NONE {AT_1} no records diverging to the snapshot=True log_start=True"),
     Case("SNAP-27", "leader", piece(0), f"NONE {AT_1} size=True position=True bytes=True"),
     Case("SNAP-27", "leader", piece(7, 100), f"NONE {AT_1} size=True position=True bytes=True"),
+    # CERR-34
     Case("SNAP-28", "leader", snapshot(snapshot=(3, 1)), f"SNAPSHOT_NOT_FOUND {AT_1}", kafka=ALREADY),
     Case("SNAP-29", "leader", snapshot(snapshot=(0, 0)), f"SNAPSHOT_NOT_FOUND {AT_1}", kafka=ALREADY),
     Case("SNAP-30", "leader", piece(-1), f"POSITION_OUT_OF_RANGE {AT_1}", kafka=ALREADY),

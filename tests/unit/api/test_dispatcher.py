@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from kraftlog.api.dispatcher import Dispatcher
+from kraftlog.errors import ErrorCode
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.connection import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Connection
 from kraftlog.transport.exchange import PeerContext
@@ -18,6 +19,7 @@ from kraftlog.transport.peer_log import PeerLog
 from kraftlog.transport.scheduler import Scheduler
 from kraftlog.wire.frame import decode_response, encode_request
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest
+from kraftlog.wire.messages.list_groups import ListGroupsRequest
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from waiting import settle, until
 
@@ -294,3 +296,20 @@ def test_no_response_for_none():
         assert decode_response(2, 10, await peer.receive())[0] == 2
 
     run(scenario, handlers={2: handle})
+
+
+def test_handler_defect_tells_the_client_nothing_of_this_machine(caplog):
+    """CERR-31."""
+
+    def handle(context, request):
+        raise OSError(5, "broken", "/var/lib/secret/t-0/00000000000000000000.log")
+
+    async def scenario(peer):
+        await peer.send(encode_request(16, 4, 1, "c", ListGroupsRequest()))
+        frame = await peer.receive()
+        assert decode_response(16, 4, frame)[1].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert b"secret" not in frame
+        assert b"broken" not in frame
+
+    run(scenario, handlers={16: handle})
+    assert "/var/lib/secret" in caplog.text

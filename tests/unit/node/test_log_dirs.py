@@ -78,7 +78,7 @@ def test_directory_with_a_damaged_checkpoint_is_offline(tmp_path, caplog, text):
     assert f"{tmp_path / 'b'} is offline: {checkpoint} line" in caplog.text
 
 
-@pytest.mark.spec("DISK-40", "LEPO-07")
+@pytest.mark.spec("DISK-40", "LEPO-07", "CERR-13")
 def test_failed_directory_goes_offline_and_the_others_go_on(tmp_path, caplog):
     paths = {"log_dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}", "auto_create_topics_enable": False}
     with kraftlog.Broker(tmp_path / "a", **paths) as broker:

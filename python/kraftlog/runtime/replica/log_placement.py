@@ -14,7 +14,7 @@ from kraftlog.types import TopicPartition, Uuid
 if TYPE_CHECKING:
     from kraftlog.storage.log_dir import LogDir
 
-__all__ = ["LogPlacement", "set_strays_aside"]
+__all__ = ["LogPlacement", "check_no_duplicates", "set_strays_aside"]
 
 logger = logging.getLogger(__name__)
 
@@ -69,10 +69,35 @@ def set_strays_aside(log_dirs: Sequence[LogDir], wanted: Mapping[TopicPartition,
         for directory in log_dir.partition_directories():
             key = directory.topic_partition
             topic_id = wanted.get(key)
-            if topic_id is None or _read_topic_id(directory.path) not in {None, topic_id}:
+            if topic_id is None or not _may_be_of(directory.path, topic_id):
                 marked = log_dir.mark_directory(directory.path, "stray")
                 log_dir.forget(key)
                 logger.warning("%s is not in the metadata of this node; kept as %s", directory.path, marked.name)
+
+
+def check_no_duplicates(log_dirs: Sequence[LogDir]) -> None:
+    """Refuse two directories with the same partition: nobody can tell which one holds what was acknowledged.
+
+    Raises:
+        LogError: Names both (RDLT-55).
+    """
+    found: dict[TopicPartition, Path] = {}
+    for log_dir in log_dirs:
+        for directory in log_dir.partition_directories():
+            other = found.setdefault(directory.topic_partition, directory.path)
+            if other is not directory.path:
+                msg = (
+                    f"{other} and {directory.path} are both of partition {directory.topic_partition}: "
+                    "move the one that is not to be served out of log.dirs"
+                )
+                raise LogError(msg)
+
+
+def _may_be_of(directory: Path, topic_id: Uuid) -> bool:
+    """Whether a log is of this topic. One whose file cannot be read may be; opening it says why it is not served."""
+    if not (directory / "partition.metadata").exists():
+        return False
+    return _read_topic_id(directory) in {None, topic_id}
 
 
 def _read_topic_id(directory: Path) -> Uuid | None:

@@ -118,10 +118,12 @@ class Reconciler:
         self._image = image
         for topic_id, topic in delta.deleted_topics.items():
             self._enqueue((topic_id, index) for index in topic.partitions)
-        # As Kafka: what this broker leads comes before what it follows (RDLT-16).
+        # As Kafka: what leaves this broker comes before what it leads, and that before what it follows (RDLT-16).
         partitions = delta.changed_partitions
-        self._enqueue([key for key, wanted in partitions.items() if wanted.leader == self._node_id])
-        self._enqueue([key for key, wanted in partitions.items() if wanted.leader != self._node_id])
+        mine = [(key, wanted) for key, wanted in partitions.items() if self._node_id in wanted.replicas]
+        self._enqueue([key for key, wanted in partitions.items() if self._node_id not in wanted.replicas])
+        self._enqueue([key for key, wanted in mine if wanted.leader == self._node_id])
+        self._enqueue([key for key, wanted in mine if wanted.leader != self._node_id])
         if delta.changed_brokers:
             self._steps.add_each(self._update_live_brokers, list(self._partitions))
         if any(kind == ConfigResourceType.BROKER for kind, _ in delta.changed_configs) and self.update_broker_overrides(

@@ -19,7 +19,7 @@ from kraftlog.runtime.replica.fetchers import ReplicaFetchers
 from kraftlog.runtime.replica.isr_changes import IsrChanges
 from kraftlog.runtime.replica.log_dir_failure import LogDirFailures
 from kraftlog.runtime.replica.log_opener import LogOpener, OpenRequest
-from kraftlog.runtime.replica.log_placement import LogPlacement, set_strays_aside
+from kraftlog.runtime.replica.log_placement import LogPlacement, check_no_duplicates, set_strays_aside
 from kraftlog.runtime.replica.log_recovery import LogRecovery, RecoveryJob
 from kraftlog.runtime.replica.log_remover import remove_directories
 from kraftlog.runtime.replica.reconciler import Reconciler
@@ -215,6 +215,7 @@ class ReplicaManager:
 
     def _find_logs(self, wanted: Mapping[TopicPartition, tuple[Uuid, int, TopicConfig]]) -> list[RecoveryJob]:
         """On a thread: set strays aside; the logs that have to be recovered."""
+        check_no_duplicates(self._log_dirs)
         set_strays_aside(self._log_dirs, {key: topic_id for key, (topic_id, _, _) in wanted.items()})
         jobs: list[RecoveryJob] = []
         for log_dir in self._log_dirs:

@@ -116,6 +116,8 @@ def test_topic_created_again_waits_for_the_name_of_the_one_being_opened(run: Any
 
 
 def test_topic_created_again_waits_until_the_old_directory_is_renamed(run: Any) -> None:
+    """STOP-22."""
+
     async def test(bench: Bench) -> None:
         bench.create(FIRST)
         await bench.settle()
@@ -136,6 +138,8 @@ def test_topic_created_again_waits_until_the_old_directory_is_renamed(run: Any) 
 
 
 def test_both_changes_in_one_commit(run: Any) -> None:
+    """RDLT-34."""
+
     async def test(bench: Bench) -> None:
         bench.create(FIRST)
         await bench.settle()
@@ -155,6 +159,8 @@ def test_both_changes_in_one_commit(run: Any) -> None:
 
 
 def test_settings_and_leader_epoch_that_change_while_the_log_is_being_opened(run: Any) -> None:
+    """RDLT-19."""
+
     async def test(bench: Bench) -> None:
         bench.create()
         await bench.turns()
