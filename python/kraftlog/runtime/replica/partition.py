@@ -424,7 +424,13 @@ class Partition:
         """(largest epoch not above ``leader_epoch``, exclusive end of it); (-1, -1) when there is no telling."""
         if leader_epoch < 0:
             return -1, -1
-        return self.log.end_offset_for_epoch(leader_epoch)
+        found = self.log.end_offset_for_epoch(leader_epoch)
+        if found[0] < 0 and self.is_leader and leader_epoch <= self.leader_epoch:
+            # The beginning of the epoch is still being written, and appends wait for it (LEPO-32).
+            latest_epoch = self.log.latest_epoch
+            epoch = leader_epoch if latest_epoch is None or leader_epoch == self.leader_epoch else latest_epoch
+            return epoch, self.replica.log_end_offset
+        return found
 
     def delete_records(self, offset: int) -> None:
         """Move the log start up to ``offset``, which is at most the high watermark."""

@@ -374,6 +374,30 @@ def test_follower_becomes_leader(run: Any) -> None:
     run(test)
 
 
+def test_epoch_is_known_before_its_beginning_is_written(run: Any) -> None:
+    """LEPO-32: fails before the fix, where the answer depended on a thread."""
+
+    async def test(bench: Bench) -> None:
+        bench.create(replicas=(NODE, OTHER), leader_epoch=3)
+        await bench.settle()
+        await append(bench)
+        asked: list[Any] = []
+
+        def ask(partition: Any) -> None:
+            asked.append([partition.end_offset_for_epoch(epoch) for epoch in (-1, 2, 3, 4, 5, 6)])
+
+        bench.partitions.add_listener(ask)
+        bench.commit(change(leader=OTHER), change(leader=NODE))
+        await until(lambda: asked)
+        partition = bench.partitions.get(FIRST, 0)
+        assert partition is not None
+        await until(lambda: partition.log.latest_epoch == 5)
+        ask(partition)
+        assert asked == [[(-1, -1), (2, 0), (3, 1), (3, 1), (5, 1), (-1, -1)]] * 2
+
+    run(test)
+
+
 def test_high_watermark_rises_when_the_set_is_one(run: Any) -> None:
     """RDLT-25, RDLT-27: a fetch that waits gets the records."""
 
