@@ -381,7 +381,7 @@ truncated](../how-to/truncation.md) show them in use.
 ::: kraftlog.read
 
 `kraftlog.Producer` and `kraftlog.AsyncProducer` send records and Arrow tables, idempotently by default, and in transactions with
-`transactional.id`. acks=0 is not supported.
+`transactional.id`.
 
 ::: kraftlog.Producer
 

@@ -59,9 +59,6 @@ class AsyncProducer(TransactionalCalls):
     ) -> None:
         self._config = ClientConfig(config_properties(config, settings), "producer")
         self._acks: int = self._config["acks"]
-        if self._acks == 0:
-            message = "acks=0: a delivery without an answer is not supported; use acks=1"
-            raise ClientConfigError(message)
         wanted = self._config["enable.idempotence"]
         if wanted and self._acks != -1:
             message = "enable.idempotence=true needs acks=all"
@@ -446,6 +443,12 @@ class AsyncProducer(TransactionalCalls):
             node = self._metadata.nodes.get(node_id)
             if node is None:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"node {node_id} is not known")
+            if self._acks == 0:
+                await self._running().tell(node, request, version_max)
+                self._landed(node_id, batches)
+                for batch in batches:
+                    self._deliver(batch, -1, None)
+                return
             answer: Any = (await self._running().ask(node, request, version_max))[0]
             names = {topic_id: topic for topic, topic_id in ids.items()}
             for topic in answer.responses:
@@ -488,24 +491,21 @@ class AsyncProducer(TransactionalCalls):
         nodes = [Node(node.node_id, node.host, node.port, node.rack) for node in answer.node_endpoints]
         self._metadata.apply_leaders(leaders, nodes)
 
+    def _deliver(self, batch: ProducerBatch, offset: int, when: int | None) -> None:
+        self._queues[batch.name].remove(batch)
+        self._finish(batch)
+        name = batch.name
+        batch.delivery.set_result(BatchDelivery(name.topic, name.partition, offset, batch.record_count, when))
+
     def _settle(self, batch: ProducerBatch, outcome: Any, failure: KafkaError) -> bool:
         """End a batch, or leave it first in its queue; True when it is to be sent again."""
         queue = self._queues[batch.name]
         error = failure
         if outcome is not None:
             if outcome.error_code in {0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
-                queue.remove(batch)
-                self._finish(batch)
                 when = outcome.log_append_time_ms
-                batch.delivery.set_result(
-                    BatchDelivery(
-                        batch.name.topic,
-                        batch.name.partition,
-                        -1 if outcome.error_code else outcome.base_offset,
-                        batch.record_count,
-                        when if when >= 0 else None,
-                    )
-                )
+                offset = -1 if outcome.error_code else outcome.base_offset
+                self._deliver(batch, offset, when if when >= 0 else None)
                 return False
             reasons = [
                 f"record {refused.batch_index}: {refused.batch_index_error_message}"

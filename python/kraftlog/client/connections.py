@@ -24,6 +24,8 @@ __all__ = ["Connections", "bootstrap_nodes"]
 
 # Frames larger than this are refused; answers may exceed fetch.max.bytes by one batch.
 FRAME_BYTES_MIN = 100 * 1024 * 1024
+# Bytes of requests without an answer that may wait for the socket.
+UNSENT_BYTES_MAX = 1 << 20
 
 
 def bootstrap_nodes(servers: tuple[str, ...]) -> list[Node]:
@@ -198,6 +200,25 @@ class Connections:
         if throttle_ms > 0 and link is not None:
             link.muted_until_s = self._loop.time() + throttle_ms / 1000
         return answer, version
+
+    async def tell(self, node: Node, message: Message, version_max: int | None = None) -> None:
+        """Send a request that has no answer; returns when the socket has taken most of it.
+
+        Raises:
+            KafkaError: The node cannot be reached, does not have the API, or takes no bytes.
+        """
+        connection = await self.connect(node)
+        version = connection.common_version(message.API_KEY)
+        if version is None:
+            name = API_BY_KEY[message.API_KEY].name
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{node} has no version of {name}")
+        connection.tell(message, version if version_max is None else min(version, version_max))
+        deadline = self._loop.time() + self._timeout_s
+        while connection.unsent_bytes > UNSENT_BYTES_MAX and not connection.is_closed:
+            if self._loop.time() > deadline:
+                connection.close()
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{node} took no bytes in time")
+            await asyncio.sleep(0.001)
 
     def _drop(self, link: _Link) -> None:
         if link.opening is not None:

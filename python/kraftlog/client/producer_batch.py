@@ -21,7 +21,8 @@ class BatchDelivery:
     Attributes:
         topic: Name.
         partition: Number.
-        base_offset: Offset of its first record; -1 when the broker had it already and no longer knows where.
+        base_offset: Offset of its first record; -1 when the broker had it already and no longer knows where, and with
+            acks=0.
         record_count: Its records, whose offsets follow each other.
         log_append_time: Milliseconds where the topic has LogAppendTime; None else.
     """

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from kraftlog._kraftlog import scan_stream
+from kraftlog.spark.cluster_options import ClusterOptions, is_cluster_read
 from kraftlog.spark.columns import COLUMNS, HEADERS_TYPE, KAFKA_COLUMNS, SourceColumn, find_column, find_columns
 from kraftlog.spark.options import BATCH_OPTIONS, STREAM_OPTIONS, SourceOptions
 from kraftlog.spark.partition_log import OffsetRange
@@ -75,15 +76,25 @@ class KraftlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not ty
 
     def schema(self) -> StructType | pa.Schema:
         """Spark's Kafka columns, the headers with ``includeHeaders``, or those of the option ``columns``."""
-        found = schema_of(SourceOptions.parse(self.options, known=(*BATCH_OPTIONS, *STREAM_OPTIONS), streaming=True))
+        if is_cluster_read(self.options):
+            found = schema_of(ClusterOptions.parse(self.options, streaming=True).source)
+        else:
+            known = (*BATCH_OPTIONS, *STREAM_OPTIONS)
+            found = schema_of(SourceOptions.parse(self.options, known=known, streaming=True))
         return _arrow_schema(found) if "pysail" in sys.modules else found
 
-    def reader(self, schema: StructType) -> KraftlogReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of ``schema``, which may be any column of the format in any order.
 
         Raises:
             ValueError: A column that does not exist, one of another type, or other columns than the option names.
         """
+        if is_cluster_read(self.options):
+            from kraftlog.spark.cluster_source import ClusterReader
+
+            cluster = ClusterOptions.parse(self.options)
+            _check_schema(schema, cluster.source)
+            return ClusterReader(cluster, list(schema.names))
         options = SourceOptions.parse(self.options)
         _check_schema(schema, options)
         if options.trigger_options_given():
@@ -98,6 +109,12 @@ class KraftlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not ty
         Raises:
             ValueError: As :meth:`reader`, and a limit where PySpark 4.1 knows none.
         """
+        if is_cluster_read(self.options):
+            from kraftlog.spark.cluster_source import ClusterStreamReader
+
+            cluster = ClusterOptions.parse(self.options, streaming=True)
+            _check_schema(schema, cluster.source)
+            return ClusterStreamReader(cluster, list(schema.names))
         from kraftlog.spark.stream import stream_reader
 
         options = SourceOptions.parse(self.options, known=STREAM_OPTIONS, streaming=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,9 +20,11 @@ __all__ = [
     "Narrowing",
     "OffsetRange",
     "PartitionLog",
+    "check_partitions",
     "list_partitions",
     "pack_ranges",
     "plan_tasks",
+    "raise_to",
     "read_range",
     "resolve_offsets",
     "split_ranges",
@@ -90,7 +93,7 @@ def resolve_offsets(
             records; a start after its end.
     """
     for limit in (options.starting, options.ending):
-        _check_partitions(limit, partitions)
+        check_partitions(limit, {(log.topic, log.partition) for log in partitions})
     losses: list[DataLoss] = []
     offsets: dict[tuple[str, int], tuple[int, int]] = {}
     for log in partitions:
@@ -133,7 +136,7 @@ def split_ranges(
     ranges = [piece for log, start, end in logs for piece in _cut(log, start, end, split_bytes)]
     most = options.max_records_per_partition
     parts = [1 if most is None else -(-_count(range_) // most) for range_ in ranges]
-    _raise_to(options.min_partitions or 0, [_count(range_) for range_ in ranges], parts)
+    raise_to(options.min_partitions or 0, [_count(range_) for range_ in ranges], parts)
     return [piece for range_, count in zip(ranges, parts, strict=True) for piece in _even_pieces(range_, count)]
 
 
@@ -155,11 +158,15 @@ def pack_ranges(options: SourceOptions, ranges: Sequence[OffsetRange]) -> list[t
     return [tuple(task) for task in tasks]
 
 
-def _check_partitions(limit: OffsetLimit, partitions: Sequence[PartitionLog]) -> None:
+def check_partitions(limit: OffsetLimit, there: AbstractSet[tuple[str, int]]) -> None:
+    """Raise unless an option that names partitions names those that are selected.
+
+    Raises:
+        ValueError: Names what is missing and what is too much.
+    """
     if limit.by_partition is None:
         return
     wanted = set(limit.by_partition)
-    there = {(log.topic, log.partition) for log in partitions}
     if wanted != there:
         parts = [
             f"{what} {', '.join(f'{topic}-{partition}' for topic, partition in sorted(names))}"
@@ -275,7 +282,7 @@ def _count(one: OffsetRange) -> int:
     return one.end_offset - one.start_offset
 
 
-def _raise_to(least: int, counts: Sequence[int], parts: list[int]) -> None:
+def raise_to(least: int, counts: Sequence[int], parts: list[int]) -> None:
     """Gives the ranges with the most offsets a part more parts, until there are ``least`` or one for each offset."""
     heap = [
         (-count / part, number) for number, (count, part) in enumerate(zip(counts, parts, strict=True)) if part < count

@@ -139,6 +139,24 @@ class RpcConnection(asyncio.BufferedProtocol):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the peer has no version of {API_BY_KEY[api_key].name}")
         return await self.ask(message, found)
 
+    def tell(self, message: Message, version_: int) -> None:
+        """Send what is not answered, such as a produce with acks=0.
+
+        Raises:
+            KafkaError: BROKER_NOT_AVAILABLE: the connection is closed.
+        """
+        if self.is_closed or self._transport is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the connection is closed")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
+        buffers: Any = encode_request(message.API_KEY, version_, correlation_id, self._client_id, message)
+        self._transport.writelines(buffers)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the socket did not take yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     async def ask(self, message: Message, version_: int) -> Message:
         """Ask in a version.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import time
 
 import pytest
 
@@ -109,9 +110,30 @@ def test_a_batch_that_the_broker_refuses_is_an_error_and_the_next_one_goes_on(br
     assert [record.value for record in rows_of(broker, "refusing", 1)] == [b"small"]
 
 
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_every_record_arrives_with_each_kind_of_acknowledgement(broker, acks):
+    topic = f"acks-{acks}"
+    broker.create_topic(topic, partitions=2)
+    reports = []
+    with kraftlog.Producer(
+        bootstrap_servers=broker.bootstrap_servers, acks=acks, on_delivery=reports.append, batch_size=2000
+    ) as producer:
+        for number in range(1000):
+            producer.send(topic, b"%d" % number, partition=number % 2)
+        producer.flush()
+        assert sum(report.record_count for report in reports) == 1000
+        assert {report.base_offset < 0 for report in reports} == {acks == 0}
+        table = pa.table(kraftlog.read(broker.bootstrap_servers, topic, columns=["value"]))
+    deadline = time.monotonic() + 10
+    while table.num_rows < 1000 and time.monotonic() < deadline:  # nothing says when a broker has what acks=0 sent
+        table = pa.table(kraftlog.read(broker.bootstrap_servers, topic, columns=["value"]))
+    expected = [b"%d" % number for part in (0, 1) for number in range(part, 1000, 2)]
+    assert table["value"].to_pylist() == expected
+
+
 def test_settings_that_contradict_each_other_are_errors():
-    with pytest.raises(ClientConfigError, match="acks=0"):
-        kraftlog.AsyncProducer(bootstrap_servers="a:1", acks=0)
+    with pytest.raises(ClientConfigError, match="needs acks=all"):
+        kraftlog.AsyncProducer(bootstrap_servers="a:1", acks=0, enable_idempotence=True)
     with pytest.raises(ClientConfigError, match="needs acks=all"):
         kraftlog.AsyncProducer(bootstrap_servers="a:1", acks=1, enable_idempotence=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 
 import pytest
 
@@ -13,7 +14,8 @@ from kraftlog.reading.scan_options import DEFAULT_COLUMNS
 
 pa = pytest.importorskip("pyarrow")
 confluent = pytest.importorskip("confluent_kafka")
-FIRST_MS = 1_700_000_000_000
+# Not older than the retention time, which a node applies half a minute after its start.
+FIRST_MS = time.time_ns() // 1_000_000 - 3_600_000
 RECORDS = 2000
 
 
