@@ -84,6 +84,8 @@ def add_log(corpus: Corpus, log: bytes) -> None:
     for start in (few, log):
         corpus.add("segment_recover", b"\1" + start)
         corpus.add("segment_recover", b"\0" + start)
+        corpus.add("fetched_records", b"\1" + start)
+        corpus.add("fetched_records", b"\6" + start)
         corpus.add("json_dump", b"\3" + start)
         corpus.add("partition_scan", b"\4" + pieces(start, start, b"", b""))
 

@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,21 @@ def test_code_of_the_pages_runs(broker, page):
     exec(compile(code, page, "exec"), {"servers": broker.bootstrap_servers})
 
 
+def test_both_programs_of_the_page_about_kafka_python_do_the_same(capsys):
+    pytest.importorskip("kafka")
+    text = (PAGES / "replace-kafka-python.md").read_text()
+    printed = []
+    for code in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        with kraftlog.Broker() as node:
+            node.create_topic("orders")
+            names = {"servers": node.bootstrap_servers}
+            exec(compile(code, "replace-kafka-python.md", "exec"), names)
+            names["consumer"].close()
+            names["producer"].close()
+        printed.append(capsys.readouterr().out)
+    assert printed == ["0 b'table 4' b'one coffee'\n"] * 2
+
+
 def test_unknown_settings_and_values_are_errors():
     for settings, wanted in (
         ({}, "bootstrap.servers must be set"),
@@ -201,11 +217,12 @@ def test_unknown_settings_and_values_are_errors():
 class LyingBroker:
     """Answers ApiVersions and Metadata; what comes after is up to ``lie``, which gets the socket and each request."""
 
-    def __init__(self, lie, *, lie_from_start=False):
+    def __init__(self, lie, *, lie_from_start=False, lie_about=None):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.bootstrap_servers = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._lie = lie
         self._lie_from_start = lie_from_start
+        self._lie_about = lie_about
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
@@ -226,7 +243,7 @@ class LyingBroker:
 
     def _answer(self, link, header, request):
         key, version, correlation = header.request_api_key, header.request_api_version, header.correlation_id
-        if self._lie_from_start or key not in {18, 3}:
+        if self._lie_from_start or key not in {18, 3} or key == self._lie_about:
             self._lie(link, header, request)
             return
         host, port = self.bootstrap_servers.split(":")
@@ -315,6 +332,46 @@ def test_a_broker_that_lies_costs_an_error_that_names_it(lie, error, text):
                 reader.poll(10)
             assert reader.position(T0).offset == 0
     finally:
+        broker.close()
+
+
+GARBAGE = random.Random(2).randbytes(200)
+
+
+@pytest.mark.parametrize("body", [GARBAGE, b"", b"\xff" * 64], ids=["random", "empty", "ones"])
+@pytest.mark.parametrize("api_key", [3, 2, 1], ids=["Metadata", "ListOffsets", "Fetch"])
+def test_each_answer_of_a_consumer_may_be_a_lie(api_key, body):
+    broker = LyingBroker(raw_answer(body), lie_about=api_key)
+    try:
+        with consumer(broker) as reader:
+            reader.assign([T0])
+            if api_key == 1:
+                reader.seek(T0, 0)
+            with pytest.raises(RemoteProtocolError, match=r"at 127\.0\.0\.1:\d+"):
+                reader.poll(10)
+    finally:
+        broker.close()
+
+
+def endless(link, header, request):
+    """An answer of 50 MiB that comes byte by byte and never ends."""
+    link.sendall(struct.pack(">ii", 50 << 20, header.correlation_id))
+    with contextlib.suppress(OSError):
+        while True:
+            link.sendall(b"\0")
+            time.sleep(0.01)
+
+
+def test_an_answer_that_never_ends_costs_the_request_timeout_and_only_its_bytes():
+    broker = LyingBroker(endless, lie_about=2)
+    try:
+        tracemalloc.start()
+        with consumer(broker, request_timeout_ms=500) as reader:
+            with pytest.raises(TimeoutError, match="offsets"):
+                reader.end_offsets([T0], timeout_s=1.2)
+            assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
         broker.close()
 
 
