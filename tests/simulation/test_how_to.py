@@ -17,3 +17,12 @@ def test_page_finds_the_bug_by_a_seed_and_the_mended_machine_passes():
     assert failure.scenario.breaks == "INV-08"
     assert len(failure.scenario.faults) < 15
     assert "cluster seed=" in names["text"]
+
+
+def test_page_finds_the_bug_of_a_service_by_a_seed_and_replays_it():
+    names = {"__name__": "page"}
+    for block in re.findall(r"```python cluster\n(.*?)```", PAGE.read_text(), re.DOTALL):
+        exec(compile(block, str(PAGE), "exec"), names)
+    assert "an order was placed twice" in str(names["failure"])
+    assert "sends it again" in str(names["failure"])
+    assert len(names["failure"].outcome.scenario.faults) < 5

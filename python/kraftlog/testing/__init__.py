@@ -5,7 +5,12 @@
 
 The same seed gives the same run, event for event, in any process. A broken invariant raises
 :class:`~kraftlog.testing.invariants.InvariantViolationError` with the rule's id and the last events.
+
+:class:`Cluster` runs whole nodes and a test's own asyncio clients in virtual time;
+``kraftlog.testing.pytest_plugin`` gives it to tests.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from kraftlog.testing.config import Report, SimulationConfig
 from kraftlog.testing.invariants import InvariantViolationError
@@ -14,7 +19,11 @@ from kraftlog.testing.scenario import Scenario, ScheduledFault
 from kraftlog.testing.shrink import Shrunk, shrink
 from kraftlog.testing.simulation import Simulation
 
+if TYPE_CHECKING:
+    from kraftlog.testing.world.cluster import Cluster
+
 __all__ = [
+    "Cluster",
     "InvariantViolationError",
     "ReplicatedMachine",
     "Report",
@@ -25,3 +34,13 @@ __all__ = [
     "SimulationConfig",
     "shrink",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The simulation of the consensus core needs no node.
+    if name == "Cluster":
+        from kraftlog.testing.world.cluster import Cluster
+
+        return Cluster
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)
