@@ -50,6 +50,12 @@ sim_mutants() {
     "$py" -m pytest tests/scenarios/test_mutants.py tests/simulation/test_mutants.py "$@"
 }
 
+#: world      [--minutes N | --seed N | --scenario FILE]: whole clusters under drawn faults in virtual time
+world() {
+    setup
+    PYTHONPATH=python "$py" tests/simulation/world/campaign.py "$@"
+}
+
 #: sim-nightly  random seeds on all cores without end, figures each minute; failing ones end up in build/
 sim_nightly() {
     setup

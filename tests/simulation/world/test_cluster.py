@@ -121,6 +121,6 @@ def test_an_offset_that_goes_back_and_half_a_transaction_are_noticed():
     transactions.ended(1, is_committed=False)
     transactions.check([0, 0])
     transactions.check([0, 0, 2, 2])
-    for seen in ([], [0], [0, 0, 1], [0, 0, 2], [0, 0, 9]):
-        with pytest.raises(InvariantViolationError, match="seen|nobody began"):
+    for seen in ([], [0], [0, 0, 1], [0, 0, 2]):
+        with pytest.raises(InvariantViolationError, match="records are seen"):
             transactions.check(seen)
