@@ -56,7 +56,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "controller": VOCABULARY | FACTS | MESSAGES,
     "coordinator": VOCABULARY | FACTS | MESSAGES | {"wire.records"},
     "storage": VOCABULARY | FACTS | {"_kraftlog", "host", "wire", "raft"},
-    "testing": VOCABULARY | {"raft", "partition", "controller", "coordinator", "storage", "quorum.state_machine"},
+    "testing": VOCABULARY
+    | {"raft", "partition", "controller", "coordinator", "storage", "quorum.state_machine", "testing.world"},
     # Whole nodes on simulated machines: composes what `node` composes, below it a simulated host.
     "testing.world": VOCABULARY
     | FACTS
