@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -200,7 +201,7 @@ def test_a_static_member_comes_back_without_a_rebalance(served: Server) -> None:
     assert member_ids[0] != member_ids[1]
 
 
-def test_consumer_group_command_lists_describes_resets_deletes(served: Server, java: Java) -> None:
+def test_consumer_group_command_lists_describes_resets_deletes(served: Server, java: Java, tmp_path: Path) -> None:
     create_topic(served.bootstrap, "tooled", partitions=2)
     write(served.bootstrap, "tooled", values(0, 10))
     assert len(confluent(served.bootstrap, "tooled", "tool-group", 10)) == 10
@@ -215,6 +216,31 @@ def test_consumer_group_command_lists_describes_resets_deletes(served: Server, j
     assert re.search(r"tool-group\s+tooled\s+0\s+10\s+10\s+0\b", described)
     state = groups("--describe", "--group", "tool-group", "--state")
     assert re.search(r"tool-group\s+127\.0\.0\.1:\d+ +\(1\).*Empty", state)
+    verbose = groups("--describe", "--group", "tool-group", "--verbose")
+    assert re.search(r"tool-group\s+tooled\s+0\s+\S+\s+10\s+10\s+0\b", verbose), verbose
+    assert "has no active members" in groups("--describe", "--group", "tool-group", "--members")
+    assert "tool-group" in groups("--describe", "--all-groups")
+    assert "tool-group" in groups("--list", "--state", "Empty,Dead").split()
+    assert "tool-group" not in groups("--list", "--state", "Stable").split()
+    assert re.search(r"tool-group\s+\S+", groups("--list", "--type", "classic,consumer"))
+    some = ("--reset-offsets", "--group", "tool-group", "--topic", "tooled:0")
+    for scenario, offset in {
+        ("--to-earliest",): 0,
+        ("--to-latest",): 10,
+        ("--to-current",): 10,
+        ("--to-offset", "6"): 6,
+        ("--to-offset", "99"): 10,
+        ("--shift-by", "-3"): 7,
+        ("--by-duration", "P1D"): 0,
+        ("--to-datetime", "2020-01-01T00:00:00.000"): 0,
+    }.items():
+        assert re.search(rf"tool-group\s+tooled\s+0\s+{offset}\b", groups(*some, *scenario, "--dry-run")), scenario
+    exported = groups("--reset-offsets", "--group", "tool-group", "--all-topics", "--to-earliest", "--export")
+    assert "tooled,0,0" in exported
+    from_file = tmp_path / "offsets.csv"
+    from_file.write_text("tooled,0,3\n")
+    read = ("--reset-offsets", "--group", "tool-group", "--from-file", str(from_file), "--execute")
+    assert re.search(r"tool-group\s+tooled\s+0\s+3\b", groups(*read))
     reset = ("--reset-offsets", "--group", "tool-group", "--topic", "tooled:0", "--to-offset", "4", "--execute")
     assert re.search(r"tool-group\s+tooled\s+0\s+4\b", groups(*reset))
     assert re.search(r"tool-group\s+tooled\s+0\s+4\s+10\s+6\b", groups("--describe", "--group", "tool-group"))
