@@ -11,6 +11,7 @@ from kraftlog.raft.voter_set import Endpoint, find_endpoint
 from kraftlog.runtime.metadata.settings import ChannelSettings
 from kraftlog.runtime.raft.peer_connections import TlsOf
 from kraftlog.transport.rpc_client import RpcConnection
+from kraftlog.wire.messages.envelope import EnvelopeRequest
 from kraftlog.wire.struct import Message
 
 __all__ = ["ControllerChannel", "LeaderInfo", "LocalController"]
@@ -96,7 +97,9 @@ class ControllerChannel:
                 await asyncio.sleep(_RETRY_S)
 
     async def _request_once(self, message: Message, in_version: InVersion | None) -> Message:
-        if self._replica.is_leader:
+        # An envelope holds a client's frame, which a listener of the controller reads. If this node was elected after
+        # the frame was put into it, that is this node's own listener.
+        if self._replica.is_leader and not isinstance(message, EnvelopeRequest):
             answer: Message = await self._controller.submit_request(message)
             return answer
         connection = await self._connect()
