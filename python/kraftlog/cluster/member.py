@@ -16,15 +16,14 @@ import threading
 import time
 from collections.abc import Sequence
 
+from kraftlog.cluster.node_process import STARTED
 from kraftlog.errors import KraftlogError
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.node import Node
 from kraftlog.node.process import run_node
 
-__all__ = ["STARTED", "main"]
+__all__ = ["main"]
 
-# What the last line of a start begins with; the parent waits for it.
-STARTED = "kraftlog cluster member started:"
 _GRACE_S = 15.0
 
 

@@ -10,10 +10,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from kraftlog.cluster.member import STARTED
 from kraftlog.errors import ClusterError
 
-__all__ = ["NodeProcess"]
+__all__ = ["STARTED", "NodeProcess"]
+
+# What the last line of a start begins with.
+STARTED = "kraftlog cluster member started:"
 
 _TAIL_LINES = 30
 _POLL_S = 0.01

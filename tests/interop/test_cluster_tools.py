@@ -1,0 +1,297 @@
+"""Kafka's tools for replicated clusters against three kraftlog nodes: what they do and what they print."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import select
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+import kraftlog
+from interop.harness import Java
+from kraftlog.transport.rpc_client import RpcConnection
+from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from waiting import until_true
+
+TOOLS = "org.apache.kafka.tools."
+NODES = 3
+# Tools that want the address of the cluster first.
+BEFORE_THE_SUBCOMMAND = {"FeatureCommand", "MetadataQuorumCommand"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kraftlog.Cluster]:
+    home = tmp_path_factory.mktemp("tools") / "cluster"
+    with kraftlog.Cluster(NODES, data_dir=home, network_faults=False, auto_leader_rebalance_enable=False) as made:
+        yield made
+        for node_id in made.nodes:
+            made.kill(node_id)
+
+
+class Tools:
+    """Runs tools with the cluster's address."""
+
+    def __init__(self, java: Java, cluster: kraftlog.Cluster) -> None:
+        self._java, self._cluster = java, cluster
+
+    def __call__(self, name: str, *args: str, check: bool = True) -> str:
+        """What the tool printed on both streams; a failure of the tool is one of the test."""
+        where = ("--bootstrap-server", self._cluster.bootstrap_servers)
+        words = (*where, *args) if name in BEFORE_THE_SUBCOMMAND else (*args, *where)
+        done = self._java.tool(TOOLS + name, *words, check=check, timeout=60)
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def tools(java: Java, cluster: kraftlog.Cluster) -> Iterator[Tools]:
+    yield Tools(java, cluster)
+    for node in cluster.nodes.values():  # a test that failed leaves the others a whole cluster
+        if not node.is_running and node.node_id <= NODES:
+            cluster.start_node(node.node_id)
+
+
+def produce(cluster: kraftlog.Cluster, topic: str, partitions: int, count: int) -> None:
+    errors: list[object] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "log_level": 0})
+    for number in range(count):
+        producer.produce(
+            topic, b"%d" % number * 20, partition=number % partitions, on_delivery=lambda e, _: errors.append(e)
+        )
+    assert producer.flush(30) == 0
+    assert errors == [None] * count
+
+
+def logs(cluster: kraftlog.Cluster, topic: str, index: int, node_ids: tuple[int, ...]) -> list[bytes]:
+    return [
+        b"".join(
+            path.read_bytes() for path in sorted((cluster.nodes[number].data_dir / f"{topic}-{index}").glob("*.log"))
+        )
+        for number in node_ids
+    ]
+
+
+async def reassign(cluster: kraftlog.Cluster, topic: str, replicas: list[int]) -> None:
+    host, _, port = cluster.nodes[replicas[0]].bootstrap_server.rpartition(":")
+    loop = asyncio.get_running_loop()
+    connection = await RpcConnection.open(loop, host, int(port), client_id="test", timeout_s=10)
+    partition = AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=0, replicas=replicas)
+    answer: Any = await connection.request(
+        AlterPartitionReassignmentsRequest(
+            topics=[AlterPartitionReassignmentsRequest.ReassignableTopic(name=topic, partitions=[partition])],
+            timeout_ms=10_000,
+        )
+    )
+    connection.close()
+    assert answer.responses[0].partitions[0].error_code == 0, answer
+
+
+def plan_of(path: Path, topic: str, replicas: dict[int, list[int]]) -> str:
+    partitions = [{"topic": topic, "partition": index, "replicas": nodes} for index, nodes in replicas.items()]
+    path.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    return str(path)
+
+
+@pytest.mark.timeout(200)
+def test_topic_command_sees_replicas_and_a_missing_broker(tools: Tools, cluster: kraftlog.Cluster) -> None:
+    def topics(*args: str) -> str:
+        return tools("TopicCommand", *args)
+
+    topics("--create", "--topic", "three", "--partitions", "3", "--replication-factor", "3")
+    told = topics("--describe", "--topic", "three")
+    assert "PartitionCount: 3\tReplicationFactor: 3" in told
+    assert len(re.findall(r"Replicas: \d,\d,\d\tIsr: \d,\d,\d\tElr: \tLastKnownElr: ", told)) == 3, told
+    assert "Partition:" not in topics("--describe", "--under-replicated-partitions")
+    topics("--alter", "--topic", "three", "--partitions", "4")
+    assert "PartitionCount: 4" in topics("--describe", "--topic", "three")
+    cluster.wait_until_in_sync()
+    produce(cluster, "three", 4, 400)
+
+    gone = 3 if cluster.controller != 3 else 2
+    cluster.kill(gone)
+    cluster.wait_until(lambda state: gone not in state.brokers, "not fenced")
+    told = topics("--describe", "--under-replicated-partitions", "--topic", "three")
+    assert len(re.findall(r"Partition: \d", told)) == 4
+    assert "Partition:" not in topics("--describe", "--unavailable-partitions", "--topic", "three")
+    assert len(re.findall(r"Partition: \d", topics("--describe", "--at-min-isr-partitions", "--topic", "three"))) == 4
+    cluster.start_node(gone)
+    cluster.wait_until_in_sync()
+    assert "Partition:" not in topics("--describe", "--under-replicated-partitions")
+
+
+@pytest.mark.timeout(200)
+def test_leader_election_command_gives_preferred_leaders_back(
+    tools: Tools, cluster: kraftlog.Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("elected", 3)
+    plan = tmp_path / "partitions.json"
+    plan.write_text(json.dumps({"partitions": [{"topic": "elected", "partition": index} for index in range(3)]}))
+    moved = cluster.leader("elected", 0)
+    cluster.restart(moved)
+    cluster.wait_until_in_sync()
+    assert cluster.leader("elected", 0) != moved
+    said = tools("LeaderElectionCommand", "--election-type", "preferred", "--path-to-json-file", str(plan))
+    assert "Successfully completed leader election (PREFERRED) for partitions elected-0" in said, said
+    cluster.wait_until(lambda state: state.partitions["elected", 0].leader == moved, "no preferred leader")
+    said = tools("LeaderElectionCommand", "--election-type", "preferred", "--path-to-json-file", str(plan))
+    assert "Valid replica already elected for partitions elected-" in said, said
+    # Others have lost their preferred leader with that broker, too; afterwards there is nothing to do.
+    tools("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
+    assert tools("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions") == ""
+
+    # Unclean: the only in-sync replica dies, and a replica that is behind takes its place.
+    cluster.create_topic("unclean", 1, 2, {"min.insync.replicas": 1})
+    first, second = cluster.state().partitions["unclean", 0].replicas
+    produce(cluster, "unclean", 1, 10)
+    cluster.kill(second)
+    cluster.wait_until(lambda state: state.partitions["unclean", 0].isr == (first,), "still in sync")
+    produce(cluster, "unclean", 1, 10)
+    cluster.kill(first)
+    third = ({1, 2, 3} - {first, second}).pop()
+    cluster.start_node(second)
+    cluster.wait_until(lambda state: state.partitions["unclean", 0].leader == -1 and second in state.brokers, "is led")
+    said = tools("LeaderElectionCommand", "--election-type", "unclean", "--topic", "unclean", "--partition", "0")
+    assert "Successfully completed leader election (UNCLEAN) for partitions unclean-0" in said, said
+    cluster.wait_until(lambda state: state.partitions["unclean", 0].leader == second, "no unclean leader")
+    produce(cluster, "unclean", 1, 5)
+    cluster.start_node(first)
+    cluster.wait_until_in_sync()
+    assert cluster.nodes[third].is_running
+    until_true(lambda: len(set(logs(cluster, "unclean", 0, (first, second)))) == 1)
+
+
+@pytest.mark.timeout(200)
+def test_reassign_partitions_command_generates_executes_verifies_and_cancels(
+    tools: Tools, cluster: kraftlog.Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("moved", 2, 2, {"min.insync.replicas": 1})
+    produce(cluster, "moved", 2, 200)
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": "moved"}]}))
+    said = tools(
+        "reassign.ReassignPartitionsCommand",
+        "--generate",
+        "--topics-to-move-json-file",
+        str(topics),
+        "--broker-list",
+        "1,2,3",
+    )
+    assert "Current partition replica assignment" in said
+    assert '"topic":"moved","partition":0' in said
+    before = {index: cluster.state().partitions["moved", index].replicas for index in (0, 1)}
+    wanted = {index: [({1, 2, 3} - set(replicas)).pop(), replicas[0]] for index, replicas in before.items()}
+    plan = plan_of(tmp_path / "plan.json", "moved", wanted)
+    said = tools(
+        "reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", plan, "--throttle", "50000000"
+    )
+    assert "Successfully started partition reassignments for moved-0,moved-1" in said, said
+
+    def verified() -> bool:
+        told = tools("reassign.ReassignPartitionsCommand", "--verify", "--reassignment-json-file", plan)
+        return len(re.findall(r"Reassignment of partition moved-\d is completed\.", told)) == 2
+
+    until_true(verified)
+    state = cluster.state()
+    assert {index: list(state.partitions["moved", index].replicas) for index in (0, 1)} == wanted
+    for index, replicas in wanted.items():
+        leader_log = logs(cluster, "moved", index, tuple(replicas))[0]
+        assert leader_log
+        until_true(lambda index=index, replicas=replicas: len(set(logs(cluster, "moved", index, tuple(replicas)))) == 1)
+        dropped = (set(before[index]) - set(replicas)).pop()
+        until_true(
+            lambda dropped=dropped, index=index: not (cluster.nodes[dropped].data_dir / f"moved-{index}").exists()
+        )
+
+    # To a broker that is not there: it cannot end, and is cancelled.
+    absent = next(number for number in (3, 2, 1) if number != cluster.controller)
+    cluster.kill(absent)
+    cluster.wait_until(lambda state: absent not in state.brokers, "not fenced")
+    cluster.create_topic("waits", 1, 1)
+    (home,) = cluster.state().partitions["waits", 0].replicas
+    plan = plan_of(tmp_path / "cancel.json", "waits", {0: [home, absent]})
+    # The tool itself does not start this: it names only brokers that are there.
+    said = tools("reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", plan, check=False)
+    assert f"Unknown broker id {absent}" in said, said
+    asyncio.run(reassign(cluster, "waits", [home, absent]))
+    said = tools(
+        "reassign.ReassignPartitionsCommand", "--verify", "--reassignment-json-file", plan, "--preserve-throttles"
+    )
+    assert "Reassignment of partition waits-0 is still in progress." in said, said
+    assert "Current partition reassignments:" in tools("reassign.ReassignPartitionsCommand", "--list")
+    # Without --preserve-throttles the tool waits a minute for the broker that is not there, to change its throttles.
+    said = tools(
+        "reassign.ReassignPartitionsCommand", "--cancel", "--reassignment-json-file", plan, "--preserve-throttles"
+    )
+    assert "Successfully cancelled partition reassignment for: waits-0" in said, said
+    assert "No partition reassignments found." in tools("reassign.ReassignPartitionsCommand", "--list")
+    cluster.start_node(absent)
+    cluster.wait_until_in_sync()
+    assert cluster.state().partitions["waits", 0].replicas == (home,)
+
+
+@pytest.mark.timeout(120)
+def test_log_dirs_quorum_features_and_cluster_commands(tools: Tools, cluster: kraftlog.Cluster) -> None:
+    cluster.create_topic("sized", 1)
+    produce(cluster, "sized", 1, 50)
+    said = tools("LogDirsCommand", "--describe", "--topic-list", "sized")
+    document = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    assert sorted(broker["broker"] for broker in document["brokers"]) == [1, 2, 3]
+    for broker in document["brokers"]:
+        (directory,) = broker["logDirs"]
+        assert directory["logDir"] == str(cluster.nodes[broker["broker"]].data_dir)
+        (partition,) = directory["partitions"]
+        assert partition["partition"] == "sized-0"
+        assert partition["size"] > 0
+        assert not partition["isFuture"]
+    status = tools("MetadataQuorumCommand", "describe", "--status")
+    assert re.search(r"CurrentVoters:.*\"id\": 1.*\"id\": 2.*\"id\": 3", status), status
+    replication = tools("MetadataQuorumCommand", "describe", "--replication")
+    assert len(re.findall(r"\bFollower\b", replication)) == 2
+    assert len(re.findall(r"\bLeader\b", replication)) == 1
+    assert "metadata.version" in tools("FeatureCommand", "describe")
+    said = tools("ClusterTool", "list-endpoints")
+    assert all(node.bootstrap_server.rpartition(":")[2] in said for node in cluster.nodes.values()), said
+    added = cluster.add_node()
+    cluster.wait_until(lambda state: added in state.brokers, "not registered")
+    cluster.stop_node(added)
+    said = tools("ClusterTool", "unregister", "--id", str(added))
+    assert f"Broker {added} is no longer registered." in said, said
+    assert cluster.nodes[added].bootstrap_server not in tools(
+        "ClusterTool", "list-endpoints", "--include-fenced-brokers"
+    )
+
+
+@pytest.mark.timeout(120)
+def test_replica_verification_tool_finds_no_lag(java: Java, cluster: kraftlog.Cluster) -> None:
+    """The tool never ends by itself: it reports until it is killed, and so runs in a JVM of its own."""
+    cluster.create_topic("verified", 2)
+    produce(cluster, "verified", 2, 500)
+    command = java.command(
+        TOOLS + "ReplicaVerificationTool",
+        *("--broker-list", cluster.bootstrap_servers, "--topics-include", "verified", "--report-interval-ms", "1000"),
+    )
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        printed: list[str] = []
+        try:
+            deadline = time.monotonic() + 60
+            while not any("max lag is" in line for line in printed):
+                left_s = deadline - time.monotonic()
+                assert left_s > 0, "".join(printed)
+                assert select.select([process.stdout], [], [], left_s)[0], "".join(printed)
+                line = process.stdout.readline()
+                assert line, "".join(printed)
+                printed.append(line)
+        finally:
+            process.kill()
+    said = "".join(printed)
+    assert "max lag is 0 for partition" in said, said
+    assert "has different checksum" not in said
+    assert "doesn't match" not in said
