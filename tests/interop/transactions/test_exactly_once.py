@@ -239,7 +239,7 @@ def test_each_record_is_counted_once_whatever_dies(nodes, java: Java, tmp_path) 
             try:
                 fire.wait_for_progress(PATIENCE_S)
             except AssertionError:
-                # librdkafka 2.16 may wait for a group coordinator that is down instead of asking for the next one.
+                # A client may wait for the node that is down.
                 fire.recover()
                 fire.wait_for_progress()
             gap_s = time.monotonic() - at
