@@ -2,8 +2,9 @@
 //!
 //! Nothing below the source is written to. Every whole batch with a right checksum and rising offsets is kept byte for
 //! byte, also behind damage; indexes, leader epochs and producer snapshots are made anew from what was kept. The
+//! leader epoch of a batch, which no checksum covers, is corrected where those of its neighbours contradict it. The
 //! result opens in Kafka and here as after a clean stop.
-use crate::batch::{BatchView, Source, MAGIC};
+use crate::batch::{set_partition_leader_epoch, BatchView, Source, HEADER_SIZE, MAGIC};
 use crate::builder::{BatchBuilder, BatchOptions};
 use crate::compression::Codec;
 use crate::epoch_checkpoint::EpochCheckpoint;
@@ -16,9 +17,14 @@ use crate::segment::{end_marker, note_producer, AppendedBatch, Segment, SegmentC
 use crate::verify::walk::{reason_of, Item, Walk};
 use crate::verify::{in_parallel, VerifyProgress};
 use crate::{partition_metadata, Error, Result};
+use corrections::KeptBatch;
+use epochs::EpochOrder;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+
+mod corrections;
+mod epochs;
 
 /// Losses of one partition that are listed; the others are counted in the bytes alone.
 const LOSSES_MAX: usize = 10_000;
@@ -251,6 +257,10 @@ struct Copying {
     output: PathBuf,
     producers: ProducerState,
     epochs: EpochCheckpoint,
+    order: EpochOrder,
+    corrections: u64,
+    /// The batch that was kept last.
+    last_kept: Option<KeptBatch>,
     segment: Option<Segment>,
     /// Damage since the last batch that was kept.
     pending: Vec<Loss>,
@@ -264,6 +274,10 @@ impl Copying {
         Ok(Self {
             producers: ProducerState::open(Arc::clone(&fs), output, i64::MAX)?,
             epochs: EpochCheckpoint::detached(Arc::clone(&fs), output),
+            // Without a checkpoint that can be read the batches are the only witnesses.
+            order: EpochOrder::new(EpochCheckpoint::open(Arc::clone(&fs), directory_of(source)).ok()),
+            corrections: 0,
+            last_kept: None,
             fs,
             output: output.to_owned(),
             segment: None,
@@ -440,12 +454,21 @@ impl Copying {
             Err(error @ Error::Io { .. }) => return Err(error),
             Err(error) => return Ok(Some(reason_of(error))),
         };
-        segment.append(&[batch.bytes()], &[AppendedBatch::of(batch)])?;
+        let position = segment.size_bytes();
+        let path = segment.path().to_owned();
+        let (header, body) = batch.bytes().split_at(HEADER_SIZE.min(batch.bytes().len()));
+        let (mut epoch, mut header) = (batch.partition_leader_epoch(), header.to_vec());
+        if let (MAGIC, Some(header)) = (batch.magic(), header.first_chunk_mut()) {
+            epoch = self.corrected_epoch(batch)?;
+            set_partition_leader_epoch(header, epoch);
+        }
+        let Some(segment) = &self.segment else { return Ok(None) };
+        segment.append(&[&header, body], &[AppendedBatch::of(batch)])?;
+        self.last_kept = Some(KeptBatch { segment: path, position, base_offset: batch.base_offset(), epoch });
         if let Some(aborted) = aborted {
             segment.append_aborted(aborted)?;
         }
         self.settle(Some(batch.base_offset()));
-        let epoch = batch.partition_leader_epoch();
         if epoch >= 0 && self.epochs.latest().is_none_or(|latest| epoch > latest.epoch) {
             self.epochs.assign(epoch, batch.base_offset());
         }
@@ -514,11 +537,8 @@ impl Copying {
         self.producers.set_end_offset(self.result.next_offset);
         self.producers.take_snapshot()?;
         self.epochs.flush()?;
-        let source = if self.result.source.is_dir() {
-            self.result.source.clone()
-        } else {
-            self.result.source.parent().unwrap_or(&self.result.source).to_owned()
-        };
+        self.remark_further_corrections();
+        let source = directory_of(&self.result.source).to_owned();
         match partition_metadata::read(self.fs.as_ref(), &source) {
             Ok(Some(id)) => partition_metadata::write(self.fs.as_ref(), &self.output, id)?,
             Ok(None) => {}
@@ -532,6 +552,15 @@ impl Copying {
         self.result.open_transactions.sort_unstable();
         self.fs.sync_dir(&self.output).map_err(|error| Error::io("fsync directory", &self.output, error))?;
         Ok(self.result)
+    }
+}
+
+/// The directory of a partition, whether it or one of its segments was named.
+fn directory_of(source: &Path) -> &Path {
+    if source.is_dir() {
+        source
+    } else {
+        source.parent().unwrap_or(source)
     }
 }
 

@@ -196,3 +196,27 @@ fn a_base_offset_with_a_wrong_bit_costs_one_batch() {
         open(&output);
     }
 }
+
+#[test]
+fn a_leader_epoch_that_its_neighbours_contradict_is_corrected() {
+    let sound = written("salvage-epoch-sound", 30);
+    let expected = fs::read(&files(&sound.0.join("topic-0"), ".log")[1]).unwrap();
+    for (name, value) in [("high", [0x40, 0, 0, 0]), ("negative", [0x80, 0, 0, 0])] {
+        let scratch = written(&format!("salvage-epoch-{name}"), 30);
+        let (source, output) = (scratch.0.join("topic-0"), scratch.0.join("new"));
+        damage(&files(&source, ".log")[1], |bytes| bytes[12..16].copy_from_slice(&value));
+        let report = salvaged(&source, &output, SalvageOptions::default());
+        let partition = &report.partitions[0];
+        assert_eq!(
+            (partition.batches, partition.losses.len(), partition.remarks.len()),
+            (30, 0, 1),
+            "{name}"
+        );
+        let remark = &partition.remarks[0];
+        assert!(remark.contains(&i32::from_be_bytes(value).to_string()), "{name}: {remark}");
+        let copy = output.join("topic-0");
+        assert!(fs::read(&files(&copy, ".log")[1]).unwrap() == expected, "{name}");
+        let epochs = "leader-epoch-checkpoint";
+        assert_eq!(fs::read(source.join(epochs)).unwrap(), fs::read(copy.join(epochs)).unwrap(), "{name}");
+    }
+}
