@@ -321,6 +321,12 @@ def _check_list(definition: ConfigDefinition, elements: tuple[str, ...]) -> None
                 raise _refuse(name, element, f"String must be one of: {', '.join(allowed)}")
 
 
+# ``Duration.parse`` of Java: days, then hours, minutes and seconds after a T; at least one of them.
+_BY_DURATION: Final = re.compile(
+    r"by_duration:P(?=.*\d)(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?", re.IGNORECASE
+)
+
+
 def _check_valid(definition: ConfigDefinition, value: ConfigValue) -> None:
     name, valid = definition.name, definition.valid
     if isinstance(value, str):
@@ -328,7 +334,7 @@ def _check_valid(definition: ConfigDefinition, value: ConfigValue) -> None:
         allowed = valid.removeprefix("(case insensitive) ").strip("[]").split(", ")
         if value in allowed or (folded and value.upper() in allowed):
             return
-        if any(form.startswith("by_duration:") and value.startswith("by_duration:") for form in allowed):
+        if any(form.startswith("by_duration:") for form in allowed) and _BY_DURATION.fullmatch(value):
             return
         fold = " (case insensitive)" if folded else ""
         raise _refuse(name, value, f"String must be one of{fold}: {', '.join(allowed)}")

@@ -30,7 +30,7 @@ __all__ = ["Dispatcher", "Forward"]
 
 logger = logging.getLogger(__name__)
 
-FETCH_KEY = 1
+LONG_POLL_KEYS = frozenset({1, 78})  # Fetch, ShareFetch
 API_VERSIONS_KEY = 18
 PRODUCE_KEY = 0
 _READING = frozenset({Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS})
@@ -115,7 +115,7 @@ class Dispatcher:
         if response is None or type(response) is CloseConnection or type(response) is list:
             return response
         if isinstance(response, asyncio.Future):
-            return PendingResponse(response, partial(self._finish, context), is_long_poll=api_key == FETCH_KEY)
+            return PendingResponse(response, partial(self._finish, context), is_long_poll=api_key in LONG_POLL_KEYS)
         if type(response) is GeneratorType:
             return self._handle_in_slices(context, response)
         return self._encode(context, response)
@@ -151,7 +151,7 @@ class Dispatcher:
             frame, call, partial(_undecodable, api_key, api_version), is_change=not _is_read(api_key)
         )
         return PendingResponse(
-            work.future, finish, is_long_poll=api_key == FETCH_KEY, ends_with_peer=True, is_exclusive=True
+            work.future, finish, is_long_poll=api_key in LONG_POLL_KEYS, ends_with_peer=True, is_exclusive=True
         )
 
     def _large_requests(self) -> LargeRequests:

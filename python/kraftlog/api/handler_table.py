@@ -130,9 +130,21 @@ APIS: dict[int, Api] = {
         Api(73, "assign_replicas_to_dirs", _OP.CLUSTER_ACTION),
         Api(74, "list_config_resources", _OP.DESCRIBE_CONFIGS),
         Api(75, "describe_topic_partitions", _OP.DESCRIBE, _ON.TOPIC),
+        Api(76, "share_group_heartbeat", _OP.READ, _ON.GROUP),
+        Api(77, "share_group_describe", _OP.DESCRIBE, _ON.GROUP),
+        Api(78, "share_fetch", _OP.READ, _ON.GROUP),
+        Api(79, "share_acknowledge", _OP.READ, _ON.GROUP),
         Api(80, "add_raft_voter", _OP.ALTER, is_forwarded=True),
         Api(81, "remove_raft_voter", _OP.ALTER, is_forwarded=True),
         Api(82, "update_raft_voter", _OP.CLUSTER_ACTION),
+        Api(83, "initialize_share_group_state", _OP.CLUSTER_ACTION),
+        Api(84, "read_share_group_state", _OP.CLUSTER_ACTION),
+        Api(85, "write_share_group_state", _OP.CLUSTER_ACTION),
+        Api(86, "delete_share_group_state", _OP.CLUSTER_ACTION),
+        Api(87, "read_share_group_state_summary", _OP.CLUSTER_ACTION),
+        Api(90, "describe_share_group_offsets", _OP.DESCRIBE, _ON.GROUP),
+        Api(91, "alter_share_group_offsets", _OP.READ, _ON.GROUP),
+        Api(92, "delete_share_group_offsets", _OP.DELETE, _ON.GROUP),
     )
 }
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from kraftlog.runtime.replica.fetch_session import FetchSessionCache
     from kraftlog.runtime.replica.isr_changes import Proposal
     from kraftlog.runtime.replica.partition import Partition
+    from kraftlog.runtime.share.share_admin import ShareAdmin
+    from kraftlog.runtime.share.share_service import ShareService
     from kraftlog.storage.log_dir import LogDir
     from kraftlog.transport.exchange import PeerLoss
     from kraftlog.types import TopicPartition
@@ -343,4 +345,6 @@ class BrokerServices(ControllerServices):
     topic_creation: TopicCreationService
     topic_views: TopicViews
     dynamic_settings: DynamicSettingsService
+    shares: ShareService
+    share_admin: ShareAdmin
     forwarding: ForwardingService

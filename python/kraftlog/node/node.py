@@ -38,11 +38,13 @@ from kraftlog.node.settings import (
     topic_creation_settings,
     transaction_coordinator_settings,
 )
+from kraftlog.node.share_groups import share_groups
 from kraftlog.node.start_error import StartError, check_directory, named_failures
 from kraftlog.runtime.coordinator.group_coordinator import group_coordinator
 from kraftlog.runtime.coordinator.marker_sender import MarkerSender
 from kraftlog.runtime.coordinator.marker_writer import MarkerWriter
 from kraftlog.runtime.coordinator.shard_registry import ShardRegistry
+from kraftlog.runtime.coordinator.shard_runner import ShardRunner
 from kraftlog.runtime.coordinator.transaction_coordinator import transaction_coordinator
 from kraftlog.runtime.coordinator.transaction_verifier import TransactionVerifier
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
@@ -54,6 +56,8 @@ from kraftlog.runtime.replica.log_workers import ThreadedLogWorkers
 from kraftlog.runtime.replica.partition import Partition
 from kraftlog.runtime.replica.registry import Partitions
 from kraftlog.runtime.replica.replica_manager import ReplicaManager
+from kraftlog.runtime.share.share_admin import ShareAdmin
+from kraftlog.runtime.share.share_service import ShareService
 from kraftlog.runtime.tasks import NodeTasks
 from kraftlog.storage.log_dir import STAGING_DIRECTORY, LogDir
 from kraftlog.storage.meta_properties import META_PROPERTIES_NAME, ensure_directory_id, read_meta_properties
@@ -61,7 +65,7 @@ from kraftlog.transport.acceptor import Acceptor, Connections
 from kraftlog.transport.listener import EndPoint
 from kraftlog.transport.native_sockets import NativeSockets
 from kraftlog.types import Uuid
-from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +99,8 @@ class Node:
         transaction_verifier: Asks the coordinators of transactions that write here.
         marker_writer: Ends transactions on partitions of this node.
         broker_links: Connections of the coordinator to other brokers.
+        shares: Sessions and partitions of share groups, and the share coordinator.
+        share_admin: What the group coordinator asks of share coordinators.
         log_cleaner: What compacts the logs of this node.
         log_dirs: The data directories, locked while the node runs.
         fetch_sessions: Of this node's clients.
@@ -113,6 +119,8 @@ class Node:
     transaction_verifier: TransactionVerifier
     marker_writer: MarkerWriter
     broker_links: BrokerLinks
+    shares: ShareService
+    share_admin: ShareAdmin
     log_cleaner: LogCleaner
     fetch_sessions: FetchSessionCache
 
@@ -305,6 +313,8 @@ class Node:
             topic_creation=self.topic_creation,
             topic_views=TopicViews(),
             dynamic_settings=self.dynamic_settings,
+            shares=self.shares,
+            share_admin=self.share_admin,
             forwarding=forward,
         )
         if self.config.has_listener_between_brokers:
@@ -341,8 +351,10 @@ class Node:
             partitions=self.partitions,
             topics=self.topic_creation,
             tasks=self.tasks,
+            on_event=self._on_group_event,
         )
         self._make_transactions()
+        self._make_shares()
         self._registration = BrokerRegistration(
             broker_registration_settings(config, self.cluster_id, self.advertised_end_points(), self.log_dirs),
             self.log_dirs,
@@ -361,6 +373,7 @@ class Node:
         self.metadata.add_listener(self.dynamic_settings.apply)
         self.groups.start()
         self.transactions.start()
+        self.shares.start()
         await self._registration.unfence()
         self.replicas.start_timers()
         self.log_cleaner.start()
@@ -412,11 +425,28 @@ class Node:
             retry_max_s=settings.retry_max_ms / 1000,
         )
 
+    def _on_group_event(self, runner: ShardRunner[GroupShard], event: object) -> None:
+        self.share_admin.on_event(runner, event)
+
+    def _make_shares(self) -> None:
+        self.shares, self.share_admin = share_groups(
+            self.config,
+            now_ms=self.now_ms,
+            metadata=self.metadata,
+            partitions=self.partitions,
+            topics=self.topic_creation,
+            tasks=self.tasks,
+            links=self.broker_links,
+        )
+
     def _on_partition_changed(self, partition: Partition) -> None:
+        self.shares.on_partition_changed(partition)
         if partition.topic == CONSUMER_OFFSETS_TOPIC:
             self.groups.follow(self.metadata.image)
         elif partition.topic == TRANSACTION_STATE_TOPIC:
             self.transactions.follow(self.metadata.image)
+        elif partition.topic == SHARE_GROUP_STATE_TOPIC:
+            self.shares.coordinator.follow(self.metadata.image)
 
     def _open_log_dirs(self) -> None:
         """Lock every data directory and check that it is this node's."""
@@ -515,6 +545,7 @@ class Node:
                 self._connections.stop_reading()
             self.groups.stop()
             self.transactions.stop()
+            self.shares.stop()
             self.broker_links.close()
             await self.tasks.cancel_all()
             if self._connections is not None:

@@ -9,6 +9,7 @@ from kraftlog.api.settings import ApiSettings
 from kraftlog.controller.dynamic_broker_configs import connection_overrides
 from kraftlog.coordinator.group.assignors import ASSIGNORS
 from kraftlog.coordinator.group.config import GroupConfig, MigrationPolicy
+from kraftlog.coordinator.share.state_shard import ShareStateConfig
 from kraftlog.coordinator.transaction.config import TransactionConfig
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.identity import NodeIdentity, RegisteredListener
@@ -17,6 +18,7 @@ from kraftlog.node.start_error import StartError
 from kraftlog.partition.replica_selector import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 from kraftlog.runtime.coordinator.group_coordinator import GroupCoordinatorSettings
 from kraftlog.runtime.coordinator.shard_runner import Compression
+from kraftlog.runtime.coordinator.share_coordinator import ShareCoordinatorSettings
 from kraftlog.runtime.coordinator.transaction_coordinator import TransactionCoordinatorSettings
 from kraftlog.runtime.metadata.topic_creation import TopicCreationSettings
 from kraftlog.runtime.replica.checkpoint_writer import CheckpointIntervals
@@ -24,6 +26,7 @@ from kraftlog.runtime.replica.compactor import CleanerSettings
 from kraftlog.runtime.replica.fetcher_loop import FetcherSettings
 from kraftlog.runtime.replica.retention import RetentionIntervals
 from kraftlog.runtime.replica.settings import ReplicaSettings
+from kraftlog.runtime.share.group_settings import ShareBrokerSettings
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.transport.acceptor import ConnectionLimits
 from kraftlog.transport.listener import ConfigError, EndPoint
@@ -216,6 +219,23 @@ def transaction_coordinator_settings(config: NodeConfig) -> TransactionCoordinat
     )
 
 
+def share_coordinator_settings(config: NodeConfig) -> ShareCoordinatorSettings:
+    """Settings of the share coordinator."""
+    return ShareCoordinatorSettings(
+        compression=_CODECS[config.get_int("share.coordinator.state.topic.compression.codec")],
+        states=ShareStateConfig(
+            updates_per_snapshot=config.get_int("share.coordinator.snapshot.update.records.per.snapshot"),
+            cold_interval_ms=config.get_int("share.coordinator.cold.partition.snapshot.interval.ms"),
+        ),
+    )
+
+
+def share_broker_settings(config: NodeConfig) -> ShareBrokerSettings:
+    """Settings of share groups on the leaders of partitions."""
+    names = ShareBrokerSettings.__dataclass_fields__
+    return ShareBrokerSettings(**{name: config.get_int(f"group.share.{name.replace('_', '.')}") for name in names})
+
+
 def cleaner_settings(config: NodeConfig) -> CleanerSettings:
     """Settings of the compactor, before they are altered dynamically."""
 
@@ -279,6 +299,12 @@ def topic_creation_settings(config: NodeConfig) -> TopicCreationSettings:
         transaction_state_log_replication_factor=config.get_int("transaction.state.log.replication.factor"),
         transaction_state_log_segment_bytes=config.get_int("transaction.state.log.segment.bytes"),
         transaction_state_log_min_isr=config.get_int("transaction.state.log.min.isr"),
+        share_coordinator_state_topic_num_partitions=config.get_int("share.coordinator.state.topic.num.partitions"),
+        share_coordinator_state_topic_replication_factor=config.get_int(
+            "share.coordinator.state.topic.replication.factor"
+        ),
+        share_coordinator_state_topic_segment_bytes=config.get_int("share.coordinator.state.topic.segment.bytes"),
+        share_coordinator_state_topic_min_isr=config.get_int("share.coordinator.state.topic.min.isr"),
         request_timeout_ms=config.get_int("request.timeout.ms"),
     )
 

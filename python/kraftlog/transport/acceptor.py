@@ -359,7 +359,7 @@ class Acceptor:
             client_host=host,
             peer=f"{host}:{port}",
             is_on_data_path=native is not None,
-            loss=PeerLoss() if self.is_controller_listener else None,
+            loss=PeerLoss(),
         )
         connection: Connection | NativeConnection
         if native is not None:

@@ -361,8 +361,6 @@ class Connection:
             text = "closing connection from %s on listener %s: %s"
             context = self.context
             self._peer_log.warning(context.client_host, text, context.peer, context.listener_name, reason)
-        for forget in self.context.when_lost:
-            forget()
         self._unwatch_peer()
         for pending in self._done:
             _discard(pending)

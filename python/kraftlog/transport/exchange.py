@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog.security.principal import Principal
@@ -48,9 +48,8 @@ class PeerContext:
         principal: The authenticated identity; ANONYMOUS on a listener without authentication.
         client_host: The peer's address without its port.
         peer: For log lines: host and port.
-        loss: The end of the connection; only on a listener of a controller.
+        loss: The end of the connection.
         is_on_data_path: An I/O thread owns the socket and answers the plain requests; here come the others.
-        when_lost: Called, in order, when the connection is gone.
     """
 
     listener_name: str
@@ -60,7 +59,6 @@ class PeerContext:
     peer: str
     is_on_data_path: bool = False
     loss: PeerLoss | None = None
-    when_lost: list[Callable[[], None]] = field(default_factory=list, compare=False)
 
 
 class CloseConnection:

@@ -217,8 +217,8 @@ class NativeConnection:
             text = "closing connection from %s on listener %s: %s"
             context = self.context
             self._peer_log.warning(context.client_host, text, context.peer, context.listener_name, reason)
-        for forget in self.context.when_lost:
-            forget()
+        if self.context.loss is not None:
+            self.context.loss.tell()
         self._is_closed = True
         self._is_stopping = True
         self._backlog.clear()

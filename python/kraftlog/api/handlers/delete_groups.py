@@ -12,7 +12,10 @@ from kraftlog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGrou
 
 if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
-    from kraftlog.api.services import GroupService
+    from kraftlog.api.services import GroupService, TaskService
+    from kraftlog.coordinator.group.group_shard import GroupShard
+    from kraftlog.runtime.coordinator.shard_runner import ShardRunner
+    from kraftlog.runtime.share.share_admin import ShareAdmin
 
 __all__ = ["handle"]
 
@@ -21,13 +24,18 @@ _Result = DeleteGroupsResponse.DeletableGroupResult
 
 @sliced
 def handle(
-    context: RequestContext, request: DeleteGroupsRequest, *, groups: GroupService
+    context: RequestContext,
+    request: DeleteGroupsRequest,
+    *,
+    groups: GroupService,
+    share_admin: ShareAdmin,
+    tasks: TaskService,
 ) -> Slices[DeleteGroupsResponse | asyncio.Future[DeleteGroupsResponse]]:
     """Delete groups that have no members, with their offsets."""
     names = list((yield from unique_in_slices(request.groups_names)))
     if len(names) <= ENTRIES_PER_SLICE:
         return gather(
-            [_delete(groups, name) for name in names],
+            [_delete(groups, share_admin, tasks, name) for name in names],
             lambda error, index: _Result(group_id=names[index], error_code=error.code),
             lambda results: DeleteGroupsResponse(results=results),
         )
@@ -35,7 +43,7 @@ def handle(
     for begin in range(0, len(names), ENTRIES_PER_SLICE):
         yield None
         some = names[begin : begin + ENTRIES_PER_SLICE]
-        for name, deleted in [(name, _delete(groups, name)) for name in some]:
+        for name, deleted in [(name, _delete(groups, share_admin, tasks, name)) for name in some]:
             if not isinstance(deleted, asyncio.Future):
                 results.append(deleted)
                 continue
@@ -48,9 +56,29 @@ def handle(
     return DeleteGroupsResponse(results=results)
 
 
-def _delete(groups: GroupService, group_id: str) -> asyncio.Future[_Result] | _Result:
+def _delete(
+    groups: GroupService, share_admin: ShareAdmin, tasks: TaskService, group_id: str
+) -> asyncio.Future[_Result] | _Result:
     try:
         runner = groups.runner(group_id)
     except KafkaError as error:
         return _Result(group_id=group_id, error_code=error.code)
+    if group_id in runner.shard.shares.groups:
+        return tasks.spawn(_delete_share_group(runner, share_admin, group_id))
     return runner.ask(lambda shard, future, now_ms: shard.delete_group(future, group_id, now_ms))
+
+
+async def _delete_share_group(runner: ShardRunner[GroupShard], admin: ShareAdmin, group_id: str) -> _Result:
+    """Delete the group's state at the share coordinator, then the group."""
+    found = await runner.ask(lambda shard, future, now_ms: shard.shares.begin_deletion(future, group_id, None, now_ms))
+    if isinstance(found, int):
+        return _Result(group_id=group_id, error_code=found)
+    codes = await admin.delete(group_id, found)
+    code = next((code for code in codes.values() if code), 0)
+    if not code:
+        code = await runner.ask(
+            lambda shard, future, now_ms: shard.shares.finish_deletion(
+                future, group_id, found, now_ms, is_whole_group=True
+            )
+        )
+    return _Result(group_id=group_id, error_code=code)

@@ -12,26 +12,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kraftlog.api.cluster_view import reachable_brokers, view_partition
 from kraftlog.api.slices import Slices, in_slices, in_turns, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.partitioner import coordinator_partition
-from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from kraftlog.types import Uuid
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
     from kraftlog.api.services import ClusterService, GroupService, TaskService, TransactionService
+    from kraftlog.runtime.share.share_service import ShareService
 
 __all__ = ["handle"]
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 BATCHED_VERSION = 4
-_TOPICS = {GROUP: CONSUMER_OFFSETS_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
+SHARE_VERSION = 6
+_TOPICS = {
+    GROUP: CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION: TRANSACTION_STATE_TOPIC,
+    SHARE: SHARE_GROUP_STATE_TOPIC,
+}
+_SHARE_KEY_PARTS = 3
 
 _Coordinator = FindCoordinatorResponse.Coordinator
+
+
+class _Coordinating(Protocol):
+    """One kind of coordinator."""
+
+    def partition_count(self) -> int:
+        """Partitions of its topic; 0 while it does not exist."""
+        ...
+
+    async def ensure_topic(self) -> None:
+        """Create its topic unless it exists."""
+        ...
 
 
 @sliced
@@ -43,21 +63,41 @@ def handle(
     tasks: TaskService,
     groups: GroupService,
     transactions: TransactionService,
+    shares: ShareService,
 ) -> Slices[FindCoordinatorResponse | asyncio.Future[FindCoordinatorResponse]]:
     """Name the broker that coordinates each key."""
     keys = request.coordinator_keys if context.api_version >= BATCHED_VERSION else [request.key]
-    if request.key_type not in _TOPICS:
+    is_share = request.key_type == SHARE
+    if request.key_type not in _TOPICS or (is_share and not _are_share_keys(context, shares, keys)):
         return _response(context, (yield from in_slices(_refused(key, request.key_type) for key in keys)))
-    coordinator = groups if request.key_type == GROUP else transactions
+    coordinator: _Coordinating = shares.coordinator if is_share else transactions
+    if request.key_type == GROUP:
+        coordinator = groups
     topic = _TOPICS[request.key_type]
     if coordinator.partition_count():
         return _response(context, (yield from in_slices(_find(cluster, context, topic, key) for key in keys)))
     return tasks.spawn(_create_and_find(cluster, coordinator, context, topic, keys))
 
 
+def _are_share_keys(context: RequestContext, shares: ShareService, keys: Sequence[str]) -> bool:
+    """Whether the keys are ``group:topicId:partition``; a group id may contain colons itself."""
+    if context.api_version < SHARE_VERSION or not shares.is_enabled:
+        return False
+    for key in keys:
+        parts = key.rsplit(":", 2)
+        if len(parts) < _SHARE_KEY_PARTS or not parts[0]:
+            return False
+        try:
+            Uuid.parse(parts[1])
+            int(parts[2])
+        except ValueError:
+            return False
+    return True
+
+
 async def _create_and_find(
     cluster: ClusterService,
-    coordinator: GroupService | TransactionService,
+    coordinator: _Coordinating,
     context: RequestContext,
     topic: str,
     keys: Sequence[str],
@@ -87,7 +127,7 @@ def _failed(key: str, error_code: int, message: str | None) -> _Coordinator:
 
 def _refused(key: str, key_type: int) -> _Coordinator:
     if key_type == SHARE:
-        return _failed(key, ErrorCode.INVALID_REQUEST, "This node does not coordinate share groups.")
+        return _failed(key, ErrorCode.INVALID_REQUEST, "The share coordinator key is invalid.")
     return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")
 
 

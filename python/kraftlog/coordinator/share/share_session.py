@@ -100,6 +100,14 @@ class ShareSessions:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
         return session
 
+    def get(self, group_id: str, member_id: str) -> ShareSession | None:
+        """A member's session, if it has one."""
+        return self._sessions.get((group_id, member_id))
+
+    def has_group(self, group_id: str) -> bool:
+        """Whether a member of this group has a session."""
+        return any(known == group_id for known, _ in self._sessions)
+
     def remove(self, session: ShareSession) -> None:
         """End a session."""
         if self._sessions.get((session.group_id, session.member_id)) is session:

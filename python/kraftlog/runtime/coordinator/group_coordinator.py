@@ -18,7 +18,7 @@ from kraftlog.runtime.coordinator.shard_registry import (
     TaskGroup,
     TopicCreator,
 )
-from kraftlog.runtime.coordinator.shard_runner import Compression, ShardShell
+from kraftlog.runtime.coordinator.shard_runner import Compression, ShardRunner, ShardShell
 from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, ConfigResourceType
 
 __all__ = ["GroupCoordinatorSettings", "group_coordinator"]
@@ -45,6 +45,7 @@ def group_coordinator(
     partitions: PartitionLookup,
     topics: TopicCreator,
     tasks: TaskGroup,
+    on_event: Callable[[ShardRunner[GroupShard], object], None],
 ) -> ShardRegistry[GroupShard]:
     """Make the group coordinator; ``start`` begins its work."""
     group_topics = GroupTopics(metadata)
@@ -60,7 +61,7 @@ def group_coordinator(
     return ShardRegistry(
         CONSUMER_OFFSETS_TOPIC,
         make_shard,
-        ShardShell(codec=GroupRecordCodec(), compression=settings.compression, now_ms=now_ms),
+        ShardShell(codec=GroupRecordCodec(), compression=settings.compression, now_ms=now_ms, on_event=on_event),
         metadata=metadata,
         partitions=partitions,
         topics=topics,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kraftlog.errors import ErrorCode
-from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ class TopicCreationSettings:
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
     transaction_state_log_min_isr: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_segment_bytes: int
+    share_coordinator_state_topic_min_isr: int
     request_timeout_ms: int
 
 
@@ -94,6 +98,16 @@ class TopicCreation:
             }
             partitions = settings.transaction_state_log_num_partitions
             replicas = settings.transaction_state_log_replication_factor
+        elif name == SHARE_GROUP_STATE_TOPIC:
+            configs = {
+                "cleanup.policy": "delete",
+                "retention.ms": "-1",
+                "compression.type": "producer",
+                "min.insync.replicas": str(settings.share_coordinator_state_topic_min_isr),
+                "segment.bytes": str(settings.share_coordinator_state_topic_segment_bytes),
+            }
+            partitions = settings.share_coordinator_state_topic_num_partitions
+            replicas = settings.share_coordinator_state_topic_replication_factor
         else:
             return CreateTopicsRequest.CreatableTopic(
                 name=name, num_partitions=USE_BROKER_DEFAULT, replication_factor=USE_BROKER_DEFAULT

@@ -1,0 +1,1 @@
+"""The shell of share groups: sessions, share partitions, and the way to the share coordinator."""
