@@ -232,8 +232,18 @@ def share_coordinator_settings(config: NodeConfig) -> ShareCoordinatorSettings:
 
 def share_broker_settings(config: NodeConfig) -> ShareBrokerSettings:
     """Settings of share groups on the leaders of partitions."""
-    names = ShareBrokerSettings.__dataclass_fields__
-    return ShareBrokerSettings(**{name: config.get_int(f"group.share.{name.replace('_', '.')}") for name in names})
+    return ShareBrokerSettings(
+        delivery_count_limit=config.get_int("group.share.delivery.count.limit"),
+        min_delivery_count_limit=config.get_int("group.share.min.delivery.count.limit"),
+        max_delivery_count_limit=config.get_int("group.share.max.delivery.count.limit"),
+        record_lock_duration_ms=config.get_int("group.share.record.lock.duration.ms"),
+        min_record_lock_duration_ms=config.get_int("group.share.min.record.lock.duration.ms"),
+        max_record_lock_duration_ms=config.get_int("group.share.max.record.lock.duration.ms"),
+        partition_max_record_locks=config.get_int("group.share.partition.max.record.locks"),
+        min_partition_max_record_locks=config.get_int("group.share.min.partition.max.record.locks"),
+        max_partition_max_record_locks=config.get_int("group.share.max.partition.max.record.locks"),
+        max_share_sessions=config.get_int("group.share.max.share.sessions"),
+    )
 
 
 def cleaner_settings(config: NodeConfig) -> CleanerSettings:

@@ -582,7 +582,8 @@ def test_level_0_switches_share_groups_off_and_forgets_sessions() -> None:
         assert cluster.offsets("off", None).error_code == unsupported
         assert cluster.alter("off", g.topic, 0, 0).error_code == unsupported
         assert cluster.delete_offsets("off", g.topic).error_code == unsupported
-        listed = {api.api_key for api in admin.call(ApiVersionsRequest(client_software_name="t", client_software_version="1")).api_keys}
+        versions = admin.call(ApiVersionsRequest(client_software_name="t", client_software_version="1"))
+        listed = {api.api_key for api in versions.api_keys}
         assert {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92} <= listed
         _set_level(admin, 1)
         code = until(lambda: g.fetch("A", 1, max_wait_ms=1).error_code, lambda code: code != unsupported)

@@ -171,9 +171,9 @@ class ShareStateShard:
         fresh = ShareState(
             snapshot_epoch=0 if state is None else state.snapshot_epoch + 1,
             state_epoch=request.state_epoch,
-            leader_epoch=-1 if state is None else state.leader_epoch,
+            leader_epoch=0 if state is None else state.leader_epoch,
             start_offset=request.start_offset,
-            complete_count=-1,
+            complete_count=-1 if request.start_offset == -1 else 0,
             create_ms=now_ms,
             write_ms=now_ms,
             batches=(),

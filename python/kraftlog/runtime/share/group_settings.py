@@ -38,14 +38,13 @@ class ShareBrokerSettings:
     def of_group(self, own: Mapping[str, str]) -> SharePartitionSettings:
         """What holds for a group with these settings of its own."""
         return SharePartitionSettings(
-            delivery_limit=self._bounded(own, "delivery_count_limit"),
-            lock_ms=self._bounded(own, "record_lock_duration_ms"),
-            max_locks=self._bounded(own, "partition_max_record_locks"),
+            delivery_limit=self._bounded(own.get("share.delivery.count.limit"), "delivery_count_limit"),
+            lock_ms=self._bounded(own.get("share.record.lock.duration.ms"), "record_lock_duration_ms"),
+            max_locks=self._bounded(own.get("share.partition.max.record.locks"), "partition_max_record_locks"),
             is_renewable=own.get("share.renew.acknowledge.enable", "true").strip().lower() == "true",
         )
 
-    def _bounded(self, own: Mapping[str, str], name: str) -> int:
-        text = own.get(f"share.{name.replace('_', '.')}")
+    def _bounded(self, text: str | None, name: str) -> int:
         if text is None:
             return int(getattr(self, name))
         low, high = int(getattr(self, f"min_{name}")), int(getattr(self, f"max_{name}"))

@@ -95,6 +95,8 @@ def answer(module: Any, request: Any, version: int, groups: Any, **changes: Any)
         "groups": groups,
         "cluster": SimpleNamespace(image=image),
         "settings": SimpleNamespace(group_protocols=("classic", "consumer")),
+        "share_admin": None,
+        "tasks": None,
     } | changes
     context = SimpleNamespace(api_version=version, client_id="c", client_host="127.0.0.1", listener_name="PLAINTEXT")
     wanted = module.handle.__wrapped__ if hasattr(module.handle, "__wrapped__") else module.handle
