@@ -72,6 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime.metadata": CORES | {"host", "runtime.raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
     "runtime.replica": CORES | {"host", "runtime.inbox", "storage", "metrics", "transport", "wire", "_kraftlog"},
     "runtime.coordinator": CORES | {"host", "runtime.metadata.topic_creation", "wire", "_kraftlog"},
+    "runtime.share": CORES | {"runtime.coordinator", "runtime.replica", "transport", "wire", "_kraftlog"},
     "api": CORES | {"security", "transport", "runtime", "storage", "wire", "_kraftlog"},
     "node": CORES | {"host", "security", "transport", "runtime", "api", "storage", "metrics", "wire", "_kraftlog"},
     "client": VOCABULARY
