@@ -386,6 +386,8 @@ truncated](../how-to/truncation.md) show them in use.
 ::: kraftlog.Producer
 
 ::: kraftlog.AsyncProducer
+    options:
+      inherited_members: true
 
 ## Settings
 

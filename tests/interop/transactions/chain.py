@@ -20,7 +20,8 @@ from interop.harness import HERE, JVM_LOG_LEVEL, Java
 PARTITIONS: Final = 2
 TOPICS: Final = ("stage-0", "stage-1", "stage-2", "stage-3")
 FENCED: Final = 3
-_EXPECTED_ENDS: Final = frozenset({FENCED, 4, -signal.SIGKILL})
+STUCK: Final = 5
+_EXPECTED_ENDS: Final = frozenset({FENCED, 4, STUCK, -signal.SIGKILL})
 
 
 @dataclass(frozen=True)

@@ -4,21 +4,26 @@
 
 ``confluent`` consumes as a member of a group, which the coordinator checks with the offsets (KIP-447). ``aiokafka``
 has one partition to itself, and only its transactional id keeps others away. Some transactions are aborted with a
-record ``aborted`` in them. The exit code is 3 after being fenced, 4 after any other failure; the supervisor starts the
-next one.
+record ``aborted`` in them. The exit code is 3 after being fenced, 4 after any other failure, 5 if the library stays in
+``send_offsets_to_transaction``; the supervisor starts the next one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
+import threading
 import time
 from typing import Any, NoReturn
 
-FENCED, FAILED = 3, 4
+FENCED, FAILED, STUCK = 3, 4, 5
 BATCH = 50
 TIMEOUT_S = 30.0
+# librdkafka waits in send_offsets_to_transaction for a coordinator that is no longer in the metadata, whatever the
+# time-out of the call (its issues 5456 and 5511).
+STUCK_AFTER_S = 25.0
 ABORTED = b"aborted"
 
 
@@ -86,7 +91,13 @@ class GroupMover:
             if aborts:
                 self._producer.produce(self._target, ABORTED, partition=self._chance.choice(list(ends)))
             metadata = self._consumer.consumer_group_metadata()
-            self._retried(lambda: self._producer.send_offsets_to_transaction(offsets, metadata, TIMEOUT_S))
+            watchdog = threading.Timer(STUCK_AFTER_S, os._exit, (STUCK,))
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                self._retried(lambda: self._producer.send_offsets_to_transaction(offsets, metadata, TIMEOUT_S))
+            finally:
+                watchdog.cancel()
             time.sleep(self._chance.uniform(0, 0.02))
             if aborts:
                 self._producer.flush(TIMEOUT_S)

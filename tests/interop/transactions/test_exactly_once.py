@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from interop.harness import Java
-from interop.transactions.chain import FENCED, PARTITIONS, TOPICS, Check, Feed, Mover, movers
+from interop.transactions.chain import FENCED, PARTITIONS, STUCK, TOPICS, Check, Feed, Mover, movers
 from interop.transactions.cluster_process import ClusterProcess
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.wire.messages.list_transactions import ListTransactionsRequest
@@ -268,5 +268,6 @@ def test_each_record_is_counted_once_whatever_dies(nodes, java: Java, tmp_path) 
     wanted = Counter({(index, b"%d" % value): 1 for index in range(PARTITIONS) for value in range(feed.sent)})
     assert committed_by_kafka_python(fire.bootstrap, TOPICS[-1]) == wanted
     print(
-        f"{dict(counts)}; {PARTITIONS * feed.sent} records in {time.monotonic() - began:.0f} s; fenced {ends[FENCED]}"
+        f"{dict(counts)}; {PARTITIONS * feed.sent} records in {time.monotonic() - began:.0f} s; fenced {ends[FENCED]}, "
+        f"stuck in librdkafka {ends[STUCK]}"
     )
