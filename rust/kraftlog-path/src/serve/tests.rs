@@ -411,7 +411,7 @@ fn min_bytes_count_over_all_partitions() {
 }
 
 #[test]
-fn a_session_ends_when_python_has_to_answer() {
+fn a_session_names_a_new_leader_and_ends_when_python_has_to_answer() {
     let mut bench = Bench::new(2, false);
     let mut ask = Ask::of((0, 0), &[(0, 0), (1, 0)]);
     ask.max_wait_ms = 0;
@@ -419,8 +419,16 @@ fn a_session_ends_when_python_has_to_answer() {
     assert!(matches!(bench.handle(&Ask::of((id, 1), &[]).frame()), Outcome::Pending));
     bench.fixtures[1].partition.assign(assignment(2, 2, 1, &[NODE, 2], &[2]), 0);
     let ended = Fetched { error_code: error_code::FETCH_SESSION_ID_NOT_FOUND, ..Fetched::default() };
-    assert_eq!(fetched(only(bench.turn())), ended);
-    assert_eq!(fetched(bench.handle(&Ask::of((id, 2), &[]).frame())), ended);
+    let moved = Fetched {
+        session_id: id,
+        partitions: vec![(1, error_code::NOT_LEADER_OR_FOLLOWER, -1, 0)],
+        ..Fetched::default()
+    };
+    assert_eq!(fetched(only(bench.turn())), moved);
+    assert_eq!(fetched(bench.handle(&Ask::of((id, 2), &[]).frame())), moved);
+    bench.fixtures[1].partition.withdraw();
+    assert_eq!(fetched(bench.handle(&Ask::of((id, 3), &[]).frame())), ended);
+    assert_eq!(fetched(bench.handle(&Ask::of((id, 4), &[]).frame())), ended);
     assert!(matches!(bench.handle(&ask.frame()), Outcome::HandOver));
     ask.partitions.truncate(1);
     let id = fetched(bench.handle(&ask.frame())).session_id;
