@@ -20,11 +20,12 @@ from kraftlog.errors import (
     StateMachineError,
 )
 from kraftlog.quorum import CommittedBatch, Quorum
+from kraftlog.raft.effects import Durability, SendResponse
 from kraftlog.runtime.raft.control_records import to_voters_record
 from kraftlog.runtime.raft.opened_log import read_opened
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.storage.snapshot_file import read_snapshot
-from kraftlog.types import Epoch, Offset
+from kraftlog.types import ElectionState, Epoch, Offset
 from kraftlog.wire.messages.control_records import LeaderChangeMessage
 from quorum_api_fixture import Journal
 from raft_fixture import voter_set
@@ -419,6 +420,28 @@ def test_commits_go_out_in_any_role_and_a_leadership_that_is_over_is_not_announc
             log.on_leader_changed(None, Epoch(6))
             log.on_committed(Offset(2))
             assert (1, 5) not in [call[1:3] for call in again.named("leader")]
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_waits_for_a_flush_goes_out_after_a_later_election_state(tmp_path):
+    async def run():
+        async with alone(tmp_path) as quorum:
+            await quorum.propose([b"a"])
+            driver = quorum._log.driver
+            sent = []
+            driver._send = sent.append
+            stored, end_offset = driver._persisted, driver._flushed_end_offset
+            waits_for = Durability(election_state=stored, log_end_offset=Offset(end_offset + 1))
+            answer = SendResponse(source=None, response=None, waits_for=waits_for)
+            driver.tell(lambda: driver._effects.append(answer))
+            assert not sent
+            driver._persisted = ElectionState(epoch=Epoch(stored.epoch + 1))
+            driver._flushed_end_offset = Offset(end_offset + 1)
+            driver.tell(driver._tell_flushed)
+            assert len(sent) == 1
+            assert quorum.failure is None
+            driver._persisted, driver._flushed_end_offset = stored, end_offset
 
     asyncio.run(run())
 

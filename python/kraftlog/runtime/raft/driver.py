@@ -32,6 +32,7 @@ from kraftlog.raft.effects import (
     AppendControlRecords,
     AppendFetched,
     AppendRecords,
+    Durability,
     Effect,
     Fault,
     FlushLog,
@@ -430,7 +431,8 @@ class RaftDriver:
     def _send_when_durable(self, effect: SendRequest | SendResponse) -> None:
         wanted = effect.waits_for.log_end_offset
         if wanted is not None and wanted > self._flushed_end_offset:
-            self._held.append(effect)
+            # Its election state is durable; until the flush has ended, a later one may be.
+            self._held.append(replace(effect, waits_for=Durability(log_end_offset=wanted)))
         else:
             self._send(effect)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.runtime.replica.fetch_reader import read_partition
@@ -38,6 +39,7 @@ class FetchWait:
         "_finish_response",
         "_follower",
         "_is_scheduled",
+        "_led",
         "_limits",
         "_loop",
         "_moved",
@@ -70,9 +72,12 @@ class FetchWait:
         self._size_bytes = sum(read.size_bytes for read in reads)
         self._positions: dict[Partition, list[int]] = {}
         self._moved: dict[Partition, None] = {}
+        self._led: set[Partition] = set()
         for position, read in enumerate(reads):
             if read.partition is not None:
                 self._positions.setdefault(read.partition, []).append(position)
+                if read.partition.is_leader:
+                    self._led.add(read.partition)
         self.future: asyncio.Future[Any] = self._loop.create_future()
         self._timer = self._loop.call_later(limits.max_wait_ms / 1000, self._time_over)
         # Also when it is cancelled: the client is gone, or the node stops.
@@ -112,6 +117,12 @@ class FetchWait:
         """Read again what moved; True when a partition has an error, a divergence or another replica to tell."""
         is_over = False
         for partition in self._moved:
+            limits = self._limits
+            if partition in self._led and not partition.is_leader:
+                # The consumer hears at once that the leader is another one, as on the data path; its next fetch may
+                # be served from here (KIP-392).
+                limits = copy(limits)
+                limits.needs_leader = True
             for position in self._positions[partition]:
                 others_bytes = self._size_bytes - self._reads[position].size_bytes
                 wanted = self._wanted[position]
@@ -120,7 +131,7 @@ class FetchWait:
                 if self._follower is not None:
                     read = self._follower.read(wanted, remaining_bytes, is_first=is_first)
                 else:
-                    read = read_partition(self._replicas, wanted, self._limits, remaining_bytes, is_first=is_first)
+                    read = read_partition(self._replicas, wanted, limits, remaining_bytes, is_first=is_first)
                 self._reads[position] = read
                 self._size_bytes = others_bytes + read.size_bytes
                 has_news = read.error_code != 0 or read.diverging_epoch is not None or read.preferred_replica >= 0

@@ -25,6 +25,7 @@ class Partition:
         self.size_bytes = 0
         self.error_code = 0
         self.high_watermark = -1
+        self.is_leader = True
 
     def add_waiter(self, waiter: FetchWait) -> None:
         self.waiters.add(waiter)
@@ -45,19 +46,27 @@ class Bench:
         self.counts: Counter[int] = Counter()
         self.asked: list[tuple[int, int, bool]] = []
 
-    def read(self, _replicas: Any, wanted: Any, _limits: FetchLimits, left: int, *, is_first: bool) -> PartitionRead:
+    def read(self, _replicas: Any, wanted: Any, limits: FetchLimits, left: int, *, is_first: bool) -> PartitionRead:
         partition = self.partitions[wanted.index]
         self.counts[wanted.index] += 1
         self.asked.append((wanted.index, left, is_first))
         read = PartitionRead(wanted)
         read.partition = partition  # type: ignore[assignment]
-        read.error_code = partition.error_code
+        is_refused = limits.needs_leader and not partition.is_leader
+        read.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_refused else partition.error_code
         read.size_bytes = min(partition.size_bytes, max(left, 1 if is_first else 0))
         return read
 
-    def wait(self, *, min_bytes: int, max_bytes: int = 1000, max_wait_ms: int = 60_000) -> FetchWait:
+    def wait(
+        self, *, min_bytes: int, max_bytes: int = 1000, max_wait_ms: int = 60_000, needs_leader: bool = True
+    ) -> FetchWait:
         limits = FetchLimits(
-            isolation_level=0, max_bytes=max_bytes, max_wait_ms=max_wait_ms, min_bytes=min_bytes, uses_topic_ids=False
+            isolation_level=0,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            uses_topic_ids=False,
+            needs_leader=needs_leader,
         )
         wanted: Any = [SimpleNamespace(index=partition.index) for partition in self.partitions]
         reads = [self.read(None, request, limits, max_bytes, is_first=True) for request in wanted]
@@ -139,6 +148,22 @@ def test_an_error_ends_the_wait(bench: Callable[[int], Bench]) -> None:
         one.partitions[1].move()
         await wait.future
         assert one.counts == {1: 1}
+
+    asyncio.run(main())
+
+
+def test_a_lost_leadership_ends_the_wait_though_followers_serve_consumers(bench: Callable[[int], Bench]) -> None:
+    async def main() -> None:
+        one = bench(3)
+        one.partitions[0].is_leader = False
+        wait = one.wait(min_bytes=10, needs_leader=False)
+        one.partitions[0].move()
+        await asyncio.sleep(0)
+        assert not wait.future.done()
+        one.partitions[1].is_leader = False
+        one.partitions[1].move()
+        await wait.future
+        assert [read.error_code for read in wait._reads] == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
 
     asyncio.run(main())
 
