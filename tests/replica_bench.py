@@ -25,7 +25,7 @@ FIRST, SECOND = Uuid(b"first-topic-id-1"), Uuid(b"second-topic-id-")
 
 
 class HandWorkers:
-    """Runs nothing until it is told to."""
+    """Runs nothing before the test says so."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = deque()

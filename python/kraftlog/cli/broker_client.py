@@ -63,7 +63,7 @@ class BrokerClient:
     """Asks brokers of a cluster: the first that answers, all, the coordinator of a key, or leaders.
 
     Args:
-        servers: Brokers; the first that answers tells of the others.
+        servers: Brokers; the first that answers names the others.
         tls: For servers whose listeners have SSL.
         timeout_s: For each request, and for finding a coordinator that is moving.
     """

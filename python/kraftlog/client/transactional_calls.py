@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -14,23 +15,26 @@ from kraftlog.types import TopicPartition
 __all__ = ["TransactionalCalls"]
 
 
-class TransactionalCalls:
+class TransactionalCalls(ABC):
     """Base of :class:`AsyncProducer`."""
 
     _transactions: Transactions | None = None
 
+    @abstractmethod
     def _take_producer(self, producer: tuple[int, int] | None) -> None:
-        raise NotImplementedError
+        """Send with another producer id and epoch from now on."""
 
+    @abstractmethod
     def _discard(self, error: KafkaError) -> None:
-        raise NotImplementedError
+        """Fail whatever was not sent yet."""
 
+    @abstractmethod
     async def _settled(self) -> None:
-        raise NotImplementedError
+        """Return when nothing that was sent lacks its answer."""
 
+    @abstractmethod
     async def flush(self) -> None:
         """Return when all that was sent is delivered."""
-        raise NotImplementedError
 
     @property
     def is_transaction_open(self) -> bool:

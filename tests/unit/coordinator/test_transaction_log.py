@@ -11,14 +11,14 @@ from kraftlog.coordinator.effects import CoordinatorRecord
 from kraftlog.coordinator.transaction.transaction import Transaction
 from kraftlog.coordinator.transaction.transaction_filters import list_transactions
 from kraftlog.errors import ErrorCode, KafkaError, RemoteProtocolError
-from kraftlog.runtime.coordinator.record_codec import TransactionRecordCodec
+from kraftlog.runtime.coordinator.record_codec import TRANSACTION_RECORDS
 from kraftlog.wire.messages.list_transactions import ListTransactionsRequest
 from kraftlog.wire.messages.transaction_coordinator_records import TransactionLogKey, TransactionLogValue
 from transaction_fixture import T0, T1, Harness, S
 
 
 def _encoded(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-    ((key, value),) = TransactionRecordCodec.encode([record])
+    ((key, value),) = TRANSACTION_RECORDS.encode([record])
     return key, value
 
 
@@ -41,7 +41,7 @@ def test_value_version_follows_the_feature(version: int, expected: int) -> None:
     assert value is not None
     assert int.from_bytes(value[:2], "big") == expected
     batch = encode_batch([(1, key, value, ())])
-    (record,), _ = TransactionRecordCodec.reader().read(batch)
+    (record,), _ = TRANSACTION_RECORDS.reader().read(batch)
     assert isinstance(record, CoordinatorRecord)
     loaded = Transaction.from_value("x", record.value)
     assert loaded.partitions == {T0, T1}
@@ -72,7 +72,7 @@ def test_unknown_records_are_passed_over(caplog: pytest.LogCaptureFixture) -> No
     """TXNC-104."""
     known = _encoded(_transaction(S.EMPTY).to_record(2))
     batch = encode_batch([(1, b"\0\7abc", b"\0\0", ()), (1, known[0], b"\0\x63rest", ()), (1, *known, ())])
-    records, next_offset = TransactionRecordCodec.reader().read(batch)
+    records, next_offset = TRANSACTION_RECORDS.reader().read(batch)
     assert (len(records), next_offset) == (1, 3)
     assert "offset 0" in caplog.text
     assert "offset 1" in caplog.text

@@ -22,7 +22,7 @@ def join_error(code: int, member_id: str) -> JoinGroupResponse:
 def join_result(
     group: ClassicGroup, member: Member, *, leader: str | None = None, skip_assignment: bool = False
 ) -> JoinGroupResponse:
-    """A join that succeeded; the leader is told of all members.
+    """A join that succeeded; the answer to the leader lists all members.
 
     Args:
         group: In the generation that the member joined.

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from kraftlog._kraftlog import Log
 
 __all__ = [
+    "TRANSACTION_RECORDS",
     "GroupRecordCodec",
     "GroupRecordReader",
+    "KeyedRecordCodec",
     "RecordCodec",
     "RecordReader",
     "Replayed",
-    "TransactionRecordCodec",
-    "TransactionRecordReader",
     "decode_group_record",
     "encode_records",
     "read_records",
@@ -119,29 +119,38 @@ class GroupRecordReader:
         return replayed, next_offset
 
 
-class TransactionRecordCodec:
-    """Records of ``__transaction_state``."""
+class KeyedRecordCodec:
+    """Records of a coordinator that needs nothing but keys and values; it reads as its own reader.
+
+    Args:
+        coordinator: ``transaction`` or ``share``.
+        log_name: What warnings call the log.
+        highest_version: Records whose value has a higher version are passed over with a warning; None: no value may
+            have an unknown version.
+    """
+
+    def __init__(self, coordinator: str, log_name: str, *, highest_version: int | None = None) -> None:
+        self._coordinator = coordinator
+        self._log_name = log_name
+        self._highest_version = highest_version
 
     @staticmethod
     def encode(records: Iterable[CoordinatorRecord]) -> list[tuple[bytes, bytes | None]]:
         """Key and value of each as they go into a batch."""
         return encode_records(records)
 
-    @staticmethod
-    def reader() -> RecordReader:
-        """A new reader for one partition."""
-        return TransactionRecordReader()
+    def reader(self) -> RecordReader:
+        """A reader for one partition; there is nothing to remember between batches."""
+        return self
 
-
-class TransactionRecordReader:
-    """Decodes batches in order; a kind of key or a version that is unknown is passed over with a warning."""
-
-    @staticmethod
-    def read(data: bytes) -> tuple[list[Replayed], int | None]:
-        """Decode whole batches.
+    def read(self, data: bytes) -> tuple[list[Replayed], int | None]:
+        """Decode whole batches; a kind of key that is unknown is passed over with a warning.
 
         Returns:
             Records, and the offset after the last batch; None when there was none.
+
+        Raises:
+            RemoteProtocolError: A value does not decode.
         """
         replayed: list[Replayed] = []
         next_offset: int | None = None
@@ -150,24 +159,31 @@ class TransactionRecordReader:
             if batch.is_control:
                 continue
             for offset, _, key, value, _ in batch.records():
-                record = _decode_transaction_record(key, value)
+                record = self._decode(key, value)
                 if record is None:
-                    logger.warning("offset %d of a transaction log has an unknown kind or version of record", offset)
+                    text = "offset %d of %s has an unknown kind or version of record"
+                    logger.warning(text, offset, self._log_name)
                 else:
                     replayed.append(record)
         return replayed, next_offset
 
+    def _decode(self, key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
+        kind, decoded_key = decode_coordinator_key(self._coordinator, key) if key is not None else (-1, None)
+        if decoded_key is None:
+            return None
+        if value is None:
+            return CoordinatorRecord(decoded_key, None)
+        highest = self._highest_version
+        if highest is not None and int.from_bytes(value[:2], "big", signed=True) > highest:
+            return None
+        version, decoded_value = decode_coordinator_value(self._coordinator, kind, value)
+        return CoordinatorRecord(decoded_key, decoded_value, version)
 
-def _decode_transaction_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-    kind, decoded_key = decode_coordinator_key("transaction", key) if key is not None else (-1, None)
-    if decoded_key is None:
-        return None
-    if value is None:
-        return CoordinatorRecord(decoded_key, None)
-    if int.from_bytes(value[:2], "big", signed=True) > TransactionLogValue.VERSIONS[1]:
-        return None
-    version, decoded_value = decode_coordinator_value("transaction", kind, value)
-    return CoordinatorRecord(decoded_key, decoded_value, version)
+
+TRANSACTION_RECORDS = KeyedRecordCodec(
+    "transaction", "a transaction log", highest_version=TransactionLogValue.VERSIONS[1]
+)
+"""The records of ``__transaction_state``."""
 
 
 def decode_group_record(key: bytes | None, value: bytes | None, producer_id: int = -1) -> list[CoordinatorRecord]:

@@ -9,7 +9,7 @@ from typing import Any
 from kraftlog.coordinator.transaction.config import TransactionConfig
 from kraftlog.coordinator.transaction.markers import MarkersDue
 from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
-from kraftlog.runtime.coordinator.record_codec import TransactionRecordCodec
+from kraftlog.runtime.coordinator.record_codec import TRANSACTION_RECORDS
 from kraftlog.runtime.coordinator.shard_registry import (
     CommittedMetadata,
     PartitionLookup,
@@ -67,7 +67,7 @@ def transaction_coordinator(
         )
 
     shell = ShardShell(
-        codec=TransactionRecordCodec(), compression="none", now_ms=now_ms, is_batched=False, on_event=on_event
+        codec=TRANSACTION_RECORDS, compression="none", now_ms=now_ms, is_batched=False, on_event=on_event
     )
     return ShardRegistry(
         TRANSACTION_STATE_TOPIC,
