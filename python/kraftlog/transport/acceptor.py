@@ -42,8 +42,9 @@ _RESERVED_DESCRIPTORS = 256
 _RESERVED_SHARE = 4
 _NO_DESCRIPTOR = 1 << 30
 _DRAIN_S = 2.0
-# How long after the end of a connection the memory that it used goes back to the operating system.
-_RELEASE_AFTER_S = 1.0
+# How long after the end of a connection the memory that it used goes back to the operating system: an I/O thread drops
+# buffers that nothing used for one to two seconds.
+_RELEASE_AFTER_S = 2.5
 _SLOT_CHECK_S = 0.05  # while a listener has all the connections that it may have
 
 
@@ -103,6 +104,7 @@ class Connections:
         self.controller_scheduler = Scheduler(loop)
         self.peer_watch = PeerWatch(loop)
         self._release_timer: asyncio.TimerHandle | None = None
+        self._removed_at_s = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._arm_idle_timer()
 
@@ -154,6 +156,7 @@ class Connections:
             self._count_by_host[connection.context.client_host] = count
         else:
             del self._count_by_host[connection.context.client_host]
+        self._removed_at_s = self._loop.time()
         if self._release_timer is None:
             self._release_timer = self._loop.call_later(_RELEASE_AFTER_S, self._release_memory)
 
@@ -161,6 +164,9 @@ class Connections:
         """Free what connections left to the allocator; on a thread, as it takes milliseconds after large frames."""
         self._release_timer = None
         self._loop.run_in_executor(None, release_free_memory)
+        left_s = self._removed_at_s + _RELEASE_AFTER_S - self._loop.time()
+        if left_s > 0:  # the I/O threads still keep the buffers of the connections that were closed since
+            self._release_timer = self._loop.call_later(left_s, self._release_memory)
 
     def stop_reading(self) -> None:
         """Take no more requests of clients; other replicas of the metadata log are still answered."""
