@@ -204,9 +204,9 @@ class _Result:
             self.partition.wait_for_ack(self._info, completed)
 
     def fail(self, error_code: int, message: str | None = None) -> None:
+        """What was appended before stays in the log and may be committed later: the answer keeps its offset."""
         self.error_code = error_code
         self.error_message = message
-        self.base_offset = self.end_offset = self.log_append_time_ms = self.log_start_offset = -1
 
     def fail_with(self, error: KraftlogError | None) -> None:
         if isinstance(error, KafkaError):
@@ -462,7 +462,8 @@ def _failed_partition(cluster: ClusterService, result: _Result, version: int, le
     return PartitionResponse(
         index=result.index,
         error_code=result.error_code,
-        base_offset=-1,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
         record_errors=[
             RecordError(batch_index=batch_index, batch_index_error_message=message)

@@ -88,9 +88,8 @@ impl ProduceResult {
         }
     }
 
+    /// The records are in the log and may be committed later: their offset stays in the answer.
     fn fail(&mut self, error_code: i16) {
-        (self.base_offset, self.end_offset) = (-1, -1);
-        (self.log_append_time_ms, self.log_start_offset) = (-1, -1);
         self.failure = Some(Box::new(Failure { error_code, ..Failure::default() }));
     }
 

@@ -265,7 +265,8 @@ fn what_is_not_committed_in_time_is_named() {
     let due = bench.start + Duration::from_millis(70);
     assert_eq!(bench.service.next_deadline(), Some(due));
     bench.service.on_time(due, &mut answered);
-    assert_eq!(produced(only(answered)), [(0, error_code::REQUEST_TIMED_OUT, -1), (1, 0, 0)]);
+    assert_eq!(produced(only(answered)), [(0, error_code::REQUEST_TIMED_OUT, 0), (1, 0, 0)], "ISR-65");
+    assert_eq!(bench.end_offset(0), 1, "the record stays");
     assert!(bench.turn().is_empty(), "the acknowledgement comes too late");
     assert_eq!(bench.service.next_deadline(), None);
 }
@@ -286,7 +287,8 @@ fn a_leader_that_loses_its_role_names_it() {
     let outcome = only(bench.turn());
     // As the Python encoder writes leader 2 in epoch 2, which clients reach at b:9092.
     let mut expected = [&0x59_i32.to_be_bytes(), &9_i32.to_be_bytes(), [0, 2].as_slice(), &TOPIC].concat();
-    expected.extend([&[2, 0, 0, 0, 0, 0, 6], [0xff; 24].as_slice()].concat());
+    // Its offset, no append time, the start of the log.
+    expected.extend([&[2, 0, 0, 0, 0, 0, 6], [0; 8].as_slice(), &[0xff; 8], &[0; 8]].concat());
     expected.extend([1, 0, 1, 0, 9, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0]);
     expected.extend([1, 0, 14, 2, 0, 0, 0, 2, 2, b'b', 0, 0, 0x23, 0x84, 2, b'r', 0]);
     assert_eq!(bytes_of(outcome), expected);
