@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["AppendRecords", "CoordinatorRecord", "Effect", "Emit", "Respond", "TransactionEnd"]
@@ -13,13 +13,15 @@ class CoordinatorRecord:
     """One record of a coordinator's topic: coordinator-key and coordinator-value messages.
 
     ``value`` None is a tombstone; ``value_version`` has no meaning then. A record of a transaction has the producer's
-    id, else -1: it takes effect with the :class:`TransactionEnd` that commits the transaction.
+    id, else -1: it takes effect with the :class:`TransactionEnd` that commits the transaction. A record that was read
+    has its offset, if the coordinator's codec gives it; else -1.
     """
 
     key: Any
     value: Any | None
     value_version: int = 0
     producer_id: int = -1
+    offset: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

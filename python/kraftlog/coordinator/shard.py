@@ -38,8 +38,11 @@ class Shard(Protocol):
         """Drain answers and appends, in order."""
         ...
 
-    def on_appended(self, append_id: int, error_code: int) -> None:
-        """Take the outcome of an ``AppendRecords``: 0 once committed, else the error for the client."""
+    def on_appended(self, append_id: int, error_code: int, last_offset: int = -1) -> None:
+        """Take the outcome of an ``AppendRecords``: 0 once committed, else the error for the client.
+
+        ``last_offset`` is that of the last of its records when they are committed.
+        """
         ...
 
     def next_timeout_ms(self) -> int | None:

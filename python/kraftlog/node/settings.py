@@ -153,6 +153,7 @@ def group_coordinator_settings(config: NodeConfig) -> GroupCoordinatorSettings:
     """Settings of the group coordinator."""
     return GroupCoordinatorSettings(
         compression=_CODECS[config.get_int("offsets.topic.compression.codec")],
+        write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
         groups=GroupConfig(
             group_min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),
             group_max_session_timeout_ms=config.get_int("group.max.session.timeout.ms"),
@@ -223,9 +224,11 @@ def share_coordinator_settings(config: NodeConfig) -> ShareCoordinatorSettings:
     """Settings of the share coordinator."""
     return ShareCoordinatorSettings(
         compression=_CODECS[config.get_int("share.coordinator.state.topic.compression.codec")],
+        write_timeout_ms=config.get_int("share.coordinator.write.timeout.ms"),
         states=ShareStateConfig(
             updates_per_snapshot=config.get_int("share.coordinator.snapshot.update.records.per.snapshot"),
             cold_interval_ms=config.get_int("share.coordinator.cold.partition.snapshot.interval.ms"),
+            prune_interval_ms=config.get_int("share.coordinator.state.topic.prune.interval.ms"),
         ),
     )
 

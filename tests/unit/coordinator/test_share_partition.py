@@ -301,3 +301,38 @@ def test_impossible_stored_states_are_refused(batch: StateBatch) -> None:
     """SHGR-55."""
     with pytest.raises(ValueError, match="invalid state batch"):
         Share(5, [batch])
+
+
+def test_one_offset_in_two_batches_of_a_request_is_refused_and_a_renewal_before_is_not() -> None:
+    """SHGR-43: the record is not acquired any more when the second batch comes; before, offsets 0 to 4 got stuck."""
+    s = Share()
+    s.fetch("A", (0, 9))
+
+    def acknowledge(*acknowledgements: tuple[int, int, int]) -> int:
+        batches = [Acknowledgement(first, last, (kind,)) for first, last, kind in acknowledgements]
+        try:
+            s.core.acknowledge("A", batches, 0)
+        except KafkaError as error:
+            return error.code
+        s.run()
+        return 0
+
+    assert acknowledge((0, 5, ACCEPT), (5, 9, REJECT)) == ErrorCode.INVALID_RECORD_STATE
+    assert (s.written, s.window) == ([], (0, 10))
+    assert acknowledge((0, 5, RENEW), (5, 9, ACCEPT)) == 0
+    assert acknowledge((0, 4, ACCEPT)) == 0
+    assert s.window == (10, 10)
+
+
+def test_a_batch_that_begins_below_a_moved_start_ends_what_is_left_of_it() -> None:
+    """SHGR-38, SHGR-43: batches below the start are forgotten; ranges of any length cost nothing."""
+    s = Share()
+    s.fetch("A", (0, 9))
+    s.fetch("A", (10, 19))
+    assert s.say("A", 0, 9, ACCEPT) == 0
+    assert s.window == (10, 20)
+    assert s.say("A", 0, 19, ACCEPT) == 0
+    assert s.window == (20, 20)
+    for first, last in ((0, 2**63 - 1), (2**63 - 1, 2**63 - 1), (20, 20)):
+        assert s.say("A", first, last, ACCEPT) == ErrorCode.INVALID_REQUEST
+    assert s.say("A", 3, 5, ACCEPT) == ErrorCode.INVALID_RECORD_STATE

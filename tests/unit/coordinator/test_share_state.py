@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Respond
+from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Emit, Respond
 from kraftlog.coordinator.share.share_key import ShareKey
 from kraftlog.coordinator.share.state_batches import StateBatch, combine
-from kraftlog.coordinator.share.state_shard import ShareStateConfig, ShareStateShard
+from kraftlog.coordinator.share.state_shard import PruneLog, ShareStateConfig, ShareStateShard
 from kraftlog.errors import ErrorCode
 from kraftlog.runtime.coordinator.record_codec import encode_records
 from kraftlog.types import Uuid
@@ -40,6 +41,7 @@ class States:
         self.shard.finish_loading(0)
         self.log: list[CoordinatorRecord] = []
         self.answers: list[Any] = []
+        self.pruned: list[int] = []
         self.now_ms = 0
         self.held: list[AppendRecords] | None = None
 
@@ -55,6 +57,9 @@ class States:
             for effect in effects:
                 if isinstance(effect, Respond):
                     self.answers.append(effect.response)
+                elif isinstance(effect, Emit):
+                    assert isinstance(effect.event, PruneLog)
+                    self.pruned.append(effect.event.offset)
                 elif isinstance(effect, AppendRecords) and self.held is not None:
                     self.held.append(effect)
                 elif isinstance(effect, AppendRecords):
@@ -63,8 +68,8 @@ class States:
 
     def finish(self, append: AppendRecords, error_code: int = 0) -> None:
         if not error_code:
-            self.log += append.records
-        self.shard.on_appended(append.append_id, error_code)
+            self.log += [replace(record, offset=len(self.log)) for record in append.records]
+        self.shard.on_appended(append.append_id, error_code, -1 if error_code else len(self.log) - 1)
 
     def initialize(self, epoch: int = 0, start: int = -1, key: ShareKey = KEY) -> int:
         request = InitializeShareGroupStateRequest.PartitionData(
@@ -300,3 +305,49 @@ def test_merging_equals_a_state_for_each_offset() -> None:
                 after.state,
                 after.delivery_count,
             )
+
+
+def test_records_below_the_oldest_last_snapshot_are_pruned() -> None:
+    """SHGR-62; a reloaded shard prunes the same, and nothing twice."""
+    s = States(prune_interval_ms=1_000, updates_per_snapshot=2)
+    other = KEY._replace(partition=1)
+
+    def pruned() -> list[int]:
+        again = s.reloaded()
+        s.now_ms += 1_000
+        s.pruned.clear()
+        s.shard.handle_timeout(s.now_ms)
+        s.run()
+        again.handle_timeout(s.now_ms)
+        from_log = [effect.event.offset for effect in again.take_effects() if isinstance(effect, Emit)]
+        assert s.pruned in ([], from_log)
+        return list(s.pruned)
+
+    assert pruned() == []
+    s.initialize()  # offset 0
+    s.initialize(key=other)  # 1
+    assert pruned() == []
+    for _ in range(3):  # 2 and 3 are updates, 4 is a snapshot
+        s.write()
+    assert [type(record.value) for record in s.log[2:]] == [ShareUpdateValue, ShareUpdateValue, ShareSnapshotValue]
+    assert pruned() == [1]
+    assert pruned() == []
+    s.initialize(key=other)  # 5
+    assert pruned() == [4]
+    s.held = []
+    s.initialize(epoch=1)
+    assert pruned() == [], "a snapshot counts when it is committed"
+    s.finish(s.held[0], int(ErrorCode.NOT_COORDINATOR))
+    s.held = None
+    assert pruned() == []
+    s.delete()  # 6
+    assert pruned() == [5]
+    s.delete(other)  # 7
+    assert pruned() == [8]
+
+
+def test_a_prune_interval_of_its_own_is_a_time_out() -> None:
+    s = States(prune_interval_ms=70, cold_interval_ms=100)
+    assert s.shard.next_timeout_ms() == 70
+    s.shard.handle_timeout(70)
+    assert s.shard.next_timeout_ms() == 100

@@ -107,7 +107,7 @@ class GroupShard:
         """Drain answers and appends, in order."""
         return self._writes.take_effects()
 
-    def on_appended(self, append_id: int, error_code: int) -> None:
+    def on_appended(self, append_id: int, error_code: int, _last_offset: int = -1) -> None:
         """Hear what became of an ``AppendRecords``: 0 once committed, else the error for the client."""
         self._writes.on_appended(append_id, error_code)
 

@@ -33,6 +33,7 @@ _TARGETS: Final = {
     RELEASE: RecordState.AVAILABLE,
     REJECT: RecordState.ARCHIVED,
 }
+_NOT_ACQUIRED: Final = "The record is not acquired."
 _STORED: Final = frozenset({RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
 
 
@@ -292,12 +293,18 @@ class SharePartition:
         """
         settings = self._settings()
         parts: list[tuple[InFlightBatch, int, int, int]] = []
+        settled_end = self.start_offset
         for acknowledgement in batches:
             self._check(member_id, acknowledgement)
             for first, last, kind in acknowledgement.parts():
                 if kind == RENEW and not settings.is_renewable:
                     raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Renewing record locks is not enabled.")
                 low = max(first, self.start_offset)
+                if low < settled_end:
+                    # The batch before it may end with the offset that this one begins with.
+                    raise KafkaError(ErrorCode.INVALID_RECORD_STATE, _NOT_ACQUIRED)
+                if kind != RENEW:
+                    settled_end = max(settled_end, last + 1)
                 parts += [
                     (batch, max(low, batch.first), min(last, batch.last), kind)
                     for batch in self._overlapping(low, last)
@@ -319,12 +326,15 @@ class SharePartition:
         if acknowledgement.last >= self.next_offset:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The last offset in the batch is past the end offset.")
         position = acknowledgement.first
-        for batch in self._overlapping(acknowledgement.first, acknowledgement.last):
+        if position < self.start_offset <= acknowledgement.last:
+            # What lies below has ended, and its batches may be forgotten.
+            position = self.start_offset
+        for batch in self._overlapping(position, acknowledgement.last):
             if batch.first > position:
                 break
             for run in batch.within(max(position, self.start_offset), acknowledgement.last):
                 if run.state is not RecordState.ACQUIRED or run.is_pending:
-                    raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The record is not acquired.")
+                    raise KafkaError(ErrorCode.INVALID_RECORD_STATE, _NOT_ACQUIRED)
                 if run.member_id != member_id:
                     raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of the record.")
             position = batch.last + 1

@@ -33,7 +33,7 @@ from kraftlog.wire.messages.share_coordinator_records import (
 )
 from kraftlog.wire.messages.write_share_group_state import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 
-__all__ = ["ShareState", "ShareStateConfig", "ShareStateShard"]
+__all__ = ["PruneLog", "ShareState", "ShareStateConfig", "ShareStateShard"]
 
 _UNCHECKED: Final = -1
 _UNINITIALIZED_WRITE: Final = "Write operation on uninitialized share partition not allowed."
@@ -48,10 +48,19 @@ class ShareStateConfig:
     Attributes:
         updates_per_snapshot: share.coordinator.snapshot.update.records.per.snapshot.
         cold_interval_ms: share.coordinator.cold.partition.snapshot.interval.ms.
+        prune_interval_ms: share.coordinator.state.topic.prune.interval.ms.
     """
 
     updates_per_snapshot: int = 500
     cold_interval_ms: int = 300_000
+    prune_interval_ms: int = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class PruneLog:
+    """An event for the shell: no record below ``offset`` is needed any more."""
+
+    offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +119,11 @@ class ShareStateShard:
         self._committed: dict[ShareKey, ShareState] = {}
         self._pending: list[_Pending] = []
         self._next_job_ms: int | None = None
+        self._next_prune_ms: int | None = None
+        self._snapshot_offsets: dict[ShareKey, int] = {}
+        self._appended_offset = -1
+        self._end_offset = 0
+        self._pruned_to = 0
         self.states: dict[ShareKey, ShareState] = {}
 
     # -- the contract of shards -----------------------------------------------------------------------------------
@@ -118,31 +132,56 @@ class ShareStateShard:
         """Take in one record of the partition, in offset order."""
         if isinstance(record, CoordinatorRecord) and isinstance(record.key, ShareSnapshotKey | ShareUpdateKey):
             key = ShareKey(record.key.group_id, record.key.topic_id, record.key.partition)
+            self._note_offset(key, record, record.offset)
             _put(self._committed, key, _applied(self._committed.get(key), record, now_ms))
 
     def finish_loading(self, now_ms: int) -> None:
         """Start the clocks."""
         self.states = dict(self._committed)
         self._next_job_ms = now_ms + self._config.cold_interval_ms
+        self._next_prune_ms = now_ms + self._config.prune_interval_ms
 
     def take_effects(self) -> list[Effect]:
         """Drain answers and appends, in order."""
         return self._writes.take_effects()
 
-    def on_appended(self, append_id: int, error_code: int) -> None:
-        """Take the outcome of an append."""
+    def on_appended(self, append_id: int, error_code: int, last_offset: int = -1) -> None:
+        """Take the outcome of an append, which has one record."""
+        self._appended_offset = last_offset
         self._writes.on_appended(append_id, error_code)
 
     def next_timeout_ms(self) -> int | None:
-        """When the next look for cold partitions is due."""
-        return self._next_job_ms
+        """When the next look for cold partitions or for records that are not needed is due."""
+        due = [at_ms for at_ms in (self._next_job_ms, self._next_prune_ms) if at_ms is not None]
+        return min(due, default=None)
 
     def handle_timeout(self, now_ms: int) -> None:
+        """Do the job that is due."""
+        if self._next_job_ms is not None and self._next_job_ms <= now_ms:
+            self._next_job_ms = now_ms + self._config.cold_interval_ms
+            self._refresh_cold(now_ms)
+        if self._next_prune_ms is not None and self._next_prune_ms <= now_ms:
+            self._next_prune_ms = now_ms + self._config.prune_interval_ms
+            self._prune()
+
+    def _prune(self) -> None:
+        """Emit the offset below which every record is older than the last snapshot of its share partition."""
+        offset = min(self._snapshot_offsets.values(), default=self._end_offset)
+        if offset > self._pruned_to:
+            self._pruned_to = offset
+            self._writes.emit(PruneLog(offset))
+
+    def _note_offset(self, key: ShareKey, record: CoordinatorRecord, offset: int) -> None:
+        """Note where a committed record is; offsets that are not known are below all others."""
+        self._end_offset = max(self._end_offset, offset + 1)
+        if record.value is None:
+            self._snapshot_offsets.pop(key, None)
+        elif isinstance(record.value, ShareSnapshotValue) or key not in self._snapshot_offsets:
+            self._snapshot_offsets[key] = offset
+
+    def _refresh_cold(self, now_ms: int) -> None:
         """Write one new snapshot of each share partition that has not changed for a while."""
-        if self._next_job_ms is None or self._next_job_ms > now_ms:
-            return
         interval_ms = self._config.cold_interval_ms
-        self._next_job_ms = now_ms + interval_ms
         for key, state in list(self.states.items()):
             # A cold partition's last snapshot is that much younger than its last change.
             if now_ms - state.write_ms >= interval_ms and state.create_ms - state.write_ms < interval_ms:
@@ -333,6 +372,7 @@ class ShareStateShard:
             if error_code:
                 self._compute_anew(key)
             else:
+                self._note_offset(key, record, self._appended_offset)
                 _put(self._committed, key, _applied(self._committed.get(key), record, now_ms))
             then(error_code)
 

@@ -30,10 +30,12 @@ class GroupCoordinatorSettings:
 
     Attributes:
         compression: offsets.topic.compression.codec.
+        write_timeout_ms: offsets.commit.timeout.ms.
         groups: Limits and times of groups.
     """
 
     compression: Compression = "none"
+    write_timeout_ms: int = 5_000
     groups: GroupConfig = field(default_factory=GroupConfig)
 
 
@@ -61,7 +63,13 @@ def group_coordinator(
     return ShardRegistry(
         CONSUMER_OFFSETS_TOPIC,
         make_shard,
-        ShardShell(codec=GroupRecordCodec(), compression=settings.compression, now_ms=now_ms, on_event=on_event),
+        ShardShell(
+            codec=GroupRecordCodec(),
+            compression=settings.compression,
+            now_ms=now_ms,
+            on_event=on_event,
+            write_timeout_ms=settings.write_timeout_ms,
+        ),
         metadata=metadata,
         partitions=partitions,
         topics=topics,

@@ -159,7 +159,7 @@ class KeyedRecordCodec:
             if batch.is_control:
                 continue
             for offset, _, key, value, _ in batch.records():
-                record = self._decode(key, value)
+                record = self._decode(key, value, offset)
                 if record is None:
                     text = "offset %d of %s has an unknown kind or version of record"
                     logger.warning(text, offset, self._log_name)
@@ -167,17 +167,17 @@ class KeyedRecordCodec:
                     replayed.append(record)
         return replayed, next_offset
 
-    def _decode(self, key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
+    def _decode(self, key: bytes | None, value: bytes | None, offset: int) -> CoordinatorRecord | None:
         kind, decoded_key = decode_coordinator_key(self._coordinator, key) if key is not None else (-1, None)
         if decoded_key is None:
             return None
         if value is None:
-            return CoordinatorRecord(decoded_key, None)
+            return CoordinatorRecord(decoded_key, None, offset=offset)
         highest = self._highest_version
         if highest is not None and int.from_bytes(value[:2], "big", signed=True) > highest:
             return None
         version, decoded_value = decode_coordinator_value(self._coordinator, kind, value)
-        return CoordinatorRecord(decoded_key, decoded_value, version)
+        return CoordinatorRecord(decoded_key, decoded_value, version, offset=offset)
 
 
 TRANSACTION_RECORDS = KeyedRecordCodec(

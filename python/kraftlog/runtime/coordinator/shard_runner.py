@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from kraftlog._kraftlog import Log, encode_batch
-from kraftlog.coordinator.effects import AppendRecords, Emit, Respond, TransactionEnd
+from kraftlog.coordinator.effects import AppendRecords, Effect, Emit, Respond, TransactionEnd
 from kraftlog.coordinator.shard import Shard
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.runtime.coordinator.record_codec import RecordCodec, read_records
@@ -48,11 +48,20 @@ class CoordinatorPartition(Protocol):
         """Its leader epoch."""
         ...
 
+    @property
+    def high_watermark(self) -> int:
+        """Exclusive end of what is committed."""
+        ...
+
     def append_coordinator(self, records: bytes, *, transaction_version: int = 0) -> asyncio.Future[int]:
         """Append a batch; the future has its last offset once it is committed, or fails with KafkaError.
 
         ``transaction_version`` is that of a marker.
         """
+        ...
+
+    def delete_records(self, offset: int) -> None:
+        """Move the log start up to ``offset``, which is at most the high watermark."""
         ...
 
 
@@ -66,6 +75,8 @@ class ShardShell:
         now_ms: Wall clock, milliseconds since 1970.
         is_batched: Whether appends of one turn share batches; Kafka's transaction log has one record in each.
         on_event: Takes what a shard emits.
+        write_timeout_ms: How long a request waits for the commit of its records; it gets COORDINATOR_NOT_AVAILABLE
+            then, and the records take effect when they are committed nevertheless, as in Kafka. None: no limit.
     """
 
     codec: RecordCodec
@@ -73,6 +84,7 @@ class ShardShell:
     now_ms: Callable[[], int]
     is_batched: bool = True
     on_event: Callable[[ShardRunner[Any], object], None] | None = None
+    write_timeout_ms: int | None = None
 
 
 class ShardRunner(Generic[S]):
@@ -100,6 +112,8 @@ class ShardRunner(Generic[S]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms: int | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._effects: list[Effect] = []
+        self._writers: dict[int, asyncio.Future[Any]] = {}
 
     async def load(self) -> None:
         """Replay the partition; ``is_loaded`` is true afterwards, unless the runner was closed meanwhile.
@@ -135,7 +149,14 @@ class ShardRunner(Generic[S]):
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
+        self._effects += self.shard.take_effects()
         request(self.shard, future, self._shell.now_ms())
+        effects = self.shard.take_effects()
+        self._effects += effects
+        if self._shell.write_timeout_ms is not None:
+            appends = [effect for effect in effects if isinstance(effect, AppendRecords)]
+            if appends:
+                self._writers[appends[-1].append_id] = future
         self._schedule()
         return future
 
@@ -188,7 +209,8 @@ class ShardRunner(Generic[S]):
         if self._is_closed:
             return
         appends: list[AppendRecords] = []
-        for effect in self.shard.take_effects():
+        effects, self._effects = self._effects, []
+        for effect in effects + self.shard.take_effects():
             match effect:
                 case Respond():
                     future: Any = effect.token
@@ -203,7 +225,7 @@ class ShardRunner(Generic[S]):
 
     def _append(self, appends: list[AppendRecords]) -> None:
         """Append in order, in as few batches as fit."""
-        append_ids: list[int] = []
+        append_ids: list[tuple[int, int]] = []
         records: list[tuple[bytes, bytes | None]] = []
         size_bytes = 0
         producer: tuple[int, int] | None = None
@@ -215,15 +237,19 @@ class ShardRunner(Generic[S]):
                 self._append_batch(append_ids, records, producer)
                 append_ids, records, size_bytes = [], [], 0
             producer = append.producer
-            append_ids.append(append.append_id)
             records.extend(encoded)
+            append_ids.append((append.append_id, len(records)))
             size_bytes += encoded_bytes
         if records:
             self._append_batch(append_ids, records, producer)
 
     def _append_batch(
-        self, append_ids: list[int], records: list[tuple[bytes, bytes | None]], producer: tuple[int, int] | None
+        self,
+        append_ids: list[tuple[int, int]],
+        records: list[tuple[bytes, bytes | None]],
+        producer: tuple[int, int] | None,
     ) -> None:
+        """Append records; ``append_ids`` has each append with the number of records up to its end."""
         now_ms = self._shell.now_ms()
         producer_id, producer_epoch = (-1, -1) if producer is None else producer
         batch = encode_batch(
@@ -234,15 +260,32 @@ class ShardRunner(Generic[S]):
             transactional=producer is not None,
         )
 
+        writers = [append_id for append_id, _ in append_ids if append_id in self._writers]
+        timer: asyncio.TimerHandle | None = None
+        if writers and self._shell.write_timeout_ms is not None:
+            timer = self._loop.call_later(self._shell.write_timeout_ms / 1000, self._give_up, writers)
+
         def on_done(future: asyncio.Future[int]) -> None:
             error_code = 0 if future.cancelled() else _append_error(future.exception())
+            if timer is not None:
+                timer.cancel()
+            for append_id in writers:
+                self._writers.pop(append_id, None)
             if self._is_closed:
                 return
-            for append_id in append_ids:
-                self.shard.on_appended(append_id, error_code)
+            base_offset = -1 if future.cancelled() or error_code else future.result() - len(records) + 1
+            for append_id, end in append_ids:
+                self.shard.on_appended(append_id, error_code, base_offset + end - 1 if base_offset >= 0 else -1)
             self._schedule()
 
         self.partition.append_coordinator(batch).add_done_callback(on_done)
+
+    def _give_up(self, append_ids: list[int]) -> None:
+        for append_id in append_ids:
+            future = self._writers.pop(append_id, None)
+            if future is not None and not future.done():
+                text = "The records were not replicated in time."
+                future.set_exception(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
 
     def _arm_timer(self) -> None:
         at_ms = self.shard.next_timeout_ms()

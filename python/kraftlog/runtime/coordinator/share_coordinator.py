@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kraftlog.coordinator.share.state_shard import ShareStateConfig, ShareStateShard
+from kraftlog.coordinator.share.state_shard import PruneLog, ShareStateConfig, ShareStateShard
+from kraftlog.errors import KraftlogError
 from kraftlog.runtime.coordinator.record_codec import KeyedRecordCodec
 from kraftlog.runtime.coordinator.shard_registry import (
     CommittedMetadata,
@@ -14,11 +16,13 @@ from kraftlog.runtime.coordinator.shard_registry import (
     TaskGroup,
     TopicCreator,
 )
-from kraftlog.runtime.coordinator.shard_runner import Compression, ShardShell
+from kraftlog.runtime.coordinator.shard_runner import Compression, ShardRunner, ShardShell
 from kraftlog.types import Uuid
 from kraftlog.vocabulary import SHARE_GROUP_STATE_TOPIC
 
 __all__ = ["ShareCoordinatorSettings", "share_coordinator"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +31,12 @@ class ShareCoordinatorSettings:
 
     Attributes:
         compression: share.coordinator.state.topic.compression.codec.
+        write_timeout_ms: share.coordinator.write.timeout.ms.
         states: When snapshots are written.
     """
 
     compression: Compression = "none"
+    write_timeout_ms: int = 5_000
     states: ShareStateConfig = field(default_factory=ShareStateConfig)
 
 
@@ -63,9 +69,21 @@ def share_coordinator(
             codec=KeyedRecordCodec("share", "the state of share groups"),
             compression=settings.compression,
             now_ms=now_ms,
+            on_event=_on_event,
+            write_timeout_ms=settings.write_timeout_ms,
         ),
         metadata=metadata,
         partitions=partitions,
         topics=topics,
         tasks=tasks,
     )
+
+
+def _on_event(runner: ShardRunner[ShareStateShard], event: object) -> None:
+    if isinstance(event, PruneLog) and runner.partition.is_leader:
+        try:
+            # A new leader may have loaded records that its high watermark has not passed yet.
+            runner.partition.delete_records(min(event.offset, runner.partition.high_watermark))
+        except KraftlogError:
+            # The records stay until the next snapshots move the offset on.
+            logger.warning("cannot delete records of %s below offset %d", runner.partition, event.offset, exc_info=True)

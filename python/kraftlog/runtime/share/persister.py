@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerRequests", "ShareStatePersister"]
 
-_ATTEMPTS: Final = 6
+# Longer than broker.session.timeout.ms (9 s), after which another broker leads the partitions of one that has died.
+_ATTEMPTS: Final = 16
 _RETRY_S: Final = 0.1
 _RETRY_MAX_S: Final = 1.0
 _RETRIABLE: Final = frozenset(

@@ -266,7 +266,7 @@ class ShareService:
         deadline_s = loop.time() + limits.max_wait_ms / 1000
         event = asyncio.Event()
         wait = _Wait(event)
-        watched: set[LivePartition] = set()
+        watched: dict[_Place, LivePartition] = {}
         try:
             while True:
                 event.clear()
@@ -282,7 +282,7 @@ class ShareService:
                 except TimeoutError:
                     pass
         finally:
-            for live in watched:
+            for live in watched.values():
                 live.remove_waiter(event.set)
                 live.partition.remove_waiter(wait)
 
@@ -291,7 +291,7 @@ class ShareService:
         session: ShareSession,
         places: Iterable[_Place],
         limits: ShareFetchLimits,
-        watched: set[LivePartition],
+        watched: dict[_Place, LivePartition],
         wait: _Wait,
         wake: Callable[[], None],
     ) -> tuple[dict[_Place, SharedPartition], bool]:
@@ -299,13 +299,14 @@ class ShareService:
         found: dict[_Place, SharedPartition] = {}
         size_bytes = 0
         for topic_id, index in places:
-            live = self.live(ShareKey(session.group_id, topic_id, index))
+            # The error of one that ends while the fetch waits is the answer, not a reason to load it again.
+            live = watched.get((topic_id, index)) or self.live(ShareKey(session.group_id, topic_id, index))
             code = live if isinstance(live, int) else live.error_code
             if code or isinstance(live, int):
                 found[topic_id, index] = SharedPartition(error_code=code)
                 continue
-            if live not in watched:
-                watched.add(live)
+            if (topic_id, index) not in watched:
+                watched[topic_id, index] = live
                 live.add_waiter(wake)
                 live.partition.add_waiter(wait)
             try:

@@ -1,0 +1,125 @@
+"""The runner of one shard: when requests are answered, and what a commit that does not come leads to."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraftlog.coordinator.share.share_key import ShareKey
+from kraftlog.coordinator.share.state_shard import PruneLog, ShareStateConfig, ShareStateShard
+from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.runtime.coordinator.record_codec import KeyedRecordCodec
+from kraftlog.runtime.coordinator.shard_runner import ShardRunner, ShardShell
+from kraftlog.runtime.coordinator.share_coordinator import _on_event
+from kraftlog.types import Uuid
+from kraftlog.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
+from waiting import settle
+
+KEY = ShareKey("g", Uuid(b"t" * 16), 0)
+
+
+class Partition:
+    """Holds back commits."""
+
+    leader_epoch = 1
+    is_leader = True
+    high_watermark = 41
+
+    def __init__(self) -> None:
+        self.appended: list[asyncio.Future[int]] = []
+        self.deleted_to: list[int] = []
+        self.log = SimpleNamespace(log_start_offset=0, log_end_offset=0)
+
+    def append_coordinator(self, _records: bytes, *, transaction_version: int = 0) -> asyncio.Future[int]:
+        assert transaction_version == 0
+        self.appended.append(asyncio.get_running_loop().create_future())
+        return self.appended[-1]
+
+    def delete_records(self, offset: int) -> None:
+        self.deleted_to.append(offset)
+
+
+async def _runner(write_timeout_ms: int) -> tuple[ShardRunner[ShareStateShard], Partition]:
+    partition = Partition()
+    shard = ShareStateShard(ShareStateConfig(), has_partition=lambda *_: True, has_topic=lambda _: True)
+    shell = ShardShell(
+        codec=KeyedRecordCodec("share", "the state of share groups"),
+        compression="none",
+        now_ms=lambda: 0,
+        on_event=_on_event,
+        write_timeout_ms=write_timeout_ms,
+    )
+    runner = ShardRunner(shard, partition, shell)  # type: ignore[arg-type]
+    await runner.load()
+    return runner, partition
+
+
+def _initialize(runner: ShardRunner[ShareStateShard]) -> asyncio.Future[Any]:
+    request = InitializeShareGroupStateRequest.PartitionData(partition=0, state_epoch=0, start_offset=5)
+    return runner.ask(lambda shard, future, now_ms: shard.initialize(future, KEY, request, now_ms))
+
+
+def _summarize(runner: ShardRunner[ShareStateShard]) -> asyncio.Future[Any]:
+    return runner.ask(lambda shard, future, _now_ms: shard.summarize(future, KEY))
+
+
+def test_a_write_that_is_not_replicated_in_time_is_answered_and_takes_effect_when_it_is_committed() -> None:
+    """CGRP-08; what only waits for earlier records goes on waiting."""
+    asyncio.run(_a_write_that_is_not_replicated_in_time_is_answered_and_takes_effect_when_it_is_committed())
+
+
+async def _a_write_that_is_not_replicated_in_time_is_answered_and_takes_effect_when_it_is_committed() -> None:
+    runner, partition = await _runner(write_timeout_ms=20)
+    written = _initialize(runner)
+    read = _summarize(runner)
+    with pytest.raises(KafkaError) as refused:
+        await asyncio.wait_for(written, 5)
+    assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not read.done()
+    partition.appended[0].set_result(0)
+    assert (await asyncio.wait_for(read, 5)).start_offset == 5
+    runner.close()
+
+
+def test_a_write_that_is_replicated_in_time_is_answered_once() -> None:
+    """CGRP-08."""
+    asyncio.run(_a_write_that_is_replicated_in_time_is_answered_once())
+
+
+async def _a_write_that_is_replicated_in_time_is_answered_once() -> None:
+    runner, partition = await _runner(write_timeout_ms=50)
+    written = _initialize(runner)
+    await settle()
+    partition.appended[0].set_result(0)
+    assert (await asyncio.wait_for(written, 5)).error_code == 0
+    assert runner._writers == {}
+    runner._give_up([0])
+    assert written.result().error_code == 0
+    runner.close()
+
+
+def test_offsets_of_committed_records_reach_the_shard_and_the_log_start_follows() -> None:
+    """SHGR-62: three appends of one batch have three offsets; a partition that is led no more is left alone."""
+    asyncio.run(_offsets_of_committed_records_reach_the_shard_and_the_log_start_follows())
+
+
+async def _offsets_of_committed_records_reach_the_shard_and_the_log_start_follows() -> None:
+    runner, partition = await _runner(write_timeout_ms=1_000)
+    written = [_initialize(runner) for _ in range(3)]
+    await settle()
+    assert len(partition.appended) == 1
+    partition.appended[0].set_result(42)
+    await asyncio.wait_for(asyncio.gather(*written), 5)
+    runner.shard.handle_timeout(300_000)
+    runner.call(lambda *_: None)
+    await settle()
+    assert partition.deleted_to == [41], "never beyond the high watermark"
+    partition.high_watermark = 60
+    _on_event(runner, PruneLog(42))
+    partition.is_leader = False
+    _on_event(runner, PruneLog(50))
+    assert partition.deleted_to == [41, 42]
+    runner.close()
