@@ -33,10 +33,16 @@ def test_a_thread_that_a_machine_joins_has_the_clock_of_the_machine():
 
 
 def test_a_cluster_loses_nothing_and_recovers_in_virtual_time():
-    """The workload accounts for each record: RINV-01, RINV-05, RINV-11."""
+    """The workload accounts for each record: RINV-01, RINV-05, RINV-11. An empty disk is filled again."""
     with Cluster(3, properties=SETTINGS) as cluster:
         task = cluster.begin(records(cluster))
-        cluster.run_for(3_000)
+        cluster.run_for(1_000)
+        lost = cluster.leader_of("records", 0)
+        assert cluster.may_lose(lost)
+        cluster.replace_disk(lost)
+        cluster.run_for(500)
+        cluster.start(lost)
+        cluster.run_for(2_000)
         cluster.power_off(cluster.leader_of("records", 0))
         cluster.run_for(2_000)
         cluster.isolate(cluster.controller)
@@ -85,7 +91,7 @@ def test_a_failing_run_shrinks_to_a_scenario_that_replays():
 def test_a_drawn_run_is_written_down_and_read():
     drawn = [draw(seed) for seed in range(40)]
     assert [ClusterScenario.parse(str(scenario)) for scenario in drawn] == drawn
-    assert len({fault.kind for scenario in drawn for fault in scenario.faults}) == 15
+    assert len({fault.kind for scenario in drawn for fault in scenario.faults}) == 17
     with pytest.raises(ValueError, match="not a line"):
         ClusterScenario.parse("world seed=1 controllers=1 brokers=1\nnonsense")
     with pytest.raises(ValueError, match="world seed"):

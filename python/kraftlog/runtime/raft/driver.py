@@ -187,6 +187,11 @@ class RaftDriver:
         return host.monotonic_ns() // 1_000_000
 
     @property
+    def stored_epoch(self) -> int:
+        """The epoch on disk; the core's own is higher while it is being written."""
+        return self._persisted.epoch
+
+    @property
     def can_be_succeeded(self) -> bool:
         """Whether so many voters, this one among them, are within reach that they could elect another leader."""
         voters = self.core.voters.ids

@@ -75,8 +75,8 @@ class Cluster:
         for machine in self.nodes.values():
             machine.on_exit = self._on_exit
         by_id = {machine.node_id: machine for machine in self.nodes.values()}
-        self.partitions = PartitionChecker(by_id, self.story)
         self.metadata = MetadataChecker(self.story)
+        self.partitions = PartitionChecker(by_id, self.metadata, self.story)
         self._checks = checks
         self.world.watchers.append(self._after_turn)
         self._clients: dict[str, Machine] = {}

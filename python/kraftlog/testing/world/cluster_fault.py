@@ -16,9 +16,6 @@ from kraftlog.testing.world.cluster import Cluster
 __all__ = ["FAULTS", "draw_faults", "happen"]
 
 _MOST_INDEX = 60
-# A broker with an empty disk has a new directory, which it does not report to the controller yet: its replicas are not
-# elected there. Scenarios may have these two.
-_NOT_DRAWN = ("replace_disk", "spoil")
 
 
 class _Target:
@@ -274,7 +271,7 @@ def draw_faults(rng: Random, *, begin_ms: int) -> tuple[ScheduledFault, ...]:
         rng: Source of chance.
         begin_ms: When the first may happen.
     """
-    drawable = sorted(FAULTS.keys() - set(_NOT_DRAWN))
+    drawable = sorted(FAULTS)
     kinds = rng.sample(drawable, rng.randrange(2, len(drawable) // 2))
     weights = [rng.expovariate(1.0) for _ in kinds]
     mean_ms = rng.choice((400, 1500, 5000))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from kraftlog.testing.world.story import Story
 
 __all__ = ["MetadataChecker"]
+
+# Epoch, whether it leads, high watermark (-1 for unknown) and the epoch on disk.
+_CoreState: TypeAlias = tuple[int, bool, int, int]
 
 
 class MetadataChecker:
@@ -29,12 +32,13 @@ class MetadataChecker:
         self._story = story
         self._leaders: dict[int, int] = {}
         self._epochs: dict[tuple[int, int], int] = {}
-        self._cores: dict[int, tuple[int, tuple[int, bool, int]]] = {}
+        self._cores: dict[int, tuple[int, _CoreState]] = {}
         self._known: dict[int, tuple[int, int]] = {}
         self._image_offsets: dict[int, tuple[int, int]] = {}
         self._epoch_at: dict[int, int] = {}
         self._states: dict[tuple[Any, int, int], Any] = {}
         self._latest: dict[tuple[int, Any, int], Any] = {}
+        self._newest: dict[tuple[Any, int], Any] = {}
         self._high_watermark = 0
         self.looked: Counter[str] = Counter()
         self.election_count = 0
@@ -52,7 +56,8 @@ class MetadataChecker:
         if not hasattr(replica, "log") or not hasattr(replica.log, "raft"):
             return
         core = replica.raft
-        state = (core.epoch, core.is_leader, -1 if core.high_watermark is None else core.high_watermark)
+        high_watermark = -1 if core.high_watermark is None else core.high_watermark
+        state = (core.epoch, core.is_leader, high_watermark, replica.log.driver.stored_epoch)
         last = self._cores.get(machine.node_id)
         if last is None or last[0] != machine.start_count or last[1] != state:
             before = last[1] if last is not None and last[0] == machine.start_count else None
@@ -64,18 +69,25 @@ class MetadataChecker:
             self._check_image(machine, image)
             self._image_offsets[machine.node_id] = life
 
+    def newest_state(self, topic_id: Any, index: int) -> Any:
+        """A partition's metadata of the highest partition epoch that any node has had; None for an unknown one."""
+        return self._newest.get((topic_id, index))
+
     def _check_core(
         self,
         machine: NodeMachine,
         core: Any,
-        before: tuple[int, bool, int] | None,
-        state: tuple[int, bool, int],
+        before: _CoreState | None,
+        state: _CoreState,
     ) -> None:
-        epoch, is_leader, high_watermark = state
+        epoch, is_leader, high_watermark, stored_epoch = state
         place = (machine.node_id, machine.disk_number)
-        if epoch < self._epochs.get(place, 0):
-            self._fail("INV-04", f"{machine.name}: the epoch fell from {self._epochs[place]} to {epoch}")
-        self._epochs[place] = epoch
+        self.looked["INV-04"] += 1
+        highest = max(self._epochs.get(place, 0), 0 if before is None else before[0])
+        if epoch < highest:
+            self._fail("INV-04", f"{machine.name}: the epoch fell from {highest} to {epoch}")
+        # An epoch that is not stored yet may be forgotten by the next process: nothing was promised with it.
+        self._epochs[place] = max(self._epochs.get(place, 0), stored_epoch)
         if is_leader:
             self.looked["INV-01"] += 1
             leader = self._leaders.setdefault(epoch, machine.node_id)
@@ -130,6 +142,9 @@ class MetadataChecker:
         known = self._states.get((topic.topic_id, index, version[1]))
         if known is None:
             self._states[topic.topic_id, index, version[1]] = partition
+            newest = self._newest.get((topic.topic_id, index))
+            if newest is None or newest.partition_epoch < version[1]:
+                self._newest[topic.topic_id, index] = partition
             eligible = f", eligible {partition.elr}" if partition.elr else ""
             state = f"leader {partition.leader} in epoch {version[0]}, in sync {partition.isr}{eligible}"
             self._story.tell(machine.name, f"learns that {topic.name}-{index} has {state}")

@@ -9,6 +9,7 @@ from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.committed_batches import CommittedBatches
 
 if TYPE_CHECKING:
+    from kraftlog.testing.world.metadata_checker import MetadataChecker
     from kraftlog.testing.world.node_machine import NodeMachine
     from kraftlog.testing.world.story import Story
 
@@ -32,6 +33,7 @@ class PartitionChecker:
 
     Args:
         nodes: Of the cluster, by node id.
+        metadata: Knows what any node learned of partitions.
         story: Gets the changes of leaders.
 
     Attributes:
@@ -39,8 +41,9 @@ class PartitionChecker:
         leader_changes: Epochs in which a partition had a leader.
     """
 
-    def __init__(self, nodes: dict[int, NodeMachine], story: Story) -> None:
+    def __init__(self, nodes: dict[int, NodeMachine], metadata: MetadataChecker, story: Story) -> None:
         self._nodes = nodes
+        self._metadata = metadata
         self._story = story
         self._lives: dict[int, tuple[int, dict[_Key, _ReplicaLife]]] = {}
         self._leaders: dict[tuple[_Key, int], int] = {}
@@ -128,10 +131,12 @@ class PartitionChecker:
             self._fail("RINV-23", f"{name}: leads with log end {log_end}, {highest} was committed")
 
     def _check_raised(self, partition: Any, key: _Key, name: str, high_watermark: int, leader_epoch: int) -> None:
-        """The high watermark of a leader rose."""
-        node = self._nodes[partition.replica.leader_id].node
-        topic = None if node is None else node.metadata.image.topics.by_id(partition.topic_id)
-        image = None if topic is None else topic.partitions.get(partition.index)
+        """The high watermark of a leader rose.
+
+        The in-sync replicas are those of the newest metadata that any node has: from these the controller may elect
+        (RINV-24). The leader's own image may be older than the answer that told it to drop a member.
+        """
+        image = self._metadata.newest_state(partition.topic_id, partition.index)
         if image is None or image.leader_epoch != leader_epoch:
             return
         self.looked["RINV-08"] += 1
@@ -171,7 +176,12 @@ class PartitionChecker:
         if machine.has_bad_disk or high_watermark <= start:
             return
         self.looked["RINV-14"] += 1
-        self._batches.check(key, name, partition.log, start, high_watermark)
+        try:
+            self._batches.check(key, name, partition.log, start, high_watermark)
+        except OSError:
+            if machine.is_disk_failing:
+                return  # the checker itself ran into the fault; it reads there again
+            raise
         replica.checked_offset = high_watermark
 
     def _fail(self, identifier: str, reason: str) -> None:
