@@ -98,6 +98,13 @@ beside() {
     KRAFTLOG_BESIDE=all "$py" -m pytest tests/interop/beside "$@"
 }
 
+#: mixed      clusters of kraftlog and Kafka nodes, five times from one program to the other (KRAFTLOG_MIXED_ROUNDS)
+mixed() {
+    setup
+    jars
+    KRAFTLOG_MIXED=all KRAFTLOG_MIXED_ROUNDS=${KRAFTLOG_MIXED_ROUNDS:-5} "$py" -m pytest -s tests/interop/mixed "$@"
+}
+
 #: kill       200 times kill -9 during produce (KRAFTLOG_KILLS sets the number)
 kill_() {
     setup

@@ -1,0 +1,96 @@
+"""kraftlog and Apache Kafka brokers replicate each other's partitions, under controllers of either program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from interop.harness import Java, environment_flag
+from interop.mixed.cluster import KAFKA, KRAFTLOG, Member, MixedCluster
+from interop.mixed.load import Load
+
+KAFKA_BROKER, KRAFTLOG_BROKER = 2, 3
+WHOLE = environment_flag("KRAFTLOG_MIXED")
+
+
+def under_kafka(cluster: MixedCluster) -> None:
+    """A Kafka node is controller and broker 1, a Kafka broker is 2, a kraftlog broker 3."""
+    cluster.add(KAFKA, "broker,controller", 1)
+    cluster.add(KAFKA, "broker", 2)
+    cluster.add(KRAFTLOG, "broker", 3)
+
+
+def under_kraftlog(cluster: MixedCluster) -> None:
+    """Three kraftlog controllers, Kafka brokers 1 and 2, and a kraftlog broker 3."""
+    for node_id in (11, 12, 13):
+        cluster.add(KRAFTLOG, "controller", node_id)
+    cluster.add(KAFKA, "broker", 1)
+    cluster.add(KAFKA, "broker", 2)
+    cluster.add(KRAFTLOG, "broker", 3)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, java: Java) -> Iterator[MixedCluster]:
+    made = MixedCluster(tmp_path, java)
+    yield made
+    made.close()
+
+
+whole_only = pytest.mark.skipif(not WHOLE, reason="`.ci/dev mixed` runs the rest: it takes minutes")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("layout", [under_kafka, pytest.param(under_kraftlog, marks=whole_only)])
+def test_brokers_of_both_programs_replicate_each_other(
+    cluster: MixedCluster, layout: Callable[[MixedCluster], None]
+) -> None:
+    layout(cluster)
+    cluster.start()
+    with Load(cluster, [[1, 2, 3], [2, 3, 1], [3, 1, 2]]) as load:
+        load.wait_for_progress("start")
+        load.check_java_clients()
+
+        for victim in (KRAFTLOG_BROKER, KAFKA_BROKER):
+            strike(cluster, load, cluster.members[victim])
+        for controller in cluster.controllers:
+            if not controller.is_broker and controller.node_id == cluster.active_controller():
+                controller.kill()
+                load.wait_for_progress("kill of the active controller")
+                controller.start()
+                break
+
+        cluster.create_topic("moved", [1, 2], [2, 1], min_insync_replicas="1")
+        load.fill("moved", 2)
+        cluster.reassign("moved", {0: [3, 1], 1: [2, 3]})
+        assert [cluster.topics()["moved"][index][1] for index in (0, 1)] == [[3, 1], [2, 3]]
+        cluster.reassign("moved", {0: [2, 3], 1: [3, 1]})
+
+        for node_id in (KRAFTLOG_BROKER, KAFKA_BROKER) if WHOLE else (KRAFTLOG_BROKER,):
+            cluster.members[node_id].stop()
+            load.wait_for_progress(f"controlled shutdown of {node_id}")
+            cluster.members[node_id].start()
+            cluster.wait_until_in_sync()
+        cluster.elect_preferred()
+        load.wait_for_progress("election")
+    load.check_all()
+    topics = cluster.replicas()
+    cluster.stop()
+    cluster.assert_equal_replicas(topics)
+    for member in cluster.members.values():
+        assert not member.complaints(), member.complaints()[:10]
+
+
+def strike(cluster: MixedCluster, load: Load, victim: Member) -> None:
+    """Kill -9; others lead its partition, it follows them after its return, and is given its partition back."""
+    index = {1: 0, 2: 1, 3: 2}[victim.node_id]
+    assert cluster.leader(load.topic, index) == victim.node_id
+    victim.kill()
+    load.wait_for_progress(f"kill of {victim.kind} {victim.node_id}")
+    victim.start()
+    cluster.wait_until_in_sync()
+    assert cluster.leader(load.topic, index) != victim.node_id
+    cluster.elect_preferred()
+    assert cluster.leader(load.topic, index) == victim.node_id
+    load.wait_for_progress(f"election of {victim.kind} {victim.node_id}")
