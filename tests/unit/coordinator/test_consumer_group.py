@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
-from group_fixture import ConsumerShard, Parts, make_group_shard, two_members
+from group_fixture import ConsumerShard, Parts, make_group_shard, topic_id, two_members
 from kraftlog._kraftlog import TopicPattern
+from kraftlog.coordinator.group.assignors import ASSIGNORS
 from kraftlog.coordinator.group.config import ClientInfo
-from kraftlog.errors import ErrorCode
+from kraftlog.coordinator.group.consumer_member import ConsumerMember, MemberState
+from kraftlog.coordinator.group.reconciliation import Reconciliation
+from kraftlog.errors import ErrorCode, KafkaError, LocalProtocolError
+from kraftlog.types import Uuid
 from kraftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 _Owned = ConsumerGroupHeartbeatRequest.TopicPartitions
@@ -377,3 +381,120 @@ def test_a_regular_expression_is_matched_against_many_topics_in_steps(monkeypatc
     epoch, parts = s.got(s.beat("A", 1))
     assert parts is not None
     assert (epoch, len(parts)) == (2, 450)
+
+
+def test_an_assignor_that_raises_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NGRP-24."""
+    s = ConsumerShard()
+    s.join("A")
+    s.advance(2_000)
+    before, described = list(s.log), s.described()
+
+    def fail(_group: object) -> Any:
+        raise ValueError("no")
+
+    monkeypatch.setitem(ASSIGNORS, "uniform", fail)
+    assert s.join("B").error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (s.log, s.described()) == (before, described)
+    monkeypatch.undo()
+    assert s.got(s.join("B")) == (3, {})
+
+
+def test_a_member_may_change_the_version_of_its_heartbeats() -> None:
+    """NGRP-35: version 0 cannot say a regular expression, and keeps the one that version 1 gave."""
+    s = ConsumerShard({"t": 2, "u": 2})
+    fields = {"rebalance_timeout_ms": 30_000}
+    epoch, _ = s.got(s.beat("A", 0, {}, subscribed_topic_regex="u", **fields))
+    s.advance(2_000)
+    s.advance(2_000)
+    epoch, parts = s.got(s.beat("A", epoch, {}, version=0))
+    assert parts == {"u": [0, 1]}
+    assert s.described().members[0].subscribed_topic_regex == "u"
+    epoch, parts = s.got(s.beat("A", epoch, subscribed_topic_names=("t",), subscribed_topic_regex=""))
+    assert list(s.described().members[0].subscribed_topic_names) == ["t"]
+    with pytest.raises(LocalProtocolError, match="subscribed_topic_regex"):
+        ConsumerGroupHeartbeatRequest(group_id="g", member_id="A", subscribed_topic_regex="u").encode(0)
+
+
+def test_partitions_that_nobody_has_and_those_just_given_up_are_given_at_once() -> None:
+    """NGRP-41."""
+    t = topic_id("t")
+    member = ConsumerMember(
+        member_id="A",
+        epoch=5,
+        previous_epoch=5,
+        state=MemberState.UNREVOKED_PARTITIONS,
+        assigned={t: {1: 5}},
+        pending_revocation={t: {2: 5}},
+    )
+    owners = {(t, 1), (t, 2), (t, 4)}
+
+    def step(target: tuple[int, ...], owned: frozenset[int]) -> ConsumerMember:
+        return Reconciliation(
+            target_epoch=6,
+            target={t: target},
+            subscribed=frozenset({t}),
+            is_owned=lambda topic, partition: (topic, partition) in owners,
+            owned={t: owned},
+        ).step(member)
+
+    assert step((1, 2, 3), frozenset({1, 2})) is member, "still to be given up"
+    moved = step((1, 2, 3), frozenset({1}))
+    assert (moved.epoch, moved.state, moved.assigned) == (6, MemberState.STABLE, {t: {1: 5, 2: 6, 3: 6}})
+    moved = step((1, 3, 4), frozenset({1}))
+    assert (moved.state, moved.assigned) == (MemberState.UNRELEASED_PARTITIONS, {t: {1: 5, 3: 6}})
+
+
+def test_a_member_in_a_state_of_a_newer_broker_has_to_give_up_everything() -> None:
+    """NGRP-44."""
+    t = topic_id("t")
+    member = ConsumerMember(member_id="A", epoch=5, previous_epoch=5, state=MemberState.UNKNOWN, assigned={t: {1: 5}})
+
+    def step(owned: dict[Uuid, frozenset[int]] | None) -> ConsumerMember:
+        return Reconciliation(
+            target_epoch=6,
+            target={t: (2,)},
+            subscribed=frozenset({t}),
+            is_owned=lambda _topic, partition: partition == 1,
+            owned=owned,
+        ).step(member)
+
+    for owned in (None, {t: frozenset({1})}):
+        with pytest.raises(KafkaError) as fenced:
+            step(owned)
+        assert fenced.value.code == ErrorCode.FENCED_MEMBER_EPOCH
+    moved = step({})
+    assert (moved.epoch, moved.state, moved.assigned) == (6, MemberState.STABLE, {t: {2: 6}})
+
+
+@pytest.mark.parametrize(
+    ("subscriptions", "is_homogeneous"),
+    [
+        ([(("t", "u"), ""), (("u", "t"), "")], True),
+        ([((), "t|u"), ((), "t|u")], True),
+        ([(("t",), ""), (("t", "u"), "")], False),
+        ([(("t", "u"), ""), ((), "t|u")], False),
+        ([((), "t|u"), ((), "u|t")], False),
+        ([(("t",), "t|u"), (("t",), "t|u")], False),
+    ],
+)
+def test_the_algorithm_follows_from_what_members_say_not_from_what_it_matches(
+    subscriptions: list[tuple[tuple[str, ...], str]], is_homogeneous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NGRP-73."""
+    seen: list[bool] = []
+    uniform = ASSIGNORS["uniform"]
+
+    def assign(group: Any) -> Any:
+        seen.append(group.is_homogeneous)
+        return uniform(group)
+
+    monkeypatch.setitem(ASSIGNORS, "uniform", assign)
+    s = ConsumerShard({"t": 2, "u": 2})
+    for number, (names, regex) in enumerate(subscriptions):
+        fields = {"subscribed_topic_regex": regex} if regex else {}
+        s.join(str(number), *(names or ("t",)), **({"subscribed_topic_names": names} | fields))
+    s.advance(2_000)
+    for number in range(len(subscriptions)):
+        s.beat(str(number), s.described().members[number].member_epoch, {})
+    assert seen[-1] is is_homogeneous

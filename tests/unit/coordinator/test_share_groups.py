@@ -142,6 +142,7 @@ def test_ids_of_other_groups_are_not_found() -> None:
 
 
 def test_members_of_other_protocols_cannot_join_a_share_group() -> None:
+    """CGRP-107."""
     s = ShareShard()
     s.join("A")
     client = ClientInfo("c", "/h", 9)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from classic_fixture import ClassicShard
 from kraftlog.api.handlers import (
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -202,3 +203,72 @@ def test_requests_that_wait_are_answered_when_the_coordinator_moves() -> None:
         return moved.value.code
 
     assert asyncio.run(run()) == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.spec("CGRP-72")
+def test_offsets_that_an_open_transaction_may_change_are_unstable_only_for_who_asks() -> None:
+    h = ClassicShard()
+    assert h.commit("stored", 5) == 0
+    h.commit_in_transaction("t", 9, generation_id=-1)
+    h.commit_in_transaction("u", 3, generation_id=-1, partition=1)
+    groups = SimpleNamespace(runner=lambda _group_id: SimpleNamespace(shard=h.shard))
+    asked = OffsetFetchRequest.OffsetFetchRequestTopics(name="orders", partition_indexes=[0, 1])
+
+    def offsets(version: int, *, require_stable: bool) -> list[tuple[int, int]]:
+        single = OffsetFetchRequest.OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1])
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=[asked])
+        request = OffsetFetchRequest(
+            group_id="g", topics=[single], groups=[group], require_stable=require_stable and version >= 7
+        )
+        found = answer(offset_fetch, request, version, groups)
+        topics = found.groups[0].topics if version >= 8 else found.topics
+        return [(part.error_code, part.committed_offset) for part in topics[0].partitions]
+
+    for version in (7, 9):
+        assert offsets(version, require_stable=True) == [(ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)] * 2
+        assert offsets(version, require_stable=False) == [(0, 5), (0, -1)]
+
+
+@pytest.mark.spec("CGRP-65")
+def test_partitions_that_do_not_exist_fail_alone_and_the_others_are_stored() -> None:
+    stored: list[Any] = []
+
+    def ask(request: Any) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def commit(token: Any, given: Any, _now_ms: int, *, api_version: int) -> None:
+            stored.extend((t.name, [p.partition_index for p in t.partitions]) for t in given.topics)
+            parts = [offset_commit.OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=0)]
+            topics = [offset_commit.OffsetCommitResponse.OffsetCommitResponseTopic(name="t", partitions=parts)]
+            token.set_result(offset_commit.OffsetCommitResponse(topics=topics))
+
+        request(SimpleNamespace(commit_offsets=commit), future, 0)
+        return future
+
+    parts = [
+        OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in (0, 1)
+    ]
+    topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=parts) for name in ("t", "gone")]
+    image = SimpleNamespace(topics=SimpleNamespace(by_name=lambda name: _TOPIC if name == "t" else None))
+    groups = SimpleNamespace(runner=lambda _group_id: SimpleNamespace(ask=ask))
+    request = OffsetCommitRequest(group_id="g", topics=topics)
+    found = answer(offset_commit, request, 8, groups, cluster=SimpleNamespace(image=image))
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert stored == [("t", [0])]
+    assert {t.name: [(p.partition_index, p.error_code) for p in t.partitions] for t in found.topics} == {
+        "t": [(0, 0), (1, unknown)],
+        "gone": [(0, unknown), (1, unknown)],
+    }
+
+
+@pytest.mark.spec("CGRP-91")
+@pytest.mark.parametrize(("version", "is_asked", "wanted"), [(3, True, True), (5, False, False), (2, False, False)])
+def test_the_operations_that_a_client_may_do_are_told_when_it_asks(version: int, is_asked: bool, wanted: bool) -> None:
+    """Without an authorizer: READ, DELETE, DESCRIBE and the two of configurations."""
+    h = ClassicShard()
+    h.stable()
+    groups = SimpleNamespace(runner=lambda _group_id: SimpleNamespace(shard=h.shard, call=lambda ask: ask(h.shard, 0)))
+    request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=is_asked)
+    (found,) = answer(describe_groups, request, version, groups).groups
+    every = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+    assert found.authorized_operations == (every if wanted else -(2**31))
