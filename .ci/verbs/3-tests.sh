@@ -48,6 +48,13 @@ sim() {
 sim_mutants() {
     setup
     "$py" -m pytest tests/scenarios/test_mutants.py tests/simulation/test_mutants.py "$@"
+    put_back
+}
+
+#: put-back   [--chance CPU_SECONDS] [--only WORDS]: bugs put back into the product, each noticed by its test, or by seeds
+put_back() { # --core with --chance: only those of the consensus core
+    setup
+    (cd tests && PYTHONPATH=../python:. "$py" -m put_back "$@")
 }
 
 #: world      [--minutes N | --seed N | --scenario FILE]: whole clusters under drawn faults in virtual time

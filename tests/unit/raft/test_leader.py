@@ -57,6 +57,16 @@ def test_observer_counts_from_the_moment_it_is_a_voter():
     assert core.high_watermark == 4
 
 
+def test_new_directory_id_does_not_inherit_what_the_old_one_acknowledged():
+    role = Leader(Epoch(2), local_key=key(1), voters=voter_set(1, 2, 3), epoch_start_offset=Offset(3))
+    role.on_fetch(key(2), Offset(9), Offset(9), 0)
+    role.update_local_end_offset(Offset(5))
+    assert role.high_watermark == 5
+    role.set_voters(voter_set(1, 3).with_added(Voter(key(2, directory=9), endpoints(2))))
+    role.update_local_end_offset(Offset(9))
+    assert role.high_watermark == 5
+
+
 @pytest.mark.spec("HWM-09", "CQ-03")
 def test_leader_outside_the_voter_set_counts_neither_itself_nor_a_minority():
     role = Leader(Epoch(2), local_key=key(1), voters=voter_set(1, 2, 3), epoch_start_offset=Offset(3))

@@ -206,6 +206,20 @@ def test_removal_is_in_force_at_once_and_answered_when_it_is_committed():
     assert codes == [0]
 
 
+def test_removed_leader_leads_until_its_removal_is_committed():
+    core = committed_leader()
+    core.propose([b"x"], 0)
+    answer_to(core, RemoveVoterRequest(voter_key=key(1)))
+    assert core.voters.ids == (2, 3)
+    removal = core.log.end_offset - 1
+    core.on_flushed(core.log.end_offset, 0)
+    for end_offset, leads in ((removal, True), (removal + 1, False)):
+        fetch(core, 2, end_offset)
+        fetch(core, 3, end_offset)
+        assert core.high_watermark == end_offset
+        assert core.is_leader == leads
+
+
 def test_last_voter_cannot_be_removed():
     core = leader_of(1)
     core.on_flushed(core.log.end_offset, 0)

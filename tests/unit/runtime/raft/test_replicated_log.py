@@ -325,6 +325,7 @@ def test_proposal_that_is_committed_behind_a_backlog_is_not_lost_with_the_leader
         log.on_leader_changed(None, Epoch(2))
         assert machine.values == values
         assert list(machine.lost) == [uncommitted]
+        assert not log.pending, "a later leader's record at its offset would be applied as this proposal"
         await settle()
         assert machine.values == values
         await log.stop()

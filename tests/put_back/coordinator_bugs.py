@@ -1,0 +1,120 @@
+"""Bugs of the coordinators: transactions and groups."""
+
+from __future__ import annotations
+
+from put_back.bug import Bug
+
+END = "unit/coordinator/test_end_transaction.py"
+INIT = "unit/coordinator/test_init_producer_id.py"
+PARTITIONS = "unit/coordinator/test_transaction_partitions.py"
+LOG = "unit/coordinator/test_transaction_log.py"
+
+COORDINATOR_BUGS = (
+    Bug(
+        "a prepared transaction is forgotten by a new coordinator",
+        "coordinator.transaction.transaction_shard",
+        "            if entry.current.state in PREPARE_STATES:\n                self._emit_markers(entry.current)\n",
+        "            if entry.current.state in PREPARE_STATES and now_ms < 0:\n"
+        "                self._emit_markers(entry.current)\n",
+        LOG,
+    ),
+    Bug(
+        "a second change begins while one is written",
+        "coordinator.transaction.transaction_shard",
+        "        entry.is_pending = True\n\n        def appended",
+        "        entry.is_pending = False\n\n        def appended",
+        END,
+    ),
+    Bug(
+        "a change that was not written counts",
+        "coordinator.transaction.transaction_shard",
+        "            if not error_code:\n                entry.current = changed\n",
+        "            entry.current = changed\n",
+        END,
+    ),
+    Bug(
+        "an earlier producer is not fenced",
+        "coordinator.transaction.transaction_shard",
+        "        if current.producer_epoch != producer[1]:\n            return int(ErrorCode.PRODUCER_FENCED), None\n",
+        "",
+        PARTITIONS,
+    ),
+    Bug(
+        "another producer id continues a transaction",
+        "coordinator.transaction.transaction_shard",
+        "            return int(ErrorCode.INVALID_PRODUCER_ID_MAPPING), None\n        if current.producer_epoch",
+        "            pass\n        if current.producer_epoch",
+        PARTITIONS,
+    ),
+    Bug(
+        "partitions are added to a transaction that ends",
+        "coordinator.transaction.transaction_shard",
+        "        if entry.is_pending or current.state in PREPARE_STATES:\n"
+        "            return self._writes.respond(token, int(ErrorCode.CONCURRENT_TRANSACTIONS))\n",
+        "",
+        PARTITIONS,
+    ),
+    Bug(
+        "a partition outside the transaction is verified",
+        "coordinator.transaction.transaction_shard",
+        "return {partition: 0 if partition in known else missing for partition in partitions}",
+        "return dict.fromkeys(partitions, 0 if known else missing)",
+        PARTITIONS,
+    ),
+    Bug(
+        "a second InitProducerId keeps the epoch",
+        "coordinator.transaction.transaction_shard",
+        "            epoch, last_epoch = current.producer_epoch + 1, NO_EPOCH\n",
+        "            epoch, last_epoch = max(0, current.producer_epoch), NO_EPOCH\n",
+        INIT,
+    ),
+    Bug(
+        "an open transaction is not aborted by InitProducerId",
+        "coordinator.transaction.transaction_shard",
+        "        if current.state is _S.ONGOING:\n            return None\n",
+        "",
+        INIT,
+    ),
+    Bug(
+        "an exhausted epoch is raised once more",
+        "coordinator.transaction.transaction_shard",
+        "        if current.is_epoch_exhausted and (expected is None or expected[1] == current.producer_epoch):\n",
+        "        if current.is_epoch_exhausted and expected is not None and expected[1] < 0:\n",
+        INIT,
+    ),
+    Bug(
+        "an answer names the transaction that ends as committed before it is written",
+        "coordinator.transaction.transaction_shard",
+        "                is_commit=prepared.state is _S.PREPARE_COMMIT,\n",
+        "                is_commit=True,\n",
+        END,
+    ),
+    Bug(
+        "markers of an earlier transaction complete this one",
+        "coordinator.transaction.transaction_shard",
+        "        if current.state in PREPARE_STATES and producer == (markers.producer_id, markers.producer_epoch):\n",
+        "        if producer[0] == markers.producer_id:\n",
+        END,
+    ),
+    Bug(
+        "a transaction never times out",
+        "coordinator.transaction.transaction_shard",
+        "            and current.start_ms + current.timeout_ms < self._now_ms\n",
+        "            and current.start_ms + current.timeout_ms < 0\n",
+        LOG,
+    ),
+    Bug(
+        "a transactional id expires at once",
+        "coordinator.transaction.transaction_shard",
+        "return is_idle and not entry.is_pending and age_ms >= self._config.expiration_ms",
+        "return is_idle and not entry.is_pending",
+        LOG,
+    ),
+    Bug(
+        "the markers of an abort are never sent",
+        "coordinator.transaction.transaction_shard",
+        "            if not error_code:\n                self._emit_markers(prepared)\n            then(error_code)\n",
+        "            then(error_code)\n",
+        END,
+    ),
+)

@@ -1,0 +1,35 @@
+"""Bugs that can be put back fit the source; a sample is put back. `.ci/dev put-back` has all of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from put_back.__main__ import BUGS
+
+TESTS = Path(__file__).parents[1]
+
+
+def test_each_bug_changes_a_piece_of_the_source_that_is_there_once():
+    for bug in BUGS:
+        compile(bug.source(), str(bug.path), "exec")
+        assert (TESTS / bug.test.partition("::")[0]).is_file(), bug.name
+    assert [name for name, count in Counter(bug.name for bug in BUGS).items() if count > 1] == []
+
+
+def put_back(*arguments):
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent / 'python'}{os.pathsep}{TESTS}"}
+    command = [sys.executable, "-m", "put_back", *arguments]
+    return subprocess.run(command, env=environment, cwd=TESTS, timeout=300, check=False, capture_output=True, text=True)
+
+
+def test_a_bug_that_is_put_back_is_noticed_by_its_test_and_by_drawn_seeds():
+    by_test = put_back("--only", "two changes of one partition epoch")
+    assert by_test.returncode == 0, by_test.stdout + by_test.stderr
+    assert "| unit/controller/test_isr_control.py |" in by_test.stdout
+    by_chance = put_back("--chance", "30", "--seed", "1", "--only", "a minority commits")
+    assert "1 of 1 bugs are noticed" in by_chance.stdout, by_chance.stdout + by_chance.stderr
+    assert "| a minority commits | INV-" in by_chance.stdout
