@@ -11,6 +11,7 @@ mod batch_view;
 pub mod builder;
 pub mod columns;
 pub mod compression;
+mod continuation;
 pub mod crc;
 pub mod epoch_checkpoint;
 pub mod fetched;

@@ -1,18 +1,13 @@
-//! A log file batch by batch that goes on behind damage: the frame of a bad batch is stepped over where the next one
-//! begins behind it, else the next header with a right checksum is searched byte by byte.
-use crate::batch::{
-    next_batch_from, next_batch_shallow, BatchView, Source, HEADER_SIZE, LOG_OVERHEAD, MAGIC,
-};
-use crate::offset_order::{is_plausible, is_plausible_legacy, Neighbour, OffsetOrder};
+//! A log file batch by batch that goes on behind damage.
+use crate::batch::{next_batch_from, next_batch_shallow, BatchView, Source, HEADER_SIZE, LOG_OVERHEAD};
+use crate::continuation::{behind_claim, leads_on, search, SegmentBytes};
+use crate::offset_order::{Neighbour, OffsetOrder};
 use crate::{Error, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const READ_BYTES: usize = 512 << 10;
-/// Batches may be checked byte by byte for this many times the bytes searched: hostile files end the search.
-const SEARCH_RATIO: u64 = 32;
-const SEARCH_FLOOR: u64 = 64 << 20;
 
 /// What is at a place of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +39,6 @@ pub(crate) struct Walk {
     /// The batch found last, in `buffer`.
     found: (usize, usize),
     order: OffsetOrder,
-    searched: u64,
 }
 
 impl Walk {
@@ -64,7 +58,6 @@ impl Walk {
             position: 0,
             found: (0, 0),
             order: OffsetOrder::new(base_offset, ceiling),
-            searched: 0,
         })
     }
 
@@ -97,8 +90,9 @@ impl Walk {
                     Err(error) => {
                         let reason = reason_of(error);
                         let end = begin + size as u64;
-                        if self.is_frame_trusted(end)? {
-                            self.position = self.behind_claim(begin, end)?;
+                        let order = self.order;
+                        if leads_on(self, end, &order)? {
+                            self.position = behind_claim(self, begin, end, &order)?;
                             let size = self.position - begin;
                             let kind = "batch-crc";
                             return Ok(Item::Damage { position: begin, size, kind, base_offset, reason });
@@ -114,7 +108,7 @@ impl Walk {
                     return Ok(Item::Zeros { position: begin, size });
                 }
                 // A length that is too long and a file that was cut look the same until something sound follows.
-                match self.search(begin + 1, self.end)? {
+                match self.next_sound(begin + 1)? {
                     Some(found) => {
                         self.position = found;
                         let reason = format!("batch of {announced} bytes where {size} remain");
@@ -142,7 +136,7 @@ impl Walk {
                 ("batch-structure", base_offset, reason)
             }
         };
-        let found = self.search(begin + 1, self.end)?.unwrap_or(self.end);
+        let found = self.next_sound(begin + 1)?.unwrap_or(self.end);
         self.position = found;
         Ok(Item::Damage { position: begin, size: found - begin, kind, base_offset, reason })
     }
@@ -169,57 +163,6 @@ impl Walk {
         let outcome = order.check(&batch.header(), behind.get(..count).unwrap_or_default());
         self.order = order;
         Ok(outcome.map_or_else(|reason| Item::Misplaced { reason }, |()| Item::Batch))
-    }
-
-    /// Where to go on when the length of the damaged batch at `begin` leads to `end`, where a header could be.
-    fn behind_claim(&mut self, begin: u64, end: u64) -> Result<u64> {
-        if end < self.end && !self.begins_soundly(end)? {
-            // Another damaged batch, whose length leads on, or bytes of a record that look like a header.
-            if let Some(sound) = self.search(begin + 1, self.end)? {
-                if !self.lengths_lead_to(end, sound)? {
-                    return Ok(sound);
-                }
-            }
-        }
-        // A length with a wrong bit may lead to the start of a later batch.
-        Ok(self.chain_up_to(begin + 1, end)?.unwrap_or(end))
-    }
-
-    /// Whether a batch whose checksum is right begins at `position`.
-    fn begins_soundly(&mut self, position: u64) -> Result<bool> {
-        let Frame::Batch(size) = self.frame(position)? else { return Ok(false) };
-        let batch = next_batch_shallow(Source::File, self.held(position, size), 0)?;
-        Ok(batch.is_some_and(|batch| batch.validate_crc().is_ok()))
-    }
-
-    /// Whether the lengths of headers lead from `position` to exactly `target`.
-    fn lengths_lead_to(&mut self, position: u64, target: u64) -> Result<bool> {
-        let mut position = position;
-        while position < target {
-            let Some(header) = Neighbour::of(self.fill(position, HEADER_SIZE)?) else { return Ok(false) };
-            position = position.saturating_add(header.size_bytes as u64);
-        }
-        Ok(position == target)
-    }
-
-    /// The first sound batch in `[from, end)` from which sound batches follow each other up to exactly `end`.
-    fn chain_up_to(&mut self, from: u64, end: u64) -> Result<Option<u64>> {
-        let mut from = from;
-        while let Some(found) = self.search(from, end)? {
-            let mut position = found;
-            while position < end {
-                let Frame::Batch(size) = self.frame(position)? else { break };
-                if !self.begins_soundly(position)? {
-                    break;
-                }
-                position += size as u64;
-            }
-            if position == end {
-                return Ok(Some(found));
-            }
-            from = found + 1;
-        }
-        Ok(None)
     }
 
     /// The bytes `[position, position + size)`, for a look at damage; fewer at the end of the file.
@@ -300,55 +243,10 @@ impl Walk {
         }
     }
 
-    /// True when the frame of a bad batch leads to the end of the file or to a header that could follow.
-    fn is_frame_trusted(&mut self, next: u64) -> Result<bool> {
-        if next >= self.end {
-            return Ok(true);
-        }
-        let (end, order) = (self.end, self.order);
-        let head = self.fill(next, HEADER_SIZE)?;
-        Ok(is_plausible(head, next, end, &order) || is_plausible_legacy(head, next, end, &order))
-    }
-
-    /// The position of the next sound batch that begins in `[from, until)`.
-    fn search(&mut self, from: u64, until: u64) -> Result<Option<u64>> {
-        let budget = (self.end - from.min(self.end)).saturating_mul(SEARCH_RATIO).max(SEARCH_FLOOR);
-        self.searched = 0;
-        let mut position = from;
-        while position < until && position + (HEADER_SIZE as u64) <= self.end {
-            let (end, order) = (self.end, self.order);
-            let window = self.fill(position, READ_BYTES)?;
-            let candidate = (0..(window.len() + 1).saturating_sub(HEADER_SIZE)).find(|index| {
-                window.get(index + 16) == Some(&(MAGIC as u8))
-                    && is_plausible(
-                        window.get(*index..).unwrap_or_default(),
-                        position + *index as u64,
-                        end,
-                        &order,
-                    )
-            });
-            let Some(index) = candidate else {
-                position += (window.len() + 1).saturating_sub(HEADER_SIZE).max(1) as u64;
-                continue;
-            };
-            let found = position + index as u64;
-            if found >= until {
-                return Ok(None);
-            }
-            if let Frame::Batch(size) = self.frame(found)? {
-                self.searched += size as u64;
-                let bytes = self.held(found, size);
-                if next_batch_from(Source::File, bytes, 0)?.is_some_and(|batch| batch.validate_crc().is_ok())
-                {
-                    return Ok(Some(found));
-                }
-            }
-            if self.searched > budget {
-                return Ok(None);
-            }
-            position = found + 1;
-        }
-        Ok(None)
+    /// The position of the next sound batch that begins at `from` or behind.
+    fn next_sound(&mut self, from: u64) -> Result<Option<u64>> {
+        let (until, order) = (self.end, self.order);
+        search(self, from, until, &order)
     }
 
     fn only_zeros(&mut self, from: u64) -> Result<bool> {
@@ -364,6 +262,27 @@ impl Walk {
             position += window.len() as u64;
         }
         Ok(true)
+    }
+}
+
+impl SegmentBytes for Walk {
+    fn size_bytes(&self) -> u64 {
+        self.end
+    }
+
+    fn window(&mut self, position: u64, _read_bytes: usize) -> Result<&[u8]> {
+        self.fill(position, HEADER_SIZE)?;
+        let index = usize::try_from(position.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        Ok(self.buffer.get(index..).unwrap_or_default())
+    }
+
+    fn sound_batch(&mut self, position: u64) -> Result<Option<u64>> {
+        let Frame::Batch(size) = self.frame(position)? else { return Ok(None) };
+        match next_batch_from(Source::File, self.held(position, size), 0) {
+            Ok(batch) => Ok(batch.filter(|batch| batch.validate_crc().is_ok()).map(|_| size as u64)),
+            Err(Error::Corrupt { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
