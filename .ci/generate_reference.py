@@ -372,6 +372,10 @@ def client_page() -> str:
 the same on the caller's event loop. [How to consume](../how-to/consume.md) and [how to notice that a log was
 truncated](../how-to/truncation.md) show them in use.
 
+`.ci/dev foreign` tests the client against Kafka 2.1, 2.8, 3.3 and 3.9 and franz-go's kfake; other tests use Kafka 4.3.1 and
+librdkafka's mock cluster. If a broker is too old for a setting, the call raises `KafkaError` UNSUPPORTED_VERSION: Kafka 2.1
+has no `group.instance.id`, and takes offsets in a transaction with the group's name only.
+
 ::: kraftlog.Consumer
 
 ::: kraftlog.AsyncConsumer

@@ -34,6 +34,17 @@ franz() {
     KRAFTLOG_FRANZ=$PWD/target/franz "$py" -m pytest -s tests/interop/test_franz.py "$@"
 }
 
+#: foreign    the client against Kafka 2.1, 2.8, 3.3 and 3.9 and franz-go's kfake (jars through Maven; Go)
+foreign() {
+    setup
+    need go "kfake is a library of Go."
+    for pom in tests/interop/foreign/kafka-*/pom.xml; do
+        fetch_jars "${pom%/pom.xml}"
+    done
+    go build -C tests/interop/foreign/kfake -o "$PWD/target/kfake" .
+    KRAFTLOG_KFAKE=$PWD/target/kfake "$py" -m pytest -s tests/interop/foreign "$@"
+}
+
 #: sim        scenarios of the consensus core, and 200 clusters under faults (KRAFTLOG_SEEDS sets the number);
 #:            sim SEED or sim FILE replays one and shrinks it when it fails
 sim() {

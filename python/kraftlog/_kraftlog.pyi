@@ -314,7 +314,7 @@ class FrameCodec:
     ) -> list[Any]:
         """Buffers of a request; the first begins with the size of the frame."""
 
-    def decode_response(self, api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
+    def decode_response(self, api_key: int, version: int, frame: Buffer) -> tuple[int, Any, int]:
         """Correlation id and response of a frame without its size."""
 
 @final

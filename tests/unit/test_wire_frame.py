@@ -8,10 +8,12 @@ import struct
 import pytest
 
 from kraftlog.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersionError
+from kraftlog.wire import frame as wire_frame
 from kraftlog.wire.api_table import APIS
 from kraftlog.wire.frame import FrameReader, decode_request, decode_response, encode_request, encode_response
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlog.wire.messages.fetch import FetchResponse
+from kraftlog.wire.messages.metadata import MetadataResponse
 from kraftlog.wire.messages.produce import ProduceRequest
 from kraftlog.wire.registry import API_BY_KEY
 from wire_facts import GOLDEN, rows
@@ -229,3 +231,15 @@ def test_frame_reader_memory_follows_what_arrived():
         assert len(reader.get_buffer(-1)) <= 1 << 20
         assert reader.pending_bytes == 9
     assert process.memory_info().rss - before < 64 << 20
+
+
+def test_bytes_behind_a_response_are_ignored_with_one_warning(caplog, monkeypatch):
+    """Kafka's client ignores such bytes; librdkafka's mock cluster sends one behind each Metadata answer."""
+    monkeypatch.setattr(wire_frame, "_LEFTOVER_KEYS", set())
+    frame = b"".join(map(bytes, encode_response(3, 13, 7, MetadataResponse(cluster_id="c"))))[4:]
+    for _ in range(2):
+        correlation_id, answer = decode_response(3, 13, frame + b"\0")
+        assert (correlation_id, answer.cluster_id) == (7, "c")
+    assert [found.getMessage() for found in caplog.records] == [
+        f"MetadataResponse v13: 1 of its {len(frame) + 1} bytes are not part of it and are ignored"
+    ]

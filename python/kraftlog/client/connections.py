@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kraftlog.client.config import ClientConfig, ClientConfigError
 from kraftlog.client.sasl import authenticate, credentials_from
 from kraftlog.client.state.cluster_metadata import Node
-from kraftlog.errors import ErrorCode, KafkaError, RemoteProtocolError
+from kraftlog.errors import ErrorCode, KafkaError, LocalProtocolError, RemoteProtocolError
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.transport.tls_settings import TlsSettings
 from kraftlog.wire.registry import API_BY_KEY
@@ -175,7 +175,8 @@ class Connections:
         """Send a request and return its answer, with the version that both are in.
 
         Raises:
-            KafkaError: The node cannot be reached, does not have the API, or did not answer in time.
+            KafkaError: The node cannot be reached, does not have the API or a field that is set, or did not answer in
+                time.
             RemoteProtocolError: The answer does not decode; names the node.
         """
         connection = await self.connect(node)
@@ -196,6 +197,9 @@ class Connections:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{node} did not answer in time") from error
         except RemoteProtocolError as error:
             raise RemoteProtocolError(f"{node}: {error}") from error
+        except LocalProtocolError as error:
+            # The highest version that an older broker has lacks a field, as group.instance.id before Kafka 2.3.
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{node} is too old: {error}") from error
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
         if throttle_ms > 0 and link is not None:
             link.muted_until_s = self._loop.time() + throttle_ms / 1000

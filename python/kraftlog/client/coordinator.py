@@ -74,6 +74,15 @@ class Coordinator:
             self._coordinator = Node(2**31 - 1 - found.node_id, found.host, found.port)
         return self._coordinator
 
+    async def version(self, api_key: int) -> int | None:
+        """The highest common version of an API with the coordinator's node.
+
+        Raises:
+            KafkaError: It cannot be found or reached now.
+        """
+        connection = await self._connections.connect(await self.coordinator())
+        return connection.common_version(api_key)
+
     def forget_coordinator(self) -> None:
         """Look the coordinator up again before the next request."""
         self._coordinator = None

@@ -36,6 +36,7 @@ STATIC_LEAVING_EPOCH = -2
 JOINING_EPOCH = 0
 COOPERATIVE = "cooperative-sticky"
 CONSUMER_GROUP_HEARTBEAT_KEY = 68
+FIRST_VERSION_WITH_REGEX = 1
 
 _LOST = frozenset((ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_MEMBER_EPOCH))
 
@@ -362,6 +363,7 @@ class BrokerAssignedMembership(GroupMembership):
             ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=numbers)
             for topic_id, numbers in self._owned_by_id().items()
         ]
+        has_regex = (await self._group.version(CONSUMER_GROUP_HEARTBEAT_KEY) or 0) >= FIRST_VERSION_WITH_REGEX
         answer = await self._group.ask(
             ConsumerGroupHeartbeatRequest(
                 group_id=self._group.group_id,
@@ -371,6 +373,8 @@ class BrokerAssignedMembership(GroupMembership):
                 rack_id=self._config["client.rack"] or None if is_joining else None,
                 rebalance_timeout_ms=self._config["max.poll.interval.ms"] if is_joining else -1,
                 subscribed_topic_names=self.topics if is_new else None,
+                # None: as before; empty: no pattern. librdkafka's mock cluster demands it beside the names.
+                subscribed_topic_regex="" if is_new and has_regex else None,
                 server_assignor=self._config["group.remote.assignor"] if is_joining else None,
                 topic_partitions=partitions if is_new else None,
             )

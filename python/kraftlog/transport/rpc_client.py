@@ -116,15 +116,20 @@ class RpcConnection(asyncio.BufferedProtocol):
         return next((sent_s for _, _, sent_s, _ in self._asked.values()), None)
 
     def send(self, message: Message, version_: int, callback: Callback) -> None:
-        """Send; ``callback`` gets the answer, or BROKER_NOT_AVAILABLE when the connection ends before, once."""
+        """Send; ``callback`` gets the answer, or BROKER_NOT_AVAILABLE when the connection ends before, once.
+
+        Raises:
+            LocalProtocolError: The version cannot hold the message.
+        """
         if self.is_closed or self._transport is None:
             self._loop.call_soon(callback, KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the connection is closed"))
             return
         api_key: int = message.API_KEY
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
-        self._asked[correlation_id] = (api_key, version_, self._loop.time(), callback)
+        # Encoded first: a message that the version cannot hold raises, and no answer is waited for.
         buffers: Any = encode_request(api_key, version_, correlation_id, self._client_id, message)
+        self._asked[correlation_id] = (api_key, version_, self._loop.time(), callback)
         self._transport.writelines(buffers)
 
     async def request(self, message: Message) -> Message:

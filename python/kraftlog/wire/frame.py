@@ -6,6 +6,7 @@ an ``asyncio.BufferedProtocol``.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,9 @@ __all__ = [
 # Kafka 4.x removed StopReplica; the dispatchers decide who is served it.
 _STOP_REPLICA_KEY = 5
 _STOP_REPLICA = replace(API_BY_KEY[_STOP_REPLICA_KEY], min_version=0, max_version=4)
+_logger = logging.getLogger("kraftlog.wire")
+# API keys whose answers were seen with bytes behind them: one warning each, as every answer of such a peer has them.
+_LEFTOVER_KEYS: set[int] = set()
 _CODEC = FrameCodec(RequestHeader, ResponseHeader, {**API_BY_KEY, _STOP_REPLICA_KEY: _STOP_REPLICA})
 
 
@@ -95,7 +99,7 @@ def encode_request(
 
 
 def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Message]:
-    """Read one response.
+    """Read one response. Bytes behind it are ignored with a warning, as Kafka's ``AbstractResponse`` ignores them.
 
     Args:
         api_key: Of the request it answers.
@@ -108,4 +112,9 @@ def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Mes
     Raises:
         RemoteProtocolError: The bytes do not decode.
     """
-    return _CODEC.decode_response(api_key, version, frame)
+    correlation_id, response, leftover = _CODEC.decode_response(api_key, version, frame)
+    if leftover and api_key not in _LEFTOVER_KEYS:
+        _LEFTOVER_KEYS.add(api_key)
+        name, size = type(response).__name__, memoryview(frame).nbytes
+        _logger.warning("%s v%d: %d of its %d bytes are not part of it and are ignored", name, version, leftover, size)
+    return correlation_id, response
