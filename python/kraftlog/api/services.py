@@ -177,8 +177,13 @@ class GroupService(Protocol):
         """Partitions of ``__consumer_offsets``; 0 while it does not exist."""
         ...
 
-    async def ensure_topic(self) -> None:
-        """Create ``__consumer_offsets`` unless it exists.
+    @property
+    def is_ready(self) -> bool:
+        """Whether ``__consumer_offsets`` exists, and this node is not just creating it."""
+        ...
+
+    async def ensure_topic(self, keys: Sequence[str] = ()) -> None:
+        """Create ``__consumer_offsets`` unless it exists; shards of these keys that are here are loaded then.
 
         Raises:
             KafkaError: COORDINATOR_NOT_AVAILABLE; it cannot be created.
@@ -205,8 +210,13 @@ class TransactionService(Protocol):
         """Partitions of ``__transaction_state``; 0 while it does not exist."""
         ...
 
-    async def ensure_topic(self) -> None:
-        """Create ``__transaction_state`` unless it exists.
+    @property
+    def is_ready(self) -> bool:
+        """Whether ``__transaction_state`` exists, and this node is not just creating it."""
+        ...
+
+    async def ensure_topic(self, keys: Sequence[str] = ()) -> None:
+        """Create ``__transaction_state`` unless it exists; shards of these keys that are here are loaded then.
 
         Raises:
             KafkaError: COORDINATOR_NOT_AVAILABLE; it cannot be created.

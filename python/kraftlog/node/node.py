@@ -342,7 +342,7 @@ class Node:
         config = self.config
         self.producer_ids = ProducerIds(config.node_id, self.controllers, lambda: self.metadata.image)
         self.topic_creation = TopicCreation(
-            topic_creation_settings(self.config), self.controllers, self.metadata, self.replicas.wait_until_open
+            topic_creation_settings(self.config), self.controllers, self.metadata, self.replicas
         )
         self.groups = group_coordinator(
             group_coordinator_settings(self.config),
@@ -442,11 +442,11 @@ class Node:
     def _on_partition_changed(self, partition: Partition) -> None:
         self.shares.on_partition_changed(partition)
         if partition.topic == CONSUMER_OFFSETS_TOPIC:
-            self.groups.follow(self.metadata.image)
+            self.groups.follow_partition(self.metadata.image, partition.index)
         elif partition.topic == TRANSACTION_STATE_TOPIC:
-            self.transactions.follow(self.metadata.image)
+            self.transactions.follow_partition(self.metadata.image, partition.index)
         elif partition.topic == SHARE_GROUP_STATE_TOPIC:
-            self.shares.coordinator.follow(self.metadata.image)
+            self.shares.coordinator.follow_partition(self.metadata.image, partition.index)
 
     def _open_log_dirs(self) -> None:
         """Lock every data directory and check that it is this node's."""

@@ -47,7 +47,7 @@ async def _create_and_add(
     context: RequestContext, request: AddOffsetsToTxnRequest, groups: GroupService, transactions: TransactionService
 ) -> AddOffsetsToTxnResponse:
     try:
-        await groups.ensure_topic()
+        await groups.ensure_topic([request.group_id])
     except KafkaError as error:
         return AddOffsetsToTxnResponse(error_code=error.code)
     answer = _add(context, request, groups, transactions)

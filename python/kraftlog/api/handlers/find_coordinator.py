@@ -45,12 +45,13 @@ _Coordinator = FindCoordinatorResponse.Coordinator
 class _Coordinating(Protocol):
     """One kind of coordinator."""
 
-    def partition_count(self) -> int:
-        """Partitions of its topic; 0 while it does not exist."""
+    @property
+    def is_ready(self) -> bool:
+        """Whether its topic exists, and this node is not just creating it."""
         ...
 
-    async def ensure_topic(self) -> None:
-        """Create its topic unless it exists."""
+    async def ensure_topic(self, keys: Sequence[str] = ()) -> None:
+        """Create its topic unless it exists; the shards of these keys are loaded afterwards if they are here."""
         ...
 
 
@@ -74,7 +75,7 @@ def handle(
     if request.key_type == GROUP:
         coordinator = groups
     topic = _TOPICS[request.key_type]
-    if coordinator.partition_count():
+    if coordinator.is_ready:
         return _response(context, (yield from in_slices(_find(cluster, context, topic, key) for key in keys)))
     return tasks.spawn(_create_and_find(cluster, coordinator, context, topic, keys))
 
@@ -103,7 +104,7 @@ async def _create_and_find(
     keys: Sequence[str],
 ) -> FindCoordinatorResponse:
     try:
-        await coordinator.ensure_topic()
+        await coordinator.ensure_topic(keys)
     except KafkaError as error:
         code, text = error.code, error.message
         return _response(context, await in_turns(_failed(key, code, text) for key in keys))

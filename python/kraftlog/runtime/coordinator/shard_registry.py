@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kraftlog.coordinator.shard import Shard
@@ -25,6 +27,8 @@ __all__ = ["CommittedMetadata", "PartitionLookup", "ShardRegistry", "TaskGroup",
 logger = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=Shard)
+
+_KEYS_MAX = 64
 
 
 class CommittedMetadata(Protocol):
@@ -51,8 +55,15 @@ class PartitionLookup(Protocol):
 class TopicCreator(Protocol):
     """Creates the coordinator's topic."""
 
-    async def create(self, names: Sequence[str]) -> dict[str, int]:
-        """Create topics; the error code of each that could not be created."""
+    async def create_for(self, name: str, keys: Sequence[str]) -> int:
+        """Create a coordinator's topic; its error code, once the metadata has it.
+
+        Partitions of these keys are the first ones that are opened.
+        """
+        ...
+
+    async def wait_until_open(self, names: Iterable[str], indexes: Iterable[int] | None = None) -> None:
+        """Wait until partitions of topics, or those with these indexes, are open here if they are assigned here."""
         ...
 
 
@@ -96,7 +107,9 @@ class ShardRegistry(Generic[S]):
         self._topics = topics
         self._tasks = tasks
         self._runners: dict[int, ShardRunner[S]] = {}
-        self._creation: asyncio.Task[dict[str, int]] | None = None
+        self._creation: asyncio.Task[int] | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._loads: dict[int, asyncio.Task[None]] = {}
         self._is_stopped = False
 
     def start(self) -> None:
@@ -118,21 +131,51 @@ class ShardRegistry(Generic[S]):
         topic = self._metadata.image.topics.by_name(self._topic)
         return 0 if topic is None else len(topic.partitions)
 
-    async def ensure_topic(self) -> None:
+    @property
+    def is_ready(self) -> bool:
+        """Whether the coordinator's topic exists, and this node is not just creating it."""
+        is_open = self._opening is None or self._opening.done()
+        return bool(self.partition_count()) and not self._is_creating and is_open
+
+    @property
+    def _is_creating(self) -> bool:
+        return self._creation is not None and not self._creation.done()
+
+    async def ensure_topic(self, keys: Sequence[str] = ()) -> None:
         """Create the coordinator's topic unless it exists; concurrent callers wait for one creation.
+
+        Args:
+            keys: Return as soon as the shards of these keys are loaded, as far as this node leads them; without keys
+                all partitions of this node are open afterwards.
 
         Raises:
             KafkaError: COORDINATOR_NOT_AVAILABLE; it cannot be created.
         """
-        if self.partition_count():
+        if self.is_ready:
             return
-        if self._creation is None or self._creation.done():
-            self._creation = self._tasks.spawn(self._topics.create([self._topic]))
-        errors = await asyncio.shield(self._creation)
-        if errors:
-            text = f"{self._topic} cannot be created: {ErrorCode.name_of(errors[self._topic])}"
-            logger.warning("%s", text)
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        if not self.partition_count() and not self._is_creating:
+            self._creation = self._tasks.spawn(self._create(keys))
+        if self._creation is not None:
+            error_code = await asyncio.shield(self._creation)
+            if error_code:
+                text = f"{self._topic} cannot be created: {ErrorCode.name_of(error_code)}"
+                logger.warning("%s", text)
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        count = self.partition_count()
+        if not keys or not count:
+            if self._opening is not None:
+                await asyncio.shield(self._opening)
+            return
+        indexes = {coordinator_partition(key, count) for key in islice(keys, _KEYS_MAX)}
+        await self._topics.wait_until_open([self._topic], indexes)
+        for index in indexes & self._loads.keys():
+            await asyncio.shield(self._loads[index])
+
+    async def _create(self, keys: Sequence[str]) -> int:
+        error_code = await self._topics.create_for(self._topic, keys[:_KEYS_MAX])
+        if not error_code:
+            self._opening = self._tasks.spawn(self._topics.wait_until_open([self._topic]))
+        return error_code
 
     def runner(self, key: str) -> ShardRunner[S]:
         """The loaded shard that coordinates ``key``, such as a group id.
@@ -180,24 +223,31 @@ class ShardRegistry(Generic[S]):
 
     def follow(self, image: MetadataImage) -> None:
         """Load shards of partitions that this node leads now, unload those of partitions it no longer leads."""
+        topic = image.topics.by_name(self._topic)
+        for index in {*(() if topic is None else topic.partitions), *self._runners}:
+            self.follow_partition(image, index)
+
+    def follow_partition(self, image: MetadataImage, index: int) -> None:
+        """Load or unload the shard of one partition."""
         if self._is_stopped:
             return
         topic = image.topics.by_name(self._topic)
-        led: dict[int, CoordinatorPartition] = {}
-        for index in () if topic is None else topic.partitions:
-            partition = self._partitions.get_by_name(self._topic, index)
-            if partition is not None and partition.is_leader:
-                led[index] = partition
-        for index, runner in list(self._runners.items()):
-            partition = led.get(index)
-            if partition is not runner.partition or partition.leader_epoch != runner.leader_epoch:
-                runner.close()
-                del self._runners[index]
-        for index, partition in led.items():
-            if index not in self._runners:
-                runner = ShardRunner(self._make_shard(), partition, self._shell)
-                self._runners[index] = runner
-                self._tasks.spawn(self._load(index, runner))
+        is_there = topic is not None and index in topic.partitions
+        partition = self._partitions.get_by_name(self._topic, index) if is_there else None
+        led = partition if partition is not None and partition.is_leader else None
+        runner = self._runners.get(index)
+        if runner is not None and (led is not runner.partition or led.leader_epoch != runner.leader_epoch):
+            runner.close()
+            del self._runners[index]
+            runner = None
+        if led is not None and runner is None:
+            self._runners[index] = made = ShardRunner(self._make_shard(), led, self._shell)
+            self._loads[index] = load = self._tasks.spawn(self._load(index, made))
+            load.add_done_callback(partial(self._loaded, index))
+
+    def _loaded(self, index: int, load: asyncio.Task[None]) -> None:
+        if self._loads.get(index) is load:
+            del self._loads[index]
 
     async def _load(self, index: int, runner: ShardRunner[S]) -> None:
         try:

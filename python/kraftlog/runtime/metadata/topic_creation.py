@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kraftlog.errors import ErrorCode
+from kraftlog.partitioner import coordinator_partition
 from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 
@@ -38,6 +39,18 @@ class TopicCreationSettings:
     request_timeout_ms: int
 
 
+class PartitionOpening(Protocol):
+    """Opens the logs of the partitions that are assigned to this node."""
+
+    async def wait_until_open(self, topics: Iterable[str], indexes: Iterable[int] | None = None) -> None:
+        """Wait until partitions, all or those with these indexes, are open, offline or gone again."""
+        ...
+
+    def open_first(self, topic: str, indexes: Collection[int]) -> None:
+        """Open these partitions of a topic before others when it is created; none: in any order."""
+        ...
+
+
 class TopicCreation:
     """Creates topics at the active controller.
 
@@ -45,7 +58,7 @@ class TopicCreation:
         settings: Of the coordinators' topics.
         channel: The way to the active controller.
         metadata: Knows when this node has the topics.
-        wait_until_open: Waits until this node has opened what it was assigned of the topics.
+        opening: Opens what this node is assigned of the topics.
     """
 
     def __init__(
@@ -53,12 +66,12 @@ class TopicCreation:
         settings: TopicCreationSettings,
         channel: ControllerChannel,
         metadata: MetadataQuorum,
-        wait_until_open: Callable[[Iterable[str]], Awaitable[None]],
+        opening: PartitionOpening,
     ) -> None:
         self._settings = settings
         self._channel = channel
         self._metadata = metadata
-        self._wait_until_open = wait_until_open
+        self._opening = opening
 
     async def create(self, names: Sequence[str]) -> dict[str, int]:
         """Create topics with the broker's defaults, all at once, and wait until this node has them.
@@ -68,15 +81,37 @@ class TopicCreation:
         """
         if not names:
             return {}
-        request = CreateTopicsRequest(
-            topics=[self._topic(name) for name in names],
-            timeout_ms=self._settings.request_timeout_ms,
-        )
+        created, errors = await self._create([self._topic(name) for name in names])
+        await self._opening.wait_until_open(created)
+        return errors
+
+    async def create_for(self, name: str, keys: Sequence[str]) -> int:
+        """Create a coordinator's topic for the sake of some keys, such as group ids.
+
+        Returns:
+            Its error code, once the metadata has it; the partitions of the keys are the first ones that are opened.
+        """
+        topic = self._topic(name)
+        indexes = {coordinator_partition(key, topic.num_partitions) for key in keys}
+        self._opening.open_first(name, indexes)
+        try:
+            _, errors = await self._create([topic])
+        finally:
+            self._opening.open_first(name, ())
+        return errors.get(name, 0)
+
+    async def wait_until_open(self, names: Iterable[str], indexes: Iterable[int] | None = None) -> None:
+        """Wait until partitions of topics, or those with these indexes, are open here if they are assigned here."""
+        await self._opening.wait_until_open(names, indexes)
+
+    async def _create(self, topics: list[CreateTopicsRequest.CreatableTopic]) -> tuple[list[str], dict[str, int]]:
+        """What was created, and the errors; the metadata has what was created."""
+        request = CreateTopicsRequest(topics=topics, timeout_ms=self._settings.request_timeout_ms)
         response = await self._channel.request(request)
         created = [topic.name for topic in response.topics if not topic.error_code]
         await self._metadata.wait_for_topics(created)
-        await self._wait_until_open(created)
-        return {topic.name: topic.error_code for topic in response.topics if topic.error_code not in _FINE}
+        errors = {topic.name: topic.error_code for topic in response.topics if topic.error_code not in _FINE}
+        return created, errors
 
     def _topic(self, name: str) -> CreateTopicsRequest.CreatableTopic:
         """A coordinator's topic as Kafka creates it, or another one with the broker's defaults."""

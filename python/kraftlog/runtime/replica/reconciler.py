@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,8 @@ RETRY_S = 1.0
 # So many logs are being opened at once; a future and a request for each of thousands would make the garbage collector
 # look at the whole heap.
 OPENING_MAX = 64
+# For the requests that follow the one that needed a partition first.
+_HEAD_START_S = 0.02
 
 
 @dataclass(slots=True)
@@ -84,6 +86,7 @@ class Reconciler:
         # Directories that are being opened or removed: a topic of the same name waits for its name to be free.
         self._busy: set[str] = set()
         self._blocked: dict[str, list[PartitionKey]] = {}
+        self._first: dict[str, Collection[int]] = {}
         self._recovered: dict[TopicPartition, tuple[Log, LogDir]] = {}
         self._waiters: dict[PartitionKey, list[asyncio.Future[None]]] = {}
         # Replicas that a controller stopped, with the leader epoch in which it did: a higher one opens them again.
@@ -100,6 +103,43 @@ class Reconciler:
         return not (self._opening or self._unopened or self._busy or self._steps)
 
     # -- metadata ------------------------------------------------------------------------------------------------
+
+    def open_first(self, topic: str, indexes: Collection[int]) -> None:
+        """Open these partitions of a topic before others when it is created; none: in any order."""
+        if indexes:
+            self._first[topic] = indexes
+        else:
+            self._first.pop(topic, None)
+
+    def _without_deferred(
+        self, mine: list[tuple[PartitionKey, PartitionImage]]
+    ) -> list[tuple[PartitionKey, PartitionImage]]:
+        """Leave out partitions of topics some of whose partitions are wanted first; they follow when those are open.
+
+        Until then the threads, and the steps on the loop, are for what a client waits for.
+        """
+        image = self._image
+        for name, indexes in self._first.items():
+            topic = None if image is None else image.topics.by_name(name)
+            first = () if topic is None else [key for key, _ in mine if key[0] == topic.topic_id and key[1] in indexes]
+            if topic is None or not first:
+                continue
+            later = [key for key, _ in mine if key[0] == topic.topic_id and key[1] not in indexes]
+            mine = [item for item in mine if item[0][0] != topic.topic_id or item[0][1] in indexes]
+            waiting = set(first)
+
+            def opened(
+                key: PartitionKey, _: object, waiting: set[PartitionKey] = waiting, later: list[PartitionKey] = later
+            ) -> None:
+                waiting.discard(key)
+                if not waiting:
+                    self._parts.loop.call_later(_HEAD_START_S, self._enqueue, later)
+
+            for key in first:
+                waiter: asyncio.Future[None] = self._parts.loop.create_future()
+                waiter.add_done_callback(partial(opened, key))
+                self._waiters.setdefault(key, []).append(waiter)
+        return mine
 
     def start(self, image: MetadataImage, recovered: dict[TopicPartition, tuple[Log, LogDir]]) -> None:
         """Open every partition assigned here.
@@ -121,6 +161,8 @@ class Reconciler:
         # As Kafka: what leaves this broker comes before what it leads, and that before what it follows (RDLT-16).
         partitions = delta.changed_partitions
         mine = [(key, wanted) for key, wanted in partitions.items() if self._node_id in wanted.replicas]
+        if self._first:
+            mine = self._without_deferred(mine)
         self._enqueue([key for key, wanted in partitions.items() if self._node_id not in wanted.replicas])
         self._enqueue([key for key, wanted in mine if wanted.leader == self._node_id])
         self._enqueue([key for key, wanted in mine if wanted.leader != self._node_id])
@@ -442,11 +484,15 @@ class Reconciler:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def wait_until_open(self, topics: Iterable[str]) -> None:
-        """Wait until each partition of these topics that is assigned here is open, offline or gone again."""
+    async def wait_until_open(self, topics: Iterable[str], indexes: Iterable[int] | None = None) -> None:
+        """Wait until partitions of these topics that are assigned here are open, offline or gone again.
+
+        ``indexes`` None: all of each topic.
+        """
         for name in topics:
             topic = None if self._image is None else self._image.topics.by_name(name)
-            for key in [] if topic is None else [(topic.topic_id, index) for index in topic.partitions]:
+            wanted = () if topic is None else topic.partitions if indexes is None else indexes
+            for key in [] if topic is None else [(topic.topic_id, index) for index in wanted]:
                 await self._wait_for(key)
                 if key[1] % STEPS_PER_TURN == 0:
                     await asyncio.sleep(0)

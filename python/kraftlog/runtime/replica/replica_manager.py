@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -325,9 +325,16 @@ class ReplicaManager:
         """Whether every partition is as the metadata says: nothing is being opened or removed."""
         return self._reconciler.is_settled
 
-    async def wait_until_open(self, topics: Iterable[str]) -> None:
-        """Wait until each partition of these topics that is assigned here is open, offline or gone again."""
-        await self._reconciler.wait_until_open(topics)
+    async def wait_until_open(self, topics: Iterable[str], indexes: Iterable[int] | None = None) -> None:
+        """Wait until partitions of these topics that are assigned here are open, offline or gone again.
+
+        ``indexes`` None: all of each topic.
+        """
+        await self._reconciler.wait_until_open(topics, indexes)
+
+    def open_first(self, topic: str, indexes: Collection[int]) -> None:
+        """Open these partitions of a topic before others when it is created; none: in any order."""
+        self._reconciler.open_first(topic, indexes)
 
     def fail_log_dir(self, log_dir: LogDir, error: BaseException) -> None:
         """A write or fsync failed: the directory goes offline. See :class:`LogDirFailures`."""

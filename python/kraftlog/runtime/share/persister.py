@@ -165,7 +165,7 @@ class ShareStatePersister:
         return _Failed(key.partition, error)
 
     async def _ask_once(self, key: ShareKey, ask: _Ask, request: Message) -> Any:
-        await self._coordinator.ensure_topic()
+        await self._coordinator.ensure_topic([str(key)])
         leader_id = self._leader_of(key)
         if leader_id == self._node_id:
             return await self._coordinator.runner(str(key)).ask(ask)

@@ -45,8 +45,9 @@ def _created(name: str, brokers: int, code: int = 0) -> tuple[Any, dict[str, int
 
     alive = {number: SimpleNamespace(fenced=number > brokers) for number in range(1, 6)}
     metadata: Any = SimpleNamespace(image=SimpleNamespace(cluster=SimpleNamespace(brokers=alive)), wait_for_topics=wait)
+    opening: Any = SimpleNamespace(wait_until_open=wait)
     controller = Controller(code)
-    creation = TopicCreation(topic_creation_settings(NodeConfig(_CONFIG)), controller, metadata, wait)  # type: ignore[arg-type]
+    creation = TopicCreation(topic_creation_settings(NodeConfig(_CONFIG)), controller, metadata, opening)  # type: ignore[arg-type]
     errors = asyncio.run(creation.create([name]))
     assert waited == [[] if code else [name]] * 2
     ((topic,),) = [request.topics for request in controller.requests]

@@ -329,3 +329,29 @@ def test_appends_wait_for_the_epoch_before_them(run: Any) -> None:
         assert partition.log.epoch_entries() == [(1, 0)]
 
     run(test)
+
+
+def test_the_partition_that_a_client_waits_for_is_opened_alone_and_the_others_follow(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "_HEAD_START_S", 0)
+
+    async def test(bench: Bench) -> None:
+        bench.manager.open_first("t", {7, 90})
+        bench.create(partitions=50)
+        bench.manager.open_first("t", ())
+        await bench.turns()
+        assert len(bench.workers.waiting) == 1
+        waiting = asyncio.ensure_future(bench.manager.wait_until_open(["t"], {7}))
+        everything = asyncio.ensure_future(bench.manager.wait_until_open(["t"]))
+        bench.workers.run(1)
+        await bench.turns()
+        await waiting
+        assert bench.partitions.get(FIRST, 7) is not None
+        assert not everything.done()
+        await until(lambda: len(bench.workers.waiting) > 1)
+        await bench.settle()
+        await everything
+        assert len(bench.partitions) == 50
+
+    run(test)
