@@ -32,9 +32,10 @@ class OlderKafka(Server):
     def properties(self) -> dict[str, str]:
         found = super().properties()
         del found["controller.quorum.bootstrap.servers"]
-        if not self._has_zookeeper:
-            return {**found, "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}"}
         listener = f"PLAINTEXT://127.0.0.1:{self.port}"
+        if not self._has_zookeeper:
+            voters = f"1@127.0.0.1:{self.controller_port}"
+            return {**found, "advertised.listeners": listener, "controller.quorum.voters": voters}
         for key in ("process.roles", "node.id", "controller.listener.names", "listener.security.protocol.map"):
             del found[key]
         return {
