@@ -13,7 +13,7 @@ from kraftlog.api.context import RequestContext
 from kraftlog.api.handler_table import APIS, UNREAD_KEYS, Handler, LazyHandler
 from kraftlog.api.large_requests import ELEMENTS_AT_ONCE, LargeRequests
 from kraftlog.api.slices import SlicedRequest
-from kraftlog.errors import ErrorCode, KafkaError, ProtocolError
+from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError, ProtocolError
 from kraftlog.security.operation import Operation, ResourceKind
 from kraftlog.transport.exchange import CloseConnection, PeerContext, PendingResponse
 from kraftlog.transport.scheduler import Scheduler
@@ -248,8 +248,11 @@ def _finish_encoded(context: RequestContext, future: asyncio.Future[Any]) -> lis
 def _defect(context: RequestContext, error: BaseException) -> list[Output] | CloseConnection:
     """End one request that a defect of this package ended, as Kafka's ``RequestHandlerHelper.handleError`` does.
 
-    The log has the traceback. The core's own broken invariants do not come here: they end the node.
+    The log has the traceback. The core's own broken invariants do not come here: they end the node. A request to a
+    node that stops is no defect: it gets the answer of Kafka's controller (``EventHandlerExceptionInfo``), to retry.
     """
+    if isinstance(error, NodeClosedError):
+        return _error_response(context, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller is shutting down."))
     name = API_BY_KEY[context.api_key].name
     logger.error("%s version %d from %s failed", name, context.api_version, context.peer.peer, exc_info=error)
     return _error_response(context, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))

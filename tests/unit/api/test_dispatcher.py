@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from kraftlog.api.dispatcher import Dispatcher
-from kraftlog.errors import ErrorCode
+from kraftlog.errors import ErrorCode, NodeClosedError
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.connection import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Connection
 from kraftlog.transport.exchange import PeerContext
@@ -313,3 +313,17 @@ def test_handler_defect_tells_the_client_nothing_of_this_machine(caplog):
 
     run(scenario, handlers={16: handle})
     assert "/var/lib/secret" in caplog.text
+
+
+def test_a_request_to_a_stopping_node_is_told_to_retry_and_no_defect_is_logged(caplog):
+    def handle(context, request):
+        raise NodeClosedError("the metadata log failed: /var/lib/secret")
+
+    async def scenario(peer):
+        await peer.send(encode_request(16, 4, 1, "c", ListGroupsRequest()))
+        frame = await peer.receive()
+        assert decode_response(16, 4, frame)[1].error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert b"secret" not in frame
+
+    run(scenario, handlers={16: handle})
+    assert not caplog.records
