@@ -195,13 +195,18 @@ class MixedCluster:
 
     # What the cluster says.
 
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 5000})
+    def admin(self, member: Member | None = None) -> AdminClient:
+        """Asks ``member``, or any broker."""
+        where = self.bootstrap if member is None else f"127.0.0.1:{member.port}"
+        return AdminClient({"bootstrap.servers": where, "log_level": 0, "socket.timeout.ms": 5000})
 
-    def topics(self) -> dict[str, dict[int, tuple[int, list[int], list[int]]]]:
-        """Leader, replicas and in-sync replicas of all partitions, as some broker knows them; empty without one."""
+    def topics(self, member: Member | None = None) -> dict[str, dict[int, tuple[int, list[int], list[int]]]]:
+        """Leader, replicas and in-sync replicas of all partitions, as ``member`` or some broker knows them.
+
+        Empty while no broker answers.
+        """
         try:
-            metadata = self.admin().list_topics(timeout=5)
+            metadata = self.admin(member).list_topics(timeout=5)
         except KafkaException:
             return {}
         return {
@@ -271,21 +276,22 @@ class MixedCluster:
         rows = [line.split() for line in text.splitlines()[1:]]
         return {int(row[0]): Replication(row[-1], int(row[3])) for row in rows if len(row) >= 7}
 
-    def wait_for_another_controller(self, before: int) -> None:
-        """Return when a controller other than ``before`` leads the quorum."""
-        eventually(lambda: self.active_controller() not in (-1, before), f"no controller but {before} leads")
+    def replication_status(self, node_id: int) -> str:
+        """Leader, Follower or Observer; empty for a node that the leader does not know."""
+        found = self.replication().get(node_id)
+        return "" if found is None else found.status
 
-    def wait_until_voters_follow(self, leader: int) -> None:
-        """Return when the leader leads and all other controllers follow without lag."""
+    def wait_until_voters_follow(self) -> None:
+        """Return when a controller leads and all others follow it without lag."""
 
         def follow() -> bool:
             found = self.replication()
-            return leader in found and all(
+            return all(
                 node_id in found and found[node_id].status in ("Leader", "Follower") and found[node_id].lag <= 1
                 for node_id in (member.node_id for member in self.controllers)
             )
 
-        eventually(follow, f"controllers do not follow {leader}")
+        eventually(follow, "controllers do not follow")
 
     # Kafka's tools.
 
@@ -304,6 +310,10 @@ class MixedCluster:
             TOOLS + "FeatureCommand", "--bootstrap-server", self.bootstrap, *args, check=check, timeout=60
         )
         return done.stdout + done.stderr
+
+    def configs(self, *args: str, bootstrap: str = "") -> str:
+        where = ("--bootstrap-server", bootstrap or self.bootstrap)
+        return self.java.tool("kafka.admin.ConfigCommand", *where, *args, timeout=60).stdout
 
     def create_topic(self, name: str, *replicas: list[int], **config: str) -> None:
         """A topic with these replicas per partition, the first of which is preferred."""
