@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interop.harness import Java, environment_flag
-from interop.mixed.cluster import KAFKA, KRAFTLOG, Member, MixedCluster
+from interop.mixed.cluster import KAFKA, KRAFTLOG, Member, MixedCluster, eventually
 from interop.mixed.load import Load
 
 KAFKA_BROKER, KRAFTLOG_BROKER = 2, 3
@@ -66,6 +66,7 @@ def test_brokers_of_both_programs_replicate_each_other(
         cluster.reassign("moved", {0: [3, 1], 1: [2, 3]})
         assert [cluster.topics()["moved"][index][1] for index in (0, 1)] == [[3, 1], [2, 3]]
         cluster.reassign("moved", {0: [2, 3], 1: [3, 1]})
+        change_metadata(cluster)
 
         for node_id in (KRAFTLOG_BROKER, KAFKA_BROKER) if WHOLE else (KRAFTLOG_BROKER,):
             cluster.members[node_id].stop()
@@ -80,6 +81,27 @@ def test_brokers_of_both_programs_replicate_each_other(
     cluster.assert_equal_replicas(topics)
     for member in cluster.members.values():
         assert not member.complaints(), member.complaints()[:10]
+
+
+def change_metadata(cluster: MixedCluster) -> None:
+    """A setting, a deleted topic and a feature level, which brokers of both programs apply."""
+    cluster.create_topic("gone", [1, 3])
+    cluster.tool("TopicCommand", "--delete", "--topic", "gone")
+    cluster.features("downgrade", "--feature", "share.version=0")
+    cluster.features("upgrade", "--feature", "share.version=1")
+    topic = ("--entity-type", "topics", "--entity-name", "moved")
+    cluster.configs(*topic, "--alter", "--add-config", "retention.ms=77000000")
+    for member in cluster.brokers:
+        eventually(
+            lambda member=member: "gone" not in cluster.topics(member), f"{member.node_id} has the deleted topic"
+        )
+        where = f"127.0.0.1:{member.port}"
+        eventually(
+            lambda where=where: "retention.ms=77000000" in cluster.configs(*topic, "--describe", bootstrap=where),
+            f"{member.node_id} does not have the setting",
+        )
+        directory = member.data_dir / "gone-0"
+        eventually(lambda directory=directory: not directory.exists(), f"{directory} is there yet")
 
 
 def strike(cluster: MixedCluster, load: Load, victim: Member) -> None:
