@@ -14,7 +14,7 @@ from kraftlog.testing.world.machine import Machine
 from kraftlog.testing.world.swarm import ClusterFailedError, ClusterScenario, draw, run, shrink
 from kraftlog.testing.world.world import World
 
-from .workloads import records
+from .workloads import records, transactions
 
 SETTINGS = {"num.partitions": "2", "default.replication.factor": "3", "min.insync.replicas": "2"}
 
@@ -59,6 +59,23 @@ def test_a_cluster_loses_nothing_and_recovers_in_virtual_time():
     assert "all of them are there" in story
     rules = ("INV-01", "INV-08", "RINV-07", "RINV-08", "RINV-09", "RINV-14", "RINV-21", "RINV-22", "RINV-26", "RINV-27")
     assert all(looked[rule] for rule in rules)
+
+
+def test_transactions_are_seen_as_a_whole_when_their_coordinator_dies():
+    """One producer commits and aborts; read_committed sees what was committed, and nothing in part (RINV-06)."""
+    settings = {"transaction.state.log.num.partitions": "1", "transaction.state.log.replication.factor": "3"}
+    with Cluster(4, controllers=1, properties={**SETTINGS, **settings}) as cluster:
+        task = cluster.begin(transactions(cluster))
+        cluster.run_for(1_000)
+        coordinator = cluster.leader_of("__transaction_state", 0)
+        cluster.kill(coordinator)
+        cluster.run_for(1_500)
+        assert cluster.leader_of("__transaction_state", 0) not in {coordinator, None}
+        cluster.become_quiet()
+        cluster.recover()
+        cluster.run_until(task.done, within_ms=120_000)
+        task.result()
+        assert "each transaction as a whole" in str(cluster.story)
 
 
 async def one_record(cluster):

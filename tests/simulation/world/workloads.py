@@ -8,7 +8,7 @@ from contextlib import suppress
 from kraftlog.client.async_consumer import AsyncConsumer
 from kraftlog.client.async_producer import AsyncProducer
 from kraftlog.errors import KraftlogError
-from kraftlog.testing.world.history import OffsetHistory, RecordHistory
+from kraftlog.testing.world.history import OffsetHistory, RecordHistory, TransactionHistory
 from kraftlog.types import TopicPartition
 
 TOPIC = "records"
@@ -71,8 +71,9 @@ async def _commit(consumer, offsets, found):
             offsets.fetched("readers", TOPIC, name.partition, known.offset)
 
 
-async def _check(cluster, servers, history):
-    async with AsyncConsumer({**servers, "auto.offset.reset": "earliest"}) as consumer:
+async def _read_all(servers, **settings):
+    """Every record of the topic, by partition, up to the ends at the beginning."""
+    async with AsyncConsumer({**servers, "auto.offset.reset": "earliest", **settings}) as consumer:
         names = await consumer.partitions_for(TOPIC)
         consumer.assign(names)
         ends = await consumer.end_offsets(names)
@@ -80,7 +81,69 @@ async def _check(cluster, servers, history):
         for name, end in ends.items():
             while (await consumer.position(name)).offset < end:
                 for record in await consumer.poll_records(1.0):
-                    found[TopicPartition(TOPIC, record.partition)].append((record.offset, *_record(record)))
-    for name, read in found.items():
-        history.check_complete(TOPIC, name.partition, read)
+                    found[TopicPartition(TOPIC, record.partition)].append(record)
+    return found
+
+
+async def _check(cluster, servers, history):
+    for name, read in (await _read_all(servers)).items():
+        history.check_complete(TOPIC, name.partition, [(record.offset, *_record(record)) for record in read])
     cluster.tell("client", f"{history.acked_count} records were acknowledged, all of them are there")
+
+
+async def transactions(cluster):
+    """A transactional producer that commits and aborts; readers of committed records see each whole or not at all."""
+    history = TransactionHistory()
+    servers = {"bootstrap.servers": cluster.bootstrap_servers}
+    number = 0
+    while not cluster.is_quiet:
+        # A producer whose transaction has no known end is replaced: the next one aborts what it left open.
+        with suppress(KraftlogError):
+            async with AsyncProducer({**servers, **TRANSACTIONAL}) as producer:
+                await producer.init_transactions()
+                while not cluster.is_quiet:
+                    number += 1
+                    await _transact(producer, history, number)
+                    await asyncio.sleep(0.02)
+    async with AsyncProducer({**servers, **TRANSACTIONAL}) as producer:
+        await producer.init_transactions()
+        number += 1
+        await _transact(producer, history, 3 * number)  # one that is committed
+    async with asyncio.timeout(60):
+        while (seen := await _seen_when_none_is_open(servers)) is None:  # noqa: ASYNC110  no client is told of it
+            await asyncio.sleep(0.5)
+    history.check(seen)
+    cluster.tell("client", f"{len(seen)} records of committed transactions are seen, each transaction as a whole")
+
+
+TRANSACTIONAL = {
+    "transactional.id": "transfers",
+    "delivery.timeout.ms": "8000",
+    "request.timeout.ms": "2000",
+    "linger.ms": "0",
+}
+RECORDS_PER_TRANSACTION = 3
+
+
+async def _transact(producer, history, number):
+    history.began(number, RECORDS_PER_TRANSACTION)
+    producer.begin_transaction()
+    for part in range(RECORDS_PER_TRANSACTION):
+        await producer.send(TOPIC, str(number).encode(), key=f"{number} {part}".encode())
+    is_committed = number % 3 == 0 or number % 2 == 1
+    await (producer.commit_transaction() if is_committed else producer.abort_transaction())
+    history.ended(number, is_committed=is_committed)
+
+
+async def _seen_when_none_is_open(servers):
+    """The transaction of each committed record; None while a transaction is open."""
+    committed = await _read_all(servers, **{"isolation.level": "read_committed"})
+    everything = await _read_all(servers)
+    ends = {name: found[-1].offset for name, found in everything.items() if found}
+    if any(name not in committed for name in ends):
+        return None
+    async with AsyncConsumer({**servers, "isolation.level": "read_committed"}) as stable:
+        stable_ends = await stable.end_offsets(list(ends))
+    if any(stable_ends[name] <= end for name, end in ends.items()):
+        return None
+    return [int(record.value) for found in committed.values() for record in found]
