@@ -22,7 +22,7 @@ class Bug:
         module: Its dotted name below ``kraftlog``.
         right: A piece of the module's source that is there exactly once.
         wrong: What stands there with the bug.
-        test: The file below ``tests``, and ``::name`` of a test, that fails with the bug.
+        test: The file below ``tests``, and ``::name`` of a test, that fails with the bug; empty while none does.
     """
 
     name: str

@@ -141,7 +141,7 @@ CONSENSUS_BUGS = (
         "raft.followership",
         "if request.fetch_offset != replica.log.end_offset or request.current_leader_epoch > role.epoch:",
         "if request.current_leader_epoch > role.epoch:",
-        FOLLOWERSHIP,
+        "unit/raft/test_core_races.py",
     ),
     Bug(
         "batches behind a gap are appended",
@@ -155,7 +155,7 @@ CONSENSUS_BUGS = (
         "raft.followership",
         "            replica.effects.append(FlushLog(log_end_offset=replica.log.end_offset))\n",
         "            pass\n",
-        FOLLOWERSHIP,
+        "scenarios/test_scenarios.py",
     ),
     Bug(
         "voters that are cut off stay",
@@ -176,7 +176,7 @@ CONSENSUS_BUGS = (
         "raft.followership",
         "            replica.advance_high_watermark(snapshot_id.end_offset)\n",
         "            pass\n",
-        FOLLOWERSHIP,
+        "scenarios/test_scenarios.py",
     ),
     # Of the shell.
     Bug(

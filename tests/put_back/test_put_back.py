@@ -16,7 +16,7 @@ TESTS = Path(__file__).parents[1]
 def test_each_bug_changes_a_piece_of_the_source_that_is_there_once():
     for bug in BUGS:
         compile(bug.source(), str(bug.path), "exec")
-        assert (TESTS / bug.test.partition("::")[0]).is_file(), bug.name
+        assert not bug.test or (TESTS / bug.test.partition("::")[0]).is_file(), bug.name
     assert [name for name, count in Counter(bug.name for bug in BUGS).items() if count > 1] == []
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 from kraftlog.controller.partition_change import Election, PartitionChange, PartitionRules
-from kraftlog.controller.topic_image import PartitionImage
+from kraftlog.controller.topic_image import RECOVERING, PartitionImage
 from kraftlog.features import metadata_version_from_string
 from kraftlog.types import Uuid
 
 TOPIC, DIRECTORY = Uuid(b"t" * 16), Uuid(b"d" * 16)
 RULES = PartitionRules(metadata_version=metadata_version_from_string("4.1"), min_isr=2, is_elr_enabled=True)
+NO_ELR = PartitionRules(metadata_version=metadata_version_from_string("4.1"), min_isr=1, is_elr_enabled=False)
 ONLINE, PREFERRED, UNCLEAN = Election.ONLINE, Election.PREFERRED, Election.UNCLEAN
 
 
-def change(*, live, rules=RULES, election=ONLINE, isr_target=None, **fields):
+def change(*, live, rules=RULES, election=ONLINE, isr_target=None, unclean_replicas=frozenset(), **fields):
     image = PartitionImage(**({"replicas": (1, 2, 3), "directories": (DIRECTORY,) * 3} | fields))
     return PartitionChange(
         topic_id=TOPIC,
@@ -25,6 +26,7 @@ def change(*, live, rules=RULES, election=ONLINE, isr_target=None, **fields):
         default_directory=lambda _: DIRECTORY,
         election=election,
         isr=isr_target,
+        unclean_replicas=unclean_replicas,
     ).build()
 
 
@@ -55,6 +57,32 @@ def test_leader_after_a_change(fields, live, election, leader):
     """CPRT-30, CPRT-31."""
     record = change(live=live, election=election, **fields)
     assert (None if record is None or record.leader == -2 else record.leader) == leader
+
+
+def test_unclean_leader_recovers_and_is_the_only_one_in_sync():
+    record = change(live={2}, rules=NO_ELR, election=UNCLEAN, isr=(3,), leader=3)
+    assert (record.leader, record.isr, record.leader_recovery_state) == (2, (2,), RECOVERING)
+
+
+def test_last_in_sync_replica_stays_without_eligible_replicas():
+    record = change(live=set(), rules=NO_ELR, isr=(1,), leader=1, isr_target=())
+    assert (record.leader, record.isr) == (-1, None)
+
+
+def test_eligible_replicas_are_those_that_left_a_small_set_and_lost_nothing():
+    large_enough = change(live={1, 2, 3}, isr=(1,), elr=(2,), leader=1, isr_target=(1, 3))
+    assert large_enough.eligible_leader_replicas == ()
+    assert change(live={1}, isr=(1, 3), leader=1, isr_target=(1,)).eligible_leader_replicas == (3,)
+    unclean = change(live={1}, isr=(1, 3), leader=1, isr_target=(1,), unclean_replicas=frozenset({3}))
+    assert unclean.eligible_leader_replicas is None
+
+
+@pytest.mark.parametrize(("version", "leader"), [("4.1", -2), ("3.6-IV0", -2), ("3.5-IV2", 1)])
+def test_smaller_in_sync_set_raises_the_leader_epoch_only_below_3_6(version, leader):
+    """CPRT-40: writing the leader raises its epoch."""
+    rules = PartitionRules(metadata_version=metadata_version_from_string(version), min_isr=1, is_elr_enabled=False)
+    record = change(live={1, 2, 3}, rules=rules, isr=(1, 2, 3), leader=1, isr_target=(1, 2))
+    assert (record.isr, record.leader) == ((1, 2), leader)
 
 
 @pytest.mark.parametrize("election", [ONLINE, PREFERRED, UNCLEAN])

@@ -311,6 +311,7 @@ def test_partition_with_an_error_pauses_and_the_others_go_on(code):
     assert (again.partitions, again.forgotten) == ([], [A])
     one.handle_answer(77, [], 100)
     one.handle_failure(500)
+    one.on_damaged(A, 5, 500)
     assert one.next_wakeup_ms() == BACKOFF_MS, "a pause that has begun is not prolonged"
 
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kraftlog.errors import DeadlineError, OutcomeUnknownError
-from kraftlog.quorum.proposals import COMMAND_OVERHEAD_BYTES, Proposal, Watched
+from kraftlog.errors import DeadlineError, NotCommittedError, OutcomeUnknownError
+from kraftlog.quorum.proposals import COMMAND_OVERHEAD_BYTES, Applied, Proposal, Watched
 from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.runtime.raft.replicated_log import Proposed
 from kraftlog.types import Epoch, NodeId
@@ -66,6 +66,22 @@ def test_lost_leadership_gives_back_the_room_of_what_was_pending():
         replica.submit([COMMAND], deadline_s)
         await until(lambda: log.end_offset == 4)
         replica.deadlines.close()
+
+    asyncio.run(run())
+
+
+def test_record_of_a_later_epoch_at_its_offset_says_that_a_proposal_was_cut_off():
+    async def run():
+        loop = asyncio.get_running_loop()
+        watched = Watched()
+        lost, kept = (Proposal([b"a"], 1, 0.0, loop.create_future()) for _ in range(2))
+        watched.watch(kept, 8, 1, 0)
+        watched.watch(lost, 9, 1, 0)
+        watched.on_applied(Applied(8, 1, 1))
+        watched.on_applied(Applied(9, 1, 2))
+        assert kept.future.result().base_offset == 8
+        with pytest.raises(NotCommittedError, match="cut off"):
+            lost.future.result()
 
     asyncio.run(run())
 

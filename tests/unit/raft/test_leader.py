@@ -67,6 +67,17 @@ def test_new_directory_id_does_not_inherit_what_the_old_one_acknowledged():
     assert role.high_watermark == 5
 
 
+def test_voter_that_was_removed_counts_no_more_for_the_majority_that_keeps_a_leader():
+    role = Leader(Epoch(2), local_key=key(1), voters=voter_set(1, 2, 3, 4, 5), epoch_start_offset=Offset(3))
+    deadline_ms = role.check_quorum_deadline_ms
+    role.on_heard(key(2), 100)
+    role.set_voters(voter_set(1, 3, 4, 5))
+    role.on_heard(key(3), 100)
+    assert role.check_quorum_deadline_ms == deadline_ms
+    role.on_heard(key(4), 100)
+    assert role.check_quorum_deadline_ms == deadline_ms + 100
+
+
 @pytest.mark.spec("HWM-09", "CQ-03")
 def test_leader_outside_the_voter_set_counts_neither_itself_nor_a_minority():
     role = Leader(Epoch(2), local_key=key(1), voters=voter_set(1, 2, 3), epoch_start_offset=Offset(3))
