@@ -7,7 +7,7 @@ from put_back.bug import Bug
 END = "unit/coordinator/test_end_transaction.py"
 INIT = "unit/coordinator/test_init_producer_id.py"
 PARTITIONS = "unit/coordinator/test_transaction_partitions.py"
-LOG = "unit/coordinator/test_transaction_log.py"
+
 
 COORDINATOR_BUGS = (
     Bug(
@@ -16,7 +16,7 @@ COORDINATOR_BUGS = (
         "            if entry.current.state in PREPARE_STATES:\n                self._emit_markers(entry.current)\n",
         "            if entry.current.state in PREPARE_STATES and now_ms < 0:\n"
         "                self._emit_markers(entry.current)\n",
-        LOG,
+        END,
     ),
     Bug(
         "a second change begins while one is written",
@@ -83,7 +83,7 @@ COORDINATOR_BUGS = (
         INIT,
     ),
     Bug(
-        "an answer names the transaction that ends as committed before it is written",
+        "an aborted transaction gets the markers of a commit",
         "coordinator.transaction.transaction_shard",
         "                is_commit=prepared.state is _S.PREPARE_COMMIT,\n",
         "                is_commit=True,\n",
@@ -101,14 +101,14 @@ COORDINATOR_BUGS = (
         "coordinator.transaction.transaction_shard",
         "            and current.start_ms + current.timeout_ms < self._now_ms\n",
         "            and current.start_ms + current.timeout_ms < 0\n",
-        LOG,
+        END,
     ),
     Bug(
         "a transactional id expires at once",
         "coordinator.transaction.transaction_shard",
         "return is_idle and not entry.is_pending and age_ms >= self._config.expiration_ms",
         "return is_idle and not entry.is_pending",
-        LOG,
+        END,
     ),
     Bug(
         "the markers of an abort are never sent",

@@ -174,7 +174,7 @@ PARTITION_BUGS = (
         BROKER,
     ),
     Bug(
-        "nobody is elected when a broker is back (RINV-34)",
+        "no leader is elected when a broker is back (RINV-34)",
         "controller.broker_control",
         "        elections = yield from changes.where(lambda partition: not partition.has_leader)\n",
         "        elections = yield from changes.where(lambda _partition: False)\n",

@@ -182,6 +182,14 @@ def test_idle_ids_expire(state: S, forgotten: bool) -> None:
     assert [record.value for record in harness.log] == ([None] if forgotten else [])
 
 
+def test_idle_id_is_kept_until_it_has_been_idle_for_so_long() -> None:
+    harness = Harness(expiration_ms=2_000, expiration_check_interval_ms=1_000).put(S.EMPTY, timeout_ms=2**31 - 1)
+    harness.advance(1_000)
+    assert harness.shard.get("x") is not None
+    harness.advance(1_000)
+    assert harness.shard.get("x") is None
+
+
 def test_failed_tombstone_keeps_the_id_and_many_share_an_append() -> None:
     """TXNC-98."""
     harness = Harness(expiration_ms=1_000, expiration_check_interval_ms=1_000)
