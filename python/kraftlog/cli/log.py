@@ -1,8 +1,8 @@
 """``kraftlog log``: check log directories, and copy what is sound of damaged ones.
 
-``verify`` reads everything and changes nothing: exit status 0 when all is sound, 1 when there are errors, 2 when a path
-cannot be read or the usage is wrong. ``salvage`` writes into a new directory only: 0 when every byte was kept, 1 when
-something was lost, 2 when it could not do its work.
+``verify`` reads everything and changes nothing: exit status 0 when all is sound, 1 when there are errors or replicas
+differ, 2 when a path cannot be read or the usage is wrong. ``salvage`` writes into a new directory only: 0 when every
+byte was kept, 1 when something was lost, 2 when it could not do its work.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from kraftlog._kraftlog import salvage_files, verify_files
 from kraftlog.cli.progress import human_bytes, progress
 from kraftlog.errors import LogError
+from kraftlog.reading.replica_comparison import Comparison, compare_replicas, replica_directories
 
 __all__ = ["add_arguments", "run"]
 
@@ -31,11 +32,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "verify",
         help="check every batch, index and checkpoint; changes nothing",
         description="Check log directories, partition directories or single files. Nothing is changed. "
-        "Exit status: 0 sound, 1 errors (with --strict also warnings), 2 not readable or wrong usage.",
+        "Exit status: 0 sound, 1 errors (with --strict also warnings) or replicas that differ, 2 not readable or wrong "
+        "usage.",
     )
     verify.add_argument("path", nargs="+", type=Path, help="log directory, partition directory or .log file")
     verify.add_argument(
         "--shallow", action="store_true", help="frames and checksums only: records are not decompressed"
+    )
+    verify.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="log directory or partition directory of another replica; compare the batches of all partitions that are "
+        "in both, below the smaller high watermark (repeat it for each log directory of the other broker)",
     )
     verify.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
     verify.add_argument("--quiet", action="store_true", help="print errors and the repair plan only")
@@ -76,13 +87,71 @@ def _verify(args: argparse.Namespace) -> int:
 
         text = verify_files(args.path, deep=not args.shallow, threads=args.threads, progress=advance)
     report = json.loads(text)
+    comparisons = _compare(args.path, args.against) if args.against else []
     if args.json:
-        print(text)
+        print(
+            json.dumps(report | {"comparisons": [_comparison_row(found) for found in comparisons]})
+            if args.against
+            else text
+        )
     else:
+        _print_comparisons(comparisons, is_quiet=args.quiet)
         _print_verify(report, time.perf_counter() - started, is_quiet=args.quiet)
     severities = {finding["severity"] for finding in report["findings"]}
     bad = {"error", "warning"} if args.strict else {"error"}
-    return _PROBLEMS if severities & bad else _SOUND
+    return _PROBLEMS if severities & bad or any(found.difference for found in comparisons) else _SOUND
+
+
+def _compare(paths: Sequence[Path], others: Sequence[Path]) -> list[Comparison]:
+    here, there = replica_directories(paths), replica_directories(others)
+    both = sorted(here.keys() & there.keys(), key=lambda key: (key.topic, key.partition))
+    if not both:
+        raise LogError(
+            "no partition is in both: --against names a log directory or the directory of the same partition"
+        )
+    return [compare_replicas(key, here[key], there[key]) for key in both]
+
+
+def _comparison_row(found: Comparison) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "topic": found.partition.topic,
+        "partition": found.partition.partition,
+        "startOffset": found.start_offset,
+        "endOffset": found.end_offset,
+        "bytes": found.size_bytes,
+        "highWatermarkKnown": found.is_high_watermark_known,
+    }
+    if found.difference is not None:
+        here, there = found.difference.here, found.difference.there
+        row["difference"] = {
+            "file": str(here.file),
+            "position": here.position,
+            "againstFile": str(there.file),
+            "againstPosition": there.position,
+            "offset": found.difference.offset,
+            "what": found.difference.what,
+        }
+    return row
+
+
+def _print_comparisons(comparisons: Sequence[Comparison], *, is_quiet: bool) -> None:
+    for found in comparisons:
+        difference = found.difference
+        if difference is not None:
+            where = f" in the batch at offset {difference.offset}" if difference.offset >= 0 else ""
+            print(f"difference: {difference.here}, against {difference.there}: {difference.what}{where}")
+        if not is_quiet:
+            limit = (
+                ""
+                if found.is_high_watermark_known
+                else "; high watermark unknown, compared to the end of the shorter log"
+            )
+            offsets = (
+                f"offsets {found.start_offset} to {found.end_offset - 1}"
+                if found.end_offset > found.start_offset
+                else "no offset"
+            )
+            print(f"{found.partition}: {offsets} equal, {human_bytes(found.size_bytes)}{limit}")
 
 
 def _print_verify(report: dict[str, Any], seconds: float, *, is_quiet: bool) -> None:
