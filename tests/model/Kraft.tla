@@ -353,9 +353,10 @@ HearLeader(n) ==
     /\ role[n] = Follower /\ Hears(n)
     /\ SameRoles /\ SameLogs /\ SameSaid /\ UNCHANGED <<boot, static>>
 
-\* An observer follows on without its leader, but for those who ask it for a pre-vote.
+\* A follower follows on without its leader, but for those who ask it for a pre-vote: an observer whose fetch timer
+\* ended, or a replica that the leader's address refused.
 MissLeader(n) ==
-    /\ role[n] = Follower /\ ~IsVoter(n) /\ heard[n]
+    /\ role[n] = Follower /\ heard[n]
     /\ heard' = [heard EXCEPT ![n] = FALSE]
     /\ SameRoles /\ SameLogs /\ SameSaid /\ UNCHANGED <<boot, static>>
 

@@ -310,6 +310,9 @@ class RaftScenario:
         )
         self.core.handle_request(sender, request, self.now_ms)
 
+    def do_refused(self, values, numbers, flags):
+        self.core.handle_refused_connection(NodeId(numbers["by"]), self.now_ms)
+
     # Answers of peers
 
     def answer(self, kind, values, numbers, flags):

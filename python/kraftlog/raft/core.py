@@ -465,6 +465,17 @@ class RaftCore:
         connections.on_answered(node_id, correlation_id, now_ms, is_success=is_success)
         self._poll(now_ms)
 
+    def handle_refused_connection(self, node_id: NodeId, now_ms: int) -> None:
+        """Nobody listens where a replica should; told once per attempt, before ``handle_no_response`` of its requests.
+
+        A follower whose leader refuses twice stands for election before its fetch timer ends.
+        """
+        self._now_ms = now_ms
+        if self._replica.is_halted:
+            return
+        self._followership.on_refused_connection(node_id, now_ms)
+        self._poll(now_ms)
+
     def _take_answer(self, node_id: NodeId, request: Request, response: Response, now_ms: int) -> bool:
         """Go by an answer; return False when the peer should be left alone for a moment."""
         following = self._followership

@@ -33,6 +33,7 @@ __all__ = ["Followership"]
 
 _ADD_ENDED = frozenset({0, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE_VOTER})
 _REMOVE_ENDED = frozenset({0, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.VOTER_NOT_FOUND})
+_REFUSALS_NEEDED = 2
 
 
 class Followership:
@@ -47,6 +48,8 @@ class Followership:
         self._voters_to_ask: VoterSet | None = None
         self._to_ask: tuple[Destination, ...] = ()
         self._ids_to_ask: tuple[NodeId, ...] = ()
+        self._early_epoch = -1
+        self._early_elections = 0
 
     # What to ask next
 
@@ -135,6 +138,39 @@ class Followership:
             self._fetch_from_bootstrap(now_ms)
         elif not connections.is_busy(now_ms):
             self._ask(leader, role, now_ms)
+
+    def on_refused_connection(self, node_id: NodeId, now_ms: int) -> None:
+        """After the second refusal of the leader, grant pre-votes at once and stand for election soon.
+
+        A leader that a majority still fetches from keeps its epoch: that majority grants no pre-vote (KIP-996).
+        """
+        replica = self._replica
+        role = replica.role
+        if not isinstance(role, Follower) or role.leader_id != node_id:
+            return
+        role.refusals += 1
+        if role.refusals != _REFUSALS_NEEDED:
+            return
+        role.has_fetched = False
+        if replica.is_voter:
+            role.fetch_deadline_ms = min(role.fetch_deadline_ms, now_ms + self._early_delay_ms(role))
+
+    def _early_delay_ms(self, role: Follower) -> int:
+        """Each voter waits in a slot of its own, so that seldom two stand at once; longer if the last time was in vain.
+
+        The voter with the lowest id waits for half a slot at least: the others notice the end of the leader by then.
+        """
+        replica = self._replica
+        if self._early_epoch != role.epoch:
+            self._early_epoch, self._early_elections = role.epoch, 0
+        slot_ms = max(2, replica.config.election_timeout_ms // 8)
+        others = sorted(voter_id for voter_id in replica.voters.latest.ids if voter_id != role.leader_id)
+        delay_ms = (
+            slot_ms * others.index(replica.local_key.node_id) + slot_ms // 2 + replica.rng.randrange(slot_ms // 2)
+        )
+        delay_ms = min(delay_ms << min(self._early_elections, 16), replica.config.fetch_timeout_ms)
+        self._early_elections += 1
+        return delay_ms
 
     def _leader(self, role: Follower) -> Destination | None:
         if role is not self._led_as:

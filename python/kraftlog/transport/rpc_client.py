@@ -17,7 +17,7 @@ from kraftlog.wire.struct import Message
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["SOFTWARE_NAME", "RpcConnection", "software_version"]
+__all__ = ["SOFTWARE_NAME", "PeerRefusedError", "RpcConnection", "software_version"]
 
 SOFTWARE_NAME = "kraftlog"
 API_VERSIONS_KEY = 18
@@ -33,6 +33,10 @@ def software_version() -> str:
         return version("kraftlog")
     except PackageNotFoundError:
         return "0"
+
+
+class PeerRefusedError(KafkaError):
+    """No process listens at the address: it refuses connections, or a proxy ends them without an answer."""
 
 
 class RpcConnection(asyncio.BufferedProtocol):
@@ -52,6 +56,8 @@ class RpcConnection(asyncio.BufferedProtocol):
         self._asked: dict[int, tuple[int, int, float, Callback]] = {}
         self._next_correlation_id = 0
         self._protocol_error: RemoteProtocolError | None = None
+        self._is_heard = False
+        self._is_ended_unheard = False
         self.is_closed = False
         self.finalized_features: dict[str, int] = {}
 
@@ -71,6 +77,7 @@ class RpcConnection(asyncio.BufferedProtocol):
 
         Raises:
             RemoteProtocolError: What the peer sends does not decode.
+            PeerRefusedError: BROKER_NOT_AVAILABLE: nobody listens there.
             KafkaError: BROKER_NOT_AVAILABLE: it cannot be reached, or does not answer; NETWORK_EXCEPTION: its
                 certificate, or this node's, is not accepted (CONN-23).
         """
@@ -81,7 +88,13 @@ class RpcConnection(asyncio.BufferedProtocol):
                 await connection._negotiate()
         except (OSError, TimeoutError) as error:
             connection.close()
-            raise KafkaError(_code_of(error), f"{host}:{port}: {str(error) or 'no answer'}") from error
+            kind = PeerRefusedError if isinstance(error, ConnectionRefusedError) else KafkaError
+            raise kind(_code_of(error), f"{host}:{port}: {str(error) or 'no answer'}") from error
+        except KafkaError as error:
+            if connection._is_ended_unheard:
+                raise PeerRefusedError(error.code, f"{host}:{port}: {error}") from error
+            connection.close()
+            raise
         except BaseException:
             connection.close()
             raise
@@ -200,6 +213,7 @@ class RpcConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came."""
+        self._is_heard = True
         try:
             for frame in self._reader.buffer_updated(nbytes):
                 self._received(frame)
@@ -210,6 +224,8 @@ class RpcConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone."""
+        is_silent_end = isinstance(exc, ConnectionError | None) and not self._is_heard
+        self._is_ended_unheard = is_silent_end and not self.is_closed
         self._end("the peer closed the connection" if exc is None else str(exc), _code_of(exc))
 
     def _received(self, frame: Any) -> None:

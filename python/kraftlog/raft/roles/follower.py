@@ -32,6 +32,7 @@ class Follower(Role):
             fetch timeout.
         has_updated_leader: It took this replica's UpdateRaftVoter in this epoch (RCFG-55).
         download: A snapshot under way.
+        refusals: How often the leader's address refused a connection since the leader last answered.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class Follower(Role):
         "has_fetched",
         "has_updated_leader",
         "leader_endpoints",
+        "refusals",
         "update_voter_deadline_ms",
     )
 
@@ -73,6 +75,7 @@ class Follower(Role):
         self.has_fetched = False
         self.has_updated_leader = False
         self.download: Download | None = None
+        self.refusals = 0
 
     @property
     def leader_id(self) -> NodeId:
@@ -98,6 +101,7 @@ class Follower(Role):
         """The leader answered: the fetch timer starts anew."""
         self.fetch_deadline_ms = now_ms + fetch_timeout_ms
         self.has_fetched = True
+        self.refusals = 0
 
     def known_high_watermark(self, current: Offset | None, told: Offset, log_end_offset: Offset) -> Offset | None:
         """The high watermark after the leader told its own: never falling, never past this replica's log (HWM-14)."""

@@ -178,6 +178,7 @@ class RaftDriver:
             topic=log.config.topic,
             on_response=self._on_response,
             on_failure=self._on_no_response,
+            on_refused=self._on_refused_connection,
             tls=tls,
         )
 
@@ -276,6 +277,9 @@ class RaftDriver:
 
     def _on_no_response(self, node_id: NodeId, correlation_id: int, error_code: int) -> None:
         self.tell(lambda: self.core.handle_no_response(node_id, correlation_id, self.now_ms(), error_code=error_code))
+
+    def _on_refused_connection(self, node_id: NodeId) -> None:
+        self.tell(lambda: self.core.handle_refused_connection(node_id, self.now_ms()))
 
     async def stop(self) -> None:
         """Send nothing more and wait for what is being written."""

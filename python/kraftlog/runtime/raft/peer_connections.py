@@ -11,7 +11,7 @@ from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.raft import messages as raft
 from kraftlog.raft.connections import Destination
 from kraftlog.runtime.raft.codec.table import api_key_of, lowest_version, to_core_response, to_wire_request
-from kraftlog.transport.rpc_client import RpcConnection
+from kraftlog.transport.rpc_client import PeerRefusedError, RpcConnection
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 OnResponse = Callable[["NodeId", int, raft.Response], None]
 OnFailure = Callable[["NodeId", int, int], None]
+OnRefused = Callable[["NodeId"], None]
 TlsOf = Callable[[str], "SSLContext | None"]
 
 
@@ -40,6 +41,7 @@ class Peers:
         on_response: Called with node id, correlation id and answer.
         on_failure: Called with node id, correlation id and error code when no answer will come.
         tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
+        on_refused: Called with the node id if its address refused a connection, before the failures of its requests.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Peers:
         on_response: OnResponse,
         on_failure: OnFailure,
         tls: TlsOf,
+        on_refused: OnRefused = lambda _: None,
     ) -> None:
         self.loop = loop
         self.listener_name = listener_name
@@ -61,6 +64,7 @@ class Peers:
         self.topic = topic
         self.on_response = on_response
         self.on_failure = on_failure
+        self.on_refused = on_refused
         self.tls = tls
         self._peers: dict[NodeId, _Peer] = {}
 
@@ -132,6 +136,8 @@ class _Peer:
             logger.log(level, "no connection to %s:%d: %s", endpoint.host, endpoint.port, error)
             code = ErrorCode.NETWORK_EXCEPTION if is_refused else ErrorCode.BROKER_NOT_AVAILABLE
             self._is_closed = True
+            if isinstance(error, PeerRefusedError):
+                self._peers.on_refused(self._destination.node_id)
             waiting, self._waiting = self._waiting, []
             for correlation_id, _ in waiting:
                 self._peers.on_failure(self._destination.node_id, correlation_id, code)

@@ -108,6 +108,7 @@ class Asker:
     def __init__(self, request_timeout_s=5.0, tls=None):
         self.answers = []
         self.failures = []
+        self.refused = []
         self.told = asyncio.Event()
         self.peers = Peers(
             asyncio.get_running_loop(),
@@ -118,6 +119,7 @@ class Asker:
             on_response=lambda *one: self._note(self.answers, one),
             on_failure=lambda *one: self._note(self.failures, one),
             tls=lambda _: tls,
+            on_refused=self.refused.append,
         )
 
     def _note(self, notes, one):
@@ -163,6 +165,32 @@ def test_every_request_to_a_peer_that_is_not_there_fails_with_its_correlation_id
         assert set(asker.failures) == expected
         assert asker.answers == []
         asker.peers.close()
+
+    run(test)
+
+
+def test_only_an_address_where_nobody_listens_refuses():
+    async def test():
+        asker, port = Asker(request_timeout_s=0.3), await closed_port()
+        asker.send(2, port, 1)
+        asker.send(2, port, 2)
+        await asker.wait_for(2)
+        assert asker.refused == [2], "once for the connection, not per request"
+        # A proxy without a process behind it takes the connection and ends it without a word.
+        proxy = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        asker.send(3, proxy.sockets[0].getsockname()[1], 3)
+        await asker.wait_for(3)
+        assert asker.refused == [2, 3]
+        # Neither silence nor the end of a connection that was in use shows that nobody is there.
+        silent, closing = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0), Peer(lambda _: "close")
+        asker.send(4, silent.sockets[0].getsockname()[1], 4)
+        asker.send(5, (await closing.open()).port, 5)
+        await asker.wait_for(5)
+        assert (asker.refused, len(asker.failures)) == ([2, 3], 5)
+        asker.peers.close()
+        for server in (proxy, silent):
+            server.close()
+        closing.close()
 
     run(test)
 
