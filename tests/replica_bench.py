@@ -115,6 +115,7 @@ class Bench:
         leader_epoch: int = 0,
         replicas: tuple[int, ...] = (NODE,),
         leader: int = NODE,
+        directories: tuple[Uuid, ...] = (),
     ) -> None:
         self.commit(
             TopicRecord(name="t", topic_id=topic_id),
@@ -127,6 +128,7 @@ class Bench:
                     leader=leader,
                     leader_epoch=leader_epoch,
                     partition_epoch=0,
+                    directories=directories,
                 )
                 for index in range(partitions)
             ),

@@ -360,7 +360,9 @@ class Node:
             self.log_dirs,
             self.controllers,
             lambda: self.metadata.image.offset,
+            self.metadata.on_failure,
         )
+        self.replicas.add_failure_listener(self._registration.report_failed_directory)
         await self._registration.register()
         # Listeners of the image need at least this registration.
         await self.metadata.wait_for_offset(self._registration.broker_epoch)

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, LogError
 from kraftlog.features import supported_ranges
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -41,6 +41,7 @@ class BrokerRegistrationSettings:
         directory_ids: Of the directories in log.dirs that can be read.
         heartbeat_interval_ms: broker.heartbeat.interval.ms.
         registration_timeout_ms: initial.broker.registration.timeout.ms.
+        directory_timeout_ms: log.dir.failure.timeout.ms.
     """
 
     identity: NodeIdentity
@@ -48,6 +49,7 @@ class BrokerRegistrationSettings:
     directory_ids: tuple[Uuid, ...]
     heartbeat_interval_ms: int
     registration_timeout_ms: int
+    directory_timeout_ms: int
 
 
 class BrokerRegistration:
@@ -58,6 +60,7 @@ class BrokerRegistration:
         log_dirs: The data directories; some may go offline later.
         channel: The way to the active controller.
         applied_offset: Gives the offset of the last metadata record that this broker has applied.
+        on_fatal: Called if the controller does not learn of a failed directory in time.
 
     Attributes:
         broker_epoch: Offset of the registration's record; -1 before.
@@ -69,6 +72,7 @@ class BrokerRegistration:
         log_dirs: Sequence[LogDir],
         channel: ControllerChannel,
         applied_offset: Callable[[], int],
+        on_fatal: Callable[[LogError], None],
     ) -> None:
         self._settings = settings
         self._broker_id = settings.identity.node_id
@@ -77,7 +81,11 @@ class BrokerRegistration:
         self._applied_offset = applied_offset
         self.broker_epoch = -1
         self.incarnation_id = random_uuid()
+        self._on_fatal = on_fatal
         self._timer: asyncio.TimerHandle | None = None
+        self._beating: asyncio.Task[BrokerHeartbeatResponse] | None = None
+        self._must_beat_again = False
+        self._report_deadline: asyncio.TimerHandle | None = None
         self._interval_s = settings.heartbeat_interval_ms / 1000
         self._is_stopping = False
         self._is_duplicate = False
@@ -173,8 +181,31 @@ class BrokerRegistration:
     def stop(self) -> None:
         """Send no more heartbeats: without a controlled shutdown this broker is fenced when its session is over."""
         self._is_stopping = True
-        if self._timer is not None:
+        for timer in (self._timer, self._report_deadline):
+            if timer is not None:
+                timer.cancel()
+
+    def report_failed_directory(self) -> None:
+        """A directory went offline: send a heartbeat at once, and end the node if the controller takes none in time.
+
+        Otherwise the controller would leave this broker the leaderships of replicas that it cannot serve (KIP-858).
+        """
+        if self._is_stopping:
+            return
+        if self._report_deadline is None:
+            timeout_s = self._settings.directory_timeout_ms / 1000
+            self._report_deadline = asyncio.get_running_loop().call_later(timeout_s, self._report_failed)
+        if self._beating is not None:
+            self._must_beat_again = True
+        elif self._timer is not None:
             self._timer.cancel()
+            self._beat()
+
+    def _report_failed(self) -> None:
+        names = ", ".join(str(log_dir.path) for log_dir in self._log_dirs if not log_dir.is_online)
+        timeout_ms = self._settings.directory_timeout_ms
+        message = f"no controller learnt within log.dir.failure.timeout.ms ({timeout_ms} ms) that {names} is offline"
+        self._on_fatal(LogError(message))
 
     def _previous_broker_epoch(self) -> int:
         """The epoch of the last run when every directory was left cleanly, else -1 (KIP-966)."""
@@ -191,6 +222,10 @@ class BrokerRegistration:
             offline_log_dirs=[log_dir.directory_id for log_dir in self._log_dirs if not log_dir.is_online],
         )
         response: BrokerHeartbeatResponse = await self._channel.request(request)
+        offline = {log_dir.directory_id for log_dir in self._log_dirs if not log_dir.is_online}
+        if self._report_deadline is not None and not response.error_code and offline <= set(request.offline_log_dirs):
+            self._report_deadline.cancel()
+            self._report_deadline = None
         return response
 
     def _arm(self) -> None:
@@ -198,10 +233,12 @@ class BrokerRegistration:
             self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
 
     def _beat(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._heartbeat(want_shut_down=False))
-        task.add_done_callback(self._beat_done)
+        self._must_beat_again = False
+        self._beating = asyncio.get_running_loop().create_task(self._heartbeat(want_shut_down=False))
+        self._beating.add_done_callback(self._beat_done)
 
     def _beat_done(self, task: asyncio.Task[BrokerHeartbeatResponse]) -> None:
+        self._beating = None
         if task.cancelled():
             return
         error = task.exception()
@@ -210,4 +247,7 @@ class BrokerRegistration:
         elif task.result().error_code == ErrorCode.STALE_BROKER_EPOCH:
             logger.error("another process has registered as broker %d", self._broker_id)
             return
-        self._arm()
+        if self._must_beat_again and not self._is_stopping:
+            self._beat()
+        else:
+            self._arm()

@@ -360,4 +360,5 @@ def broker_registration_settings(
         directory_ids=tuple(log_dir.directory_id for log_dir in log_dirs if log_dir.path in config.log_dirs),
         heartbeat_interval_ms=config.get_int("broker.heartbeat.interval.ms"),
         registration_timeout_ms=config.get_int("initial.broker.registration.timeout.ms"),
+        directory_timeout_ms=config.get_int("log.dir.failure.timeout.ms"),
     )

@@ -88,7 +88,7 @@ EPOCHS = [
     Case("RPC-12", "leader", begin(epoch=1), "NONE leader=2 epoch=E+1 at=2", then="leader=2 epoch=E+1"),
     Case("RPC-12 RPC-40", "unattached", begin(version=0), f"NONE {FOLLOWS}", then=FOLLOWS),
     Case("RPC-12", "unattached", begin(endpoints=[]), f"NONE {AT_2}", then=FOLLOWS),
-    Case("RPC-13", "unattached", begin(voter=(ME, OTHER_DIRECTORY)), f"INVALID_VOTER_KEY {AT_2}", then=FOLLOWS),
+    Case("RPC-13 CERR-35", "unattached", begin(voter=(ME, OTHER_DIRECTORY)), f"INVALID_VOTER_KEY {AT_2}", then=FOLLOWS),
     Case("RPC-14", "unattached", begin(voter=(-1, OTHER_DIRECTORY)), f"NONE {AT_2}", then=FOLLOWS),
     Case("RPC-14", "unattached", begin(voter=(ME, Uuid.ZERO)), f"NONE {AT_2}", then=FOLLOWS),
     Case("RPC-15", "fetching", lambda d: _fetches_begun(d, more=False), f"NONE {AT_2} moved=False"),

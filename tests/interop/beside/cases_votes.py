@@ -95,7 +95,10 @@ PRE_VOTES = [
     Case("PREV-27", "unattached", vote(pre_vote=True, sender=OBSERVER), "NONE granted leader=-1 epoch=E"),
     Case("PREV-27", "leader", vote(pre_vote=True, sender=OBSERVER), "NONE refused leader=1 epoch=E at=1"),
     Case(
-        "PREV-28", "unattached", vote(pre_vote=True, voter=WRONG_VOTER), "INVALID_VOTER_KEY refused leader=-1 epoch=E"
+        "PREV-28 CERR-35",
+        "unattached",
+        vote(pre_vote=True, voter=WRONG_VOTER),
+        "INVALID_VOTER_KEY refused leader=-1 epoch=E",
     ),
     Case(
         "PREV-28",

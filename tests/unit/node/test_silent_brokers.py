@@ -92,7 +92,7 @@ def test_heartbeat_that_no_controller_begins_in_time_is_refused_and_counted(path
     asyncio.run(run())
 
 
-def registering(tmp_path, answers, **properties):
+def registering(tmp_path, answers, log_dirs=(), fatal=None, **properties):
     """A broker's registration with a controller that gives these answers, one after the other."""
     config = NodeConfig(
         {
@@ -114,7 +114,8 @@ def registering(tmp_path, answers, **properties):
 
     settings = broker_registration_settings(config, "c", config.advertised_listeners, ())
     channel = SimpleNamespace(request=request)
-    return BrokerRegistration(settings, (), channel, lambda: 7), asked
+    on_fatal = [].append if fatal is None else fatal.append
+    return BrokerRegistration(settings, log_dirs, channel, lambda: 7, on_fatal), asked
 
 
 def test_restarted_broker_waits_for_the_session_of_the_killed_one(tmp_path, monkeypatch, caplog):
@@ -185,3 +186,68 @@ def test_broker_asks_again_where_no_controller_began_its_heartbeat_in_time(tmp_p
 
     asyncio.run(run())
     assert len(asked) == 3
+
+
+def test_failed_directories_are_reported_at_once(tmp_path):
+    """RDLT-49: all that failed so far, without waiting for the next heartbeat."""
+    log_dirs = [SimpleNamespace(directory_id=letter, path=letter, is_online=True) for letter in "ab"]
+    registration, asked = registering(
+        tmp_path, [BrokerHeartbeatResponse(is_fenced=False)], log_dirs, **{"broker.heartbeat.interval.ms": "60000"}
+    )
+
+    async def run():
+        async with asyncio.timeout(10):
+            await registration.unfence()
+            for log_dir in log_dirs:
+                log_dir.is_online = False
+                registration.report_failed_directory()  # the second one while the first heartbeat is under way
+                await asyncio.sleep(0)
+            await until(lambda: len(asked) == 3)
+            await until(lambda: registration._report_deadline is None)
+            registration.stop()
+
+    asyncio.run(run())
+    assert [request.offline_log_dirs for request in asked] == [[], ["a"], ["a", "b"]]
+
+
+@pytest.mark.parametrize("answer", [KafkaError(ErrorCode.BROKER_NOT_AVAILABLE), BrokerHeartbeatResponse(error_code=7)])
+def test_broker_whose_failed_directory_no_controller_learns_of_ends(tmp_path, answer):
+    """RDLT-49: after log.dir.failure.timeout.ms."""
+    log_dir = SimpleNamespace(directory_id="a", path="/a", is_online=True)
+    fatal = []
+    registration, asked = registering(
+        tmp_path,
+        [BrokerHeartbeatResponse(is_fenced=False), answer],
+        [log_dir],
+        fatal,
+        **{"broker.heartbeat.interval.ms": "20", "log.dir.failure.timeout.ms": "100"},
+    )
+
+    async def run():
+        async with asyncio.timeout(10):
+            await registration.unfence()
+            log_dir.is_online = False
+            registration.report_failed_directory()
+            await until(lambda: fatal)
+            registration.stop()
+
+    asyncio.run(run())
+    assert "log.dir.failure.timeout.ms (100 ms) that /a is offline" in str(fatal[0])
+    assert len(asked) > 2, "it was sent again until then"
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"),
+    [
+        ([(True, 321), (True, 321)], 321),
+        ([(True, 321), (False, -1)], -1),  # a kill, or a directory that is offline
+        ([(True, 321), (True, 320)], -1),
+        ([(True, -1), (True, -1)], -1),  # the empty file of an older release
+    ],
+)
+def test_registration_names_the_epoch_of_a_clean_shutdown(tmp_path, left, expected):
+    """RDLT-58: only if all directories were left cleanly by one incarnation."""
+    log_dirs = [SimpleNamespace(was_clean_shutdown=is_clean, previous_broker_epoch=epoch) for is_clean, epoch in left]
+    registration, asked = registering(tmp_path, [BrokerRegistrationResponse(broker_epoch=7)], log_dirs)
+    asyncio.run(registration.register())
+    assert [request.previous_broker_epoch for request in asked] == [expected]

@@ -71,6 +71,14 @@ def test_first_round_names_everything_and_later_ones_what_changed():
     assert one.next_round(0) == FetchRound(77, 2, [], [B])
 
 
+def test_topic_created_again_is_forgotten_and_named_in_one_request():
+    """RFET-10: the new id of a topic is another partition."""
+    one = opened(fetcher(start(A)), A)
+    one.remove(A)
+    one.add(start(B, epoch=0, end=0, last_epoch=0, high_watermark=0))
+    assert one.next_round(0) == FetchRound(77, 1, [Asked(B, 0, 0, 0, 0)], [A])
+
+
 def test_session_epoch_after_the_largest_is_one():
     """RFET-08."""
     one = opened(fetcher())
@@ -199,7 +207,7 @@ def test_lag_is_known_from_the_first_answer_on():
 
 
 def test_divergence_is_cut_before_anything_else():
-    """LEPO-50, RFET-43."""
+    """LEPO-50, RFET-43, RFET-55: and asked about again, until nothing diverges."""
     one = fetcher()
     one.next_round(0)
     assert one.handle_answer(77, [answer(diverging=(3, 6))], 0) == [Next(NextStep.DIVERGED, A, 5, 6, 3, 0)]
@@ -207,6 +215,12 @@ def test_divergence_is_cut_before_anything_else():
     one.handle_answer(0, [], 0)
     one.on_cut(A, 5, log_end_offset=6, last_epoch=3)
     assert one.next_round(0).partitions == [Asked(A, 5, 6, 3, 0)]
+    steps = one.handle_answer(77, [answer(diverging=(2, 4))], 0)
+    assert steps == [Next(NextStep.DIVERGED, A, 5, 4, 2, 0)]
+    one.next_round(0)
+    one.handle_answer(0, [], 0)
+    one.on_cut(A, 5, log_end_offset=4, last_epoch=2)
+    assert one.next_round(0).partitions == [Asked(A, 5, 4, 2, 0)]
 
 
 @pytest.mark.parametrize(

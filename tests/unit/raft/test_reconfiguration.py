@@ -79,7 +79,8 @@ def test_first_reason_is_the_one_that_is_told():
     assert answer_to(core, addition(NO_DIRECTORY, ()))[1] == "Add voter request didn't include a valid voter"
     assert "endpoint" in answer_to(core, addition(key(2), ()))[1]
     code, text = answer_to(core, addition(key(2)))
-    assert code == ErrorCode.REQUEST_TIMED_OUT
+    assert code == ErrorCode.REQUEST_TIMED_OUT, "CERR-25"
+    assert ErrorCode.is_retriable(code)
     assert "establish HWM" in text
 
 
@@ -93,7 +94,7 @@ def test_second_change_is_refused_while_one_is_under_way():
     core = committed_leader()
     assert answer_to(core, addition()) is None
     code, text = answer_to(core, RemoveVoterRequest(voter_key=key(2)))
-    assert code == ErrorCode.REQUEST_TIMED_OUT
+    assert code == ErrorCode.REQUEST_TIMED_OUT, "CERR-25"
     assert "previous voter change" in text
 
 

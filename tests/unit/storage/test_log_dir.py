@@ -48,6 +48,7 @@ def test_marked_directory_has_kafkas_form_and_fits_the_file_system(tmp_path, log
 
 
 def test_state_of_kafkas_directory(tmp_path):
+    """RDLT-58."""
     for path in (GOLDEN / "node-1").iterdir():
         if path.is_file():
             shutil.copy(path, tmp_path)

@@ -27,6 +27,9 @@ class LogDirFailures:
         partitions: Of this node.
         abandon: Told of a directory whose logs that are being opened go offline, too.
         on_fatal: Called when the node cannot go on.
+
+    Attributes:
+        listeners: Called when a directory has gone offline.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class LogDirFailures:
         self._partitions = partitions
         self._abandon = abandon
         self._on_fatal = on_fatal
+        self.listeners: list[Callable[[], None]] = []
 
     def fail(self, log_dir: LogDir, error: BaseException) -> None:
         """A write or fsync failed: take every partition of the directory offline and never write there again.
@@ -62,6 +66,8 @@ class LogDirFailures:
             partition.close()
             self._partitions.remove(partition)
         self._abandon(log_dir)
+        for listener in self.listeners:
+            listener()
         has_metadata = log_dir.path == self._metadata_log_dir
         if has_metadata or not any(other.is_online for other in self._log_dirs):
             what = "the directory of the metadata log" if has_metadata else "every directory of log.dirs"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kraftlog.controller.directory import DIRECTORY_UNASSIGNED
 from kraftlog.errors import LogError
 from kraftlog.types import TopicPartition, Uuid
 
@@ -34,12 +35,12 @@ class LogPlacement:
         """Where the partition is, or is assigned to, else the directory with the fewest partitions.
 
         Raises:
-            LogError: No directory is online.
+            LogError: No directory is online, or the partition's log may lie in a directory that is not (KAFKA-16234).
         """
         log_dirs = [log_dir for log_dir in self.log_dirs if log_dir.is_online]
         if not log_dirs:
             raise LogError("every directory of log.dirs is offline")
-        if len(log_dirs) == 1:
+        if len(self.log_dirs) == 1:
             return log_dirs[0]
         for log_dir in log_dirs:
             if (log_dir.path / str(key)).is_dir():
@@ -47,6 +48,8 @@ class LogPlacement:
         for log_dir in log_dirs:
             if log_dir.directory_id == assigned:
                 return log_dir
+        if len(log_dirs) < len(self.log_dirs) and assigned not in {None, DIRECTORY_UNASSIGNED}:
+            raise LogError(f"it is assigned to directory {assigned}, and a directory of log.dirs is offline")
         return min(log_dirs, key=self._counts.__getitem__)
 
     def add(self, log_dir: LogDir) -> None:

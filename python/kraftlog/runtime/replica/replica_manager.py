@@ -340,6 +340,10 @@ class ReplicaManager:
         """A write or fsync failed: the directory goes offline. See :class:`LogDirFailures`."""
         self._failures.fail(log_dir, error)
 
+    def add_failure_listener(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` when a directory has gone offline."""
+        self._failures.listeners.append(listener)
+
     # -- stop ----------------------------------------------------------------------------------------------------
 
     async def stop(self) -> bool:

@@ -109,7 +109,7 @@ def test_epochs_are_known_by_their_first_batches_and_durable_at_once(run):
 
 
 def test_batches_of_a_newer_epoch_are_left_out_with_all_behind_them(run):
-    """RFET-34, RINV-55: KAFKA-18723."""
+    """LEPO-54, RFET-34, RINV-55: KAFKA-18723."""
 
     def test(one):
         assert one.append(batch(0) + batch(1, epoch=6) + batch(2)) == ("", None)

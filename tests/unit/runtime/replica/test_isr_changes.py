@@ -300,7 +300,7 @@ def test_partition_that_the_answer_leaves_out_is_sent_again():
     ],
 )
 def test_decision_that_metadata_will_explain_keeps_the_proposal_in_force(code):
-    """ISR-49, ISR-50, ISR-53: not sent again; the maximal set holds until the metadata comes."""
+    """LEPO-43, ISR-49, ISR-50, ISR-53: not sent again; the maximal set holds until the metadata comes."""
 
     async def test(bench):
         partition = Led()
@@ -318,7 +318,7 @@ def test_decision_that_metadata_will_explain_keeps_the_proposal_in_force(code):
 
 @pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
 def test_refused_proposal_is_taken_back(code):
-    """ISR-48: the next fetch may propose again."""
+    """LEPO-43, ISR-48: the next fetch may propose again."""
 
     async def test(bench):
         partition = Led()

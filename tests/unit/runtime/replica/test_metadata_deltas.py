@@ -13,6 +13,7 @@ import pytest
 
 from kraftlog._kraftlog import encode_batch
 from kraftlog.controller import MetadataImage
+from kraftlog.controller.directory import DIRECTORY_UNASSIGNED
 from kraftlog.errors import ErrorCode, LogError
 from kraftlog.runtime.replica.fetch_reader import FetchLimits, PartitionRead, read_all
 from kraftlog.runtime.replica.fetch_session import SessionPartition
@@ -147,7 +148,7 @@ def test_cleared_eligible_leader_replicas(name: str, epochs: list[int]) -> None:
 
 
 def test_higher_partition_epoch_leaves_the_fetcher_alone(run: Any) -> None:
-    """LEPO-33, RDLT-06, RDLT-07: a higher leader epoch of the same leader restarts it."""
+    """LEPO-33, RDLT-06, RDLT-07, RINV-86: a higher leader epoch of the same leader restarts it."""
 
     async def test(bench: Bench) -> None:
         bench.commit(registration())
@@ -160,6 +161,9 @@ def test_higher_partition_epoch_leaves_the_fetcher_alone(run: Any) -> None:
         bench.commit(change(isr=(OTHER,)))
         await bench.settle()
         assert (begun, followed(bench)) == ([], {0: (OTHER, 0)})
+        partition = bench.partitions.get(FIRST, 0)
+        assert partition is not None
+        assert partition.replica.partition_epoch == 1
         bench.commit(change(leader=OTHER))
         await bench.settle()
         assert followed(bench) == {0: (OTHER, 1)}
@@ -521,7 +525,7 @@ def test_offline_partition_stays_offline_and_a_new_topic_does_not(run: Any) -> N
         assert bench.error(lost) == ErrorCode.KAFKA_STORAGE_ERROR
         assert not (bench.paths[0] / f"t-{lost}").exists()
         bench.delete()
-        bench.create(SECOND, partitions=2)
+        bench.create(SECOND, partitions=2, directories=(DIRECTORY_UNASSIGNED,))
         await bench.settle()
         assert {partition.log_dir for partition in bench.partitions} == {bench.log_dirs[0]}
         assert len(bench.partitions) == 2
