@@ -176,7 +176,7 @@ def test_only_an_address_where_nobody_listens_refuses():
         asker.send(2, port, 2)
         await asker.wait_for(2)
         assert asker.refused == [2], "once for the connection, not per request"
-        # A proxy without a process behind it takes the connection and ends it without a word.
+        # A proxy without a process behind it takes the connection and ends it silently.
         proxy = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
         asker.send(3, proxy.sockets[0].getsockname()[1], 3)
         await asker.wait_for(3)
