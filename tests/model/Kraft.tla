@@ -353,10 +353,9 @@ HearLeader(n) ==
     /\ role[n] = Follower /\ Hears(n)
     /\ SameRoles /\ SameLogs /\ SameSaid /\ UNCHANGED <<boot, static>>
 
-\* A follower follows on without its leader, but for those who ask it for a pre-vote: an observer whose fetch timer
-\* ended, or a replica that the leader's address refused.
+\* An observer follows on without its leader, but for those who ask it for a pre-vote.
 MissLeader(n) ==
-    /\ role[n] = Follower /\ heard[n]
+    /\ role[n] = Follower /\ ~IsVoter(n) /\ heard[n]
     /\ heard' = [heard EXCEPT ![n] = FALSE]
     /\ SameRoles /\ SameLogs /\ SameSaid /\ UNCHANGED <<boot, static>>
 

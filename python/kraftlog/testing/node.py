@@ -569,8 +569,6 @@ class SimulatedNode:
             self.tell(self._handle_refusal, node_id, correlation_id, error_code)
 
     def _handle_refusal(self, node_id: NodeId, correlation_id: int, error_code: int) -> None:
-        if error_code == ErrorCode.BROKER_NOT_AVAILABLE:
-            self.core.handle_refused_connection(node_id, self.now_ms())
         self.core.handle_no_response(node_id, correlation_id, self.now_ms(), error_code=error_code)
 
 

@@ -203,11 +203,6 @@ class _TracedCore(RaftCore):
         self._follow_effects()
         self._is_peer_old = False
 
-    def handle_refused_connection(self, node_id: NodeId, now_ms: int) -> None:
-        """Note that a follower missed its leader."""
-        super().handle_refused_connection(node_id, now_ms)
-        self._follow_effects()
-
     def on_flushed(self, log_end_offset: int, now_ms: int | None = None) -> None:
         """Note how far the log is durable."""
         role = self.role
