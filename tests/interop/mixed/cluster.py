@@ -36,6 +36,8 @@ QUICK = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "group.initial.rebalance.delay.ms": "0",
+    # A changed setting of the cleaner starts a second one, and two of the default size do not fit into a small heap.
+    "log.cleaner.dedupe.buffer.size": "8388608",
 }
 JVM_FLAGS = ("-Xmx256m", "-Xshare:auto", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
