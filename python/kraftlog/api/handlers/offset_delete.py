@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraftlog.api.combined_answer import transform
+from kraftlog.api.slices import LARGE_ENTRIES, LOOKUPS_PER_SLICE, Slices, at_once, in_slices, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
@@ -16,44 +18,55 @@ if TYPE_CHECKING:
 
 __all__ = ["handle"]
 
+_Asked = OffsetDeleteRequest.OffsetDeleteRequestPartition
+_AskedTopic = OffsetDeleteRequest.OffsetDeleteRequestTopic
 _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 _Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
+@sliced
 def handle(
     context: RequestContext, request: OffsetDeleteRequest, *, cluster: ClusterService, groups: GroupService
-) -> OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]:
+) -> Slices[OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]]:
     """Forget positions of partitions that the group does not consume now."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    unknown: dict[str, list[int]] = {}
-    topics = []
+    unknown: dict[str, dict[int, None]] = {}
+    known: dict[str, dict[int, _Asked]] = {}
+    count = 0
     for topic in request.topics:
         image = cluster.image.topics.by_name(topic.name)
-        known = (
-            []
-            if image is None
-            else [partition for partition in topic.partitions if partition.partition_index in image.partitions]
-        )
-        missing = [partition.partition_index for partition in topic.partitions if partition not in known]
-        if missing:
-            unknown[topic.name] = missing
-        if known:
-            topics.append(replace(topic, partitions=known))
-    if unknown and not topics:
-        return _with_unknown(OffsetDeleteResponse(), unknown)
-    resolved = replace(request, topics=topics)
+        for partition in topic.partitions:
+            count += 1
+            if not count % LOOKUPS_PER_SLICE:
+                yield None
+            index = partition.partition_index
+            if image is not None and index in image.partitions:
+                known.setdefault(topic.name, {})[index] = partition
+            else:
+                unknown.setdefault(topic.name, {})[index] = None
+    if unknown and not known:
+        return (yield from _with_unknown(OffsetDeleteResponse(), unknown))
     runner = groups.runner(request.group_id)
+    topics = [_AskedTopic(name=name, partitions=list(parts.values())) for name, parts in known.items()]
+    resolved = replace(request, topics=topics)
     asked = runner.ask(lambda shard, future, _now_ms: shard.delete_offsets(future, resolved))
-    return transform(asked, lambda response: _with_unknown(response, unknown))
+    if count > LARGE_ENTRIES:
+        yield asked
+        return (yield from _with_unknown(asked.result(), unknown))
+    return transform(asked, lambda response: at_once(_with_unknown(response, unknown)))
 
 
-def _with_unknown(response: OffsetDeleteResponse, unknown: dict[str, list[int]]) -> OffsetDeleteResponse:
+def _with_unknown(
+    response: OffsetDeleteResponse, unknown: Mapping[str, Mapping[int, None]]
+) -> Slices[OffsetDeleteResponse]:
     if response.error_code or not unknown:
         return response
     found = {topic.name: list(topic.partitions) for topic in response.topics}
     for name, indexes in unknown.items():
-        found.setdefault(name, []).extend(
+        missing = yield from in_slices(
             _Partition(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in indexes
         )
-    return replace(response, topics=[_Topic(name=name, partitions=parts) for name, parts in found.items()])
+        found.setdefault(name, []).extend(missing)
+    topics = yield from in_slices(_Topic(name=name, partitions=parts) for name, parts in found.items())
+    return replace(response, topics=topics)

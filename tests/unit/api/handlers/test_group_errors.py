@@ -272,3 +272,51 @@ def test_the_operations_that_a_client_may_do_are_told_when_it_asks(version: int,
     (found,) = answer(describe_groups, request, version, groups).groups
     every = sum(1 << operation for operation in (3, 6, 8, 10, 11))
     assert found.authorized_operations == (every if wanted else -(2**31))
+
+
+def test_many_partitions_of_a_deletion_are_resolved_in_slices_and_once_each() -> None:
+    """Before, the time grew with the square of the number of partitions, on the event loop."""
+    count = 20_000
+    parts = [
+        OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index % 2 * index) for index in range(count)
+    ]
+    request = OffsetDeleteRequest(
+        group_id="g", topics=[OffsetDeleteRequest.OffsetDeleteRequestTopic(name="t", partitions=parts)]
+    )
+    h = ClassicShard()
+    assert h.commit("stored", topic="t") == 0
+    asked: list[Any] = []
+
+    def ask(make: Any) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def delete(_token: Any, given: Any) -> None:
+            asked.append(given)
+            h.shard.delete_offsets("deleted", given)
+            h.run()
+            future.set_result(h.answers["deleted"])
+
+        make(SimpleNamespace(delete_offsets=delete), future, 0)
+        return future
+
+    groups = SimpleNamespace(runner=lambda _group_id: SimpleNamespace(ask=ask))
+    image = SimpleNamespace(topics=SimpleNamespace(by_name=lambda _name: _TOPIC))
+    context = SimpleNamespace(api_version=0)
+
+    async def run() -> tuple[Any, int]:
+        slices = offset_delete.handle(context, request, cluster=SimpleNamespace(image=image), groups=groups)
+        turns = 0
+        while True:
+            try:
+                next(slices)
+            except StopIteration as stop:
+                return stop.value, turns
+            turns += 1
+
+    found, turns = asyncio.run(run())
+    assert turns > count // 1024
+    assert [[p.partition_index for p in topic.partitions] for topic in asked[0].topics] == [[0]]
+    codes = {p.partition_index: p.error_code for p in found.topics[0].partitions}
+    unknown = dict.fromkeys(range(1, count, 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert codes == {0: 0} | unknown
+    assert len(found.topics[0].partitions) == len(codes)
