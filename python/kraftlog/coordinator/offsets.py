@@ -80,6 +80,10 @@ class OffsetStore:
     def __iter__(self) -> Iterator[str]:
         return iter(self._groups)
 
+    def count(self) -> int:
+        """Offsets of all groups, pending ones left out."""
+        return sum(len(offsets) for offsets in self._groups.values())
+
     def of(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
         """All offsets of a group; empty when it has none."""
         return self._groups.get(group_id, _EMPTY)

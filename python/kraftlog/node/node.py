@@ -18,11 +18,13 @@ from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
 from kraftlog.errors import LogError, NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
+from kraftlog.metrics.groups import GroupMetrics
 from kraftlog.metrics.listener import MetricsListener
 from kraftlog.node.broker_links import BrokerLinks
 from kraftlog.node.config import METRICS_LISTENER, ConfigError
 from kraftlog.node.controller_registration import ControllerRegistration
 from kraftlog.node.dynamic_settings import DynamicSettings
+from kraftlog.node.group_gauges import count_groups, count_shards
 from kraftlog.node.producer_ids import ProducerIds
 from kraftlog.node.quorum_settings import channel_settings, check_metadata_log, metadata_settings
 from kraftlog.node.registration import BrokerRegistration
@@ -119,6 +121,7 @@ class Node:
     transaction_verifier: TransactionVerifier
     marker_writer: MarkerWriter
     broker_links: BrokerLinks
+    _group_metrics: GroupMetrics
     shares: ShareService
     share_admin: ShareAdmin
     log_cleaner: LogCleaner
@@ -376,6 +379,12 @@ class Node:
         self.groups.start()
         self.transactions.start()
         self.shares.start()
+        self._group_metrics = GroupMetrics(
+            self.metrics,
+            counts=lambda: count_groups(self.groups),
+            shards=lambda: count_shards(self.groups),
+            share_shards=lambda: count_shards(self.shares.coordinator),
+        )
         await self._registration.unfence()
         self.replicas.start_timers()
         self.log_cleaner.start()
@@ -545,6 +554,7 @@ class Node:
                     self._registration.stop()
             if self._connections is not None:
                 self._connections.stop_reading()
+            self._group_metrics.close()
             self.groups.stop()
             self.transactions.stop()
             self.shares.stop()

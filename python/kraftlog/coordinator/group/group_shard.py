@@ -203,6 +203,10 @@ class GroupShard:
         """Committed offsets of a group by (topic, partition); empty when the group has none or does not exist."""
         return self._offsets.store.of(group_id)
 
+    def offset_count(self) -> int:
+        """Committed offsets of all groups."""
+        return self._offsets.store.count()
+
     def delete_offsets(self, token: object, request: OffsetDeleteRequest) -> None:
         """Answered by an effect with an ``OffsetDeleteResponse`` (KIP-496)."""
         self._offsets.delete(token, request)
