@@ -23,7 +23,7 @@ def test_partitioner_vectors_agree():
     assert (keys, ids) == (120, 12)
 
 
-@pytest.mark.spec("CGRP-01")
+@pytest.mark.spec("CGRP-01", "TXNC-01")
 @pytest.mark.parametrize(
     ("group_id", "java_hash", "partition"),
     # Kafka's absolute value of the least integer is 0.

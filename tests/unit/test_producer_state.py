@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from kraftlog._kraftlog import AppendInfo, Log, LogConfig, encode_batch, read_batches
+from kraftlog._kraftlog import AppendInfo, Log, LogConfig, crc32c, encode_batch, read_batches
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.control_records import EndTxnMarker
 from kraftlog.wire.records import encode_control_record
 
 NOW_MS = 1_700_000_000_000
 MAX_SEQUENCE = 2**31 - 1
+HEADER_BYTES = 61
 
 
 class Bench:
@@ -267,6 +268,51 @@ def test_first_sequence_of_a_transaction_by_version(tmp_path: Path) -> None:
             assert bench.refused(sequence, **fields) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.spec("PSTA-37")
+def test_control_batch_whose_records_were_cleaned_away_changes_nothing(bench: Bench, tmp_path: Path) -> None:
+    bench.data(0, transactional=True)
+    empty = bytearray(marker_batch(epoch=5, coordinator_epoch=9, base_offset=1)[:HEADER_BYTES])
+    empty[8:12] = (HEADER_BYTES - 12).to_bytes(4)
+    empty[57:61] = bytes(4)
+    empty[17:21] = crc32c(bytes(empty[21:])).to_bytes(4)
+    follower = Bench(tmp_path / "follower")
+    follower.log.append_as_follower(bench.everything() + bytes(empty), leader_epoch=1)
+    assert follower.log.log_end_offset == 2
+    assert follower.producer() == bench.producer() == (0, 0, -1, 0)
+
+
+@pytest.mark.spec("PSTA-49")
+@pytest.mark.parametrize("damage", ["torn", "version", "last offset", "gone"])
+def test_damaged_transaction_index_is_built_again_from_the_segment(tmp_path: Path, damage: str) -> None:
+    bench = Bench(tmp_path)
+    for sequence in range(2):
+        bench.data(sequence, transactional=True)
+        bench.marker(commit=False)
+    bench.log.update_high_watermark(4)
+    wanted = bench.log.aborted_transactions(0, 4)
+    assert len(wanted) == 2
+    bench.log.flush()
+    bench.log.close()
+    path = bench.log.path / f"{0:020d}.txnindex"
+    data = bytearray(path.read_bytes())
+    match damage:
+        case "torn":
+            del data[-1]
+        case "version":
+            data[1] = 1
+        case "last offset":
+            data[18:26] = (-5).to_bytes(8, signed=True)
+    path.write_bytes(data)
+    if damage == "gone":
+        path.unlink()
+    is_clean = damage != "gone"
+    again = Log.open(
+        bench.log.path, config=LogConfig(), now_ms=NOW_MS, recovery_point=4 * is_clean, clean_shutdown=is_clean
+    )
+    assert again.aborted_transactions(0, 4) == wanted
+    again.close()
+
+
 def test_aborted_transactions_are_indexed(bench: Bench) -> None:
     """PSTA-47, PSTA-48: an entry per abort with data; its last stable offset is that of the others."""
     bench.data(0, transactional=True, producer_id=7)
@@ -389,6 +435,42 @@ def test_damaged_snapshot_gives_way_to_an_older_one(tmp_path: Path, damage: str)
     again = Log.open(bench.log.path, config=LogConfig(), now_ms=NOW_MS, recovery_point=3, clean_shutdown=True)
     (found,) = again.active_producers()
     assert (found.last_sequence, found.current_txn_first_offset, again.first_unstable_offset) == (2, 0, 0)
+
+
+@pytest.mark.spec("PSTA-78")
+def test_snapshot_keeps_the_last_batch_and_the_log_those_after_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for sequence in range(3):
+        bench.data(sequence)
+    bench.log.roll(NOW_MS)
+    for sequence in (3, 4):
+        bench.data(sequence)
+    bench.log.flush()
+    bench.log.close()
+    (bench.log.path / f"{5:020d}.snapshot").unlink(missing_ok=True)
+    bench.log = Log.open(bench.log.path, config=LogConfig(), now_ms=NOW_MS, recovery_point=5, clean_shutdown=True)
+    for older in (0, 1):
+        assert bench.refused(older) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for known in (2, 3, 4):
+        assert (bench.data(known).first_offset, bench.log.log_end_offset) == (known, 5)
+    assert bench.data(5).first_offset == 5
+
+
+@pytest.mark.spec("PSTA-85")
+def test_clean_start_without_snapshots_scans_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for sequence in range(3):
+        bench.data(sequence)
+        bench.log.roll(NOW_MS)
+    bench.data(3)
+    bench.log.flush()
+    bench.log.close()
+    for path in bench.log.path.glob("*.snapshot"):
+        path.unlink()
+    again = Log.open(bench.log.path, config=LogConfig(), now_ms=NOW_MS, recovery_point=4, clean_shutdown=True)
+    assert again.active_producers() == []
+    assert sorted(int(path.stem) for path in bench.log.path.glob("*.snapshot")) == [2, 3, 4]
+    assert [event.kind for event in again.recovery_events] == ["producers-forgotten"]
 
 
 def test_reload_drops_expired_producers_and_snapshots_out_of_range(tmp_path: Path) -> None:

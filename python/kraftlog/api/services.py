@@ -266,8 +266,8 @@ class ProducerIdService(Protocol):
         """
         ...
 
-    def take(self) -> int | None:
-        """An id, or None when ``take_soon`` has to be awaited."""
+    def take_or_request(self) -> int | None:
+        """An id, or None when ``take_soon`` has to be awaited; the next block is requested ahead."""
         ...
 
     async def take_soon(self) -> int:

@@ -26,6 +26,7 @@ class ReplicaCounts(NamedTuple):
         reassigning: With replicas that are being added or removed.
         offline: Replicas whose log cannot be used.
         offline_directories: Data directories that failed.
+        late_transactions: Of those that are led here, with an open transaction that has been idle for too long.
     """
 
     partitions: int = 0
@@ -36,6 +37,7 @@ class ReplicaCounts(NamedTuple):
     reassigning: int = 0
     offline: int = 0
     offline_directories: int = 0
+    late_transactions: int = 0
 
 
 class FetcherCounts(NamedTuple):
@@ -126,6 +128,11 @@ class ReplicaMetrics:
                 "Partitions led here with just as many in-sync replicas as min.insync.replicas",
             ),
             Reading("ReassigningPartitions", counts.reassigning, "Partitions led here that are being reassigned"),
+            Reading(
+                "PartitionsWithLateTransactionsCount",
+                counts.late_transactions,
+                "Partitions led here whose oldest open transaction should have ended long ago",
+            ),
             Reading("IsrExpandsPerSec", self._expands.value(now_s), "In-sync sets that grew"),
             Reading("IsrShrinksPerSec", self._shrinks.value(now_s), "In-sync sets that shrank"),
             Reading(

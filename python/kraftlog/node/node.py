@@ -38,17 +38,13 @@ from kraftlog.node.settings import (
     node_identity,
     replica_settings,
     topic_creation_settings,
-    transaction_coordinator_settings,
 )
 from kraftlog.node.share_groups import share_groups
 from kraftlog.node.start_error import StartError, check_directory, named_failures
+from kraftlog.node.transactions import TransactionServices, transaction_services
 from kraftlog.runtime.coordinator.group_coordinator import group_coordinator
-from kraftlog.runtime.coordinator.marker_sender import MarkerSender
-from kraftlog.runtime.coordinator.marker_writer import MarkerWriter
 from kraftlog.runtime.coordinator.shard_registry import ShardRegistry
 from kraftlog.runtime.coordinator.shard_runner import ShardRunner
-from kraftlog.runtime.coordinator.transaction_coordinator import transaction_coordinator
-from kraftlog.runtime.coordinator.transaction_verifier import TransactionVerifier
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
 from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.runtime.metadata.topic_creation import TopicCreation
@@ -98,8 +94,6 @@ class Node:
         producer_ids: Blocks of producer ids the controller gave this broker.
         groups: The group coordinator.
         transactions: The transaction coordinator.
-        transaction_verifier: Asks the coordinators of transactions that write here.
-        marker_writer: Ends transactions on partitions of this node.
         broker_links: Connections of the coordinator to other brokers.
         shares: Sessions and partitions of share groups, and the share coordinator.
         share_admin: What the group coordinator asks of share coordinators.
@@ -118,8 +112,7 @@ class Node:
     dynamic_settings: DynamicSettings
     groups: ShardRegistry[GroupShard]
     transactions: ShardRegistry[TransactionShard]
-    transaction_verifier: TransactionVerifier
-    marker_writer: MarkerWriter
+    _transaction_services: TransactionServices
     broker_links: BrokerLinks
     _group_metrics: GroupMetrics
     shares: ShareService
@@ -310,8 +303,8 @@ class Node:
             isr_changes=self.replicas.isr_changes,
             groups=self.groups,
             transactions=self.transactions,
-            verifier=self.transaction_verifier,
-            markers=self.marker_writer,
+            verifier=self._transaction_services.verifier,
+            markers=self._transaction_services.marker_writer,
             producer_ids=self.producer_ids,
             topic_creation=self.topic_creation,
             topic_views=TopicViews(),
@@ -406,35 +399,19 @@ class Node:
         )
 
     def _make_transactions(self) -> None:
-        config = self.config
-        settings = transaction_coordinator_settings(config)
-        self.broker_links = BrokerLinks(
-            config.node_id,
-            config.inter_broker_listener_name,
-            lambda: self.metadata.image,
-            timeout_s=settings.request_timeout_ms / 1000,
-            tls=config.client_tls,
-        )
-        self.marker_writer = MarkerWriter(self.partitions, self.groups, self.now_ms)
-        sender = MarkerSender(config.node_id, self.marker_writer.write, self.broker_links, self.metadata, self.tasks)
-        self.transactions = transaction_coordinator(
-            settings,
+        self._transaction_services = transaction_services(
+            self.config,
+            metrics=self.metrics,
             now_ms=self.now_ms,
             metadata=self.metadata,
             partitions=self.partitions,
+            groups=self.groups,
             topics=self.topic_creation,
             tasks=self.tasks,
             take_producer_id=self.producer_ids.take_or_request,
-            send_markers=sender.send,
         )
-        self.transaction_verifier = TransactionVerifier(
-            config.node_id,
-            self.transactions,
-            self.broker_links,
-            self.metadata,
-            retry_s=settings.retry_ms / 1000,
-            retry_max_s=settings.retry_max_ms / 1000,
-        )
+        self.transactions = self._transaction_services.coordinator
+        self.broker_links = self._transaction_services.links
 
     def _on_group_event(self, runner: ShardRunner[GroupShard], event: object) -> None:
         self.share_admin.on_event(runner, event)
@@ -556,7 +533,7 @@ class Node:
                 self._connections.stop_reading()
             self._group_metrics.close()
             self.groups.stop()
-            self.transactions.stop()
+            self._transaction_services.stop()
             self.shares.stop()
             self.broker_links.close()
             await self.tasks.cancel_all()

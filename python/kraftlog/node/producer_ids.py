@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 # A tenth of a block, as in Kafka.
 _LEFT_AT_REQUEST = 100
+_RETRY_S = 0.05
 
 
 class ProducerIds:
@@ -40,6 +41,7 @@ class ProducerIds:
         self._end = 0
         self._prefetched: tuple[int, int] | None = None
         self._allocation: asyncio.Future[None] | None = None
+        self._retry_at_s = 0.0
 
     @property
     def is_empty(self) -> bool:
@@ -59,18 +61,22 @@ class ProducerIds:
         """As ``take``, and ask for the next block when most of this one is used; there may be an id soon."""
         producer_id = self.take()
         left = self._end - self._next
+        is_requested = self._allocation is not None and not self._allocation.done()
+        loop = asyncio.get_running_loop()
         if (
             left <= _LEFT_AT_REQUEST
             and self._prefetched is None
-            and (self._allocation is None or self._allocation.done())
+            and not is_requested
+            and loop.time() >= self._retry_at_s
         ):
-            self._allocation = asyncio.get_running_loop().create_task(self._request_block())
+            self._allocation = loop.create_task(self._request_block())
         return producer_id
 
     async def _request_block(self) -> None:
         try:
             await self._allocate()
         except KafkaError as error:
+            self._retry_at_s = asyncio.get_running_loop().time() + _RETRY_S
             logger.warning("the controller gives no producer ids: %s", error)
 
     async def wait_until_some(self) -> None:

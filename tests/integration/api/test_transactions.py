@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import struct
+import time
 from typing import Any
 
 import pytest
 
 import kraftlog
 from kraftlog.errors import ErrorCode
+from kraftlog.types import TopicPartition
 from kraftlog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kraftlog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kraftlog.wire.messages.api_versions import ApiVersionsRequest
+from kraftlog.wire.messages.delete_records import DeleteRecordsRequest
 from kraftlog.wire.messages.describe_configs import DescribeConfigsRequest
 from kraftlog.wire.messages.describe_producers import DescribeProducersRequest
 from kraftlog.wire.messages.describe_transactions import DescribeTransactionsRequest
+from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from kraftlog.wire.messages.init_producer_id import InitProducerIdRequest
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
@@ -72,6 +78,18 @@ def test_topic_has_the_settings_of_kafka(client: RawClient) -> None:
         "segment.bytes": "104857600",
     }
     assert {name: found[name] for name in wanted} == wanted
+
+
+@pytest.mark.spec("TXNC-35", "TXNC-92")
+def test_versions_that_clients_are_offered(client: RawClient) -> None:
+    """The next InitProducerId is unstable; WriteTxnMarkers 0 was removed, and its connection closes."""
+    offered = {
+        found.api_key: (found.min_version, found.max_version) for found in client.call(ApiVersionsRequest(), 2).api_keys
+    }
+    assert (offered[InitProducerIdRequest.API_KEY], offered[WriteTxnMarkersRequest.API_KEY]) == ((0, 5), (1, 2))
+    no_markers = struct.pack(">hhihi", WriteTxnMarkersRequest.API_KEY, 0, 1, -1, 0)
+    client.sock.sendall(len(no_markers).to_bytes(4) + no_markers)
+    assert client.is_closed_by_peer()
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -336,3 +354,54 @@ def test_describe_and_list(client: RawClient, topic: str) -> None:
     ]
     bad = client.call(ListTransactionsRequest(transactional_id_pattern="("))
     assert bad.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def _fetch(client: RawClient, topic: str, offset: int, max_wait_ms: int) -> Any:
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=1,
+        topics=[FetchRequest.FetchTopic(topic=topic, partitions=[partition])],
+    )
+    return client.call(request, 12).responses[0].partitions[0]
+
+
+@pytest.mark.spec("PSTA-43", "PSTA-51", "PSTA-53")
+def test_readers_of_committed_records_behind_an_open_transaction(broker: Any, client: RawClient, topic: str) -> None:
+    producer = begin(client, "stable")
+    assert produce(client, topic, batch((-1, -1), -1, transactional=False), key=None) == 0
+    for sequence in range(2):
+        assert produce(client, topic, batch(producer, sequence), key="stable") == 0
+    for offset in (1, 2, 3):
+        began_s = time.monotonic()
+        found = _fetch(client, topic, offset, max_wait_ms=150)
+        assert (found.error_code, bytes(found.records or b""), found.last_stable_offset) == (0, b"", 1)
+        assert time.monotonic() - began_s >= 0.14
+    assert _fetch(client, topic, 4, max_wait_ms=0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    with kraftlog.Consumer(bootstrap_servers=broker.bootstrap_servers, isolation_level="read_committed") as consumer:
+        assert consumer.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 1}
+    removed = DeleteRecordsRequest.DeleteRecordsTopic(
+        name=topic, partitions=[DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=2)]
+    )
+    answer = client.call(DeleteRecordsRequest(topics=[removed], timeout_ms=5_000))
+    assert answer.topics[0].partitions[0].low_watermark == 2
+    assert _fetch(client, topic, 2, max_wait_ms=0).last_stable_offset == 2
+    assert end(client, "stable", producer)[0] == 0
+
+
+@pytest.mark.spec("PSTA-60")
+def test_without_verification_old_clients_are_not_checked_and_new_ones_are_added(tmp_path: Any) -> None:
+    config = CONFIG | {"transaction.partition.verification.enable": "false"}
+    with kraftlog.Broker(tmp_path, config=config) as broker, RawClient(broker.bootstrap_servers) as client:
+        broker.create_topic("t")
+        client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]))
+        producer = begin(client, "x")
+        request = DescribeTransactionsRequest(transactional_ids=["x"])
+        for sequence, version in enumerate((3, 11)):
+            assert produce(client, "t", batch(producer, sequence), key="x", version=version) == 0
+            assert not client.call(request).transaction_states[0].topics
+        assert _write_marker(client, "t", producer) == 0
+        assert produce(client, "t", batch(producer, 2), key="x", version=12) == 0
+        assert client.call(request).transaction_states[0].topics[0].topic == "t"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 import kraftlog
+from kraftlog.errors import ErrorCode
 from kraftlog.vocabulary import TRANSACTION_STATE_TOPIC
+from kraftlog.wire.messages.describe_producers import DescribeProducersRequest
 from kraftlog.wire.messages.init_producer_id import InitProducerIdRequest
 from kraftlog.wire.messages.list_transactions import ListTransactionsRequest
 from raw_client import RawClient
+from transaction_requests import batch, begin, end, produce, read, wait_until_complete
 from waiting import until_true
 
 TOPIC = "orders"
@@ -190,16 +194,54 @@ def producer_ids(cluster: kraftlog.Cluster) -> list[int]:
     return found
 
 
+def check_replicas_of_an_open_transaction(cluster: kraftlog.Cluster) -> None:
+    """Leader and followers of topic ``raw``: who describes the producer, and what readers of committed records get."""
+    key, addresses = "raw", {node_id: node.bootstrap_server for node_id, node in cluster.nodes.items()}
+    leader_id = cluster.leader("raw")
+    with ExitStack() as closing:
+        nodes = {node_id: closing.enter_context(RawClient(address)) for node_id, address in addresses.items()}
+        coordinator, leader = nodes[cluster.leader(TRANSACTION_STATE_TOPIC)], nodes[leader_id]
+        followers = [client for node_id, client in nodes.items() if node_id != leader_id]
+        producer = begin(coordinator, key)
+        assert produce(leader, "raw", batch(producer, 0, b"a"), key=key) == 0
+        for follower in followers:
+            assert produce(follower, "raw", batch(producer, 1), key=key) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            until_true(lambda client=follower: read(client, "raw", 0)[0] == [b"a"])
+            values, partition = read(follower, "raw")
+            assert (values, partition.last_stable_offset, partition.high_watermark) == ([], 0, 1)
+        for client in nodes.values():
+            assert describe_producers(client, "raw") == [(producer[0], 0)]
+        assert end(coordinator, key, producer)[0] == 0
+        wait_until_complete(coordinator, key)
+        # A Produce of the transaction that comes late begins none.
+        assert produce(leader, "raw", batch(producer, 1), key=key) == ErrorCode.INVALID_PRODUCER_EPOCH
+        for client in nodes.values():
+            until_true(lambda client=client: read(client, "raw")[0] == [b"a"])
+            assert describe_producers(client, "raw") == [(producer[0], -1)]
+        assert sorted(describe_producers(client, "alone") == [] for client in nodes.values()) == [False, False, True]
+
+
+def describe_producers(client: RawClient, topic: str) -> Any:
+    """Producer ids and where their transactions begin; NOT_LEADER_OR_FOLLOWER without a replica."""
+    asked = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[0])
+    (partition,) = client.call(DescribeProducersRequest(topics=[asked])).topics[0].partitions
+    if partition.error_code:
+        assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return None
+    return [(found.producer_id, found.current_txn_start_offset) for found in partition.active_producers]
+
+
+@pytest.mark.spec("PSTA-22", "PSTA-54", "PSTA-56", "PSTA-72", "PSTA-87", "PSTA-88", "TXNC-31")
 @pytest.mark.timeout(240)
 def test_transactions_are_exact_when_coordinator_leader_and_clients_are_killed(tmp_path: Path) -> None:
-    """PSTA-22, PSTA-56, TXNC-31."""
     settings = {
         "transaction_state_log_num_partitions": 1,
         "transaction_abort_timed_out_transaction_cleanup_interval_ms": 500,
     }
     with kraftlog.Cluster(nodes=3, data_dir=tmp_path / "cluster", timeout_s=90, **settings) as cluster:
         cluster.create_topic(TOPIC, partitions=PARTITIONS)
-        cluster.create_topic(STREAM)
+        for name, replication_factor in ((STREAM, 3), ("raw", 3), ("alone", 1)):
+            cluster.create_topic(name, replication_factor=replication_factor)
         bootstrap = cluster.bootstrap_servers
         writer, stream = Writer(bootstrap, "writer"), Stream(bootstrap)
         ids = producer_ids(cluster)
@@ -217,6 +259,7 @@ def test_transactions_are_exact_when_coordinator_leader_and_clients_are_killed(t
 
         writer.write(b"calm")
         writer.abort(b"aborted")
+        check_replicas_of_an_open_transaction(cluster)
 
         coordinator = cluster.leader(TRANSACTION_STATE_TOPIC)
         writer.write(b"coordinator", before_commit=lambda: kill(coordinator))

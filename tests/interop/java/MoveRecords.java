@@ -43,6 +43,7 @@ public class MoveRecords {
         settings.put("reconnect.backoff.max.ms", "200");
         KafkaProducer<String, String> producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
         producer.initTransactions();
+        System.err.println("began " + ProcessHandle.current().pid());
         settings = new HashMap<>();
         settings.put("bootstrap.servers", bootstrap);
         settings.put("group.id", group);

@@ -132,6 +132,7 @@ class Fire:
             if kind == "kill client":
                 mover.kill()
             else:
+                self.wait(mover.has_begun, f"{mover.facts} does not begin")
                 zombie = mover.replace_paused()
                 until = time.monotonic() + self.rng.choice((PAUSE_S, 4 * PAUSE_S))
                 while time.monotonic() < until:

@@ -73,7 +73,9 @@ def test_static_minimum_of_in_sync_replicas_is_written_into_the_bootstrap():
     assert cluster.image.configs.get(4, "") == {"min.insync.replicas": "2"}
 
 
+@pytest.mark.spec("TXNC-125")
 def test_producer_ids_come_in_blocks_of_1000():
+    """A broker without registration hears STALE_BROKER_EPOCH, too, as in Kafka's ClusterControlManager."""
     cluster = one_broker()
     epoch = cluster.image.cluster.brokers[1].epoch
     request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch)

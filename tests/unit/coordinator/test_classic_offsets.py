@@ -86,6 +86,27 @@ def test_who_may_commit_in_which_state() -> None:
     assert (h.state, h.commit("c7")) == ("Empty", 0)
 
 
+@pytest.mark.spec("TXNC-57")
+def test_who_may_commit_in_a_transaction() -> None:
+    h = ClassicShard()
+    assert h.commit_in_transaction("none", generation_id=0, member_id="x") == ErrorCode.ILLEGAL_GENERATION
+    h, a, b = two_classic_members()
+    assert h.commit_in_transaction("t1", generation_id=2, member_id="x") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert h.commit_in_transaction("t2", generation_id=1, member_id=a) == ErrorCode.ILLEGAL_GENERATION
+    assert h.commit_in_transaction("t3", generation_id=-1) == 0, "no member is named, and none is checked"
+    h.join("a3", a)
+    assert h.commit_in_transaction("t4", generation_id=2, member_id=b) == 0, "in PreparingRebalance"
+    h.join("b3", b)
+    assert h.state == "CompletingRebalance"
+    assert h.commit_in_transaction("t5", generation_id=3, member_id=b) == 0, "never REBALANCE_IN_PROGRESS"
+    h = ClassicShard()
+    member_id = h.join("a", group_instance_id="i").member_id
+    h.sync("s", member_id, 1, {})
+    fields = {"generation_id": 1, "group_instance_id": "i"}
+    assert h.commit_in_transaction("i1", member_id="other", **fields) == ErrorCode.FENCED_INSTANCE_ID
+    assert h.commit_in_transaction("i2", member_id=member_id, **fields) == 0
+
+
 @pytest.mark.spec("CGRP-63")
 def test_a_commit_of_an_instance_that_another_member_holds_is_fenced() -> None:
     h = ClassicShard()

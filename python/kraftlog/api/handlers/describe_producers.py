@@ -1,4 +1,4 @@
-"""DescribeProducers, API key 61, version 0 (KIP-664): the producers that a partition's leader remembers."""
+"""DescribeProducers, API key 61, version 0 (KIP-664): the producers that a replica remembers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Producer = DescribeProducersResponse.ProducerState
 def handle(
     context: RequestContext, request: DescribeProducersRequest, *, replicas: ReplicaService
 ) -> DescribeProducersResponse:
-    """Describe the producers of every partition that this node leads."""
+    """Describe the producers of every partition that is on this node, followed ones too."""
     return DescribeProducersResponse(
         topics=[
             _Topic(name=topic.name, partitions=[_describe(replicas, topic.name, i) for i in topic.partition_indexes])
@@ -38,8 +38,6 @@ def _describe(replicas: ReplicaService, topic: str, index: int) -> _Partition:
     partition = replicas.get_by_name(topic, index)
     if partition is None:
         return _failed(index, replicas.missing_error(topic, index))
-    if not partition.is_leader:
-        return _failed(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
         producers = partition.log.active_producers()
     except LogError:

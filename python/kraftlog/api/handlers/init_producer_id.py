@@ -65,7 +65,7 @@ def _grant(
 ) -> InitProducerIdResponse | asyncio.Future[InitProducerIdResponse]:
     if request.transactional_id is not None:
         return _initialize(context, request, transactions)
-    producer_id = producer_ids.take()
+    producer_id = producer_ids.take_or_request()
     return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) if producer_id is None else _granted(producer_id)
 
 

@@ -106,6 +106,11 @@ class TransactionShard:
             if entry.current.state in PREPARE_STATES:
                 self._emit_markers(entry.current)
 
+    @property
+    def unfinished_count(self) -> int:
+        """Transactions whose markers are written, but not the record of that; any thread may read it."""
+        return len(self._unfinished)
+
     # -- effects and time ---------------------------------------------------------------------------------------
 
     def take_effects(self) -> list[Effect]:

@@ -100,6 +100,7 @@ class MarkerSender:
         self._metadata = metadata
         self._tasks = tasks
         self._queues: dict[int, _Batch] = {}
+        self._without_leader_count = 0
         self._running: set[int] = set()
 
     def send(self, runner: ShardRunner[TransactionShard], due: MarkersDue) -> None:
@@ -107,6 +108,11 @@ class MarkerSender:
         decided = _Decided(runner, due)
         self._route(decided, due.partitions)
         self._finish_if_done(decided)
+
+    @property
+    def without_leader_count(self) -> int:
+        """Markers of partitions that have no leader now; any thread may read it."""
+        return self._without_leader_count
 
     def _route(self, decided: _Decided, partitions: Iterable[TopicPartition]) -> None:
         image = self._metadata.image
@@ -124,7 +130,12 @@ class MarkerSender:
                     self._running.add(leader_id)
                     self._tasks.spawn(self._drain(leader_id))
         if waiting:
-            self._retry(decided, waiting)
+            self._without_leader_count += len(waiting)
+            asyncio.get_running_loop().call_later(_RETRY_S, self._look_for_leaders, decided, tuple(waiting))
+
+    def _look_for_leaders(self, decided: _Decided, partitions: tuple[TopicPartition, ...]) -> None:
+        self._without_leader_count -= len(partitions)
+        self._reroute(decided, partitions)
 
     def _retry(self, decided: _Decided, partitions: Iterable[TopicPartition]) -> None:
         asyncio.get_running_loop().call_later(_RETRY_S, self._reroute, decided, tuple(partitions))

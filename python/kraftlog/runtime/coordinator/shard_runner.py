@@ -77,6 +77,7 @@ class ShardShell:
         on_event: Takes what a shard emits.
         write_timeout_ms: How long a request waits for the commit of its records; it gets COORDINATOR_NOT_AVAILABLE
             then, and the records take effect when they are committed nevertheless, as in Kafka. None: no limit.
+        on_loaded: Takes how many milliseconds a shard took to load.
     """
 
     codec: RecordCodec
@@ -85,6 +86,7 @@ class ShardShell:
     is_batched: bool = True
     on_event: Callable[[ShardRunner[Any], object], None] | None = None
     write_timeout_ms: int | None = None
+    on_loaded: Callable[[float], None] | None = None
 
 
 class ShardRunner(Generic[S]):
@@ -122,6 +124,7 @@ class ShardRunner(Generic[S]):
             KraftlogError: A record cannot be read or decoded.
         """
         loaded_count = 0
+        began_s = self._loop.time()
         async for records in read_records(self._loop, self.partition.log, self._shell.codec):
             if self._is_closed:
                 return
@@ -133,6 +136,8 @@ class ShardRunner(Generic[S]):
             return
         self.shard.finish_loading(self._shell.now_ms())
         self.is_loaded = True
+        if self._shell.on_loaded is not None:
+            self._shell.on_loaded((self._loop.time() - began_s) * 1000)
         self._schedule()
         if loaded_count:
             logger.info("loaded %d records from %s", loaded_count, self.partition)

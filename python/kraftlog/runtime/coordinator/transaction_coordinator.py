@@ -52,6 +52,7 @@ def transaction_coordinator(
     tasks: TaskGroup,
     take_producer_id: Callable[[], int | None],
     send_markers: Callable[[ShardRunner[TransactionShard], MarkersDue], None],
+    on_loaded: Callable[[float], None] | None = None,
 ) -> ShardRegistry[TransactionShard]:
     """Make the transaction coordinator; ``start`` begins its work."""
 
@@ -67,7 +68,12 @@ def transaction_coordinator(
         )
 
     shell = ShardShell(
-        codec=TRANSACTION_RECORDS, compression="none", now_ms=now_ms, is_batched=False, on_event=on_event
+        codec=TRANSACTION_RECORDS,
+        compression="none",
+        now_ms=now_ms,
+        is_batched=False,
+        on_event=on_event,
+        on_loaded=on_loaded,
     )
     return ShardRegistry(
         TRANSACTION_STATE_TOPIC,

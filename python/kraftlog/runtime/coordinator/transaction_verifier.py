@@ -6,15 +6,17 @@ Source: ``kafka.server.AddPartitionsToTxnManager``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.partitioner import coordinator_partition
 from kraftlog.runtime.coordinator.shard_registry import CommittedMetadata, ShardRegistry
+from kraftlog.runtime.coordinator.verification_queue import VerificationQueue
 from kraftlog.types import TopicPartition
 from kraftlog.vocabulary import TRANSACTION_STATE_TOPIC
 from kraftlog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -65,6 +67,7 @@ class TransactionVerifier:
         metadata: Knows where they are.
         retry_s: Pause before another attempt while the transaction before is not over.
         retry_max_s: How long such attempts go on.
+        on_verified: Hears how many milliseconds each answer took, and how many partitions it refused.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class TransactionVerifier:
         *,
         retry_s: float,
         retry_max_s: float,
+        on_verified: Callable[[float, int], None] = lambda _duration_ms, _failure_count: None,
     ) -> None:
         self._node_id = node_id
         self._transactions = transactions
@@ -83,7 +87,9 @@ class TransactionVerifier:
         self._metadata = metadata
         self._retry_s = retry_s
         self._retry_max_s = retry_max_s
+        self._on_verified = on_verified
         self._turns: dict[int, asyncio.Lock] = {}
+        self._queues: dict[int, VerificationQueue] = {}
 
     def turn(self, producer_id: int) -> asyncio.Lock:
         """One request of a producer is verified at a time: the next finds what the one before has added."""
@@ -106,7 +112,9 @@ class TransactionVerifier:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._retry_max_s
         while True:
+            asked_s = loop.time()
             codes = await self._verify_once(producer, asked, verifying)
+            self._on_verified((loop.time() - asked_s) * 1000, sum(map(bool, codes.values())))
             is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
             if not is_busy or verifying is not Verifying.ADD or loop.time() + self._retry_s > until_s:
                 return {partition: _for_client(code, verifying) for partition, code in codes.items()}
@@ -161,17 +169,11 @@ class TransactionVerifier:
             verify_only=verifying is not Verifying.ADD,
             topics=[_Topic(name=name, partitions=indexes) for name, indexes in topics.items()],
         )
-        response = await self._links.request(coordinator_id, AddPartitionsToTxnRequest(transactions=[transaction]))
-        if response.error_code:
-            is_refused = response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            code = ErrorCode.INVALID_TXN_STATE if is_refused else response.error_code
-            return dict.fromkeys(partitions, int(code))
-        found = {
-            TopicPartition(topic.name, result.partition_index): result.partition_error_code
-            for answered in response.results_by_transaction
-            for topic in answered.topic_results
-            for result in topic.results_by_partition
-        }
+        queue = self._queues.get(coordinator_id)
+        if queue is None:
+            queue = VerificationQueue(partial(self._links.request, coordinator_id))
+            self._queues[coordinator_id] = queue
+        found = await queue.ask(transaction)
         return {partition: found.get(partition, int(ErrorCode.NETWORK_EXCEPTION)) for partition in partitions}
 
 

@@ -12,6 +12,7 @@ from kraftlog.types import Uuid
 from kraftlog.vocabulary import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
+    from kraftlog._kraftlog import Log
     from kraftlog.controller import MetadataImage
     from kraftlog.controller.topic_image import TopicImage
     from kraftlog.runtime.replica.partition import Partition
@@ -26,6 +27,14 @@ PartitionListener = Callable[["Partition"], None]
 def is_internal_topic(topic: str) -> bool:
     """Whether only the broker itself writes to this topic."""
     return topic in INTERNAL_TOPICS
+
+
+def _is_late(log: Log, before_ms: int) -> bool:
+    if log.first_unstable_offset is None:
+        return False
+    opened = [producer for producer in log.active_producers() if producer.current_txn_first_offset is not None]
+    oldest = min(opened, key=lambda producer: producer.current_txn_first_offset or 0, default=None)
+    return oldest is not None and 0 < oldest.last_timestamp < before_ms
 
 
 class Partitions:
@@ -146,6 +155,11 @@ class Partitions:
     def reassigning_count(self) -> int:
         """Partitions led here that are being reassigned."""
         return len(self._reassigning)
+
+    def late_transaction_count(self, before_ms: int) -> int:
+        """Partitions led here whose oldest open transaction wrote nothing since ``before_ms``; on any thread."""
+        found = [partition for by_index in list(self._by_id.values()) for partition in list(by_index.values())]
+        return sum(partition.is_leader and _is_late(partition.log, before_ms) for partition in found)
 
     # -- errors --------------------------------------------------------------------------------------------------
 

@@ -54,6 +54,8 @@ __all__ = ["ReplicaManager"]
 logger = logging.getLogger(__name__)
 
 _CLOSING_THREADS = 8
+# In which a coordinator should have ended a transaction after its longest time, as in Kafka's ProducerStateManager.
+_LATE_TRANSACTION_MS = 300_000
 
 
 class ReplicaManager:
@@ -99,6 +101,7 @@ class ReplicaManager:
     ) -> None:
         self._settings = settings
         self._loop = loop
+        self._now_ms = now_ms
         self._image = image
         self._log_dirs = tuple(log_dirs)
         self._compactor = compactor
@@ -297,6 +300,7 @@ class ReplicaManager:
     def _count_replicas(self) -> ReplicaCounts:
         """On any thread."""
         partitions, leaders, under_replicated, under_min_isr, at_min_isr = self.partitions.native.counts()
+        late_ms = self._now_ms() - self._settings.transaction_max_timeout_ms - _LATE_TRANSACTION_MS
         return ReplicaCounts(
             partitions=partitions,
             leaders=leaders,
@@ -306,6 +310,7 @@ class ReplicaManager:
             reassigning=self.partitions.reassigning_count,
             offline=self.partitions.offline_count,
             offline_directories=len(self._settings.log_dirs) - sum(log_dir.is_online for log_dir in self._log_dirs),
+            late_transactions=self.partitions.late_transaction_count(late_ms),
         )
 
     def _count_fetchers(self) -> FetcherCounts:

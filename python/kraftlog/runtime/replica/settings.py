@@ -31,6 +31,7 @@ class ReplicaSettings:
         fetcher: How this broker follows others.
         lag_max_ms: replica.lag.time.max.ms.
         listener_name: inter.broker.listener.name.
+        transaction_max_timeout_ms: transaction.max.timeout.ms, after which a transaction should have ended.
     """
 
     node_id: int
@@ -45,3 +46,4 @@ class ReplicaSettings:
     fetcher: FetcherSettings
     lag_max_ms: int
     listener_name: str
+    transaction_max_timeout_ms: int = 900_000

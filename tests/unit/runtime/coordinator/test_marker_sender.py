@@ -225,13 +225,15 @@ def test_markers_wait_for_a_leader_that_is_away(is_fenced: bool) -> None:
             brokers.fenced.add(3)
         else:
             brokers.leaders[partition] = -1
-        sender(brokers).send(runner, due("x", 1, 3))
+        markers = sender(brokers)
+        markers.send(runner, due("x", 1, 3))
         await until(lambda: brokers.requests)
         await settle()
-        assert (len(brokers.requests), runner.finished) == (1, [])
+        assert (len(brokers.requests), runner.finished, markers.without_leader_count) == (1, [], 1)
         brokers.fenced.clear()
         brokers.leaders[partition] = 3
         await until(lambda: runner.finished)
+        assert markers.without_leader_count == 0
 
     asyncio.run(run())
 
