@@ -62,6 +62,20 @@ def old_batch(producer: tuple[int, int]) -> bytes:
     )
 
 
+DESCRIBED = [
+    "CoordinatorId",
+    "TransactionalId",
+    "ProducerId",
+    "ProducerEpoch",
+    "TransactionState",
+    "TransactionTimeoutMs",
+    "CurrentTransactionStartTimeMs",
+    "TransactionDurationMs",
+    "TopicPartitions",
+]
+
+
+@pytest.mark.spec("TXNC-118", "TXNC-119")
 def test_transactions_are_listed_and_described(run: Run, client: RawClient) -> None:
     producer = begin(client, "seen")
     add(client, "seen", producer, ("t", 1))
@@ -77,6 +91,10 @@ def test_transactions_are_listed_and_described(run: Run, client: RawClient) -> N
     assert status == 0
     assert (row["ProducerId"], row["TransactionState"], row["TopicPartitions"]) == (producer[0], "Ongoing", "t-1")
     assert 0 <= row["TransactionDurationMs"] < HOUR_MS
+    begin(client, "idle")
+    names, idle = (line.split() for line in run("describe", "--transactional-id", "idle")[1].splitlines())
+    assert names == list(row) == DESCRIBED
+    assert idle[DESCRIBED.index("CurrentTransactionStartTimeMs")] == "None"
     status, _, err = run("describe", "--transactional-id", "unseen")
     assert (status, "TRANSACTIONAL_ID_NOT_FOUND" in err) == (1, True)
     (row,) = json.loads(run("describe-producers", "--topic", "t", "--partition", "1", "--json")[1])
@@ -84,6 +102,7 @@ def test_transactions_are_listed_and_described(run: Run, client: RawClient) -> N
     assert run("describe-producers", "--topic", "nosuch", "--partition", "0")[0] == 1
 
 
+@pytest.mark.spec("TXNC-120", "TXNC-122")
 def test_a_hanging_transaction_is_found_and_aborted(run: Run, client: RawClient) -> None:
     alive = begin(client, "alive")
     add(client, "alive", alive, ("t", 0))

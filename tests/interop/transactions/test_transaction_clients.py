@@ -96,6 +96,7 @@ def test_client_commits_aborts_is_fenced_and_moves_records_exactly_once(node: Se
     assert values(node.bootstrap, target, "read_committed") == KEPT
 
 
+@pytest.mark.spec("TXNC-123")
 def test_transaction_tool_shows_and_ends_transactions(node: Server, java: Java) -> None:
     """list, describe, describe-producers, find-hanging, abort and forceTerminateTransaction (KIP-664, KIP-588)."""
 
