@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from kraftlog._kraftlog import encode_batch
 from kraftlog.api.produce_verification import ProduceVerification, read_transaction
 from kraftlog.errors import ErrorCode
 from kraftlog.types import TopicPartition
 from kraftlog.wire.messages.produce import ProduceRequest
-from transaction_requests import batch
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OLD, ABORTABLE, ADDING = 9, 11, 12
@@ -46,7 +46,8 @@ class Node:
 
 
 def run(node: Node, version: int) -> ProduceVerification:
-    data = [ProduceRequest.PartitionProduceData(index=index, records=batch((7, 0), 0)) for index in (0, 1)]
+    batch = encode_batch([(5, None, b"v", ())], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    data = [ProduceRequest.PartitionProduceData(index=index, records=batch) for index in (0, 1)]
     request = ProduceRequest(
         transactional_id="x", acks=-1, topic_data=[ProduceRequest.TopicProduceData(name="t", partition_data=data)]
     )
