@@ -34,7 +34,9 @@ _Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 
 
 class Elsewhere:
-    """A coordinator whose shards are not here, or not loaded."""
+    """A coordinator whose shards are not here, or not loaded; its topic exists."""
+
+    is_ready = True
 
     def __init__(self, code: int) -> None:
         self._code = code
