@@ -16,7 +16,9 @@ import pytest
 from confluent_kafka import Producer
 
 import kraftlog
-from interop.harness import Java
+from interop.harness import HERE, Java
+from kraftlog.client import OffsetAndEpoch
+from kraftlog.errors import LogTruncationError
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from waiting import until_true
@@ -48,6 +50,12 @@ class Tools:
         words = (*where, *args) if name in BEFORE_THE_SUBCOMMAND else (*args, *where)
         done = self._java.tool(TOOLS + name, *words, check=check, timeout=60)
         return done.stdout + done.stderr
+
+    def truncation(self, topic: str, position: OffsetAndEpoch) -> list[int]:
+        """Position, diverging offset and its epoch, as the Java consumer reports them after a seek."""
+        where = (self._cluster.bootstrap_servers, topic, str(position.offset), str(position.leader_epoch))
+        done = self._java.tool(str(HERE / "java" / "Truncation.java"), *where, timeout=60)
+        return [int(word) for word in done.stdout.split()]
 
 
 @pytest.fixture
@@ -153,6 +161,13 @@ def test_leader_election_command_gives_preferred_leaders_back(
     cluster.kill(second)
     cluster.wait_until(lambda state: state.partitions["unclean", 0].isr == (first,), "still in sync")
     produce(cluster, "unclean", 1, 10)
+    settings = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "none"}
+    with kraftlog.Consumer(**settings) as reader:
+        reader.assign([("unclean", 0)])
+        reader.seek(("unclean", 0), 0)
+        while reader.position(("unclean", 0)).offset < 20:
+            assert reader.poll(30) is not None
+        read = reader.position(("unclean", 0))
     cluster.kill(first)
     third = ({1, 2, 3} - {first, second}).pop()
     cluster.start_node(second)
@@ -161,6 +176,15 @@ def test_leader_election_command_gives_preferred_leaders_back(
     assert "Successfully completed leader election (UNCLEAN) for partitions unclean-0" in said, said
     cluster.wait_until(lambda state: state.partitions["unclean", 0].leader == second, "no unclean leader")
     produce(cluster, "unclean", 1, 5)
+    found = tools.truncation("unclean", read)
+    with kraftlog.Consumer(**settings) as reader:
+        reader.assign([("unclean", 0)])
+        reader.seek(("unclean", 0), read.offset, leader_epoch=read.leader_epoch)
+        with pytest.raises(LogTruncationError) as raised:
+            reader.poll(30)
+        diverging = raised.value.diverging_offset
+        assert found == [raised.value.position, diverging.end_offset, diverging.epoch]
+        assert found[:2] == [20, 10]
     cluster.start_node(first)
     cluster.wait_until_in_sync()
     assert cluster.nodes[third].is_running
