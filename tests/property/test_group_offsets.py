@@ -11,6 +11,7 @@ from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Respo
 from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.errors import ErrorCode
 from kraftlog.runtime.coordinator.record_codec import decode_group_record, encode_records
+from kraftlog.types import Uuid
 from kraftlog.wire.messages.group_coordinator_records import GroupMetadataKey
 from kraftlog.wire.messages.offset_commit import OffsetCommitRequest
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest
@@ -74,7 +75,7 @@ class Offsets(RuleBasedStateMachine):
 
     @rule(topic=TOPICS)
     def forget_topic(self, topic: str) -> None:
-        self.shard.forget_topics([topic])
+        self.shard.forget_topics({topic: Uuid.ZERO})
         self.drain()
 
     @rule(count=st.integers(1, 5))
