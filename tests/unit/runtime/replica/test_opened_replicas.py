@@ -65,6 +65,7 @@ def test_leader_that_recovers_is_recovered_at_once(run: Any) -> None:  # noqa: F
         partition = bench.partitions.get(FIRST, 0)
         assert partition is not None
         await append(bench)
-        assert (partition.is_leader, partition.leader_epoch, partition.high_watermark) == (True, 1, 1)
+        await until(lambda: partition.high_watermark == 1)
+        assert (partition.is_leader, partition.leader_epoch) == (True, 1)
 
     run(test)
