@@ -185,7 +185,7 @@ class ClassicShard:
             name=fields.pop("topic", "orders"), topic_id=fields.pop("topic_id", ORDERS_ID), partitions=(partition,)
         )
         version = fields.pop("version", 8)
-        request = OffsetCommitRequest(group_id="g", topics=(topic,), **fields)
+        request = OffsetCommitRequest(group_id=fields.pop("group_id", "g"), topics=(topic,), **fields)
         self.shard.commit_offsets(token, request, self.now_ms, api_version=version)
         self.run()
         answer = self.answers.get(token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import types
 
 import pytest
 
@@ -22,6 +23,30 @@ def pytest_addoption(parser):
         action="store_true",
         help="write what scenarios print into their files; read the diff, commit only what you understand and want",
     )
+
+
+def with_line_numbers(traceback):
+    """The same traceback; an entry without a line number has that of its function.
+
+    pytest-timeout raises out of a signal handler, which in Python 3.11 may run at an instruction that belongs to no
+    line. Pytest computes with the number, and a worker that dies of it ends the whole run.
+    """
+    entries = []
+    while traceback is not None:
+        entries.append(traceback)
+        traceback = traceback.tb_next
+    for entry in reversed(entries):
+        line = entry.tb_lineno if entry.tb_lineno is not None else entry.tb_frame.f_code.co_firstlineno
+        traceback = types.TracebackType(traceback, entry.tb_frame, entry.tb_lasti, line)
+    return traceback
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item, call):  # noqa: ARG001
+    """Runs before pytest's own, which formats the traceback."""
+    if call.excinfo is not None:
+        error = call.excinfo.value
+        call.excinfo = pytest.ExceptionInfo.from_exception(error.with_traceback(with_line_numbers(error.__traceback__)))
 
 
 @pytest.hookimpl(optionalhook=True)

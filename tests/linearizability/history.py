@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -51,30 +51,86 @@ def is_linearizable(operations):
     return all(_is_register_linearizable(found) for found in by_key.values())
 
 
+class _Unmentioned:
+    """Stands for every value that no read returned and no comparison expected: none can be told from another."""
+
+
+def _without_equal_values(operations):
+    """The same history, in which the values that nothing can tell apart are one value."""
+    mentioned = {operation.result for operation in operations if operation.do == "read"}
+    mentioned |= {operation.expected for operation in operations if operation.do == "cas"}
+    return [
+        operation if operation.value in mentioned else replace(operation, value=_Unmentioned) for operation in operations
+    ]
+
+
 def _is_register_linearizable(operations):
     """Search for an order: always one of those that began before the first of the open ones ended."""
     operations = [operation for operation in operations if operation.ended_ns is not None or operation.do != "read"]
-    operations.sort(key=lambda one: one.begun_ns)
-    ends = [float("inf") if operation.ended_ns is None else operation.ended_ns for operation in operations]
-    certain = sum(1 << index for index, operation in enumerate(operations) if operation.ended_ns is not None)
+    search = _Search(sorted(_without_equal_values(operations), key=lambda one: one.begun_ns))
     tried = set()
     stack = [(0, None)]
     while stack:
         done, state = stack.pop()
-        if done & certain == certain:
+        if done & search.answered == search.answered:
             return True
-        if (done, state) in tried:
-            continue
-        tried.add((done, state))
-        first_end = min(end for index, end in enumerate(ends) if not done >> index & 1)
+        if (done, state) not in tried:
+            tried.add((done, state))
+            stack.extend(search.next(done, state))
+    return False
+
+
+class _Search:
+    """What may follow what, for the operations of one register in the order in which they began.
+
+    A set of operations is an integer, one bit for each. Four rules keep the search small where many calls have no
+    answer:
+
+    - An answered read or comparison that fits and changes nothing is taken at once: later it could only be in the way.
+    - A call without an answer that would change nothing is not taken.
+    - Of those without an answer that would do the same, the first that began goes first.
+    - A value is not left while an answered operation needs it and nothing can write it again.
+    """
+
+    def __init__(self, operations):
+        self.operations = operations
+        self.ends = [float("inf") if operation.ended_ns is None else operation.ended_ns for operation in operations]
+        self.answered = 0
+        self.needing, self.writing = defaultdict(int), defaultdict(int)
         for index, operation in enumerate(operations):
+            bit = 1 << index
+            if operation.do != "read":
+                self.writing[operation.value] |= bit
+            if operation.ended_ns is not None:
+                self.answered |= bit
+                if operation.do == "read":
+                    self.needing[operation.result] |= bit
+                elif operation.do == "cas" and operation.result:
+                    self.needing[operation.expected] |= bit
+
+    def next(self, done, state):
+        """Pairs of the operations done and of what the register then holds."""
+        open_ones = [index for index in range(len(self.operations)) if not done >> index & 1]
+        first_end = min(self.ends[index] for index in open_ones)
+        found, unanswered = [], set()
+        for index in open_ones:
+            operation = self.operations[index]
             if operation.begun_ns > first_end:
                 break
-            if not done >> index & 1:
-                fits, after = step(state, operation)
-                if fits:
-                    stack.append((done | 1 << index, after))
-    return False
+            fits, after = step(state, operation)
+            if not fits:
+                continue
+            then = done | 1 << index
+            if operation.ended_ns is None:
+                effect = (operation.do, operation.value, operation.expected)
+                if after == state or effect in unanswered:
+                    continue
+                unanswered.add(effect)
+            elif after == state and operation.do != "write":
+                return [(then, state)]
+            if after == state or not self.needing[state] & ~then or self.writing[state] & ~then:
+                found.append((then, after))
+        return found
 
 
 def dump(operations, path):

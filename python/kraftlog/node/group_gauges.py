@@ -1,4 +1,4 @@
-"""What the metrics of groups are told of the coordinators of a node; any thread may ask."""
+"""Counts the groups and shards of a node's coordinators for metrics, on any thread."""
 
 from __future__ import annotations
 
@@ -12,26 +12,16 @@ if TYPE_CHECKING:
 
 __all__ = ["count_groups", "count_shards"]
 
-_ATTEMPTS = 20
-
 
 def count_groups(groups: ShardRegistry[GroupShard]) -> GroupCounts:
-    """The groups of the loaded shards by protocol and state.
-
-    The loop goes on meanwhile: what it changes while it is counted is counted again.
-    """
-    for _ in range(_ATTEMPTS):
-        counts = GroupCounts()
-        try:
-            for runner in groups.runners():
-                if runner.is_loaded:
-                    for group in list(runner.shard.list_groups()):
-                        getattr(counts, group.group_type)[group.group_state] += 1
-                    counts.offsets += runner.shard.offset_count()
-        except RuntimeError:  # a dictionary changed while it was read
-            continue
-        return counts
-    return GroupCounts()
+    """The groups of the loaded shards by protocol and state, while the loop may change them."""
+    counts = GroupCounts()
+    for runner in groups.runners():
+        if runner.is_loaded:
+            for group in runner.shard.list_groups():
+                getattr(counts, group.group_type)[group.group_state] += 1
+            counts.offsets += runner.shard.offset_count()
+    return counts
 
 
 def count_shards(coordinator: ShardRegistry[Any]) -> ShardCounts:

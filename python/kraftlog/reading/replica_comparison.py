@@ -7,12 +7,11 @@ differ without being damaged.
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from kraftlog.errors import LogError
 from kraftlog.reading.directory import check_directory, partition_of, read_checkpoint
@@ -160,17 +159,16 @@ class _Batches:
     def __iter__(self) -> Iterator[_Batch]:
         for path in self._segments:
             self.end = Place(path, 0)
-            size_bytes = path.stat().st_size
-            if not size_bytes:
-                continue
-            with path.open("rb") as file, mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ) as mapped:
-                yield from self._batches_of(path, mapped)
+            with path.open("rb") as file:
+                yield from self._batches_of(path, file)
             if self.damage is not None:
                 return
 
-    def _batches_of(self, path: Path, mapped: mmap.mmap) -> Iterator[_Batch]:
-        while self.end.position < len(mapped):
-            batch = _batch_at(path, mapped, self.end.position)
+    def _batches_of(self, path: Path, file: BinaryIO) -> Iterator[_Batch]:
+        # Read, not mapped: the node that owns the file may truncate it meanwhile.
+        size_bytes = path.stat().st_size
+        while self.end.position < size_bytes:
+            batch = _next_batch(self.end, file, size_bytes)
             if batch is None:
                 self.damage = "no whole batch"
                 return
@@ -178,18 +176,22 @@ class _Batches:
             self.end = Place(path, self.end.position + len(batch.data))
 
 
-def _batch_at(path: Path, mapped: mmap.mmap, position: int) -> _Batch | None:
-    """The batch at a position; None if none lies there whole."""
-    rest = len(mapped) - position
-    if rest < _OLD_HEADER_BYTES:
+def _next_batch(place: Place, file: BinaryIO, file_bytes: int) -> _Batch | None:
+    """The batch at a place, where the file stands; None if none lies there whole."""
+    header = file.read(_OLD_HEADER_BYTES)
+    if len(header) < _OLD_HEADER_BYTES:
         return None
-    base_offset, length = _PREFIX.unpack_from(mapped, position)
-    magic = mapped[position + _MAGIC_AT]
+    base_offset, length = _PREFIX.unpack_from(header)
+    magic = header[_MAGIC_AT]
     size_bytes = _PREFIX.size + length
-    if not (_HEADER_BYTES if magic >= 2 else _OLD_HEADER_BYTES) <= size_bytes <= rest:
+    least = _HEADER_BYTES if magic >= 2 else _OLD_HEADER_BYTES
+    if not least <= size_bytes <= file_bytes - place.position:
         return None
-    delta = _LAST_OFFSET_DELTA.unpack_from(mapped, position + _LAST_OFFSET_DELTA_AT)[0] if magic >= 2 else 0
-    return _Batch(Place(path, position), base_offset, base_offset + delta, mapped[position : position + size_bytes])
+    data = header + file.read(size_bytes - len(header))
+    if len(data) < size_bytes:
+        return None
+    delta = _LAST_OFFSET_DELTA.unpack_from(data, _LAST_OFFSET_DELTA_AT)[0] if magic >= 2 else 0
+    return _Batch(place, base_offset, base_offset + delta, data)
 
 
 class _Walk:

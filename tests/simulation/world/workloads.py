@@ -110,7 +110,7 @@ async def transactions(cluster):
         number += 1
         await _transact(producer, history, 3 * number)  # one that is committed
     async with asyncio.timeout(60):
-        while (seen := await _seen_when_none_is_open(servers)) is None:  # noqa: ASYNC110  no client is told of it
+        while (seen := await _seen_when_none_is_open(servers)) is None:  # noqa: ASYNC110  no event says so
             await asyncio.sleep(0.5)
     history.check(seen)
     cluster.tell("client", f"{len(seen)} records of committed transactions are seen, each transaction as a whole")

@@ -48,19 +48,13 @@ def test_groups_are_counted_by_protocol_and_state_as_long_as_the_broker_runs() -
     assert dict(metrics.snapshot()) == {}
 
 
-def test_a_change_while_groups_are_counted_is_counted_again() -> None:
-    answers = iter([RuntimeError("dictionary changed size during iteration"), [_group("Stable")]])
-
-    def list_groups() -> Any:
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    shard = SimpleNamespace(list_groups=list_groups, offset_count=lambda: 3)
-    counts = count_groups(_registry(shard))
-    assert (counts.share, counts.offsets) == ({"Stable": 1}, 3)
-
-
-def _group(state: str) -> Any:
-    return SimpleNamespace(group_type="share", group_state=state)
+def test_a_group_that_comes_while_groups_are_listed_disturbs_nothing() -> None:
+    """Metrics are read on another thread than the coordinator's."""
+    shard = ClassicShard()
+    assert shard.commit("a", group_id="first") == shard.commit("b", group_id="second") == 0
+    begun = shard.shard.list_groups()
+    seen = [next(begun).group_id]
+    assert shard.commit("c", group_id="third") == 0
+    seen += [group.group_id for group in begun]
+    assert sorted(seen) == ["first", "second"]
+    assert sorted(group.group_id for group in shard.shard.list_groups()) == ["first", "second", "third"]

@@ -201,7 +201,7 @@ def test_older_assignments_are_ignored():
 
 
 def test_unknown_follower_is_refused_by_what_it_knows():
-    """LEPO-16, RFET-79: one that knows of its assignment before the leader does is served once the leader knows."""
+    """LEPO-16: one that knows of its assignment before the leader does asks again."""
     one = leads(replica(), replicas=(1, 2), isr=(1, 2))
     assert one.follower_refusal(4) == ErrorCode.FENCED_LEADER_EPOCH
     assert one.follower_refusal(5) == ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -204,7 +204,7 @@ class GroupShard:
         return self._offsets.store.of(group_id)
 
     def offset_count(self) -> int:
-        """Committed offsets of all groups."""
+        """Committed offsets of all groups; any thread may ask."""
         return self._offsets.store.count()
 
     def delete_offsets(self, token: object, request: OffsetDeleteRequest) -> None:
@@ -219,7 +219,10 @@ class GroupShard:
     # -- groups -------------------------------------------------------------------------------------------------
 
     def list_groups(self) -> Iterator[ListGroupsResponse.ListedGroup]:
-        """Every group that the shard has now, unfiltered; each is described when the iterator comes to it."""
+        """Every group that the shard has now, unfiltered; each is described when the iterator comes to it.
+
+        Any thread may iterate.
+        """
         classic = (
             ListGroupsResponse.ListedGroup(
                 group_id=group.group_id,

@@ -168,8 +168,9 @@ class ShardRegistry(Generic[S]):
             return
         indexes = {coordinator_partition(key, count) for key in islice(keys, _KEYS_MAX)}
         await self._topics.wait_until_open([self._topic], indexes)
-        for index in indexes & self._loads.keys():
-            await asyncio.shield(self._loads[index])
+        # A list, as a load that has ended leaves the dictionary.
+        for load in [self._loads[index] for index in indexes & self._loads.keys()]:
+            await asyncio.shield(load)
 
     async def _create(self, keys: Sequence[str]) -> int:
         error_code = await self._topics.create_for(self._topic, keys[:_KEYS_MAX])

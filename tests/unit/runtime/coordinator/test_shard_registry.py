@@ -13,7 +13,7 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.partitioner import coordinator_partition
 from kraftlog.runtime.coordinator.record_codec import KeyedRecordCodec
 from kraftlog.runtime.coordinator.shard_registry import ShardRegistry
-from kraftlog.runtime.coordinator.shard_runner import ShardShell
+from kraftlog.runtime.coordinator.shard_runner import ShardRunner, ShardShell
 from kraftlog.runtime.tasks import NodeTasks
 from waiting import settle
 
@@ -109,6 +109,36 @@ def test_whoever_needs_a_shard_waits_for_that_shard_alone() -> None:
         assert everything.done()
         assert registry.is_ready
         assert topics.asked == [[keys[index]]]
+        await tasks.cancel_all()
+
+    asyncio.run(story())
+
+
+def test_a_request_with_several_keys_waits_for_all_their_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, it failed with KeyError if a second shard was loaded while it waited for the first."""
+
+    async def story() -> None:
+        topics, tasks, may_load = Topics(), NodeTasks(), asyncio.Event()
+        registry = _registry(topics, tasks)
+        load = ShardRunner.load
+
+        async def load_late(runner: ShardRunner[Any]) -> None:
+            await may_load.wait()
+            await load(runner)
+
+        monkeypatch.setattr(ShardRunner, "load", load_late)
+        keys = list({coordinator_partition(key, COUNT): key for key in "abcdefgh"}.items())[:3]
+        asked = tasks.spawn(registry.ensure_topic([key for _, key in keys]))
+        await settle()
+        topics.exists = True
+        topics.created.set_result(0)
+        for index, _ in keys:
+            _open(registry, topics, index)
+        await settle()
+        assert not asked.done()
+        may_load.set()
+        await asked
+        assert all(registry.runner(key).is_loaded for _, key in keys)
         await tasks.cancel_all()
 
     asyncio.run(story())

@@ -95,6 +95,21 @@ def test_fetch_that_is_refused_diverges_or_looks_again_moves_nothing(run, asked,
     run(test)
 
 
+def test_a_follower_that_knows_of_its_assignment_before_the_leader_is_served_once_the_leader_knows(run):
+    """RFET-79."""
+
+    async def test(one):
+        assert one.fetch(9, replica_id=7)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+        one.bench.commit(
+            RegisterBrokerRecord(broker_id=7, broker_epoch=70, fenced=False),
+            PartitionChangeRecord(topic_id=FIRST, partition_id=0, replicas=(NODE, 2, 7), adding_replicas=(7,)),
+        )
+        await one.bench.settle()
+        assert one.fetch(9, replica_id=7, last_epoch=1)[:2] == (ErrorCode.NONE, None)
+
+    run(test)
+
+
 def test_follower_below_the_log_start_is_out_of_range_and_not_told_to_truncate(run):
     """RINV-51: KAFKA-12996."""
 
