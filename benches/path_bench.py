@@ -100,6 +100,7 @@ def starts(kinds: list[str], java: Java, home: Path, count: int) -> Iterator[Res
                 time.sleep(2)
                 node = Node(kind, server.bootstrap, server.process.pid, load_program())
                 report = node.load("idle", connections=0, seconds=3)
+                report.pop("rss_kB_per_connection", None)  # of none
             shutil.rmtree(server.home)
             yield {"round": number, "row": "start, idle", "subject": "start", "node": kind, "start_s": took_s, **report}
 
