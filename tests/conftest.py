@@ -42,7 +42,7 @@ def with_line_numbers(traceback):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_makereport(item, call):  # noqa: ARG001
+def pytest_runtest_makereport(item, call):
     """Runs before pytest's own, which formats the traceback."""
     if call.excinfo is not None:
         error = call.excinfo.value

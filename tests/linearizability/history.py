@@ -60,7 +60,8 @@ def _without_equal_values(operations):
     mentioned = {operation.result for operation in operations if operation.do == "read"}
     mentioned |= {operation.expected for operation in operations if operation.do == "cas"}
     return [
-        operation if operation.value in mentioned else replace(operation, value=_Unmentioned) for operation in operations
+        operation if operation.value in mentioned else replace(operation, value=_Unmentioned)
+        for operation in operations
     ]
 
 
