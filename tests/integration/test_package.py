@@ -26,11 +26,19 @@ def test_import_takes_less_than_50_ms():
     assert cost < IMPORT_LIMIT_S, f"import kraftlog took {cost * 1000:.0f} ms"
 
 
+def loaded_by(statement):
+    """The modules that are loaded after an import statement in a new interpreter."""
+    code = f"{statement}; import sys; print(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_a_node_does_not_load_what_it_does_not_need():
+    """Each of these takes megabytes of a node that has some 40."""
+    assert not loaded_by("import kraftlog.node.node") & {"email", "importlib.metadata", "zipfile", "numpy", "pyarrow"}
+
+
 def test_import_loads_no_extra_and_no_event_loop():
-    code = "import sys, kraftlog; print(*sys.modules)"
-    loaded = set(
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    )
+    loaded = loaded_by("import kraftlog")
     heavy = {
         "asyncio",
         "confluent_kafka",

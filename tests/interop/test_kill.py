@@ -21,7 +21,7 @@ from interop.clients import create_topic
 from interop.harness import Java, KafkaServer, Server
 from interop.kafka_tools import assert_dump_accepts
 
-KILLS = int(os.environ.get("KRAFTLOG_KILLS", "25"))
+KILLS = int(os.environ.get("KRAFTLOG_KILLS", "15"))
 SEED = int(os.environ.get("KRAFTLOG_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 TOPIC = "killed"
 CODECS = ("none", "zstd")  # one producer and one partition each

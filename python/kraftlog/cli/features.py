@@ -18,7 +18,8 @@ from kraftlog.features import (
     metadata_version,
     metadata_version_from_string,
 )
-from kraftlog.transport.rpc_client import SOFTWARE_NAME, software_version
+from kraftlog.transport.rpc_client import SOFTWARE_NAME
+from kraftlog.version import VERSION
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
@@ -89,7 +90,7 @@ def _run(args: argparse.Namespace) -> None:
 
 async def _describe(client: AdminClient) -> None:
     async with client:
-        asked = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=software_version())
+        asked = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
         found: ApiVersionsResponse = await client.request(asked)
     levels = {
         finalized_feature.name: finalized_feature.max_version_level for finalized_feature in found.finalized_features

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Self
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, RemoteProtocolError
+from kraftlog.version import VERSION
 from kraftlog.wire.frame import FrameReader, decode_response, encode_request
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlog.wire.registry import API_BY_KEY
@@ -17,22 +16,13 @@ from kraftlog.wire.struct import Message
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["SOFTWARE_NAME", "PeerRefusedError", "RpcConnection", "software_version"]
+__all__ = ["SOFTWARE_NAME", "PeerRefusedError", "RpcConnection"]
 
 SOFTWARE_NAME = "kraftlog"
 API_VERSIONS_KEY = 18
 MAX_FRAME_BYTES = 100 * 1024 * 1024
 
 Callback = Callable[["Message | KafkaError"], None]
-
-
-@cache
-def software_version() -> str:
-    """The version of this package, as ApiVersions tells it."""
-    try:
-        return version("kraftlog")
-    except PackageNotFoundError:
-        return "0"
 
 
 class PeerRefusedError(KafkaError):
@@ -102,7 +92,7 @@ class RpcConnection(asyncio.BufferedProtocol):
 
     async def _negotiate(self) -> None:
         api = API_BY_KEY[API_VERSIONS_KEY]
-        asked = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=software_version())
+        asked = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
         self._versions = {API_VERSIONS_KEY: (0, api.max_version)}
         response: Any
         try:

@@ -10,8 +10,9 @@ from typing import Final
 from kraftlog.features import KRAFT_VERSION
 from kraftlog.raft import messages as raft
 from kraftlog.runtime.raft.codec.raft_codec import RaftCodec
-from kraftlog.transport.rpc_client import SOFTWARE_NAME, software_version
+from kraftlog.transport.rpc_client import SOFTWARE_NAME
 from kraftlog.types import LogTopic
+from kraftlog.version import VERSION
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 __all__ = ["CODEC"]
@@ -19,7 +20,7 @@ __all__ = ["CODEC"]
 
 def to_wire_request(_request: raft.ApiVersionsRequest, _version: int, _topic: LogTopic) -> ApiVersionsRequest:
     """Ask what a replica can do."""
-    return ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=software_version())
+    return ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
 
 
 def to_core_response(response: ApiVersionsResponse, _listener_name: str, _topic: LogTopic) -> raft.ApiVersionsResponse:
