@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from kraftlog.api.slices import Pauses, Slices, taking_turns
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.runtime.coordinator.transaction_verifier import ProducerTransaction, Verifying
 from kraftlog.runtime.replica.partition import AppendTerms, Partition
@@ -63,14 +64,18 @@ class ProduceTransaction:
     refusal: tuple[int, str | None] | None = None
 
 
-def read_transaction(version: int, request: ProduceRequest) -> ProduceTransaction | None:
+def read_transaction(version: int, request: ProduceRequest) -> Slices[ProduceTransaction | None]:
     """The transaction that batches of a request belong to; None if there is none."""
-    producers = {
-        _producer_of(data.records)
-        for topic in request.topic_data
-        for data in topic.partition_data
-        if _is_transactional(data.records)
-    }
+    producers: set[tuple[int, int]] = set()
+    pauses = Pauses()
+    for topic in request.topic_data:
+        if pauses.is_due():
+            yield None
+        for data in topic.partition_data:
+            if pauses.is_due():
+                yield None
+            if _is_transactional(data.records):
+                producers.add(_producer_of(data.records))
     if not producers:
         return None
     refusal: tuple[int, str | None] | None = None
@@ -138,15 +143,17 @@ class ProduceVerification:
         found = self._results.get(partition.topic_partition)
         return found or Verified(terms=AppendTerms(requires_verification=self._is_required))
 
-    def is_needed(self, request: ProduceRequest) -> bool:
+    def is_needed(self, request: ProduceRequest) -> Slices[bool]:
         """Whether the request has to wait: for the coordinator, or for a request before it."""
         if not self._is_required:
             return False
-        return self._verifier.is_in_turn(self._transaction.producer.producer_id) or bool(self._begin(request))
+        if self._verifier.is_in_turn(self._transaction.producer.producer_id):
+            return True
+        return bool((yield from self._begin(request)))
 
     async def run(self, request: ProduceRequest) -> None:
         """Ask the coordinator about the partitions where the transaction is not open yet."""
-        guards = self._begin(request)
+        guards = await taking_turns(self._begin(request))
         if not guards:
             return
         codes = await self._verifier.verify(self._transaction.producer, guards, self._transaction.verifying)
@@ -163,11 +170,14 @@ class ProduceVerification:
         text = "Partition was not added to the transaction" if code == ErrorCode.INVALID_TXN_STATE else None
         return Verified(error_code=code, error_message=text)
 
-    def _begin(self, request: ProduceRequest) -> dict[TopicPartition, int]:
+    def _begin(self, request: ProduceRequest) -> Slices[dict[TopicPartition, int]]:
         """The partitions where the transaction is not open, each with the guard for its append."""
         producer = self._transaction.producer
         guards: dict[TopicPartition, int] = {}
         for partition, records in self._partitions(request):
+            if partition is None:
+                yield None
+                continue
             try:
                 guard = partition.log.begin_verification(
                     producer.producer_id,
@@ -186,10 +196,18 @@ class ProduceVerification:
                     guards[partition.topic_partition] = guard
         return guards
 
-    def _partitions(self, request: ProduceRequest) -> Iterator[tuple[Partition, Any]]:
-        """The partitions led here that get a transactional batch; the others are refused when they are appended to."""
+    def _partitions(self, request: ProduceRequest) -> Iterator[tuple[Partition | None, Any]]:
+        """The partitions led here that get a transactional batch; the others are refused when they are appended to.
+
+        None stands where others may be served.
+        """
+        pauses = Pauses()
         for topic in request.topic_data:
+            if pauses.is_due():
+                yield None, None
             for data in topic.partition_data:
+                if pauses.is_due():
+                    yield None, None
                 if self._transaction.by_topic_id:
                     partition = self._replicas.get(topic.topic_id, data.index)
                 else:

@@ -245,7 +245,7 @@ class VerifierService(Protocol):
 class MarkerService(Protocol):
     """Writes the markers of transactions on partitions of this node."""
 
-    def write(self, request: WriteTxnMarkersRequest) -> asyncio.Future[WriteTxnMarkersResponse]:
+    async def write(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         """Write every marker of a request; the answer comes once each is committed or refused."""
         ...
 

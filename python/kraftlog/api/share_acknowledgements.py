@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kraftlog.api.leader_hint import leader_addresses, leader_hint
+from kraftlog.api.slices import LOOKUPS_PER_SLICE, Pauses, Slices, in_slices
 from kraftlog.coordinator.share.share_key import ShareKey
 from kraftlog.coordinator.share.share_partition import Acknowledgement
 from kraftlog.errors import ErrorCode
@@ -42,7 +43,7 @@ def acknowledge(
     *,
     type_max: int,
     is_renew: bool,
-) -> dict[Place, asyncio.Future[int] | int]:
+) -> Slices[dict[Place, asyncio.Future[int] | int]]:
     """Take the acknowledgements of a request: the error code of each partition that has some, or a future of it.
 
     Args:
@@ -54,41 +55,57 @@ def acknowledge(
         is_renew: Whether the request may renew locks.
     """
     outcome: dict[Place, asyncio.Future[int] | int] = {}
+    pauses = Pauses()
     for topic in topics:
+        if pauses.is_due():
+            yield None
         for partition in topic.partitions:
+            if pauses.is_due():
+                yield None
             batches = partition.acknowledgement_batches
             if not batches:
                 continue
             place = (topic.topic_id, partition.partition_index)
-            if _is_invalid(batches, type_max=type_max, is_renew=is_renew):
+            if (yield from _is_invalid(batches, pauses, type_max=type_max, is_renew=is_renew)):
                 outcome[place] = int(ErrorCode.INVALID_REQUEST)
                 continue
-            outcome[place] = shares.acknowledge(
-                ShareKey(group_id, *place),
-                member_id,
-                [Acknowledgement(b.first_offset, b.last_offset, b.acknowledge_types) for b in batches],
+            taken = yield from in_slices(
+                Acknowledgement(b.first_offset, b.last_offset, b.acknowledge_types) for b in batches
             )
+            outcome[place] = shares.acknowledge(ShareKey(group_id, *place), member_id, taken)
     return outcome
 
 
-def _is_invalid(batches: Sequence[Any], *, type_max: int, is_renew: bool) -> bool:
+def _is_invalid(batches: Sequence[Any], pauses: Pauses, *, type_max: int, is_renew: bool) -> Slices[bool]:
     end = -1
     for batch in batches:
+        if pauses.is_due():
+            yield None
         first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
         count = last - first + 1
         if first > last or first < end or not types:
             return True
         if len(types) > 1 and len(types) != count:
             return True
-        if any(not 0 <= kind <= type_max or (kind == _RENEW and not is_renew) for kind in types):
-            return True
+        for begin in range(0, len(types), LOOKUPS_PER_SLICE):
+            if begin:
+                yield None
+            some = types[begin : begin + LOOKUPS_PER_SLICE]
+            if any(not 0 <= kind <= type_max or (kind == _RENEW and not is_renew) for kind in some):
+                return True
         end = last
     return False
 
 
 async def settled(outcome: Mapping[Place, asyncio.Future[int] | int]) -> dict[Place, int]:
     """The error code of each partition once all are known."""
-    return {place: code if isinstance(code, int) else await code for place, code in outcome.items()}
+    codes: dict[Place, int] = {}
+    pauses = Pauses(LOOKUPS_PER_SLICE)
+    for place, code in outcome.items():
+        if pauses.is_due():
+            await asyncio.sleep(0)
+        codes[place] = code if isinstance(code, int) else await code
+    return codes
 
 
 def leader_fields(

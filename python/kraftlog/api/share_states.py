@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.api.slices import Pauses
 from kraftlog.coordinator.share.share_key import ShareKey
 from kraftlog.errors import KafkaError
 
@@ -31,9 +32,14 @@ async def answer_each(
         topic_result: Class of the answer for one topic.
     """
     results = []
+    pauses = Pauses()
     for topic in request.topics:
+        if pauses.is_due():
+            await asyncio.sleep(0)
         asked: list[tuple[Any, asyncio.Future[Any] | KafkaError]] = []
         for partition in topic.partitions:
+            if pauses.is_due():
+                await asyncio.sleep(0)
             key = ShareKey(request.group_id, topic.topic_id, partition.partition)
             try:
                 runner = shares.coordinator.runner(str(key))
@@ -43,6 +49,8 @@ async def answer_each(
             asked.append((partition, runner.ask(_bound(ask, key, partition))))
         answers = []
         for partition, outcome in asked:
+            if pauses.is_due():
+                await asyncio.sleep(0)
             try:
                 if isinstance(outcome, KafkaError):
                     raise outcome

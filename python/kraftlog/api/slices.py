@@ -23,6 +23,7 @@ __all__ = [
     "ENTRIES_PER_SLICE",
     "LARGE_ENTRIES",
     "LOOKUPS_PER_SLICE",
+    "Pauses",
     "SlicedRequest",
     "Slices",
     "at_once",
@@ -30,6 +31,7 @@ __all__ = [
     "in_slices",
     "in_turns",
     "sliced",
+    "taking_turns",
     "unique_in_slices",
 ]
 
@@ -50,6 +52,31 @@ _OBJECTS_PER_STEP: Final = 256
 
 # Handlers of the hot path are generators only for requests with more entries than this.
 LARGE_ENTRIES: Final = 256
+
+
+class Pauses:
+    """Counts entries over nested loops.
+
+    Args:
+        every: How many entries may be handled between two places where others are served.
+
+    Attributes:
+        total: Entries so far.
+    """
+
+    __slots__ = ("_every", "_next", "total")
+
+    def __init__(self, every: int = ENTRIES_PER_SLICE) -> None:
+        self.total = 0
+        self._every = self._next = every
+
+    def is_due(self) -> bool:
+        """Count an entry; whether others may be served now."""
+        self.total += 1
+        if self.total < self._next:
+            return False
+        self._next += self._every
+        return True
 
 
 def at_once(slices: Slices[T]) -> T:
@@ -88,14 +115,21 @@ def unique_in_slices(items: Iterable[T], every: int = LOOKUPS_PER_SLICE) -> Slic
 
 async def in_turns(items: Iterable[T], every: int = ENTRIES_PER_SLICE) -> list[T]:
     """As ``in_slices``, in a coroutine: the loop turns after each ``every`` items."""
-    slices = in_slices(items, every)
+    return await taking_turns(in_slices(items, every))
+
+
+async def taking_turns(slices: Slices[T]) -> T:
+    """The result of slices, in a coroutine: the loop turns where others may be served."""
     while True:
         try:
-            next(slices)
+            awaited = next(slices)
         except StopIteration as stop:
-            results: list[T] = stop.value
-            return results
-        await asyncio.sleep(0)
+            result: T = stop.value
+            return result
+        if awaited is None:
+            await asyncio.sleep(0)
+        elif not awaited.done():
+            await asyncio.wait([awaited])
 
 
 def sliced(handle: Callable[P, Slices[T]]) -> Callable[P, T | Slices[T]]:
@@ -131,10 +165,17 @@ class SlicedRequest:
         self._awaited: asyncio.Future[Any] | None = None
         self.is_kept = False
         self.future.add_done_callback(self._ended)
+        scheduler.count_large(1)
         scheduler.add(self, Weight.HEAVY)
 
     def serve(self, slice_end_s: float) -> Weight | None:
         """Handle further entries."""
+        weight = self._serve(slice_end_s)
+        if weight is None and self._awaited is None:
+            self._scheduler.count_large(-1)
+        return weight
+
+    def _serve(self, slice_end_s: float) -> Weight | None:
         clock = self._scheduler.clock
         if self.future.done() and not self.is_kept:
             self._slices.close()
@@ -202,10 +243,12 @@ class _Discarded:
     def __init__(self, scheduler: Scheduler, objects: list[Any]) -> None:
         self._scheduler = scheduler
         self._discard = Discard(objects)
+        scheduler.count_large(1)
 
     def serve(self, slice_end_s: float) -> Weight | None:
         """Free further objects."""
         while not self._discard.step(_OBJECTS_PER_STEP):
             if self._scheduler.clock() >= slice_end_s:
                 return Weight.HEAVY
+        self._scheduler.count_large(-1)
         return None

@@ -324,6 +324,12 @@ class Node:
             Dispatcher(services, "broker", forward=forward, scheduler=self._scheduler()), is_controller_listener=False
         )
 
+    @property
+    def schedulers(self) -> tuple[Scheduler, ...]:
+        """What shares the loop among connections."""
+        connections = self._connections
+        return () if connections is None else (connections.scheduler, connections.controller_scheduler)
+
     def _scheduler(self) -> Scheduler:
         if self._connections is None:
             raise NodeClosedError("the node was stopped")

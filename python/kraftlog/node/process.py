@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable
 
 from kraftlog.node.frozen_heap import FrozenHeap
+from kraftlog.node.full_collections import FullCollections
 from kraftlog.node.node import Node
 
 __all__ = ["raise_descriptor_limit", "run_node"]
@@ -55,6 +56,8 @@ def run_node(node: Node, started: Callable[[Node], None]) -> int:
         heap.begin()
         if node.config.is_broker:
             node.partitions.add_listener(heap.follow)
+        collections = FullCollections(loop)
+        collections.begin(node.schedulers)
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, stop_requested.set)
         started(node)
@@ -63,6 +66,7 @@ def run_node(node: Node, started: Callable[[Node], None]) -> int:
         for end in ends:
             end.cancel()
         await node.stop()
+        collections.end()
         heap.end()
         return 0 if node.metadata.failure is None else 1
 

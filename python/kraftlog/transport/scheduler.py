@@ -60,9 +60,13 @@ class Scheduler:
     Args:
         loop: Runs the queue.
         clock: Seconds; also while a callback runs, unlike the time of some loops.
+
+    Attributes:
+        on_large_request: Called with 1 when the objects of a large request come into memory, with -1 when they are
+            gone.
     """
 
-    __slots__ = ("_at_once_until", "_is_armed", "_last_end", "_loop", "_parts", "clock")
+    __slots__ = ("_at_once_until", "_is_armed", "_last_end", "_loop", "_parts", "clock", "on_large_request")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = host.monotonic_s) -> None:
         self._loop = loop
@@ -71,6 +75,12 @@ class Scheduler:
         self._is_armed = False
         self._at_once_until = 0.0
         self._last_end = 0.0
+        self.on_large_request: Callable[[int], None] | None = None
+
+    def count_large(self, change: int) -> None:
+        """Note that the objects of a large request are in memory (1), or are gone (-1)."""
+        if self.on_large_request is not None:
+            self.on_large_request(change)
 
     def __len__(self) -> int:
         return sum(map(len, self._parts.values()))

@@ -10,6 +10,7 @@ import pytest
 
 from kraftlog._kraftlog import encode_batch
 from kraftlog.api.produce_verification import ProduceVerification, read_transaction
+from kraftlog.api.slices import at_once
 from kraftlog.errors import ErrorCode
 from kraftlog.types import TopicPartition
 from kraftlog.wire.messages.produce import ProduceRequest
@@ -51,7 +52,7 @@ def run(node: Node, version: int) -> ProduceVerification:
     request = ProduceRequest(
         transactional_id="x", acks=-1, topic_data=[ProduceRequest.TopicProduceData(name="t", partition_data=data)]
     )
-    transaction = read_transaction(version, request)
+    transaction = at_once(read_transaction(version, request))
     assert transaction is not None
     settings: Any = SimpleNamespace(transaction_partition_verification_enable=True)
     replicas: Any = node

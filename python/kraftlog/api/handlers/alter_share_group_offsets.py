@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.api.slices import Pauses, in_turns
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.runtime.share.share_admin import split
 from kraftlog.types import Uuid
@@ -47,15 +48,20 @@ async def _alter(
 ) -> AlterShareGroupOffsetsResponse:
     group_id = request.group_id
     offsets: dict[tuple[Uuid, int], int] = {}
-    known: dict[Uuid, tuple[str, frozenset[int]]] = {}
+    found: dict[Uuid, tuple[str, set[int]]] = {}
+    pauses = Pauses()
     for asked in request.topics:
+        if pauses.is_due():
+            await asyncio.sleep(0)
         topic = cluster.image.topics.by_name(asked.topic_name)
         for partition in asked.partitions:
+            if pauses.is_due():
+                await asyncio.sleep(0)
             index = partition.partition_index
             if topic is not None and index in topic.partitions:
                 offsets[topic.topic_id, index] = partition.start_offset
-                before = known.get(topic.topic_id, ("", frozenset()))[1]
-                known[topic.topic_id] = (topic.name, before | {index})
+                found.setdefault(topic.topic_id, (topic.name, set()))[1].add(index)
+    known = {topic_id: (name, frozenset(indexes)) for topic_id, (name, indexes) in found.items()}
     try:
         runner = groups.runner(group_id)
         epoch = await runner.ask(
@@ -71,15 +77,17 @@ async def _alter(
         runner.call(lambda shard, now_ms: shard.shares.on_states_initialized(group_id, done, failed, now_ms))
     answers = []
     for asked in request.topics:
+        if pauses.is_due():
+            await asyncio.sleep(0)
         topic = cluster.image.topics.by_name(asked.topic_name)
         topic_id = Uuid.ZERO if topic is None else topic.topic_id
         answers.append(
             _Response.AlterShareGroupOffsetsResponseTopic(
                 topic_name=asked.topic_name,
                 topic_id=topic_id,
-                partitions=[
+                partitions=await in_turns(
                     _partition(p.partition_index, results.get((topic_id, p.partition_index))) for p in asked.partitions
-                ],
+                ),
             )
         )
     return _Response(responses=answers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import Pauses
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.delete_share_group_offsets import (
@@ -46,7 +47,10 @@ async def _delete(
 ) -> DeleteShareGroupOffsetsResponse:
     group_id = request.group_id
     ids: dict[str, Uuid] = {}
+    pauses = Pauses()
     for asked in request.topics:
+        if pauses.is_due():
+            await asyncio.sleep(0)
         topic = cluster.image.topics.by_name(asked.topic_name)
         if topic is not None:
             ids[asked.topic_name] = topic.topic_id
@@ -70,6 +74,8 @@ async def _delete(
         return _Response(error_code=error.code, error_message=error.message)
     answers = []
     for asked in request.topics:
+        if pauses.is_due():
+            await asyncio.sleep(0)
         topic_id = ids.get(asked.topic_name, Uuid.ZERO)
         code = codes.get(topic_id, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         answers.append(

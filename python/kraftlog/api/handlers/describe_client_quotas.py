@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import LOOKUPS_PER_SLICE, Slices, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 
@@ -20,12 +21,13 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 _Component = DescribeClientQuotasRequest.ComponentData
 
 
+@sliced
 def handle(
     context: RequestContext, request: DescribeClientQuotasRequest, *, cluster: ClusterService
-) -> DescribeClientQuotasResponse:
+) -> Slices[DescribeClientQuotasResponse]:
     """List quotas of entities that have every component asked for, and no other when the filter is strict."""
     try:
-        _check(request.components)
+        yield from _check(request.components)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     return DescribeClientQuotasResponse(
@@ -42,9 +44,11 @@ def handle(
     )
 
 
-def _check(components: Sequence[_Component]) -> None:
+def _check(components: Sequence[_Component]) -> Slices[None]:
     seen: set[str] = set()
-    for component in components:
+    for number, component in enumerate(components, 1):
+        if not number % LOOKUPS_PER_SLICE:
+            yield None
         if not component.entity_type:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Unexpected empty entity type")
         if component.entity_type in seen:

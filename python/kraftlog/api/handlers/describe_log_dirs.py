@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import LOOKUPS_PER_SLICE, Pauses, Slices, sliced
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
@@ -24,21 +25,46 @@ Topic = DescribeLogDirsResponse.DescribeLogDirsTopic
 PartitionInfo = DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
+@sliced
 def handle(
     context: RequestContext, request: DescribeLogDirsRequest, *, replicas: ReplicaService, log_dirs: Iterable[LogDir]
-) -> DescribeLogDirsResponse:
+) -> Slices[DescribeLogDirsResponse]:
     """Describe every data directory; no topics asked for (null) means all of them."""
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    return DescribeLogDirsResponse(results=[_describe(replicas, log_dir, wanted) for log_dir in log_dirs])
+        wanted = yield from _wanted(replicas, request.topics)
+    results = []
+    for log_dir in log_dirs:
+        result = yield from _describe(replicas, log_dir, wanted)
+        results.append(result)
+    return DescribeLogDirsResponse(results=results)
 
 
-def _describe(replicas: ReplicaService, log_dir: LogDir, wanted: set[tuple[str, int]] | None) -> Result:
+def _wanted(
+    replicas: ReplicaService, topics: Iterable[DescribeLogDirsRequest.DescribableLogDirTopic]
+) -> Slices[set[tuple[str, int]]]:
+    """What a request names, as far as this node has it."""
+    wanted: set[tuple[str, int]] = set()
+    pauses = Pauses(LOOKUPS_PER_SLICE)
+    for topic in topics:
+        if pauses.is_due():
+            yield None
+        for index in topic.partitions:
+            if pauses.is_due():
+                yield None
+            if replicas.get_by_name(topic.topic, index) is not None:
+                wanted.add((topic.topic, index))
+    return wanted
+
+
+def _describe(replicas: ReplicaService, log_dir: LogDir, wanted: set[tuple[str, int]] | None) -> Slices[Result]:
     if not log_dir.is_online:
         return Result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(log_dir.path.absolute()))
     topics: dict[str, list[PartitionInfo]] = {}
-    for partition in replicas:
+    pauses = Pauses()
+    for partition in list(replicas):
+        if pauses.is_due():
+            yield None
         if partition.log_dir is not log_dir or (
             wanted is not None and (partition.topic, partition.index) not in wanted
         ):

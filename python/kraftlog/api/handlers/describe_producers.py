@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import Pauses, Slices, in_slices, sliced
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, LogError
 from kraftlog.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
@@ -20,16 +21,20 @@ _Partition = DescribeProducersResponse.PartitionResponse
 _Producer = DescribeProducersResponse.ProducerState
 
 
+@sliced
 def handle(
     context: RequestContext, request: DescribeProducersRequest, *, replicas: ReplicaService
-) -> DescribeProducersResponse:
+) -> Slices[DescribeProducersResponse]:
     """Describe the producers of every partition that is on this node, followed ones too."""
-    return DescribeProducersResponse(
-        topics=[
-            _Topic(name=topic.name, partitions=[_describe(replicas, topic.name, i) for i in topic.partition_indexes])
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    pauses = Pauses()
+    for topic in request.topics:
+        if pauses.is_due():
+            yield None
+        name = topic.name
+        partitions = yield from in_slices(_describe(replicas, name, index) for index in topic.partition_indexes)
+        topics.append(_Topic(name=name, partitions=partitions))
+    return DescribeProducersResponse(topics=topics)
 
 
 def _describe(replicas: ReplicaService, topic: str, index: int) -> _Partition:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode
 from kraftlog.vocabulary import CLUSTER_METADATA_TOPIC
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -28,13 +29,16 @@ _NOT_LEADER = (
 )
 
 
-def handle(context: RequestContext, request: DescribeQuorumRequest, *, raft: RaftService) -> DescribeQuorumResponse:
+@sliced
+def handle(
+    context: RequestContext, request: DescribeQuorumRequest, *, raft: RaftService
+) -> Slices[DescribeQuorumResponse]:
     """Report leader, high watermark and replicas of the metadata partition."""
     version = context.api_version
     if not _asks_for_metadata_partition(request):
-        return _failed(request, version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
+        return (yield from _failed(request, version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED))
     if not raft.is_leader:
-        return _failed(request, version, ErrorCode.NOT_LEADER_OR_FOLLOWER, _NOT_LEADER)
+        return (yield from _failed(request, version, ErrorCode.NOT_LEADER_OR_FOLLOWER, _NOT_LEADER))
     quorum = raft.describe_quorum()
     partition = DescribeQuorumResponse.PartitionData(
         leader_id=quorum.leader_id,
@@ -50,28 +54,29 @@ def handle(context: RequestContext, request: DescribeQuorumRequest, *, raft: Raf
 
 
 def _asks_for_metadata_partition(request: DescribeQuorumRequest) -> bool:
-    return [
-        (topic.topic_name, [partition.partition_index for partition in topic.partitions]) for topic in request.topics
-    ] == [(CLUSTER_METADATA_TOPIC, [0])]
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return False
+    (topic,) = request.topics
+    return topic.topic_name == CLUSTER_METADATA_TOPIC and topic.partitions[0].partition_index == 0
 
 
-def _failed(request: DescribeQuorumRequest, version: int, error_code: int, message: str) -> DescribeQuorumResponse:
-    return DescribeQuorumResponse(
-        topics=[
-            DescribeQuorumResponse.TopicData(
-                topic_name=topic.topic_name,
-                partitions=[
-                    DescribeQuorumResponse.PartitionData(
-                        partition_index=partition.partition_index,
-                        error_code=error_code,
-                        error_message=message if version >= DIRECTORIES_FROM else None,
-                    )
-                    for partition in topic.partitions
-                ],
+def _failed(
+    request: DescribeQuorumRequest, version: int, error_code: int, message: str
+) -> Slices[DescribeQuorumResponse]:
+    topics = []
+    for number, topic in enumerate(request.topics, 1):
+        if not number % ENTRIES_PER_SLICE:
+            yield None
+        partitions = yield from in_slices(
+            DescribeQuorumResponse.PartitionData(
+                partition_index=partition.partition_index,
+                error_code=error_code,
+                error_message=message if version >= DIRECTORIES_FROM else None,
             )
-            for topic in request.topics
-        ]
-    )
+            for partition in topic.partitions
+        )
+        topics.append(DescribeQuorumResponse.TopicData(topic_name=topic.topic_name, partitions=partitions))
+    return DescribeQuorumResponse(topics=topics)
 
 
 def _replica(replica: ReplicaInfo, version: int) -> DescribeQuorumResponse.ReplicaState:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.api.slices import Pauses
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.runtime.share.share_admin import OffsetsOfPartition
 from kraftlog.types import Uuid
@@ -49,7 +50,10 @@ async def _describe(
     request: DescribeShareGroupOffsetsRequest, cluster: ClusterService, groups: GroupService, admin: ShareAdmin
 ) -> DescribeShareGroupOffsetsResponse:
     described = []
+    pauses = Pauses()
     for asked in request.groups:
+        if pauses.is_due():
+            await asyncio.sleep(0)
         try:
             runner = groups.runner(asked.group_id)
             group = runner.shard.shares.groups.get(asked.group_id)
@@ -64,10 +68,16 @@ async def _describe(
         else:
             topics = []
             for wanted in asked.topics:
+                if pauses.is_due():
+                    await asyncio.sleep(0)
                 topic = cluster.image.topics.by_name(wanted.topic_name)
                 topic_id = Uuid.ZERO if topic is None else topic.topic_id
                 topics.append((wanted.topic_name, topic_id, list(wanted.partitions)))
-        answers = [await _topic(admin, asked.group_id, *topic, initialized) for topic in topics]
+        answers = []
+        for found in topics:
+            if pauses.is_due():
+                await asyncio.sleep(0)
+            answers.append(await _topic(admin, asked.group_id, *found, initialized))
         described.append(_Group(group_id=asked.group_id, topics=answers))
     return _Response(groups=described)
 
@@ -76,10 +86,13 @@ async def _topic(
     admin: ShareAdmin, group_id: str, name: str, topic_id: Uuid, indexes: list[int], initialized: dict[Any, Any]
 ) -> Any:
     _, known = initialized.get(topic_id, ("", frozenset()))
-    asked = [index for index in indexes if index in known]
+    asked = list(dict.fromkeys(index for index in indexes if index in known))
     offsets = dict(zip(asked, await admin.describe(group_id, [(topic_id, index) for index in asked]), strict=True))
     partitions = []
+    pauses = Pauses()
     for index in indexes:
+        if pauses.is_due():
+            await asyncio.sleep(0)
         found = offsets.get(index) or OffsetsOfPartition()
         partitions.append(
             _Response.DescribeShareGroupOffsetsResponsePartition(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
@@ -17,13 +18,15 @@ _State = DescribeTransactionsResponse.TransactionState
 _Topic = DescribeTransactionsResponse.TopicData
 
 
+@sliced
 def handle(
     context: RequestContext, request: DescribeTransactionsRequest, *, transactions: TransactionService
-) -> DescribeTransactionsResponse:
+) -> Slices[DescribeTransactionsResponse]:
     """Describe each id as far as this node coordinates it."""
-    return DescribeTransactionsResponse(
-        transaction_states=[_describe(transactions, transactional_id) for transactional_id in request.transactional_ids]
+    states = yield from in_slices(
+        _describe(transactions, transactional_id) for transactional_id in request.transactional_ids
     )
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _describe(transactions: TransactionService, transactional_id: str) -> _State:

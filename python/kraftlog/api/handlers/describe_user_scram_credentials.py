@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import ENTRIES_PER_SLICE, LOOKUPS_PER_SLICE, Slices, sliced
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -21,16 +22,23 @@ _Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResul
 _Info = DescribeUserScramCredentialsResponse.CredentialInfo
 
 
+@sliced
 def handle(
     context: RequestContext, request: DescribeUserScramCredentialsRequest, *, cluster: ClusterService
-) -> DescribeUserScramCredentialsResponse:
+) -> Slices[DescribeUserScramCredentialsResponse]:
     """Tell mechanism and iterations of users' credentials, never the credentials."""
     infos: dict[str, list[_Info]] = {}
     for (mechanism, user), record in sorted(cluster.image.security.scram.items()):
         infos.setdefault(user, []).append(_Info(mechanism=mechanism, iterations=record.iterations))
-    counts = Counter(user.name for user in request.users or ()) or Counter(infos)
+    counts: Counter[str] = Counter()
+    for number, asked in enumerate(request.users or (), 1):
+        if not number % LOOKUPS_PER_SLICE:
+            yield None
+        counts[asked.name] += 1
     results = []
-    for name, count in counts.items():
+    for number, (name, count) in enumerate((counts or Counter(infos)).items(), 1):
+        if not number % ENTRIES_PER_SLICE:
+            yield None
         if request.users and count > 1:
             code, message = (
                 ErrorCode.DUPLICATE_RESOURCE,

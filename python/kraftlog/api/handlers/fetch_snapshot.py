@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
@@ -20,26 +21,29 @@ if TYPE_CHECKING:
 __all__ = ["handle"]
 
 
+@sliced
 def handle(
     context: RequestContext, request: FetchSnapshotRequest, *, raft: RaftService
-) -> FetchSnapshotResponse | asyncio.Future[Message]:
+) -> Slices[FetchSnapshotResponse | asyncio.Future[Message]]:
     """Give it to this node's replica; another partition than the metadata's is unknown."""
     try:
         return raft.handle_request(request, version=context.api_version, listener_name=context.listener_name)
     except KafkaError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
-        return FetchSnapshotResponse(
-            topics=[
-                FetchSnapshotResponse.TopicSnapshot(
-                    name=topic.name,
-                    partitions=[
-                        FetchSnapshotResponse.PartitionSnapshot(
-                            index=partition.partition, error_code=error.code, unaligned_records=b""
-                        )
-                        for partition in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
+        return (yield from _unknown(request, error.code))
+
+
+def _unknown(request: FetchSnapshotRequest, error_code: int) -> Slices[FetchSnapshotResponse]:
+    topics = []
+    for number, topic in enumerate(request.topics, 1):
+        if not number % ENTRIES_PER_SLICE:
+            yield None
+        partitions = yield from in_slices(
+            FetchSnapshotResponse.PartitionSnapshot(
+                index=partition.partition, error_code=error_code, unaligned_records=b""
+            )
+            for partition in topic.partitions
         )
+        topics.append(FetchSnapshotResponse.TopicSnapshot(name=topic.name, partitions=partitions))
+    return FetchSnapshotResponse(topics=topics)

@@ -52,10 +52,10 @@ def handle(
         return OffsetFetchResponse(groups=fetched)
     topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics] | None = None
     if request.topics is not None:
-        topics = [
+        topics = yield from in_slices(
             OffsetFetchRequest.OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
-        ]
+        )
     group = yield from _fetch(
         cluster,
         groups,
@@ -124,10 +124,8 @@ def _one(
     image = cluster.image.topics.by_id(asked.topic_id)
     if image is not None:
         return (yield from _topic(image.name, asked.topic_id, asked.partition_indexes, offsets))
-    return _Topic(
-        topic_id=asked.topic_id,
-        partitions=[_absent(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes],
-    )
+    unknown = yield from in_slices(_absent(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes)
+    return _Topic(topic_id=asked.topic_id, partitions=unknown)
 
 
 def _topic(name: str, topic_id: Uuid, indexes: Iterable[int], offsets: _Offsets) -> Slices[_Topic]:
@@ -165,13 +163,17 @@ def _ungrouped(
     """The form before version 8; version 1 has the group's error in each partition."""
     topics: list[OffsetFetchResponse.OffsetFetchResponseTopic] = []
     if group.error_code and context.api_version < GROUP_ERROR_VERSION:
-        for wanted in asked:
+        for number, wanted in enumerate(asked, 1):
+            if not number % ENTRIES_PER_SLICE:
+                yield None
             failed = yield from in_slices(
                 _ungrouped_partition(_absent(index, group.error_code)) for index in wanted.partition_indexes
             )
             topics.append(OffsetFetchResponse.OffsetFetchResponseTopic(name=wanted.name, partitions=failed))
     else:
-        for topic in group.topics:
+        for number, topic in enumerate(group.topics, 1):
+            if not number % ENTRIES_PER_SLICE:
+                yield None
             partitions = yield from in_slices(map(_ungrouped_partition, topic.partitions))
             topics.append(OffsetFetchResponse.OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
     return OffsetFetchResponse(error_code=group.error_code, topics=topics)

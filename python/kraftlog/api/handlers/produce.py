@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.leader_hint import leader_addresses, leader_hint
 from kraftlog.api.produce_verification import ADDING_VERSION, OPEN, ProduceVerification, Verified, read_transaction
-from kraftlog.api.slices import ENTRIES_PER_SLICE, LARGE_ENTRIES, Slices, at_once, in_slices
+from kraftlog.api.slices import ENTRIES_PER_SLICE, LARGE_ENTRIES, Slices, at_once, in_slices, taking_turns
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, KraftlogError
 from kraftlog.runtime.replica.registry import is_internal_topic
 from kraftlog.transport.exchange import CloseConnection
@@ -59,15 +58,33 @@ def handle(
     tasks: TaskService,
 ) -> ProduceResponse | asyncio.Future[Any] | CloseConnection | Slices[Any] | None:
     """Append every partition's batch, in the order of the request."""
+    answer = _answer(cluster, replicas, context, request, verifier, settings, tasks)
+    return answer if _is_large(request) else at_once(answer)
+
+
+def _answer(
+    cluster: ClusterService,
+    replicas: ReplicaService,
+    context: RequestContext,
+    request: ProduceRequest,
+    verifier: VerifierService,
+    settings: ApiSettings,
+    tasks: TaskService,
+) -> Slices[ProduceResponse | asyncio.Future[Any] | CloseConnection | None]:
     refused = _refuse_whole_request(request)
-    transaction = read_transaction(context.api_version, request) if refused is None else None
+    transaction = (yield from read_transaction(context.api_version, request)) if refused is None else None
     if transaction is None:
-        return _handle_verified(cluster, replicas, context, request, _no_verification, refused)
+        return (yield from _handle_verified(cluster, replicas, context, request, _no_verification, refused))
     refused = transaction.refusal or _refuse_version(cluster, context)
     verification = ProduceVerification(transaction, replicas, verifier, settings)
-    if refused is None and verification.is_needed(request):
+    if refused is None and (yield from verification.is_needed(request)):
         return tasks.spawn(_verify_and_append(cluster, replicas, context, request, verification))
-    return _handle_verified(cluster, replicas, context, request, verification.result_of, refused)
+    return (yield from _handle_verified(cluster, replicas, context, request, verification.result_of, refused))
+
+
+def _is_large(request: ProduceRequest) -> bool:
+    topics = request.topic_data
+    return len(topics) > LARGE_ENTRIES or sum([len(topic.partition_data) for topic in topics]) > LARGE_ENTRIES
 
 
 async def _verify_and_append(
@@ -80,22 +97,9 @@ async def _verify_and_append(
     """Ask the coordinator of a transaction about the partitions that are new in it, then append."""
     async with verification.turn():
         await verification.run(request)
-        answer = _handle_verified(cluster, replicas, context, request, verification.result_of, None)
-        if isinstance(answer, Generator):
-            return await _run_slices(answer)
+        slices = _handle_verified(cluster, replicas, context, request, verification.result_of, None)
+        answer = await taking_turns(slices)
     return await answer if isinstance(answer, asyncio.Future) else answer
-
-
-async def _run_slices(slices: Slices[Any]) -> Any:
-    while True:
-        try:
-            waits_for = next(slices)
-        except StopIteration as stop:
-            return await stop.value if isinstance(stop.value, asyncio.Future) else stop.value
-        if waits_for is None:
-            await asyncio.sleep(0)
-        else:
-            await asyncio.wait([waits_for])
 
 
 def _handle_verified(
@@ -105,26 +109,20 @@ def _handle_verified(
     request: ProduceRequest,
     verified: Callable[[Partition], Verified],
     refused: tuple[int, str | None] | None,
-) -> ProduceResponse | asyncio.Future[Any] | CloseConnection | Slices[Any] | None:
-    appended = _append_all(cluster, replicas, context, request, verified, refused)
-    if sum([len(topic.partition_data) for topic in request.topic_data]) > LARGE_ENTRIES:
-        return _append_in_slices(cluster, context, request, appended)
-    results = list(appended)
+) -> Slices[ProduceResponse | asyncio.Future[Any] | CloseConnection | None]:
+    results = yield from in_slices(_append_all(cluster, replicas, context, request, verified, refused))
     if request.acks == 0:
         return _close_on_error(results)
-    if _must_wait(request, results):
-        return _ProduceWait(request, results, lambda: at_once(_response(cluster, context, results))).future
-    return at_once(_response(cluster, context, results))
-
-
-def _append_in_slices(
-    cluster: ClusterService, context: RequestContext, request: ProduceRequest, appended: Iterator[_Result]
-) -> Slices[Any]:
-    results = yield from in_slices(appended)
-    if request.acks == 0:
-        return _close_on_error(results)
-    if _must_wait(request, results):
-        yield _ProduceWait(request, results, lambda: None).future
+    if not _is_large(request):
+        if _must_wait(request, results):
+            wait = _ProduceWait(request, results, lambda: at_once(_response(cluster, context, results)))
+            at_once(wait.begin())
+            return wait.future
+        return at_once(_response(cluster, context, results))
+    wait = _ProduceWait(request, results, lambda: None)
+    yield from wait.begin()
+    if not wait.future.done():
+        yield wait.future
     return (yield from _response(cluster, context, results))
 
 
@@ -366,17 +364,24 @@ class _ProduceWait:
         self._respond = respond
         self._acks = request.acks
         self._results = results
-        self._remaining = 0
+        # One for ``begin``.
+        self._remaining = 1
         loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = loop.create_future()
         self._timer = loop.call_later(max(request.timeout_ms, 0) / 1000, self._time_out)
-        for result in results:
+
+    def begin(self) -> Slices[None]:
+        """Wait for each result that is not final."""
+        for number, result in enumerate(self._results, 1):
+            if not number % ENTRIES_PER_SLICE:
+                yield None
             if result.is_appending:
                 self._remaining += 1
                 result.on_appended = self._appended
             elif self._acks == -1 and result.is_uncommitted:
                 self._remaining += 1
                 self._wait_for_commit(result)
+        self._one_less()
 
     def _wait_for_commit(self, result: _Result) -> None:
         result.wait_for_commit(partial(self._committed, result))

@@ -16,6 +16,7 @@ from kraftlog.api.share_acknowledgements import (
     node_end_points,
     settled,
 )
+from kraftlog.api.slices import Pauses, Slices, sliced
 from kraftlog.coordinator.share.share_session import FINAL_EPOCH, INITIAL_EPOCH
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import Uuid
@@ -33,6 +34,7 @@ __all__ = ["handle"]
 _RENEW_VERSION = 2
 
 
+@sliced
 def handle(
     context: RequestContext,
     request: ShareAcknowledgeRequest,
@@ -40,7 +42,7 @@ def handle(
     cluster: ClusterService,
     shares: ShareService,
     tasks: TaskService,
-) -> ShareAcknowledgeResponse | asyncio.Future[ShareAcknowledgeResponse]:
+) -> Slices[ShareAcknowledgeResponse | asyncio.Future[ShareAcknowledgeResponse]]:
     """Take acknowledgements; answered once they are stored."""
     response = ShareAcknowledgeResponse
     if not shares.is_enabled:
@@ -60,7 +62,7 @@ def handle(
     except KafkaError as error:
         return response(error_code=error.code, error_message=error.message)
     is_renewable = context.api_version >= _RENEW_VERSION
-    acknowledged = acknowledge(
+    acknowledged = yield from acknowledge(
         shares,
         group_id,
         member_id,
@@ -86,7 +88,10 @@ async def _finish(
         await future
     leaders: set[int] = set()
     topics: dict[Uuid, list[Any]] = {}
+    pauses = Pauses()
     for place, code in codes.items():
+        if pauses.is_due():
+            await asyncio.sleep(0)
         topics.setdefault(place[0], []).append(
             response.PartitionData(
                 partition_index=place[1],

@@ -18,6 +18,7 @@ from kraftlog.api.share_acknowledgements import (
     node_end_points,
     settled,
 )
+from kraftlog.api.slices import LOOKUPS_PER_SLICE, Pauses, Slices, sliced
 from kraftlog.coordinator.share.share_partition import AcquireLimits
 from kraftlog.coordinator.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
 from kraftlog.errors import ErrorCode, KafkaError
@@ -39,6 +40,7 @@ _RENEW_VERSION = 2
 _STRICT = 1  # ShareAcquireMode
 
 
+@sliced
 def handle(
     context: RequestContext,
     request: ShareFetchRequest,
@@ -47,11 +49,11 @@ def handle(
     settings: ApiSettings,
     shares: ShareService,
     tasks: TaskService,
-) -> ShareFetchResponse | asyncio.Future[ShareFetchResponse]:
+) -> Slices[ShareFetchResponse | asyncio.Future[ShareFetchResponse]]:
     """Acknowledge, then acquire what the session's partitions have, at once or when there is something."""
     if not shares.is_enabled:
         return ShareFetchResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    problem = _problem(request)
+    problem = yield from _problem(request)
     if problem is not None:
         return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
     group_id, member_id = request.group_id or "", request.member_id or ""
@@ -67,7 +69,7 @@ def handle(
         if error.code == ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             return tasks.spawn(_refuse_late(error, request.max_wait_ms))
         return ShareFetchResponse(error_code=error.code, error_message=error.message)
-    acknowledged = acknowledge(
+    acknowledged = yield from acknowledge(
         shares,
         group_id,
         member_id,
@@ -79,10 +81,7 @@ def handle(
     if epoch == FINAL_EPOCH:
         released = shares.end_session(session)
         return tasks.spawn(answer.finish([], None, acknowledged, released))
-    session.update(
-        [(topic.topic_id, partition.partition_index) for topic in request.topics for partition in topic.partitions],
-        [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions],
-    )
+    yield from _update(session, request)
     if request.is_renew_ack:
         return tasks.spawn(answer.finish([], None, acknowledged, []))
     limits = ShareFetchLimits(
@@ -98,14 +97,43 @@ def handle(
     return tasks.spawn(answer.finish(list(session.partitions), limits, acknowledged, []))
 
 
-def _problem(request: ShareFetchRequest) -> str | None:
+def _update(session: ShareSession, request: ShareFetchRequest) -> Slices[None]:
+    """Add and remove the partitions that a request names."""
+    pauses = Pauses(LOOKUPS_PER_SLICE)
+    for topic in request.topics:
+        if pauses.is_due():
+            yield None
+        for partition in topic.partitions:
+            if pauses.is_due():
+                yield None
+            session.add(topic.topic_id, partition.partition_index)
+    for forgotten in request.forgotten_topics_data:
+        if pauses.is_due():
+            yield None
+        for index in forgotten.partitions:
+            if pauses.is_due():
+                yield None
+            session.forget(forgotten.topic_id, index)
+
+
+def _has_acknowledgements(request: ShareFetchRequest) -> Slices[bool]:
+    pauses = Pauses(LOOKUPS_PER_SLICE)
+    for topic in request.topics:
+        if pauses.is_due():
+            yield None
+        for partition in topic.partitions:
+            if pauses.is_due():
+                yield None
+            if partition.acknowledgement_batches:
+                return True
+    return False
+
+
+def _problem(request: ShareFetchRequest) -> Slices[str | None]:
     problem = member_problem(request.group_id, request.member_id)
     if problem is not None:
         return problem
-    has_acknowledgements = any(
-        partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions
-    )
-    if request.share_session_epoch == INITIAL_EPOCH and has_acknowledgements:
+    if request.share_session_epoch == INITIAL_EPOCH and (yield from _has_acknowledgements(request)):
         return "The first request of a share session cannot acknowledge anything."
     if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
         return "A request that renews locks fetches nothing: its limits must be 0."
@@ -151,10 +179,14 @@ class _Answer:
         for future in released:
             await future
         is_initial = self._request.share_session_epoch == INITIAL_EPOCH
-        answered = [place for place in places if place in found or place in codes or is_initial]
-        answered += [place for place in codes if place not in places]
         topics: dict[Uuid, list[Any]] = {}
-        for place in answered:
+        pauses = Pauses()
+        # Acknowledged partitions that are not fetched come last.
+        for place in dict.fromkeys((*places, *codes)):
+            if pauses.is_due():
+                await asyncio.sleep(0)
+            if not (place in found or place in codes or is_initial):
+                continue
             shared = found.get(place, SharedPartition())
             topics.setdefault(place[0], []).append(self._partition(place, shared, codes.get(place, 0)))
         response = ShareFetchResponse

@@ -9,10 +9,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
+from kraftlog.api.combined_answer import transform
+from kraftlog.api.slices import LARGE_ENTRIES, Pauses, Slices, at_once, in_slices, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.partitioner import coordinator_partition
 from kraftlog.runtime.coordinator.transaction_verifier import ProducerTransaction, Verifying
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
     from kraftlog.api.services import ClusterService, GroupService, TaskService, VerifierService
     from kraftlog.api.settings import ApiSettings
+    from kraftlog.coordinator.group.group_shard import GroupShard
+    from kraftlog.runtime.coordinator.shard_runner import ShardRunner
 
 __all__ = ["handle"]
 
@@ -31,10 +36,15 @@ LOADING_VERSION = 2
 ABORTABLE_VERSION = 4
 ADDING_VERSION = 5
 
+# Partitions that the shard commits in one event; those of a larger request follow in further appends.
+_PARTITIONS_PER_APPEND = 512
+
 _Topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+_Partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
 _Key = tuple[str, int]
 
 
+@sliced
 def handle(
     context: RequestContext,
     request: TxnOffsetCommitRequest,
@@ -44,33 +54,33 @@ def handle(
     verifier: VerifierService,
     settings: ApiSettings,
     tasks: TaskService,
-) -> TxnOffsetCommitResponse | asyncio.Future[TxnOffsetCommitResponse]:
+) -> Slices[TxnOffsetCommitResponse | asyncio.Future[TxnOffsetCommitResponse]]:
     """Store offsets of a group that take effect if the transaction is committed."""
-    errors: dict[_Key, int] = {}
-    kept = [topic for found in request.topics if (topic := _existing(cluster, found, errors)).partitions]
+    codes: dict[_Key, int] = {}
+    pauses = Pauses()
+    kept = yield from _existing(cluster, request, codes, pauses)
     if not kept:
-        return _response(request, lambda key: errors[key])
+        return (yield from _response(request, codes, ErrorCode.NONE))
     if not request.group_id:
-        return _response(request, lambda key: errors.get(key, int(ErrorCode.INVALID_GROUP_ID)))
-    return tasks.spawn(_commit(context, request, replace(request, topics=kept), errors, groups, verifier, settings))
+        return (yield from _response(request, codes, ErrorCode.INVALID_GROUP_ID))
+    committed = tasks.spawn(_commit(context, request, kept, codes, groups, verifier, settings))
+    if pauses.total > LARGE_ENTRIES:
+        yield committed
+        return (yield from _response(request, codes, committed.result()))
+    return transform(committed, lambda code: at_once(_response(request, codes, code)))
 
 
 async def _commit(
     context: RequestContext,
     request: TxnOffsetCommitRequest,
-    kept: TxnOffsetCommitRequest,
-    errors: dict[_Key, int],
+    kept: dict[_Key, _Partition],
+    codes: dict[_Key, int],
     groups: GroupService,
     verifier: VerifierService,
     settings: ApiSettings,
-) -> TxnOffsetCommitResponse:
+) -> int:
+    """Commit what exists and note the code of each partition; returns the code of those that have none."""
     version = context.api_version
-
-    def failed(code: int) -> TxnOffsetCommitResponse:
-        if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_VERSION:
-            code = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return _response(request, lambda key: errors.get(key, code))
-
     try:
         runner = groups.runner(request.group_id)
         async with verifier.turn(request.producer_id):
@@ -86,18 +96,35 @@ async def _commit(
             if guard is not None and is_needed:
                 code = await _verify(request, version, groups, verifier)
                 if code:
-                    return failed(code)
-            answer: TxnOffsetCommitResponse = await runner.ask(
-                lambda shard, future, now_ms: shard.commit_transactional_offsets(future, kept, now_ms)
-            )
+                    raise KafkaError(code)
+            await _append(runner, request, kept, codes)
     except KafkaError as error:
-        return failed(error.code)
-    codes = {
-        (topic.name, partition.partition_index): partition.error_code
-        for topic in answer.topics
-        for partition in topic.partitions
-    }
-    return _response(request, lambda key: errors[key] if key in errors else codes[key])
+        if error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_VERSION:
+            return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return error.code
+    return int(ErrorCode.NONE)
+
+
+async def _append(
+    runner: ShardRunner[GroupShard],
+    request: TxnOffsetCommitRequest,
+    kept: dict[_Key, _Partition],
+    codes: dict[_Key, int],
+) -> None:
+    rest = iter(kept.items())
+    while some := list(islice(rest, _PARTITIONS_PER_APPEND)):
+        by_topic: dict[str, list[_Partition]] = {}
+        for (name, _), partition in some:
+            by_topic.setdefault(name, []).append(partition)
+        part = replace(request, topics=[_Topic(name=name, partitions=found) for name, found in by_topic.items()])
+        answer = await runner.ask(_committer(part))
+        for topic in answer.topics:
+            for answered in topic.partitions:
+                codes[topic.name, answered.partition_index] = answered.error_code
+
+
+def _committer(part: TxnOffsetCommitRequest) -> Callable[[GroupShard, asyncio.Future[Any], int], None]:
+    return lambda shard, future, now_ms: shard.commit_transactional_offsets(future, part, now_ms)
 
 
 async def _verify(
@@ -119,31 +146,39 @@ async def _verify(
     return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) if code == ErrorCode.NETWORK_EXCEPTION else code
 
 
-def _existing(cluster: ClusterService, topic: _Topic, errors: dict[_Key, int]) -> _Topic:
-    """The topic with those of its partitions that exist."""
-    image = cluster.image.topics.by_name(topic.name)
-    kept = []
-    for partition in topic.partitions:
-        if image is None or partition.partition_index not in image.partitions:
-            errors[topic.name, partition.partition_index] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        else:
-            kept.append(partition)
-    return replace(topic, partitions=kept)
+def _existing(
+    cluster: ClusterService, request: TxnOffsetCommitRequest, codes: dict[_Key, int], pauses: Pauses
+) -> Slices[dict[_Key, _Partition]]:
+    """The partitions that exist, once each, with what was said of it last; the others get their code."""
+    kept: dict[_Key, _Partition] = {}
+    for topic in request.topics:
+        image = cluster.image.topics.by_name(topic.name)
+        if pauses.is_due():
+            yield None
+        for partition in topic.partitions:
+            if pauses.is_due():
+                yield None
+            key = (topic.name, partition.partition_index)
+            if image is None or partition.partition_index not in image.partitions:
+                codes[key] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                kept[key] = partition
+    return kept
 
 
-def _response(request: TxnOffsetCommitRequest, code_of: Callable[[_Key], int]) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=code_of((topic.name, partition.partition_index)),
-                    )
-                    for partition in topic.partitions
-                ],
+def _response(request: TxnOffsetCommitRequest, codes: Mapping[_Key, int], code: int) -> Slices[TxnOffsetCommitResponse]:
+    """The code of each partition; ``code`` for those that have none."""
+    topics = []
+    pauses = Pauses()
+    for topic in request.topics:
+        if pauses.is_due():
+            yield None
+        partitions = yield from in_slices(
+            TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
+                partition_index=partition.partition_index,
+                error_code=codes.get((topic.name, partition.partition_index), int(code)),
             )
-            for topic in request.topics
-        ]
-    )
+            for partition in topic.partitions
+        )
+        topics.append(TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+    return TxnOffsetCommitResponse(topics=topics)

@@ -12,13 +12,13 @@ from kraftlog.wire.messages.write_txn_markers import WriteTxnMarkersRequest, Wri
 
 if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
-    from kraftlog.api.services import MarkerService
+    from kraftlog.api.services import MarkerService, TaskService
 
 __all__ = ["handle"]
 
 
 def handle(
-    context: RequestContext, request: WriteTxnMarkersRequest, *, markers: MarkerService
-) -> WriteTxnMarkersResponse | asyncio.Future[WriteTxnMarkersResponse]:
+    context: RequestContext, request: WriteTxnMarkersRequest, *, markers: MarkerService, tasks: TaskService
+) -> asyncio.Future[WriteTxnMarkersResponse]:
     """End transactions on partitions of this node; answered once the markers are committed."""
-    return markers.write(request)
+    return tasks.spawn(markers.write(request))

@@ -5,7 +5,7 @@ Source: ``org.apache.kafka.server.share.session.ShareSessionCache`` and ``kafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from kraftlog.errors import ErrorCode, KafkaError
@@ -36,12 +36,13 @@ class ShareSession:
         self.epoch = 1
         self.partitions: dict[tuple[Uuid, int], None] = {}
 
-    def update(self, added: Iterable[tuple[Uuid, int]], forgotten: Iterable[tuple[Uuid, int]]) -> None:
-        """Add and remove partitions."""
-        for partition in added:
-            self.partitions.setdefault(partition)
-        for partition in forgotten:
-            self.partitions.pop(partition, None)
+    def add(self, topic_id: Uuid, index: int) -> None:
+        """Read a partition from now on, after the others."""
+        self.partitions.setdefault((topic_id, index))
+
+    def forget(self, topic_id: Uuid, index: int) -> None:
+        """Read a partition no more."""
+        self.partitions.pop((topic_id, index), None)
 
     def rotate(self) -> None:
         """Read another partition first the next time."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraftlog.coordinator.transaction.markers import MarkersDue
@@ -89,7 +89,7 @@ class MarkerSender:
     def __init__(
         self,
         node_id: int,
-        write_here: Callable[[WriteTxnMarkersRequest], asyncio.Future[WriteTxnMarkersResponse]],
+        write_here: Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]],
         links: BrokerRequests,
         metadata: CommittedMetadata,
         tasks: TaskGroup,

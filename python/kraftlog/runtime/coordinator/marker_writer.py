@@ -22,6 +22,8 @@ _MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
 _TopicResult = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
 _PartitionResult = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
+_ENTRIES_PER_TURN = 64
+
 
 class MarkedShard(Protocol):
     """A shard whose records wait for the markers on its partition."""
@@ -53,40 +55,46 @@ class MarkerWriter:
         self._groups = groups
         self._now_ms = now_ms
 
-    def write(self, request: WriteTxnMarkersRequest) -> asyncio.Future[WriteTxnMarkersResponse]:
-        """Write every marker of a request; the answer comes once each is committed or refused."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[WriteTxnMarkersResponse] = loop.create_future()
-        codes: list[list[list[int]]] = [[[0] * len(t.partition_indexes) for t in m.topics] for m in request.markers]
-        missing = 1
+    async def write(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        """Write every marker of a request; the answer comes once each is committed or refused.
 
-        def one_less() -> None:
-            nonlocal missing
-            missing -= 1
-            if not missing and not answer.done():
-                answer.set_result(_response(request, codes))
+        Between parts of a long request the loop serves others.
+        """
+        turns = _Turns()
+        started: list[asyncio.Future[int] | int] = []
+        for marker in request.markers:
+            await turns.count()
+            for topic in marker.topics:
+                await turns.count()
+                for index in topic.partition_indexes:
+                    await turns.count()
+                    started.append(self._start(marker, topic.name, index))
+        codes = iter(started)
+        results = []
+        for marker in request.markers:
+            await turns.count()
+            topics = []
+            for topic in marker.topics:
+                await turns.count()
+                partitions = []
+                for index in topic.partition_indexes:
+                    await turns.count()
+                    code = next(codes)
+                    if isinstance(code, asyncio.Future):
+                        if not code.done():
+                            await asyncio.wait([code])
+                        code = _error_of(code)
+                    partitions.append(_PartitionResult(partition_index=index, error_code=code))
+                topics.append(_TopicResult(name=topic.name, partitions=partitions))
+            results.append(_MarkerResult(producer_id=marker.producer_id, topics=topics))
+        return WriteTxnMarkersResponse(markers=results)
 
-        def start(marker: _Marker, topic: str, index: int, into: list[int], position: int) -> None:
-            nonlocal missing
-
-            def written(future: asyncio.Future[int]) -> None:
-                into[position] = _error_of(future)
-                one_less()
-
-            try:
-                future = self._append(marker, topic, index)
-            except KafkaError as error:
-                into[position] = error.code
-                return
-            missing += 1
-            future.add_done_callback(written)
-
-        for marker, marker_codes in zip(request.markers, codes, strict=True):
-            for topic, topic_codes in zip(marker.topics, marker_codes, strict=True):
-                for position, index in enumerate(topic.partition_indexes):
-                    start(marker, topic.name, index, topic_codes, position)
-        one_less()
-        return answer
+    def _start(self, marker: _Marker, topic: str, index: int) -> asyncio.Future[int] | int:
+        """Append a marker: the error code, or the future of its offset."""
+        try:
+            return self._append(marker, topic, index)
+        except KafkaError as error:
+            return error.code
 
     def _append(self, marker: _Marker, topic: str, index: int) -> asyncio.Future[int]:
         partition = self._partitions.get_by_name(topic, index)
@@ -122,22 +130,16 @@ def _error_of(future: asyncio.Future[int]) -> int:
     return int(ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, KraftlogError) else ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def _response(request: WriteTxnMarkersRequest, codes: list[list[list[int]]]) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(
-        markers=[
-            _MarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    _TopicResult(
-                        name=topic.name,
-                        partitions=[
-                            _PartitionResult(partition_index=index, error_code=code)
-                            for index, code in zip(topic.partition_indexes, topic_codes, strict=True)
-                        ],
-                    )
-                    for topic, topic_codes in zip(marker.topics, marker_codes, strict=True)
-                ],
-            )
-            for marker, marker_codes in zip(request.markers, codes, strict=True)
-        ]
-    )
+class _Turns:
+    """Lets the loop serve others now and then."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    async def count(self) -> None:
+        """One more entry was handled."""
+        self._count += 1
+        if self._count % _ENTRIES_PER_TURN == 0:
+            await asyncio.sleep(0)

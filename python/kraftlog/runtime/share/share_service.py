@@ -32,6 +32,8 @@ __all__ = ["ShareFetchLimits", "ShareService", "SharedPartition"]
 
 SHARE_VERSION = "share.version"
 _Place = tuple[Uuid, int]
+# Partitions of one fetch that are looked at in one turn of the loop.
+_PARTITIONS_PER_TURN = 64
 
 
 class Replicas(Protocol):
@@ -270,10 +272,10 @@ class ShareService:
         try:
             while True:
                 event.clear()
-                found, is_enough = self._look(session, places, limits, watched, wait, event.set)
+                found, is_enough = await self._look(session, places, limits, watched, wait, event.set)
                 is_over = loop.time() >= deadline_s
                 if any(shared.error_code for shared in found.values()) or is_enough or is_over:
-                    self._acquire(session, places, limits, found)
+                    await self._acquire(session, places, limits, found)
                     if found or is_over:
                         return found
                 try:
@@ -286,7 +288,7 @@ class ShareService:
                 live.remove_waiter(event.set)
                 live.partition.remove_waiter(wait)
 
-    def _look(
+    async def _look(
         self,
         session: ShareSession,
         places: Iterable[_Place],
@@ -298,7 +300,9 @@ class ShareService:
         """Errors, and whether there is enough to acquire."""
         found: dict[_Place, SharedPartition] = {}
         size_bytes = 0
-        for topic_id, index in places:
+        for number, (topic_id, index) in enumerate(places, 1):
+            if not number % _PARTITIONS_PER_TURN:
+                await asyncio.sleep(0)
             # The error of one that ends while the fetch waits is the answer, not a reason to load it again.
             live = watched.get((topic_id, index)) or self.live(ShareKey(session.group_id, topic_id, index))
             code = live if isinstance(live, int) else live.error_code
@@ -317,17 +321,19 @@ class ShareService:
                 size_bytes += 0 if records is None else records.size_bytes
         return found, size_bytes >= max(1, limits.min_bytes)
 
-    def _acquire(
+    async def _acquire(
         self,
         session: ShareSession,
         places: Iterable[_Place],
         limits: ShareFetchLimits,
         found: dict[_Place, SharedPartition],
     ) -> None:
-        if self.sessions.get(session.group_id, session.member_id) is not session:
-            return  # the member is gone, and nobody would read what it acquires
         remaining, remaining_bytes = limits.acquire.max_records, limits.max_bytes
-        for place in places:
+        for number, place in enumerate(places, 1):
+            if not number % _PARTITIONS_PER_TURN:
+                await asyncio.sleep(0)
+            if self.sessions.get(session.group_id, session.member_id) is not session:
+                return  # the member is gone, and nobody would read what it acquires
             live = self._live.get(ShareKey(session.group_id, *place))
             if place in found or live is None or not live.is_loaded or remaining <= 0 or remaining_bytes <= 0:
                 continue

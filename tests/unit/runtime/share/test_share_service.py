@@ -92,7 +92,7 @@ class Leader:
             now_ms=lambda: 1_000,
         )
         self.session = self.service.open_session("g", "A", object(), None)
-        self.session.update([(TOPIC, 0)], [])
+        self.session.add(TOPIC, 0)
 
     def append(self, count: int) -> None:
         batch = encode_batch([(0, None, b"v", ()) for _ in range(count)])

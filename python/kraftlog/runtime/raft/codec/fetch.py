@@ -75,7 +75,8 @@ def to_core_request(request: FetchRequest, version: int, topic: LogTopic) -> raf
     is_metadata = (
         len(topics) == 1
         and topics[0].topic_id == topic.topic_id
-        and [partition.partition for partition in topics[0].partitions] == [0]
+        and len(topics[0].partitions) == 1
+        and topics[0].partitions[0].partition == 0
     )
     if not is_metadata:
         raise KafkaError(ErrorCode.INVALID_REQUEST)

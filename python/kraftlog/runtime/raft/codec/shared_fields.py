@@ -46,11 +46,12 @@ def asked_partition(topics: Sequence[Any], topic: LogTopic) -> Any:
     Raises:
         KafkaError: INVALID_REQUEST: it is about another one, or about several.
     """
-    if [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in topics] != [
-        (topic.name, [0])
-    ]:
+    if len(topics) != 1 or topics[0].topic_name != topic.name or len(topics[0].partitions) != 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    return topics[0].partitions[0]
+    partition = topics[0].partitions[0]
+    if partition.partition_index != 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    return partition
 
 
 def answered_partition(response: Message, topic: LogTopic, topics: Sequence[tuple[str, Sequence[Any]]]) -> Any:
