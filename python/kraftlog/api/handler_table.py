@@ -142,6 +142,8 @@ APIS: dict[int, Api] = {
         Api(85, "write_share_group_state", _OP.CLUSTER_ACTION),
         Api(86, "delete_share_group_state", _OP.CLUSTER_ACTION),
         Api(87, "read_share_group_state_summary", _OP.CLUSTER_ACTION),
+        Api(88, "streams_group_heartbeat", _OP.READ, _ON.GROUP),
+        Api(89, "streams_group_describe", _OP.DESCRIBE, _ON.GROUP),
         Api(90, "describe_share_group_offsets", _OP.DESCRIBE, _ON.GROUP),
         Api(91, "alter_share_group_offsets", _OP.READ, _ON.GROUP),
         Api(92, "delete_share_group_offsets", _OP.DELETE, _ON.GROUP),

@@ -21,6 +21,8 @@ from kraftlog.api.handlers import (
     offset_commit,
     offset_delete,
     offset_fetch,
+    streams_group_describe,
+    streams_group_heartbeat,
     sync_group,
 )
 from kraftlog.errors import ErrorCode, KafkaError
@@ -39,6 +41,8 @@ from kraftlog.wire.messages.list_groups import ListGroupsRequest
 from kraftlog.wire.messages.offset_commit import OffsetCommitRequest
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest
 from kraftlog.wire.messages.offset_fetch import OffsetFetchRequest
+from kraftlog.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from kraftlog.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from kraftlog.wire.messages.sync_group import SyncGroupRequest
 
 _TOPIC = SimpleNamespace(name="t", topic_id=Uuid(b"\x01" * 16), partitions={0: None})
@@ -169,6 +173,14 @@ def test_consumer_groups_that_are_switched_off_answer_unsupported_version(is_fea
     assert (found.error_code, found.member_id, found.member_epoch) == (ErrorCode.UNSUPPORTED_VERSION, None, 0)
     module, request, version = REQUESTS["ConsumerGroupDescribe"]
     assert error_of(answer(module, request, version, Unreachable(0), **changes)) == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.spec("NGRP-102")
+def test_streams_groups_are_never_served() -> None:
+    beat = StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0)
+    assert answer(streams_group_heartbeat, beat, 0, Unreachable(0)).error_code == ErrorCode.UNSUPPORTED_VERSION
+    found = answer(streams_group_describe, StreamsGroupDescribeRequest(group_ids=["g", "h"]), 0, Unreachable(0))
+    assert [(group.group_id, group.error_code) for group in found.groups] == [("g", 35), ("h", 35)]
 
 
 @pytest.mark.spec("CGRP-11")
