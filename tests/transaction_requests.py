@@ -105,7 +105,7 @@ def produce(
     return code
 
 
-def read(client: RawClient, topic: str, isolation: int = 1) -> tuple[list[bytes | None], Any]:
+def read(client: RawClient, topic: str, isolation: int = 1, *, index: int = 0) -> tuple[list[bytes | None], Any]:
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
@@ -114,7 +114,7 @@ def read(client: RawClient, topic: str, isolation: int = 1) -> tuple[list[bytes 
         topics=[
             FetchRequest.FetchTopic(
                 topic=topic,
-                partitions=[FetchRequest.FetchPartition(partition=0, partition_max_bytes=1 << 20)],
+                partitions=[FetchRequest.FetchPartition(partition=index, partition_max_bytes=1 << 20)],
             )
         ],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import secrets
 import select
 import subprocess
 import time
@@ -12,19 +13,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
 import kraftlog
 from interop.harness import HERE, Java
+from kraftlog.cli.transactions import main as transactions_tool
 from kraftlog.client import OffsetAndEpoch
-from kraftlog.errors import LogTruncationError
+from kraftlog.errors import ErrorCode, LogTruncationError
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from kraftlog.wire.messages.api_versions import ApiVersionsRequest
+from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest
+from raw_client import RawClient
+from transaction_requests import add, batch, begin, end, init, produce, wait_until_complete
 from waiting import until_true
 
 TOOLS = "org.apache.kafka.tools."
 NODES = 3
+# Codes of a cluster that has just made the topics of a coordinator.
+STARTING = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.NETWORK_EXCEPTION}
 # Tools that want the address of the cluster first.
 BEFORE_THE_SUBCOMMAND = {"FeatureCommand", "MetadataQuorumCommand"}
 
@@ -32,7 +41,13 @@ BEFORE_THE_SUBCOMMAND = {"FeatureCommand", "MetadataQuorumCommand"}
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kraftlog.Cluster]:
     home = tmp_path_factory.mktemp("tools") / "cluster"
-    with kraftlog.Cluster(NODES, data_dir=home, network_faults=False, auto_leader_rebalance_enable=False) as made:
+    settings = {
+        "auto_leader_rebalance_enable": False,
+        "transaction_state_log_num_partitions": 3,
+        # So that transactions which no coordinator knows can be left on partitions.
+        "transaction_partition_verification_enable": False,
+    }
+    with kraftlog.Cluster(NODES, data_dir=home, network_faults=False, **settings) as made:
         yield made
         for node_id in made.nodes:
             made.kill(node_id)
@@ -66,7 +81,7 @@ def tools(java: Java, cluster: kraftlog.Cluster) -> Iterator[Tools]:
             cluster.start_node(node.node_id)
 
 
-def produce(cluster: kraftlog.Cluster, topic: str, partitions: int, count: int) -> None:
+def fill(cluster: kraftlog.Cluster, topic: str, partitions: int, count: int) -> None:
     errors: list[object] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "log_level": 0})
     for number in range(count):
@@ -120,7 +135,7 @@ def test_topic_command_sees_replicas_and_a_missing_broker(tools: Tools, cluster:
     topics("--alter", "--topic", "three", "--partitions", "4")
     assert "PartitionCount: 4" in topics("--describe", "--topic", "three")
     cluster.wait_until_in_sync()
-    produce(cluster, "three", 4, 400)
+    fill(cluster, "three", 4, 400)
 
     gone = 3 if cluster.controller != 3 else 2
     cluster.kill(gone)
@@ -157,10 +172,10 @@ def test_leader_election_command_gives_preferred_leaders_back(
     # Unclean: the only in-sync replica dies, and a replica that is behind takes its place.
     cluster.create_topic("unclean", 1, 2, {"min.insync.replicas": 1})
     first, second = cluster.state().partitions["unclean", 0].replicas
-    produce(cluster, "unclean", 1, 10)
+    fill(cluster, "unclean", 1, 10)
     cluster.kill(second)
     cluster.wait_until(lambda state: state.partitions["unclean", 0].isr == (first,), "still in sync")
-    produce(cluster, "unclean", 1, 10)
+    fill(cluster, "unclean", 1, 10)
     settings = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "none"}
     with kraftlog.Consumer(**settings) as reader:
         reader.assign([("unclean", 0)])
@@ -175,7 +190,7 @@ def test_leader_election_command_gives_preferred_leaders_back(
     said = tools("LeaderElectionCommand", "--election-type", "unclean", "--topic", "unclean", "--partition", "0")
     assert "Successfully completed leader election (UNCLEAN) for partitions unclean-0" in said, said
     cluster.wait_until(lambda state: state.partitions["unclean", 0].leader == second, "no unclean leader")
-    produce(cluster, "unclean", 1, 5)
+    fill(cluster, "unclean", 1, 5)
     found = tools.truncation("unclean", read)
     with kraftlog.Consumer(**settings) as reader:
         reader.assign([("unclean", 0)])
@@ -196,7 +211,7 @@ def test_reassign_partitions_command_generates_executes_verifies_and_cancels(
     tools: Tools, cluster: kraftlog.Cluster, tmp_path: Path
 ) -> None:
     cluster.create_topic("moved", 2, 2, {"min.insync.replicas": 1})
-    produce(cluster, "moved", 2, 200)
+    fill(cluster, "moved", 2, 200)
     topics = tmp_path / "topics.json"
     topics.write_text(json.dumps({"version": 1, "topics": [{"topic": "moved"}]}))
     said = tools(
@@ -260,10 +275,128 @@ def test_reassign_partitions_command_generates_executes_verifies_and_cancels(
     assert cluster.state().partitions["waits", 0].replicas == (home,)
 
 
+class Transactions:
+    """Raw requests to the coordinator of the id ``topic`` and to the leaders of that topic."""
+
+    def __init__(self, cluster: kraftlog.Cluster, topic: str) -> None:
+        self.key = self.topic = topic
+        self.nodes = {
+            node_id: RawClient(node.bootstrap_server) for node_id, node in cluster.nodes.items() if node.is_running
+        }
+        self.leaders = [self.nodes[cluster.leader(topic, index)] for index in range(3)]
+        first = next(iter(self.nodes.values()))
+        request = FindCoordinatorRequest(key_type=1, coordinator_keys=[topic])
+        until_true(lambda: not first.call(request).coordinators[0].error_code)
+        self.coordinator = self.nodes[first.call(request).coordinators[0].node_id]
+        until_true(lambda: init(self.coordinator, topic)[0] == 0)  # it may just be loading
+        self.producer = begin(self.coordinator, topic)
+
+    def open(self, level: int, values: list[bytes]) -> None:
+        """Begin a transaction on all partitions, as a client of that level does."""
+        if not level:
+            partitions = [(self.topic, index) for index in range(3)]
+            assert add(self.coordinator, self.key, self.producer, *partitions) == [0, 0, 0]
+        for index, leader in enumerate(self.leaders):
+            for sequence, value in enumerate(values):
+                records = batch(self.producer, sequence, value)
+                self._produce(leader, records, version=12 if level else 11, index=index)
+
+    def _produce(self, leader: RawClient, records: bytes, **fields: int) -> None:
+        until_true(lambda: produce(leader, self.topic, records, key=self.key, **fields) not in STARTING)
+        assert produce(leader, self.topic, records, key=self.key, **fields) == 0, "a duplicate of what was taken"
+
+    def end(self, version: int, *, commit: bool = True) -> int:
+        """End it, and become the producer that the answer names."""
+        code, producer_id, epoch = end(self.coordinator, self.key, self.producer, commit=commit, version=version)
+        if code == 0:
+            wait_until_complete(self.coordinator, self.key)
+            self.producer = (producer_id, epoch) if version >= 5 else begin(self.coordinator, self.key)
+        return int(code)
+
+
+def ends(cluster: kraftlog.Cluster, topic: str) -> list[dict[Any, int]]:
+    """The ends of all partitions for readers of committed and of all records."""
+    found = []
+    for isolation in ("read_committed", "read_uncommitted"):
+        with kraftlog.Consumer(bootstrap_servers=cluster.bootstrap_servers, isolation_level=isolation) as consumer:
+            found.append(dict(consumer.end_offsets(consumer.partitions_for(topic))))
+    return found
+
+
+def has_level(transactions: Transactions, level: int) -> bool:
+    """Whether every node has heard of the level of transaction.version."""
+    request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    answers = [client.call(request).finalized_features for client in transactions.nodes.values()]
+    levels = [{feature.name: feature.max_version_level for feature in features} for features in answers]
+    return all(found.get("transaction.version", 0) == level for found in levels)
+
+
+def committed_values(cluster: kraftlog.Cluster, topic: str) -> list[list[bytes]]:
+    """What readers of committed records get of each of three partitions."""
+    where, level = cluster.bootstrap_servers, {"isolation_level": "read_committed"}
+    scans = [kraftlog.read(where, topic, partitions=[index], **level) for index in range(3)]
+    return [pa.table(scan)["value"].to_pylist() for scan in scans]
+
+
+@pytest.mark.timeout(120)
+def test_transactions_are_found_aborted_and_outlast_changes_of_transaction_version(
+    tools: Tools, cluster: kraftlog.Cluster, java: Java, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """KIP-664 by both tools on partitions of three leaders; transactions that are open while the level changes."""
+    hung = f"hung-{secrets.token_hex(2)}"  # of this try: a second one finds what the first has left
+    cluster.create_topic(hung, 3)
+    where = ("--bootstrap-server", cluster.bootstrap_servers)
+    alive = Transactions(cluster, hung)
+    alive.open(2, [b"first"])
+    for index, leader in enumerate(alive.leaders):
+        assert produce(leader, hung, batch((987_000 + index, 3), 0), key="unknown", version=9, index=index) == 0
+
+    def kafkas(*args: str) -> list[list[str]]:
+        # The tool leaves threads behind, and so each needs a JVM of its own.
+        lines = java.run(TOOLS + "TransactionsCommand", *where, *args).stdout.splitlines()
+        return [[column.strip() for column in line.split("\t")] for line in lines[1:]]
+
+    def hanging() -> list[tuple[str, int, int]]:
+        late = ("--max-transaction-timeout", "-5")
+        assert transactions_tool([*where, "find-hanging", "--topic", hung, *late, "--json"]) == 0
+        return [(row["Topic"], row["Partition"], row["ProducerId"]) for row in json.loads(capsys.readouterr().out)]
+
+    found = [(hung, index, 987_000 + index) for index in range(3)]
+    assert sorted(hanging()) == found
+    rows = kafkas("find-hanging", "--topic", hung, "--max-transaction-timeout", "-10")
+    assert sorted((row[0], int(row[1]), int(row[2])) for row in rows) == found
+    kafkas("abort", "--topic", hung, "--partition", "0", "--start-offset", "1")
+    assert sorted(hanging()) == found[1:]
+    by_producer = ("--producer-id", "987002", "--producer-epoch", "3", "--coordinator-epoch", "0")
+    for arguments in (("1", "--start-offset", "1"), ("2", *by_producer)):
+        assert transactions_tool([*where, "abort", "--topic", hung, "--partition", *arguments]) == 0
+    assert hanging() == []
+    assert [set(found.values()) for found in ends(cluster, hung)] == [{0}, {3}], "the other transaction is open"
+    assert alive.end(5) == 0
+
+    committed = [b"first"]
+    for before, level in ((2, 1), (1, 0), (0, 1), (1, 2)):
+        value = b"%d to %d" % (before, level)
+        alive.open(before, [value])
+        verb = "upgrade" if level > before else "downgrade"
+        tools("FeatureCommand", verb, "--feature", f"transaction.version={level}")
+        until_true(lambda level=level: has_level(alive, level))
+        if not level:
+            assert alive.end(5) == ErrorCode.UNSUPPORTED_VERSION
+        assert alive.end(5 if level else 4) == 0
+        alive.open(level, [b"dropped"])
+        assert alive.end(5 if level else 4, commit=False) == 0
+        committed.append(value)
+    assert len({tuple(sorted(found.values())) for found in ends(cluster, hung)}) == 1
+    assert committed_values(cluster, hung) == [committed] * 3
+    for client in alive.nodes.values():
+        client.sock.close()
+
+
 @pytest.mark.timeout(120)
 def test_log_dirs_quorum_features_and_cluster_commands(tools: Tools, cluster: kraftlog.Cluster) -> None:
     cluster.create_topic("sized", 1)
-    produce(cluster, "sized", 1, 50)
+    fill(cluster, "sized", 1, 50)
     said = tools("LogDirsCommand", "--describe", "--topic-list", "sized")
     document = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
     assert sorted(broker["broker"] for broker in document["brokers"]) == [1, 2, 3]
@@ -296,7 +429,7 @@ def test_log_dirs_quorum_features_and_cluster_commands(tools: Tools, cluster: kr
 def test_replica_verification_tool_finds_no_lag(java: Java, cluster: kraftlog.Cluster) -> None:
     """The tool never ends by itself: it reports until it is killed, and so runs in a JVM of its own."""
     cluster.create_topic("verified", 2)
-    produce(cluster, "verified", 2, 500)
+    fill(cluster, "verified", 2, 500)
     command = java.command(
         TOOLS + "ReplicaVerificationTool",
         *("--broker-list", cluster.bootstrap_servers, "--topics-include", "verified", "--report-interval-ms", "1000"),

@@ -312,8 +312,7 @@ async def _abort(client: BrokerClient, args: argparse.Namespace) -> None:
             raise KraftlogError(
                 f"Could not find any open transactions starting at offset {args.start_offset} on partition {partition}"
             )
-        # A partition without any marker of the producer has no coordinator epoch yet.
-        marker = (producer.producer_id, producer.epoch, max(0, producer.coordinator_epoch))
+        marker = (producer.producer_id, producer.epoch, producer.coordinator_epoch)
     elif args.start_offset is None and None not in by_producer:
         marker = by_producer
     else:
@@ -326,7 +325,8 @@ async def _abort(client: BrokerClient, args: argparse.Namespace) -> None:
             WriteTxnMarkersRequest.WritableTxnMarker(
                 producer_id=marker[0],
                 producer_epoch=marker[1],
-                coordinator_epoch=marker[2],
+                # A partition without any marker of the producer has no coordinator epoch yet.
+                coordinator_epoch=max(0, marker[2]),
                 transaction_result=False,
                 topics=[
                     WriteTxnMarkersRequest.WritableTxnMarkerTopic(

@@ -102,7 +102,7 @@ def test_transactions_are_listed_and_described(run: Run, client: RawClient) -> N
     assert run("describe-producers", "--topic", "nosuch", "--partition", "0")[0] == 1
 
 
-@pytest.mark.spec("TXNC-120", "TXNC-122")
+@pytest.mark.spec("TXNC-120", "TXNC-121", "TXNC-122")
 def test_a_hanging_transaction_is_found_and_aborted(run: Run, client: RawClient) -> None:
     alive = begin(client, "alive")
     add(client, "alive", alive, ("t", 0))
@@ -128,8 +128,11 @@ def test_a_hanging_transaction_is_found_and_aborted(run: Run, client: RawClient)
     values, partition = read(client, "t")
     assert values == [], "the first is still open"
     assert partition.last_stable_offset == 0
-    by_producer = ("--producer-id", str(alive[0]), "--producer-epoch", str(alive[1]), "--coordinator-epoch", "0")
+    # TXNC-121: a coordinator epoch below 0 is sent as 0.
+    by_producer = ("--producer-id", str(alive[0]), "--producer-epoch", str(alive[1]), "--coordinator-epoch", "-1")
     assert run("abort", "--topic", "t", "--partition", "0", *by_producer)[0] == 0
+    rows = json.loads(run("describe-producers", "--topic", "t", "--partition", "0", "--json")[1])
+    assert [row["LatestCoordinatorEpoch"] for row in rows] == [0, 0]
     _, partition = read(client, "t")
     assert partition.last_stable_offset == partition.high_watermark
     assert sorted(entry.producer_id for entry in partition.aborted_transactions) == sorted([alive[0], UNKNOWN[0]])
