@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,8 @@ PARTITIONS: Final = 2
 TOPICS: Final = ("stage-0", "stage-1", "stage-2", "stage-3")
 FENCED: Final = 3
 STUCK: Final = 5
-IDLE_ZOMBIE_S: Final = 15.0
+BACKLOG: Final = 4_000
+"""Records of a partition that the feed may be ahead of the end of the chain."""
 _EXPECTED_ENDS: Final = frozenset({FENCED, 4, STUCK, -signal.SIGKILL})
 
 
@@ -52,6 +52,7 @@ class Mover:
         self.facts = facts
         self.ends: Counter[int] = Counter()
         self._bootstrap, self._java, self._rng = bootstrap, java, rng
+        self._is_held_back = False
         self._log_path = home / f"{facts.transactional_id}.log"
         self.process = self._started()
 
@@ -69,47 +70,55 @@ class Mover:
             return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def tend(self) -> None:
-        """Start again after an end."""
+        """Start again after an end, unless a zombie is to take the place of the process."""
         code = self.process.poll()
-        if code is not None:
-            self._count(code)
-            self.process = self._started()
+        if code is None or self._is_held_back:
+            return
+        self.count(code)
+        self.process = self._started()
 
-    def _count(self, code: int) -> None:
+    def count(self, code: int) -> None:
         self.ends[code] += 1
         if code not in _EXPECTED_ENDS:
-            raise AssertionError(f"{self.facts} ended with {code}\n{self._log_path.read_text()[-4000:]}")
+            raise AssertionError(f"{self.facts} ended with {code}\n{self.log_tail()}")
 
     def kill(self) -> None:
         """Kill -9; ``tend`` starts the next one."""
         self.process.kill()
         self.process.wait()
 
-    def replace_paused(self) -> subprocess.Popen[bytes]:
-        """Stop the process where it is and let another one take over its transactional id; the paused one."""
-        zombie = self.process
-        os.kill(zombie.pid, signal.SIGSTOP)
-        self.process = self._started()
-        return zombie
+    def hold_back(self, is_held_back: bool) -> None:
+        """Kill the process and start none in its place, or allow it again."""
+        self._is_held_back = is_held_back
+        if is_held_back:
+            self.kill()
 
-    def bury(self, zombie: subprocess.Popen[bytes], timeout_s: float) -> None:
-        """A zombie that goes on has to find out that it was fenced, or fail, and end by itself."""
-        began = time.monotonic()
-        while zombie.poll() is None:
-            if time.monotonic() > began + timeout_s:
-                zombie.kill()
-                zombie.wait()
-                raise AssertionError(f"a zombie of {self.facts} goes on after {timeout_s} s")
-            is_idle = time.monotonic() > began + IDLE_ZOMBIE_S and self.process.poll() is None
-            if is_idle and self.has_begun():
-                # One of three members of a group gets no partition. Without its successor the zombie gets one.
-                self.kill()
-            time.sleep(0.05)
-        self._count(zombie.returncode)
+    def replace_paused(self) -> Zombie:
+        """Stop the process where it is and let another one take over its transactional id; the paused one."""
+        paused = self.process
+        os.kill(paused.pid, signal.SIGSTOP)
+        self.process = self._started()
+        return Zombie(self, paused)
 
     def has_begun(self) -> bool:
         """Whether the process owns its transactional id: it has said so in its log."""
-        return f"began {self.process.pid}\n" in self._log_path.read_text(errors="replace")
+        return self._said(f"began {self.process.pid}\n") > 0
+
+    def commits_of(self, pid: int) -> int:
+        """Transactions that process ``pid`` knows to be committed."""
+        return self._said(f"committed {pid}\n")
+
+    def _said(self, line: str) -> int:
+        return self._log_path.read_text(errors="replace").count(line)
+
+    def log_tail(self) -> str:
+        return self._log_path.read_text(errors="replace")[-6000:]
+
+    def show_stack(self, process: subprocess.Popen[bytes]) -> None:
+        """Let a process that should have ended write its threads into the log."""
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGQUIT if self.facts.client == "java" else signal.SIGUSR1)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -117,12 +126,49 @@ class Mover:
         self.process.wait()
 
 
+class Zombie:
+    """A process that was stopped while another one took over its transactional id.
+
+    A fenced producer learns of it when it sends. It may report one commit that was decided before the successor
+    began; a second one would be a transaction of two owners.
+    """
+
+    def __init__(self, mover: Mover, process: subprocess.Popen[bytes]) -> None:
+        self.mover, self.process = mover, process
+        self._commits_at_handover: int | None = None
+
+    def wake(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def is_over(self) -> bool:
+        """Whether the process has ended.
+
+        Raises:
+            AssertionError: It has committed a transaction after its successor began.
+        """
+        code = self.process.poll()
+        commits = self.mover.commits_of(self.process.pid)
+        if self._commits_at_handover is None:
+            if self.mover.has_begun():
+                self._commits_at_handover = commits
+        elif commits > self._commits_at_handover + 1:
+            raise AssertionError(f"a zombie of {self.mover.facts} commits beside its successor")
+        if code is None:
+            return False
+        self.mover.count(code)
+        return True
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
 class Feed(threading.Thread):
-    """Writes 0, 1, 2, ... to each partition of the first topic."""
+    """Writes 0, 1, 2, ... to each partition of the first topic, up to ``BACKLOG`` ahead of ``arrived``."""
 
     def __init__(self, bootstrap: str, pause_s: float = 0.005) -> None:
         super().__init__(daemon=True)
-        self.sent = 0
+        self.sent = self.arrived = 0
         self.failures: list[str] = []
         self._pause_s = pause_s
         self._is_over = threading.Event()
@@ -144,12 +190,15 @@ class Feed(threading.Thread):
                 self.failures.append(str(error))
 
         while not self._is_over.wait(self._pause_s):
+            if self.sent > self.arrived + BACKLOG:
+                self._producer.poll(0)
+                continue
             for index in range(PARTITIONS):
                 self._producer.produce(TOPICS[0], b"%d" % self.sent, partition=index, on_delivery=on_delivery)
             self.sent += 1
             self._producer.poll(0)
-        if self._producer.flush(120):
-            self.failures.append("records without an answer after 120 s")
+        if self._producer.flush(300):
+            self.failures.append("records without an answer after 300 s")
 
     def stop(self) -> None:
         self._is_over.set()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from interop.harness import Java
 from kraftlog.node.config import NodeConfig
 from replicated_cluster import format_node, server_properties
 
@@ -23,15 +24,20 @@ class ClusterProcess:
         self._properties = home / f"{node_id}.properties"
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         self._output = home / f"{node_id}.out"
+        self._command = [sys.executable, "-m", "kraftlog", "server-start", str(self._properties)]
         self.process: subprocess.Popen[bytes] | None = None
+
+    def run_by(self, java: Java) -> None:
+        """Let Apache Kafka run on the formatted directories instead of kraftlog."""
+        flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        self._command = java.command("kafka.Kafka", str(self._properties), flags=flags)
 
     def start(self) -> None:
         with self._output.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "kraftlog", "server-start", str(self._properties)],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+            self.process = subprocess.Popen(self._command, stdout=output, stderr=subprocess.STDOUT)
+
+    def output_tail(self) -> str:
+        return self._output.read_text(errors="replace")[-3000:]
 
     def signal(self, number: int) -> None:
         assert self.process is not None

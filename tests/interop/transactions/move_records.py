@@ -4,15 +4,18 @@
 
 ``confluent`` consumes as a member of a group, which the coordinator checks with the offsets (KIP-447). ``aiokafka``
 has one partition to itself, and only its transactional id keeps others away. Some transactions are aborted with a
-record ``aborted`` in them. The exit code is 3 after being fenced, 4 after any other failure, 5 if the library stays in
-``send_offsets_to_transaction``; the supervisor starts the next one.
+record ``aborted`` in them. Each commit is a line ``committed PID`` on standard error. The exit code is 3 after being
+fenced, 4 after any other failure, 5 if the library stays in ``send_offsets_to_transaction``; the supervisor starts the
+next one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -35,6 +38,10 @@ def leave(code: int, why: object) -> NoReturn:
 def tell_begun() -> None:
     """The supervisor makes a zombie of a process only after this line."""
     print(f"began {os.getpid()}", file=sys.stderr, flush=True)
+
+
+def tell_committed() -> None:
+    print(f"committed {os.getpid()}", file=sys.stderr, flush=True)
 
 
 class GroupMover:
@@ -110,6 +117,7 @@ class GroupMover:
                 self._abort()
             else:
                 self._retried(lambda: self._producer.commit_transaction(TIMEOUT_S))
+                tell_committed()
         except KafkaException as failure:
             error = failure.args[0]
             if error.fatal() or not error.txn_requires_abort():
@@ -194,9 +202,11 @@ async def move_partition(
             consumer.seek(partition, messages[0].offset)
         else:
             await producer.commit_transaction()
+            tell_committed()
 
 
 def main(client: str, bootstrap: str, source: str, target: str, transactional_id: str, group: str, seed: str) -> None:
+    faulthandler.register(signal.SIGUSR1)
     if client == "confluent":
         GroupMover(bootstrap, source, target, transactional_id, group, int(seed)).run()
         return
