@@ -21,7 +21,7 @@ from kraftlog.testing.step_trace import Step, TracedSimulation
 from kraftlog.types import Offset
 from model import tlc
 
-TRACE_COUNT = int(os.environ.get("KRAFTLOG_TRACES", "100"))
+TRACE_COUNT = int(os.environ.get("KRAFTLOG_TRACES", "25"))
 STEP_COUNT = int(os.environ.get("KRAFTLOG_TRACE_STEPS", "1000"))
 FIRST_SEED = int(os.environ.get("KRAFTLOG_FIRST_SEED", "1"))
 KINDS = tuple(sorted(FAULTS.keys() - {"wipe_disk"}))  # a replica that forgot its votes is none of the specification
@@ -86,7 +86,7 @@ def test_runs_of_the_simulator_are_behaviours_of_the_specification(tmp_path):
         )
     assert outcome.is_good, outcome.text[-4000:]
     assert outcome.states[1] == step_count + TRACE_COUNT
-    if TRACE_COUNT >= 100:
+    if TRACE_COUNT >= 25:
         assert actions.keys() >= RARE
         assert all(happened[name] for name in (*DISK_FAULTS, "quorum_state_not_written"))
 
