@@ -26,6 +26,13 @@ bench_path() {
     "$py" benches/path_bench.py --json target/path.json "$@"
 }
 
+#: bench-replication  three kraftlog nodes beside three of Kafka (a quarter of an hour; --rounds sets it)
+bench_replication() {
+    setup
+    jars
+    "$py" benches/replication.py --json target/replication.json "$@"
+}
+
 #: busy-threads  ten minutes of produce to a node beside threads that compute (--seconds sets the time)
 busy_threads() {
     setup

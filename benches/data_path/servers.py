@@ -92,7 +92,7 @@ class Node:
                     name = f"path-{partitions}-{first}-{uuid.uuid4().hex[:6]}"
                     count = min(MOST_OF_A_TOPIC, partitions - first)
                     made[name] = f"{self._create(client, name, count, broker_id)}:{count}"
-                    self._wait_until_open(client, name, count)
+                    self.wait_until_open(client, name, count)
                 yield ",".join(made.values())
             finally:
                 for name in made:
@@ -113,7 +113,7 @@ class Node:
             raise LoadError(f"{self.name}: CreateTopics answered {created.error_code} {created.error_message}")
         return str(created.topic_id.hex())
 
-    def _wait_until_open(self, client: RawClient, name: str, partitions: int) -> None:
+    def wait_until_open(self, client: RawClient, name: str, partitions: int) -> None:
         """Until each partition tells its end: a leader known to Metadata may still refuse requests."""
         end_s = time.monotonic() + TOPIC_TIMEOUT_S
         wanted = [

@@ -62,6 +62,7 @@ class Member(Server):
     """A node of a mixed cluster; ``kind`` says which program the next start runs on its directory."""
 
     ready_timeout_s = 120.0
+    jvm_flags: Sequence[str] = JVM_FLAGS
 
     def __init__(self, cluster: MixedCluster, kind: str, roles: str, node_id: int, config: Mapping[str, str]) -> None:
         super().__init__(cluster.home / f"node-{node_id}", config)
@@ -109,7 +110,7 @@ class Member(Server):
 
     def start_command(self) -> list[str]:
         if self.kind == KAFKA:
-            return self.cluster.java.command("kafka.Kafka", str(self.properties_path), flags=JVM_FLAGS)
+            return self.cluster.java.command("kafka.Kafka", str(self.properties_path), flags=self.jvm_flags)
         return [sys.executable, "-m", "kraftlog", "server-start", str(self.properties_path)]
 
     def become(self, kind: str) -> None:

@@ -1,0 +1,268 @@
+"""Three kraftlog nodes beside three of Apache Kafka 4.3.1: what replication costs.
+
+    python benches/replication.py [--nodes kraftlog,kafka] [--rounds 3] [--seconds 3] [--partitions 1000]
+        [--rows produce,catch-up,idle,election] [--json target/replication.json]
+
+Each node is broker and controller in a process of its own, with default time-outs, replication factor 3,
+``min.insync.replicas=2`` and acks=all from the page cache. The client is ``benches/load``, connected to node 1, which
+leads all partitions of the rows of *produce*. Processor time is that of all three nodes, from before the load until the
+followers have everything; bytes are those of the leader's log. One kind of node runs after the other, as six nodes at
+once would share two processors.
+
+- *catch-up*: a replica on node 2 of a topic that only node 1 has, until it is in sync; processor time of both.
+- *idle*: processor time of all nodes for 10 s with so many partitions, and nothing written.
+- *election*: kill -9 of node 1, which leads so many partitions, until each of them has another leader.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import glob
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benches")]
+
+from data_path.rows import RECORDS_OF_16_KB, RECORDS_OF_256_KB  # noqa: E402
+from data_path.servers import LoadError, Node, load_program  # noqa: E402
+from failover import DEFAULTS  # noqa: E402
+from node_bench import cpu_seconds, memory_mb  # noqa: E402
+
+from interop.harness import Java  # noqa: E402
+from interop.mixed.cluster import KAFKA, MixedCluster, eventually  # noqa: E402
+from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest  # noqa: E402
+from kraftlog.wire.messages.metadata import MetadataRequest  # noqa: E402
+from raw_client import RawClient  # noqa: E402
+
+NODE_IDS = (1, 2, 3)
+JVM_FLAGS = ("-Xmx1g", "-Xshare:auto", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")  # as kafka-server-start runs it
+PRODUCE = {
+    "1 record, 1 in flight": {"in_flight": 1, "records": 1},
+    "1 record, 6 connections x 5 in flight": {"in_flight": 5, "connections": 6, "records": 1},
+    "16 KB batches, 5 in flight": {"in_flight": 5, "records": RECORDS_OF_16_KB},
+    "256 KB batches, 5 in flight": {"in_flight": 5, "records": RECORDS_OF_256_KB},
+}
+IDLE_S = 10.0
+Result = dict[str, Any]
+
+
+class Nodes:
+    """A running cluster under load."""
+
+    def __init__(self, cluster: MixedCluster, program: Path) -> None:
+        self.cluster = cluster
+        self._program = program
+        self._topics = 0
+
+    def _pid(self, node_id: int) -> int:
+        process = self.cluster.members[node_id].process
+        assert process is not None
+        return int(process.pid)
+
+    def cpu_s(self, *node_ids: int) -> float:
+        """Processor time so far, of all nodes by default."""
+        return sum(cpu_seconds(self._pid(node_id)) for node_id in node_ids or NODE_IDS)
+
+    def memory_mb(self) -> float:
+        return sum(memory_mb(self._pid(node_id)) for node_id in NODE_IDS)
+
+    def new_topic(self, partitions: int, replicas: list[int]) -> str:
+        self._topics += 1
+        name = f"bench-{self._topics}"
+        self.cluster.create_topic(name, *([replicas] * partitions))
+        return name
+
+    def delete(self, topic: str) -> None:
+        """Without waiting for the files to go."""
+        admin = self.cluster.admin()
+        admin.delete_topics([topic], operation_timeout=60)[topic].result(120)
+
+    def log_bytes(self, topic: str, node_id: int = 1) -> int:
+        logs = self.cluster.members[node_id].data_dir.glob(f"{topic}-*/*.log")
+        return sum(path.stat().st_size for path in logs)
+
+    def load(self, topic: str, partitions: int, seconds: float, **options: object) -> dict[str, float]:
+        """Produce to node 1."""
+        address = f"127.0.0.1:{self.cluster.members[1].port}"
+        node = Node("leader", address, self._pid(1), self._program)
+        with RawClient(address) as client:
+            asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)])
+            (found,) = client.call(asked, 12).topics
+            node.wait_until_open(client, topic, partitions)
+        return node.load("produce", topics=f"{found.topic_id.hex()}:{partitions}", seconds=seconds, **options)
+
+    def wait_until_equal(self, topic: str, node_ids: tuple[int, ...] = NODE_IDS) -> None:
+        """Until the logs of a topic have as many bytes on each node."""
+        sizes: Callable[[], set[int]] = lambda: {self.log_bytes(topic, node_id) for node_id in node_ids}  # noqa: E731
+        eventually(lambda: len(sizes()) == 1, f"the followers stay behind: {sizes()}", 120)
+
+
+def produce(nodes: Nodes, seconds: float) -> Iterator[Result]:
+    """acks=all to six partitions that node 1 leads."""
+    for name, options in PRODUCE.items():
+        topic = nodes.new_topic(6, list(NODE_IDS))
+        before_s = nodes.cpu_s()
+        report = nodes.load(topic, 6, seconds, warm=1.0, **options)
+        nodes.wait_until_equal(topic)
+        used_s, size_gb = nodes.cpu_s() - before_s, nodes.log_bytes(topic) / 1e9
+        if not report["requests_s"]:
+            raise LoadError(f"{name}: no answer in {seconds} s")
+        requests = size_gb * 1e3 / report["MB_s"] * report["requests_s"]
+        kept = {key: report[key] for key in ("requests_s", "records_s", "MB_s", "p50_ms", "p99_ms", "max_ms")}
+        yield {
+            "row": name,
+            "subject": "produce",
+            **kept,
+            "cpu_us": used_s / requests * 1e6,
+            "cpu_s_per_GB": used_s / size_gb,
+        }
+        nodes.delete(topic)
+
+
+def catch_up(nodes: Nodes, seconds: float) -> Iterator[Result]:
+    """A new replica of a log of about 500 MB in batches of 16 KB."""
+    topic = nodes.new_topic(6, [1])
+    nodes.load(topic, 6, 2 * seconds, warm=0.5, in_flight=5, records=RECORDS_OF_16_KB, rate=5000)
+    size_mb = nodes.log_bytes(topic) / 1e6
+    before_s, began_s = nodes.cpu_s(1, 2), time.perf_counter()
+    partition = AlterPartitionReassignmentsRequest.ReassignablePartition
+    moved = AlterPartitionReassignmentsRequest.ReassignableTopic(
+        name=topic, partitions=[partition(partition_index=index, replicas=[1, 2]) for index in range(6)]
+    )
+    with RawClient(f"127.0.0.1:{nodes.cluster.members[1].port}", timeout_s=60) as client:
+        answer = client.call(AlterPartitionReassignmentsRequest(timeout_ms=30_000, topics=[moved]), 0)
+    assert answer.error_code == 0, answer
+    nodes.wait_until_equal(topic, (1, 2))
+    took_s, used_s = time.perf_counter() - began_s, nodes.cpu_s(1, 2) - before_s
+    yield {"row": "a new replica", "subject": "catch-up", "MB_s": size_mb / took_s, "MB_per_cpu_s": size_mb / used_s}
+    nodes.delete(topic)
+
+
+def idle(nodes: Nodes, partitions: int) -> Iterator[Result]:
+    """Nothing but what keeps the cluster together."""
+    began_s = time.perf_counter()
+    topic = nodes.new_topic(partitions, list(NODE_IDS)) if partitions else ""
+    took_s = time.perf_counter() - began_s
+    time.sleep(5)
+    before_s = nodes.cpu_s()
+    time.sleep(IDLE_S)
+    cores = (nodes.cpu_s() - before_s) / IDLE_S
+    yield {
+        "row": f"{partitions} partitions",
+        "subject": "idle",
+        "cores": cores,
+        "rss_MB": nodes.memory_mb(),
+        "created_s": took_s,
+    }
+    if topic:
+        nodes.delete(topic)
+
+
+def election(nodes: Nodes, partitions: int) -> Iterator[Result]:
+    """All partitions get another leader; the last row, as a node is gone then."""
+    topic = nodes.new_topic(partitions, list(NODE_IDS))
+    began_s = time.perf_counter()
+    nodes.cluster.members[1].kill()
+    survivor = nodes.cluster.members[2]
+
+    def all_led() -> bool:
+        found = nodes.cluster.topics(survivor).get(topic, {})
+        return len(found) == partitions and all(leader in (2, 3) for leader, _, _ in found.values())
+
+    eventually(all_led, "partitions without a leader", 120)
+    yield {"row": f"{partitions} partitions", "subject": "election", "took_s": time.perf_counter() - began_s}
+
+
+def run(kind: str, home: Path, java: Java, arguments: argparse.Namespace) -> Iterator[Result]:
+    """Every round of one kind of node, each in a new cluster."""
+    wanted, program = arguments.rows.split(","), load_program()
+    for number in range(1, arguments.rounds + 1):
+        cluster = MixedCluster(home / str(number), java)
+        for node_id in NODE_IDS:
+            member = cluster.add(kind, "broker,controller", node_id)
+            member.config.update(DEFAULTS)
+            member.jvm_flags = JVM_FLAGS
+        try:
+            cluster.start()
+            nodes = Nodes(cluster, program)
+            rows = {
+                "produce": lambda nodes=nodes: produce(nodes, arguments.seconds),
+                "catch-up": lambda nodes=nodes: catch_up(nodes, arguments.seconds),
+                "idle": lambda nodes=nodes: [*idle(nodes, 0), *idle(nodes, arguments.partitions)],
+                "election": lambda nodes=nodes: election(nodes, arguments.partitions),
+            }
+            for name in wanted:
+                for result in rows[name]():
+                    yield {"round": number, "node": kind} | result
+        finally:
+            cluster.close()
+
+
+FORMS = {
+    "requests_s": ("requests/s", "{:,.0f}"),
+    "records_s": ("records/s", "{:,.0f}"),
+    "MB_s": ("MB/s", "{:,.1f}"),
+    "p50_ms": ("p50 ms", "{:.3g}"),
+    "p99_ms": ("p99 ms", "{:.3g}"),
+    "max_ms": ("max ms", "{:.3g}"),
+    "cpu_us": ("CPU us per request, all nodes", "{:,.1f}"),
+    "cpu_s_per_GB": ("CPU s/GB, all nodes", "{:.2f}"),
+    "MB_per_cpu_s": ("MB per CPU s", "{:.0f}"),
+    "cores": ("cores, all nodes", "{:.3f}"),
+    "rss_MB": ("RSS MB, all nodes", "{:.0f}"),
+    "created_s": ("created in s", "{:.2f}"),
+    "took_s": ("s", "{:.2f}"),
+}
+
+
+def table(results: list[Result]) -> str:
+    """Medians of the rounds; a table per subject, as their columns differ."""
+    texts = []
+    for subject in dict.fromkeys(result["subject"] for result in results):
+        chosen = [result for result in results if result["subject"] == subject]
+        keys = [key for key in FORMS if any(key in result for result in chosen)]
+        lines = [["row", "node", *(FORMS[key][0] for key in keys)], ["---"] * (2 + len(keys))]
+        for row in dict.fromkeys(result["row"] for result in chosen):
+            for node in dict.fromkeys(result["node"] for result in chosen):
+                rounds = [result for result in chosen if (result["row"], result["node"]) == (row, node)]
+                cells = [FORMS[key][1].format(statistics.median(one[key] for one in rounds)) for key in keys]
+                lines.append([row, "Kafka 4.3.1" if node == KAFKA else node, *cells])
+        texts.append(f"**{subject}**\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines))
+    return "\n\n".join(texts)
+
+
+def main() -> None:
+    """Run, and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", default="kraftlog,kafka")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--partitions", type=int, default=1000, help="of the rows of idle and election")
+    parser.add_argument("--rows", default="produce,catch-up,idle,election")
+    parser.add_argument("--json", type=Path, help="where the results are kept")
+    arguments = parser.parse_args()
+    libs = os.environ.get("KAFKA_LIBS", str(ROOT / "tests" / "interop" / "target" / "libs" / "*"))
+    if not glob.glob(libs):
+        parser.error("set KAFKA_LIBS, or run `.ci/dev jars`")
+    results = []
+    with tempfile.TemporaryDirectory(prefix="kraftlog-replication-") as home, contextlib.closing(Java(libs)) as java:
+        for kind in arguments.nodes.split(","):
+            for result in run(kind, Path(home) / kind, java, arguments):
+                results.append(result)
+                print(json.dumps(result), flush=True)
+                if arguments.json:
+                    arguments.json.write_text(json.dumps(results, indent=1))
+    print("\n" + table(results))
+
+
+if __name__ == "__main__":
+    main()
