@@ -198,15 +198,15 @@ PARTITION_BUGS = (
     Bug(
         "a log without epochs is not cut (RFET-21)",
         "partition.replica_fetcher",
-        "        partition.state = FetcherState.CUTTING\n        return Next(NextStep.TRUNCATE, start.key",
-        "        return None\n        return Next(NextStep.TRUNCATE, start.key",
+        "        self._enter(start.key, partition, FetcherState.CUTTING)\n        return Next(NextStep.TRUNCATE",
+        "        return None\n        return Next(NextStep.TRUNCATE",
         FETCHER,
     ),
     Bug(
         "an answer to an earlier question is taken (RFET-26)",
         "partition.replica_fetcher",
-        "            and self._told[key] == partition.asked(key)\n",
-        "",
+        "return partition.is_ready and self._told[key] == partition.asked(key)",
+        "return partition.is_ready",
         FETCHER,
     ),
     Bug(
@@ -219,8 +219,8 @@ PARTITION_BUGS = (
     Bug(
         "a fenced follower goes on (RFET-38)",
         "partition.replica_fetcher",
-        "            case ErrorCode.FENCED_LEADER_EPOCH:\n                partition.state = FetcherState.FAILED\n",
-        "",
+        "            case ErrorCode.FENCED_LEADER_EPOCH:\n                self._enter(",
+        "            case -1000:\n                self._enter(",
         FETCHER,
     ),
     Bug(
@@ -240,8 +240,8 @@ PARTITION_BUGS = (
     Bug(
         "one partition is served first for ever (RFET-18)",
         "partition.replica_fetcher",
-        "            self._partitions[key] = self._partitions.pop(key)\n",
-        "",
+        "self._partitions[key] = self._partitions.pop(key)\n            partition.rank = self._take_rank()\n",
+        "pass\n",
         FETCHER,
     ),
     Bug(
@@ -261,8 +261,8 @@ PARTITION_BUGS = (
     Bug(
         "a follower keeps the end of its log beyond the leader's (RFET-60)",
         "partition.replica_fetcher",
-        "        if offset < log_end_offset:\n            partition.state = FetcherState.CUTTING\n",
-        "        if offset < -1:\n            partition.state = FetcherState.CUTTING\n",
+        "        if offset < log_end_offset:\n            self._enter(key, partition, FetcherState.CUTTING)\n",
+        "        if offset < -1:\n            self._enter(key, partition, FetcherState.CUTTING)\n",
         FETCHER,
     ),
 )

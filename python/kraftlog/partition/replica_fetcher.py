@@ -138,9 +138,14 @@ class _Partition:
     fetch_offset: int
     last_fetched_epoch: int
     log_start_offset: int
+    rank: int
     state: FetcherState = FetcherState.FETCHING
     delayed_until_ms: int | None = None
     lag: int | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state is FetcherState.FETCHING and self.delayed_until_ms is None
 
     def asked(self, key: PartitionKey) -> Asked:
         return Asked(key, self.leader_epoch, self.fetch_offset, self.last_fetched_epoch, self.log_start_offset)
@@ -148,6 +153,8 @@ class _Partition:
 
 class ReplicaFetcher:
     """Follows one leader.
+
+    A round costs what changed since the last one, however many partitions are followed.
 
     Args:
         backoff_ms: replica.fetch.backoff.ms.
@@ -157,6 +164,12 @@ class ReplicaFetcher:
         self._backoff_ms = backoff_ms
         # In the order in which the leader is to serve them.
         self._partitions: dict[PartitionKey, _Partition] = {}
+        # Ranks ascend in that order.
+        self._next_rank = 0
+        # May differ from what the leader has in its session: the next round looks at them.
+        self._touched: set[PartitionKey] = set()
+        self._delayed: set[PartitionKey] = set()
+        self._held: set[PartitionKey] = set()
         self._session_id = _NO_SESSION
         self._session_epoch = _FIRST_EPOCH
         # As the leader has them in its session.
@@ -205,17 +218,31 @@ class ReplicaFetcher:
         if known is not None and known.leader_epoch == start.leader_epoch:
             return None
         partition = _Partition(
-            start.leader_epoch, start.log_end_offset, start.last_epoch, start.log_start_offset, FetcherState.FETCHING
+            start.leader_epoch,
+            start.log_end_offset,
+            start.last_epoch,
+            start.log_start_offset,
+            self._take_rank() if known is None else known.rank,
         )
         self._partitions[start.key] = partition
+        self._touched.add(start.key)
         if start.last_epoch >= 0 or start.high_watermark >= start.log_end_offset:
             return None
-        partition.state = FetcherState.CUTTING
+        self._enter(start.key, partition, FetcherState.CUTTING)
         return Next(NextStep.TRUNCATE, start.key, start.leader_epoch, start.high_watermark)
 
     def remove(self, key: PartitionKey) -> None:
         """Follow a partition no more."""
         self._partitions.pop(key, None)
+        self._touched.add(key)
+
+    def _take_rank(self) -> int:
+        self._next_rank += 1
+        return self._next_rank
+
+    def _enter(self, key: PartitionKey, partition: _Partition, state: FetcherState) -> None:
+        partition.state = state
+        self._touched.add(key)
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -226,42 +253,65 @@ class ReplicaFetcher:
             now_ms: The time.
             held: Throttled partitions whose rate is exceeded: those that are not caught up are left out (RFET-74).
         """
+        self._end_delays(now_ms)
+        behind = {key for key in held if key in self._partitions and self._partitions[key].lag != 0}
+        self._touched |= behind ^ self._held
+        self._held = behind
+        if self._session_epoch == _FIRST_EPOCH:
+            return self._full_round()
+        changed: list[tuple[int, Asked]] = []
+        forgotten: list[PartitionKey] = []
+        for key in self._touched:
+            partition = self._partitions.get(key)
+            if partition is not None and partition.is_ready and key not in behind:
+                asked = partition.asked(key)
+                if self._told.get(key) != asked:
+                    self._told[key] = asked
+                    changed.append((partition.rank, asked))
+            elif self._told.pop(key, None) is not None:
+                forgotten.append(key)
+        self._touched.clear()
+        if not self._told and not forgotten:
+            return None
+        changed.sort(key=lambda ranked: ranked[0])
+        return FetchRound(self._session_id, self._session_epoch, [asked for _, asked in changed], forgotten)
+
+    def _full_round(self) -> FetchRound | None:
         ready = {
             key: partition.asked(key)
             for key, partition in self._partitions.items()
-            if self._is_ready(partition, now_ms) and not (key in held and partition.lag != 0)
+            if partition.is_ready and key not in self._held
         }
-        if self._session_epoch == _FIRST_EPOCH:
-            if not ready:
-                return None
-            self._told = ready
-            return FetchRound(self._session_id, _FIRST_EPOCH, list(ready.values()), ())
-        told = self._told
-        changed = [asked for key, asked in ready.items() if told.get(key) != asked]
-        forgotten = [key for key in told if key not in ready]
-        if not ready and not forgotten:
+        if not ready:
             return None
         self._told = ready
-        return FetchRound(self._session_id, self._session_epoch, changed, forgotten)
+        self._touched.clear()
+        return FetchRound(self._session_id, _FIRST_EPOCH, list(ready.values()), ())
 
-    @staticmethod
-    def _is_ready(partition: _Partition, now_ms: int) -> bool:
-        if partition.state is not FetcherState.FETCHING:
-            return False
-        if partition.delayed_until_ms is not None:
-            if now_ms < partition.delayed_until_ms:
-                return False
-            partition.delayed_until_ms = None
-        return True
+    def _end_delays(self, now_ms: int) -> None:
+        """Let those go on whose delay is over; one that is cut or asked about meanwhile keeps it until then."""
+        for key in list(self._delayed):
+            partition = self._partitions.get(key)
+            if partition is None or partition.delayed_until_ms is None:
+                self._delayed.discard(key)
+            elif partition.state is FetcherState.FETCHING and now_ms >= partition.delayed_until_ms:
+                partition.delayed_until_ms = None
+                self._delayed.discard(key)
+                self._touched.add(key)
 
     def next_wakeup_ms(self) -> int | None:
         """When a delayed partition is due; None if there is none."""
-        delays = [
-            partition.delayed_until_ms
-            for partition in self._partitions.values()
-            if partition.state is FetcherState.FETCHING and partition.delayed_until_ms is not None
-        ]
-        return min(delays, default=None)
+        found = (self._partitions.get(key) for key in self._delayed)
+        return min(
+            (
+                partition.delayed_until_ms
+                for partition in found
+                if partition is not None
+                and partition.state is FetcherState.FETCHING
+                and partition.delayed_until_ms is not None
+            ),
+            default=None,
+        )
 
     # -- answers -------------------------------------------------------------------------------------------------
 
@@ -313,27 +363,23 @@ class ReplicaFetcher:
             self._session_epoch = 1 if self._session_epoch == _EPOCH_MAX else self._session_epoch + 1
 
     def _is_expected(self, key: PartitionKey, partition: _Partition) -> bool:
-        return (
-            partition.state is FetcherState.FETCHING
-            and partition.delayed_until_ms is None
-            and self._told[key] == partition.asked(key)
-        )
+        return partition.is_ready and self._told[key] == partition.asked(key)
 
     def _next_step(self, partition: _Partition, answer: Answer, now_ms: int) -> Next | None:
         key, epoch = answer.key, partition.leader_epoch
         match answer.error_code:
             case ErrorCode.NONE if answer.diverging_epoch is not None:
-                partition.state = FetcherState.CUTTING
+                self._enter(key, partition, FetcherState.CUTTING)
                 diverging, end_offset = answer.diverging_epoch
                 return Next(NextStep.DIVERGED, key, epoch, end_offset, diverging, answer.position)
             case ErrorCode.NONE:
                 partition.lag = max(0, answer.high_watermark - partition.fetch_offset)
                 return Next(NextStep.APPEND, key, epoch, partition.fetch_offset, position=answer.position)
             case ErrorCode.OFFSET_OUT_OF_RANGE:
-                partition.state = FetcherState.ASKING
+                self._enter(key, partition, FetcherState.ASKING)
                 return Next(NextStep.ASK_END, key, epoch)
             case ErrorCode.FENCED_LEADER_EPOCH:
-                partition.state = FetcherState.FAILED
+                self._enter(key, partition, FetcherState.FAILED)
             case _:
                 self._delay(key, now_ms)
         return None
@@ -343,6 +389,8 @@ class ReplicaFetcher:
         partition = self._partitions.get(key)
         if partition is not None and partition.delayed_until_ms is None:
             partition.delayed_until_ms = now_ms + self._backoff_ms
+            self._delayed.add(key)
+            self._touched.add(key)
 
     # -- what became of it ---------------------------------------------------------------------------------------
 
@@ -357,11 +405,13 @@ class ReplicaFetcher:
         partition = self._current(key, leader_epoch)
         if partition is None:
             return
+        self._touched.add(key)
         partition.log_start_offset = log_start_offset
         if log_end_offset != partition.fetch_offset:
             partition.lag = max(0, (partition.lag or 0) - (log_end_offset - partition.fetch_offset))
             partition.fetch_offset = log_end_offset
             self._partitions[key] = self._partitions.pop(key)
+            partition.rank = self._take_rank()
         partition.last_fetched_epoch = last_epoch
 
     def on_cut(self, key: PartitionKey, leader_epoch: int, *, log_end_offset: int, last_epoch: int) -> None:
@@ -372,7 +422,7 @@ class ReplicaFetcher:
         partition.fetch_offset = log_end_offset
         partition.last_fetched_epoch = last_epoch
         partition.log_start_offset = min(partition.log_start_offset, log_end_offset)
-        partition.state = FetcherState.FETCHING
+        self._enter(key, partition, FetcherState.FETCHING)
 
     def on_damaged(self, key: PartitionKey, leader_epoch: int, now_ms: int) -> None:
         """The records were damaged, nothing was appended: ask again later (RFET-37)."""
@@ -383,7 +433,7 @@ class ReplicaFetcher:
         """The log takes neither records nor truncations of this leader (RFET-38, RFET-40)."""
         partition = self._current(key, leader_epoch)
         if partition is not None:
-            partition.state = FetcherState.FAILED
+            self._enter(key, partition, FetcherState.FAILED)
 
     def handle_leader_end(
         self, key: PartitionKey, leader_epoch: int, *, error_code: int, offset: int, log_end_offset: int, now_ms: int
@@ -396,7 +446,7 @@ class ReplicaFetcher:
             self._ask_again(key, partition, error_code, now_ms)
             return None
         if offset < log_end_offset:
-            partition.state = FetcherState.CUTTING
+            self._enter(key, partition, FetcherState.CUTTING)
             return Next(NextStep.TRUNCATE, key, leader_epoch, offset)
         return Next(NextStep.ASK_START, key, leader_epoch)
 
@@ -411,17 +461,17 @@ class ReplicaFetcher:
             self._ask_again(key, partition, error_code, now_ms)
             return None
         if offset > log_end_offset:
-            partition.state = FetcherState.CUTTING
+            self._enter(key, partition, FetcherState.CUTTING)
             return Next(NextStep.RESTART, key, leader_epoch, offset)
-        partition.state = FetcherState.FETCHING
+        self._enter(key, partition, FetcherState.FETCHING)
         partition.fetch_offset = log_end_offset
         return None
 
     def _ask_again(self, key: PartitionKey, partition: _Partition, error_code: int, now_ms: int) -> None:
         if error_code == ErrorCode.FENCED_LEADER_EPOCH:
-            partition.state = FetcherState.FAILED
+            self._enter(key, partition, FetcherState.FAILED)
             return
-        partition.state = FetcherState.FETCHING
+        self._enter(key, partition, FetcherState.FETCHING)
         self._delay(key, now_ms)
 
 
