@@ -234,7 +234,7 @@ def table(results: list[Result]) -> str:
         for row in dict.fromkeys(result["row"] for result in chosen):
             for node in dict.fromkeys(result["node"] for result in chosen):
                 rounds = [result for result in chosen if (result["row"], result["node"]) == (row, node)]
-                cells = [FORMS[key][1].format(statistics.median(one[key] for one in rounds)) for key in keys]
+                cells = [FORMS[key][1].format(statistics.median(result[key] for result in rounds)) for key in keys]
                 lines.append([row, "Kafka 4.3.1" if node == KAFKA else node, *cells])
         texts.append(f"**{subject}**\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines))
     return "\n\n".join(texts)
