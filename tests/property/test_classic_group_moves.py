@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import settings
@@ -47,22 +49,32 @@ class Moves(RuleBasedStateMachine):
         self.clients = {name: Client() for name in "ABC"}
         self.owners: dict[tuple[int, int], str] = {}
         self.committed: dict[int, int] = {}
+        self.late: list[Callable[[str], Any]] = []
         self.rotation = self.moves = 0
         self.tokens = 0
 
     @initialize()
     def all_consume(self) -> None:
-        """Random rules alone seldom get a group beyond its first rebalance."""
-        for name in self.clients:
-            self.join(name)
-            self.join(name)
-        for _ in range(3):
-            self.disk_takes(9)
-        self.consume("A")
+        """Random rules alone seldom have commits of a member arrive after those of the next owner."""
+        for _ in range(2):
+            self.rebalance()
+        self.consume(count=1, is_late=True)
+        self.rebalance()
+        self.consume(count=2, is_late=False)
+        self.commits_arrive()
+        self.disk_takes(9)
 
     def token(self) -> str:
         self.tokens += 1
         return str(self.tokens)
+
+    @rule()
+    def rebalance(self) -> None:
+        """Random rules alone seldom get all members into a generation."""
+        for name in self.clients:
+            self.join(name)
+        for _ in range(3):
+            self.disk_takes(9)
 
     @rule(name=CLIENTS)
     def join(self, name: str) -> None:
@@ -84,32 +96,37 @@ class Moves(RuleBasedStateMachine):
                 self.join(name)
             self.settle()
 
-    @rule(name=CLIENTS)
-    def consume(self, name: str) -> None:
-        """Commit one more record of each partition that the client believes to be its own."""
-        client = self.clients[name]
-        for partition in client.positions:
-            client.positions[partition] += 1
-            fields = {"member_id": client.member_id, "generation_id_or_member_epoch": client.generation}
-            self.h.commit(self.token(), client.positions[partition], partition=partition, **fields)
+    @rule(count=st.integers(1, 3), is_late=st.booleans())
+    def consume(self, count: int, is_late: bool) -> None:
+        """Every client commits some records of each partition that it believes to be its own."""
+        for client in self.clients.values():
+            for partition in client.positions:
+                client.positions[partition] += count
+                fields = {"member_id": client.member_id, "generation_id_or_member_epoch": client.generation}
+                commit = partial(self.h.commit, offset=client.positions[partition], partition=partition, **fields)
+                if is_late:
+                    self.late.append(commit)
+                else:
+                    commit(self.token())
         self.settle()
 
-    @rule(name=CLIENTS)
-    def leave(self, name: str) -> None:
+    @rule()
+    def commits_arrive(self) -> None:
+        """Some of them from before a rebalance."""
+        for commit in self.late:
+            commit(self.token())
+        self.late.clear()
+        self.settle()
+
+    @rule(name=CLIENTS, how=st.sampled_from(["leaves", "dies", "times out"]))
+    def lose(self, name: str, how: str) -> None:
+        """A client ends; after a time-out others may have lost their session, too, and be late to notice."""
         client = self.clients[name]
-        if client.member_id and client.waits_for is None:
+        if how == "leaves" and client.member_id and client.waits_for is None:
             self.h.leave((client.member_id, None))
-            client.forget()
-            self.settle()
-
-    @rule(name=CLIENTS)
-    def client_dies(self, name: str) -> None:
+        elif how == "times out":
+            self.h.advance(30_000)
         self.clients[name] = Client()
-
-    @rule(ms=st.sampled_from([1_000, 10_000, 30_000]))
-    def time(self, ms: int) -> None:
-        """Sessions and rebalances run into their time-outs; clients may be late to notice."""
-        self.h.advance(ms)
         self.settle()
 
     @rule(count=st.integers(1, 4))
@@ -134,7 +151,7 @@ class Moves(RuleBasedStateMachine):
         self.taken(kept)
         self.h.held = []
         self.moves += 1
-        self.h.shard = make_group_shard(self.h.config, seed=self.moves)
+        self.h.shard = make_group_shard(self.h.config, seed=1_000 + self.moves)  # other member ids
         for record in self.h.log:
             self.h.shard.replay(record, now_ms=self.h.now_ms)
         self.h.shard.finish_loading(self.h.now_ms)
