@@ -210,4 +210,4 @@ class Moves(RuleBasedStateMachine):
 
 
 TestMoves = Moves.TestCase
-TestMoves.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMoves.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from kraftlog.errors import KraftlogError
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.features import supported_ranges
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["ControllerRegistration"]
 
 logger = logging.getLogger(__name__)
+
+RETRY_S = 0.5
 
 
 class ControllerRegistration:
@@ -35,12 +37,20 @@ class ControllerRegistration:
         self.incarnation_id = random_uuid()
 
     async def register(self) -> None:
-        """Register.
+        """Register; again if the active controller could not store it in time, as after an election.
 
         Raises:
             KafkaError: The active controller refuses.
         """
-        await self._channel.request(self._request())
+        while True:
+            try:
+                response = await self._channel.request(self._request())
+                if response.error_code != ErrorCode.REQUEST_TIMED_OUT:
+                    return
+            except KafkaError as error:  # raised by the channel where the controller is in this process
+                if error.code != ErrorCode.REQUEST_TIMED_OUT:
+                    raise
+            await asyncio.sleep(RETRY_S)
 
     def begin(self) -> None:
         """Register as soon as it can be done; a refusal is logged."""

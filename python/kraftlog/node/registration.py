@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 SHUT_DOWN_TIMEOUT_S = 5.0
 SHUT_DOWN_RETRY_S = 0.05
 UNFENCE_RETRY_S = 0.05
-DUPLICATE_RETRY_S = 0.5
+REGISTER_RETRY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class BrokerRegistration:
                 while True:
                     if await self._try_to_register(request):
                         return
-                    await asyncio.sleep(DUPLICATE_RETRY_S)
+                    await asyncio.sleep(REGISTER_RETRY_S)
         except TimeoutError:
             raise KafkaError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION if self._is_duplicate else ErrorCode.REQUEST_TIMED_OUT,
@@ -132,7 +132,10 @@ class BrokerRegistration:
             ) from None
 
     async def _try_to_register(self, request: BrokerRegistrationRequest) -> bool:
-        """Whether that is done; not yet where the session of an earlier process, which was killed, has not ended.
+        """Whether that is done.
+
+        Not yet while the session of an earlier process, which was killed, has not ended, or when the controller could
+        not store it in time, as after an election.
 
         Raises:
             KafkaError: The controller refuses for good.
@@ -142,11 +145,14 @@ class BrokerRegistration:
             if response.error_code:
                 raise KafkaError(response.error_code, f"broker {self._broker_id} cannot be registered")
         except KafkaError as error:  # raised by the channel where the controller is in this process
-            if error.code != ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            is_duplicate = error.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+            if not is_duplicate and not error.retriable:
                 raise
-            if not self._is_duplicate:
+            if not is_duplicate:
+                logger.info("broker %d is not registered yet: %s", self._broker_id, error)
+            elif not self._is_duplicate:
                 logger.warning("another process is registered as broker %d: waiting for it to go", self._broker_id)
-            self._is_duplicate = True
+            self._is_duplicate = is_duplicate
             return False
         self.broker_epoch = response.broker_epoch
         return True
@@ -154,13 +160,16 @@ class BrokerRegistration:
     async def unfence(self) -> None:
         """Say that everything is loaded, and keep saying that we live."""
         while True:
-            response = await self._heartbeat(want_shut_down=False)
-            # A controller that has just been elected may not have begun it in time.
-            is_late = response.error_code == ErrorCode.REQUEST_TIMED_OUT
-            if response.error_code and not is_late:
-                raise KafkaError(response.error_code, f"broker {self._broker_id} cannot be unfenced")
-            if not response.is_fenced and not is_late:
-                break
+            try:
+                response = await self._heartbeat(want_shut_down=False)
+                if response.error_code:
+                    raise KafkaError(response.error_code, f"broker {self._broker_id} cannot be unfenced")
+                if not response.is_fenced:
+                    break
+            except KafkaError as error:  # raised by the channel where the controller is in this process
+                # A controller that has just been elected may not have begun it in time.
+                if error.code != ErrorCode.REQUEST_TIMED_OUT:
+                    raise
             await asyncio.sleep(UNFENCE_RETRY_S)
         self._arm()
 

@@ -39,6 +39,11 @@ class ClusterProcess:
     def output_tail(self) -> str:
         return self._output.read_text(errors="replace")[-3000:]
 
+    def check(self) -> None:
+        """A node that was started and not ended since has to run."""
+        code = None if self.process is None else self.process.poll()
+        assert code is None, f"node {self.node_id} ended with {code}\n{self.output_tail()}"
+
     def signal(self, number: int) -> None:
         assert self.process is not None
         self.process.send_signal(number)

@@ -100,7 +100,9 @@ class Fire:
                     time.sleep(0.2)
 
     def tend(self) -> None:
-        """Replace clients that have ended, and check what has come out."""
+        """Replace clients that have ended, and check what has come out and that no node ended by itself."""
+        for node in self.nodes:
+            node.check()
         for mover in self.movers:
             mover.tend()
         for check in self.checks:

@@ -12,6 +12,7 @@ from kraftlog.api.context import RequestContext
 from kraftlog.api.handlers import broker_heartbeat
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.node.config import NodeConfig
+from kraftlog.node.controller_registration import ControllerRegistration
 from kraftlog.node.node import Node
 from kraftlog.node.registration import BrokerRegistration
 from kraftlog.node.settings import broker_registration_settings
@@ -20,6 +21,7 @@ from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.exchange import PeerContext
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationResponse
+from kraftlog.wire.messages.controller_registration import ControllerRegistrationResponse
 from metadata_fixture import Cluster
 from quorum_fixture import PROPERTIES, format_directory, started
 from waiting import TIMEOUT_S, until
@@ -119,7 +121,7 @@ def registering(tmp_path, answers, log_dirs=(), fatal=None, **properties):
 
 
 def test_restarted_broker_waits_for_the_session_of_the_killed_one(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("kraftlog.node.registration.DUPLICATE_RETRY_S", 0.01)
+    monkeypatch.setattr("kraftlog.node.registration.REGISTER_RETRY_S", 0.01)
     code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
     answers = [
         BrokerRegistrationResponse(error_code=code),
@@ -135,8 +137,38 @@ def test_restarted_broker_waits_for_the_session_of_the_killed_one(tmp_path, monk
     assert caplog.text.count("another process is registered as broker 2") == 1
 
 
+def test_broker_registers_again_when_a_new_controller_could_not_store_it_in_time(tmp_path, monkeypatch):
+    """Before, the process ended: seen when a broker was killed and the controller changed while it came back."""
+    monkeypatch.setattr("kraftlog.node.registration.REGISTER_RETRY_S", 0.01)
+    code = ErrorCode.REQUEST_TIMED_OUT
+    answers = [
+        BrokerRegistrationResponse(error_code=code),
+        KafkaError(code),
+        BrokerRegistrationResponse(broker_epoch=7),
+    ]
+    registration, asked = registering(tmp_path, answers)
+    asyncio.run(registration.register())
+    assert (registration.broker_epoch, len(asked)) == (7, 3)
+
+
+def test_controller_registers_again_when_the_active_one_could_not_store_it_in_time(monkeypatch):
+    monkeypatch.setattr("kraftlog.node.controller_registration.RETRY_S", 0)
+    code = ErrorCode.REQUEST_TIMED_OUT
+    answers = [ControllerRegistrationResponse(error_code=code), KafkaError(code), ControllerRegistrationResponse()]
+
+    async def request(_message):
+        answer = answers.pop(0)
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    identity = SimpleNamespace(node_id=2, listeners=())
+    asyncio.run(ControllerRegistration(identity, SimpleNamespace(request=request)).register())
+    assert not answers
+
+
 def test_broker_gives_up_after_its_time_and_at_once_where_it_is_refused_for_good(tmp_path, monkeypatch):
-    monkeypatch.setattr("kraftlog.node.registration.DUPLICATE_RETRY_S", 0.01)
+    monkeypatch.setattr("kraftlog.node.registration.REGISTER_RETRY_S", 0.01)
     code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
     registration, asked = registering(
         tmp_path,
@@ -177,7 +209,8 @@ def test_controlled_shutdown_is_left_out_where_it_is_turned_off(tmp_path, is_con
 def test_broker_asks_again_where_no_controller_began_its_heartbeat_in_time(tmp_path, monkeypatch):
     monkeypatch.setattr("kraftlog.node.registration.UNFENCE_RETRY_S", 0.01)
     late = BrokerHeartbeatResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, is_fenced=False)
-    answers = [late, BrokerHeartbeatResponse(is_fenced=True), BrokerHeartbeatResponse(is_fenced=False)]
+    in_this_process = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    answers = [late, in_this_process, *(BrokerHeartbeatResponse(is_fenced=is_fenced) for is_fenced in (True, False))]
     registration, asked = registering(tmp_path, answers)
 
     async def run():
@@ -185,7 +218,7 @@ def test_broker_asks_again_where_no_controller_began_its_heartbeat_in_time(tmp_p
         registration.stop()
 
     asyncio.run(run())
-    assert len(asked) == 3
+    assert len(asked) == 4
 
 
 def test_failed_directories_are_reported_at_once(tmp_path):
