@@ -178,7 +178,7 @@ class ClassicShard:
         partition = OffsetCommitRequest.OffsetCommitRequestPartition(
             partition_index=fields.pop("partition", 0),
             committed_offset=offset,
-            committed_leader_epoch=3,
+            committed_leader_epoch=fields.pop("leader_epoch", 3),
             committed_metadata=fields.pop("metadata", "m"),
         )
         topic = OffsetCommitRequest.OffsetCommitRequestTopic(

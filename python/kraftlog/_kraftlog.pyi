@@ -1691,7 +1691,7 @@ class Partition:
         acks: int,
         now_ms: int,
         origin: Literal["client", "coordinator", "raft"] = "client",
-        transaction_version: int = 0,
+        transaction_version: int | None = None,
         guard: int | None = None,
         requires_verification: bool = False,
     ) -> Appended:
@@ -1702,7 +1702,8 @@ class Partition:
             acks: -1 refuses when there are too few in-sync replicas.
             now_ms: Wall clock.
             origin: Who appends, which decides how much is checked.
-            transaction_version: Of the coordinator that writes a marker, as in ``Log.append_as_leader``.
+            transaction_version: Of the coordinator that writes a marker, as in ``Log.append_as_leader``; a marker
+                without it is refused.
             guard: What ``Log.begin_verification`` gave.
             requires_verification: Whether a transactional batch of a client has to belong to an open transaction or
                 bring a guard that holds (KIP-890); else KafkaError INVALID_TXN_STATE.
@@ -1710,6 +1711,7 @@ class Partition:
         Raises:
             KafkaError: Not the leader, too few in-sync replicas, or what the engine refuses; nothing is appended.
             CorruptRecordError: The batch is damaged; nothing is appended.
+            LogError: A marker comes without the version of its transaction; nothing is appended.
             PoisonedLogError: The log takes no more writes.
             OSError: A write failed.
         """

@@ -486,3 +486,47 @@ def test_reload_drops_expired_producers_and_snapshots_out_of_range(tmp_path: Pat
     later = NOW_MS + 2 * 86_400_000
     again = Log.open(bench.log.path, config=LogConfig(), now_ms=later, recovery_point=2, clean_shutdown=True)
     assert again.active_producers() == []
+
+
+def clean(bench: Bench, now_ms: int) -> list[tuple[int, bool, int]]:
+    """Compact everything so far; base offset, whether it is a marker, and count of records of each batch."""
+    bench.log.roll(now_ms)
+    bench.log.update_high_watermark(bench.log.log_end_offset)
+    bench.log.clean(
+        first_dirty_offset=0,
+        first_uncleanable_offset=bench.log.log_end_offset,
+        now_ms=now_ms,
+        delete_retention_ms=1000,
+    )
+    data = bytes(bench.log.read(0, max_bytes=1 << 20, end_offset=bench.log.log_end_offset))
+    return [(batch.base_offset, batch.is_control, len(list(batch.records()))) for batch in read_batches(data)]
+
+
+def keyed(key: bytes, **fields: Any) -> bytes:
+    return encode_batch([(NOW_MS, key, b"x", [])], **fields)
+
+
+def test_markers_outlive_their_data_and_a_producer_keeps_its_last_batch(tmp_path: Path) -> None:
+    """PSTA-55: delete.retention.ms counts from the first clean that finds the data gone."""
+    bench = Bench(tmp_path, cleanup_policy="compact")
+
+    def append(key: bytes, **fields: Any) -> None:
+        bench.log.append_as_leader(keyed(key, **fields), leader_epoch=1, now_ms=NOW_MS)
+
+    # Offsets 0 to 3: an aborted transaction and one whose record is overwritten; 4 to 7: one more of each producer.
+    for sequence in (0, 1):
+        for producer_id in (7, 8):
+            producer = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+            append(b"old" if not sequence else b"%d" % producer_id, transactional=True, **producer)
+            bench.marker(commit=sequence == 1 or producer_id == 8, producer_id=producer_id)
+    append(b"old", producer_id=9, producer_epoch=0, base_sequence=0)
+    append(b"old")
+    kept = [(4, False, 1), (5, True, 1), (6, False, 1), (7, True, 1), (8, False, 0), (9, False, 1)]
+    markers = [(1, True, 1), (3, True, 1)]
+    assert clean(bench, NOW_MS) == markers + kept, "their data are gone with this clean"
+    assert clean(bench, NOW_MS + 10) == markers + kept, "their time begins to run"
+    assert clean(bench, NOW_MS + 1009) == markers + kept
+    assert clean(bench, NOW_MS + 1010) == kept
+    assert sorted(found.producer_id for found in bench.log.active_producers()) == [7, 8, 9]
+    reopened = Log.open(tmp_path / "t-0", config=LogConfig(cleanup_policy="compact"), now_ms=NOW_MS)
+    assert [found.last_sequence for found in reopened.active_producers() if found.producer_id == 9] == [0]

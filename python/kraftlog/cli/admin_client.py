@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from ssl import SSLContext
 from typing import Any, Self
@@ -21,6 +21,10 @@ __all__ = ["CONNECT_TIMEOUT_S", "AdminClient", "add_connection_arguments", "clie
 
 CONTROLLERS = 2  # endpoint type of DescribeCluster (KIP-919)
 CONNECT_TIMEOUT_S = 10.0
+RETRY_S = 0.1
+RETRY_MAX_S = 1.0
+# Another controller has to be asked; a broker finds it, of controllers this client looks for the active one again.
+_MOVED = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
 
 class AdminClient:
@@ -31,7 +35,7 @@ class AdminClient:
         is_controller: What ``servers`` are.
         node_id: Ask this server of the cluster; without, the first broker that answers, or the active controller.
         tls: For servers whose listeners have SSL.
-        timeout_s: For each request.
+        timeout_s: For each request, with what is tried again of it; Java's ``default.api.timeout.ms``.
     """
 
     def __init__(
@@ -52,6 +56,10 @@ class AdminClient:
         self.cluster_id = ""
 
     async def __aenter__(self) -> Self:
+        self._connection = await self._find()
+        return self
+
+    async def _find(self) -> RpcConnection:
         connection = await self._connect(self._servers)
         found = await connection.request(
             DescribeClusterRequest(endpoint_type=CONTROLLERS) if self._is_controller else DescribeClusterRequest()
@@ -71,8 +79,7 @@ class AdminClient:
         elif self._node_id is not None:
             connection.close()
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no server {self._node_id}")
-        self._connection = connection
-        return self
+        return connection
 
     async def _connect(self, servers: Sequence[EndPoint]) -> RpcConnection:
         failure: KraftlogError = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no server is named")
@@ -94,17 +101,35 @@ class AdminClient:
         if self._connection is not None:
             self._connection.close()
 
-    async def request(self, message: Message) -> Any:
-        """Ask.
+    async def request(
+        self, message: Message, error_of: Callable[[Any], int] = lambda answer: getattr(answer, "error_code", 0)
+    ) -> Any:
+        """Ask; again while the answer is that another controller is the active one, as long as there is time.
+
+        Args:
+            message: The request.
+            error_of: Finds the error code that an answer has for the whole request.
 
         Raises:
             KafkaError: The connection ended, or the server does not speak this API.
             TimeoutError: No answer came in time.
         """
-        if self._connection is None:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "not connected")
-        async with asyncio.timeout(self._timeout_s):
-            return await self._connection.request(message)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s
+        pause_s = RETRY_S
+        while True:
+            if self._connection is None:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "not connected")
+            async with asyncio.timeout_at(deadline):
+                answer = await self._connection.request(message)
+            if error_of(answer) not in _MOVED or loop.time() + pause_s > deadline:
+                return answer
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+            if self._is_controller and self._node_id is None:
+                self._connection.close()
+                async with asyncio.timeout_at(deadline):
+                    self._connection = await self._find()
 
 
 def add_connection_arguments(parser: argparse.ArgumentParser, *, required: bool) -> None:

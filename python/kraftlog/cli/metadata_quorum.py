@@ -82,11 +82,16 @@ async def _describe_quorum(
     topic = DescribeQuorumRequest.TopicData(
         topic_name=CLUSTER_METADATA_TOPIC, partitions=(DescribeQuorumRequest.PartitionData(partition_index=0),)
     )
-    response: DescribeQuorumResponse = await client.request(DescribeQuorumRequest(topics=(topic,)))
+    response: DescribeQuorumResponse = await client.request(DescribeQuorumRequest(topics=(topic,)), _describe_error)
     _check(response.error_code, response.error_message)
     partition = response.topics[0].partitions[0]
     _check(partition.error_code, partition.error_message)
     return response, partition
+
+
+def _describe_error(response: DescribeQuorumResponse) -> int:
+    partitions = (partition for topic in response.topics for partition in topic.partitions)
+    return response.error_code or next((partition.error_code for partition in partitions), 0)
 
 
 def _check(error_code: int, message: str | None) -> None:

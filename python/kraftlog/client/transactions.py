@@ -224,9 +224,18 @@ class Transactions:
             version = coordinator.common_version(INIT_PRODUCER_ID_KEY) or 0
             known = self._known_producer() if version >= INIT_VERSION_WITH_EPOCH else (-1, -1)
             await self._retried(lambda: self._init_producer_id(known))
+        elif not tracker.is_version_2 and await self._offers_version_2():
+            # The cluster was upgraded meanwhile: a new epoch, and the next transaction is one of version 2.
+            await self._retried(lambda: self._init_producer_id(self._known_producer()))
         tracker.needs_new_epoch = False
         tracker.ended()
         return self.producer != before
+
+    async def _offers_version_2(self) -> bool:
+        """Whether the coordinator said so when the connection was made; nothing is asked for this alone."""
+        connection = await self._connections.connect(await self._coordinator.coordinator())
+        has_epochs = (connection.common_version(INIT_PRODUCER_ID_KEY) or 0) >= INIT_VERSION_WITH_EPOCH
+        return has_epochs and connection.finalized_features.get("transaction.version", 0) >= TRANSACTION_VERSION_2
 
     async def _end_txn(self, *, is_commit: bool) -> None:
         producer_id, epoch = self._known_producer()

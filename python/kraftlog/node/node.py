@@ -8,6 +8,7 @@ import random
 from typing import TYPE_CHECKING
 
 from kraftlog import host
+from kraftlog.api.controller_answers import ControllerAnswers
 from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.api.forwarder import Forwarder
 from kraftlog.api.handler_table import STOP_REPLICA_KEY
@@ -276,7 +277,7 @@ class Node:
         services = ControllerServices(
             cluster=self.metadata,
             raft=self.metadata.replica,
-            controller=self.metadata.controller,
+            controller=ControllerAnswers(self.metadata.controller),
             settings=api_settings(self.config),
             tasks=self.tasks,
         )
@@ -293,7 +294,7 @@ class Node:
         services = BrokerServices(
             cluster=self.metadata,
             raft=self.metadata.replica,
-            controller=self.metadata.controller,
+            controller=ControllerAnswers(self.metadata.controller),
             settings=api_settings(self.config),
             tasks=self.tasks,
             replicas=self.partitions,
@@ -366,6 +367,7 @@ class Node:
         )
         self.replicas.add_failure_listener(self._registration.report_failed_directory)
         await self._registration.register()
+        await self._registration.catch_up()
         # Listeners of the image need at least this registration.
         await self.metadata.wait_for_offset(self._registration.broker_epoch)
         self.metadata.add_listener(self._publish_brokers)  # before replicas lose their role to one of them
@@ -384,9 +386,9 @@ class Node:
             shards=lambda: count_shards(self.groups),
             share_shards=lambda: count_shards(self.shares.coordinator),
         )
-        await self._registration.unfence()
         self.replicas.start_timers()
         self.log_cleaner.start()
+        await self._registration.unfence()
 
     def _publish_brokers(self, image: MetadataImage, delta: MetadataDelta | None = None) -> None:
         """Tell the data path where clients reach brokers; only when one of them changed, if there is a delta."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, LogError
@@ -21,14 +22,27 @@ if TYPE_CHECKING:
     from kraftlog.storage.log_dir import LogDir
     from kraftlog.types import Uuid
 
-__all__ = ["BrokerRegistration", "BrokerRegistrationSettings"]
+__all__ = ["BrokerRegistration", "BrokerRegistrationSettings", "BrokerState"]
 
 logger = logging.getLogger(__name__)
 
 SHUT_DOWN_TIMEOUT_S = 5.0
 SHUT_DOWN_RETRY_S = 0.05
 UNFENCE_RETRY_S = 0.05
-REGISTER_RETRY_S = 0.5
+# Between heartbeats that ask whether this broker has caught up, as in Kafka's BrokerLifecycleManager.
+CATCH_UP_RETRY_S = 0.01
+
+
+class BrokerState(IntEnum):
+    """What a broker does, with the numbers of Kafka's ``BrokerState``."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    """Registered, and behind its registration in the metadata."""
+    RECOVERY = 2
+    """Opens its logs, fenced."""
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +78,7 @@ class BrokerRegistration:
 
     Attributes:
         broker_epoch: Offset of the registration's record; -1 before.
+        state: What this broker does.
     """
 
     def __init__(
@@ -80,6 +95,7 @@ class BrokerRegistration:
         self._channel = channel
         self._applied_offset = applied_offset
         self.broker_epoch = -1
+        self.state = BrokerState.NOT_RUNNING
         self.incarnation_id = random_uuid()
         self._on_fatal = on_fatal
         self._timer: asyncio.TimerHandle | None = None
@@ -88,15 +104,17 @@ class BrokerRegistration:
         self._report_deadline: asyncio.TimerHandle | None = None
         self._interval_s = settings.heartbeat_interval_ms / 1000
         self._is_stopping = False
-        self._is_duplicate = False
+        self._refusal = 0
+        self._is_ready = False
 
     async def register(self) -> None:
-        """Register, fenced.
+        """Register, fenced; again after broker.heartbeat.interval.ms, whatever the error.
 
         Raises:
-            KafkaError: The controller refuses, or does not accept it within initial.broker.registration.timeout.ms:
-                DUPLICATE_BROKER_REGISTRATION, another process with this id lives.
+            KafkaError: The controller does not accept it within initial.broker.registration.timeout.ms: its last error,
+                such as DUPLICATE_BROKER_REGISTRATION while another process with this id lives.
         """
+        self.state = BrokerState.STARTING
         settings = self._settings
         request = BrokerRegistrationRequest(
             broker_id=self._broker_id,
@@ -124,57 +142,85 @@ class BrokerRegistration:
                 while True:
                     if await self._try_to_register(request):
                         return
-                    await asyncio.sleep(REGISTER_RETRY_S)
+                    await asyncio.sleep(self._interval_s)
         except TimeoutError:
             raise KafkaError(
-                ErrorCode.DUPLICATE_BROKER_REGISTRATION if self._is_duplicate else ErrorCode.REQUEST_TIMED_OUT,
+                self._refusal or ErrorCode.REQUEST_TIMED_OUT,
                 f"broker {self._broker_id} was not registered within initial.broker.registration.timeout.ms",
             ) from None
 
     async def _try_to_register(self, request: BrokerRegistrationRequest) -> bool:
-        """Whether that is done.
-
-        Not yet while the session of an earlier process, which was killed, has not ended, or when the controller could
-        not store it in time, as after an election.
-
-        Raises:
-            KafkaError: The controller refuses for good.
-        """
+        """Whether that is done; not yet, for example, while the session of a process that was killed lasts."""
         try:
             response = await self._channel.request(request)
-            if response.error_code:
-                raise KafkaError(response.error_code, f"broker {self._broker_id} cannot be registered")
         except KafkaError as error:  # raised by the channel where the controller is in this process
-            is_duplicate = error.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
-            if not is_duplicate and not error.retriable:
-                raise
-            if not is_duplicate:
-                logger.info("broker %d is not registered yet: %s", self._broker_id, error)
-            elif not self._is_duplicate:
+            error_code, text = error.code, error.message or ""
+        else:
+            error_code, text = response.error_code, ""
+            if not error_code:
+                self.broker_epoch = response.broker_epoch
+                return True
+        if error_code != self._refusal:
+            if error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 logger.warning("another process is registered as broker %d: waiting for it to go", self._broker_id)
-            self._is_duplicate = is_duplicate
-            return False
-        self.broker_epoch = response.broker_epoch
-        return True
+            else:
+                name = ErrorCode.name_of(error_code)
+                logger.error("broker %d cannot be registered and tries again: %s %s", self._broker_id, name, text)
+        self._refusal = error_code
+        return False
+
+    async def catch_up(self) -> None:
+        """Send heartbeats until the controller says that this broker has its registration; then keep sending them.
+
+        The broker stays fenced, and its registration stays valid, while it opens its logs.
+
+        Raises:
+            KafkaError: The controller does not know this registration any more.
+        """
+        while True:
+            response = await self._checked_heartbeat("catch up")
+            if response.is_caught_up:
+                break
+            await asyncio.sleep(CATCH_UP_RETRY_S)
+        self.state = BrokerState.RECOVERY
+        self._arm()
 
     async def unfence(self) -> None:
-        """Say that everything is loaded, and keep saying that we live."""
+        """Say that everything is loaded, and keep saying that this broker lives.
+
+        Raises:
+            KafkaError: The controller does not know this registration any more.
+        """
+        self._is_ready = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._beating is not None:
+            await asyncio.gather(self._beating, return_exceptions=True)
+        while True:
+            response = await self._checked_heartbeat("be unfenced")
+            if not response.is_fenced:
+                break
+            await asyncio.sleep(UNFENCE_RETRY_S)
+        self.state = BrokerState.RUNNING
+        self._arm()
+
+    async def _checked_heartbeat(self, purpose: str) -> BrokerHeartbeatResponse:
         while True:
             try:
                 response = await self._heartbeat(want_shut_down=False)
-                if response.error_code:
-                    raise KafkaError(response.error_code, f"broker {self._broker_id} cannot be unfenced")
-                if not response.is_fenced:
-                    break
+                error_code = response.error_code
             except KafkaError as error:  # raised by the channel where the controller is in this process
-                # A controller that has just been elected may not have begun it in time.
-                if error.code != ErrorCode.REQUEST_TIMED_OUT:
-                    raise
+                response, error_code = BrokerHeartbeatResponse(), error.code
+            if not error_code:
+                return response
+            # A controller that has just been elected may not have begun it in time.
+            if error_code != ErrorCode.REQUEST_TIMED_OUT:
+                raise KafkaError(error_code, f"broker {self._broker_id} cannot {purpose}")
             await asyncio.sleep(UNFENCE_RETRY_S)
-        self._arm()
 
     async def shut_down(self) -> None:
         """Controlled shutdown: give up leaderships where somebody else can take them."""
+        self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
         self.stop()
         try:
             async with asyncio.timeout(SHUT_DOWN_TIMEOUT_S):
@@ -226,7 +272,7 @@ class BrokerRegistration:
             broker_id=self._broker_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._applied_offset(),
-            want_fence=False,
+            want_fence=not self._is_ready,
             want_shut_down=want_shut_down,
             offline_log_dirs=[log_dir.directory_id for log_dir in self._log_dirs if not log_dir.is_online],
         )
@@ -239,6 +285,8 @@ class BrokerRegistration:
 
     def _arm(self) -> None:
         if not self._is_stopping:
+            if self._timer is not None:
+                self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
 
     def _beat(self) -> None:

@@ -286,7 +286,7 @@ impl Log {
         verification: Option<(i32, bool)>,
     ) -> PyResult<AppendInfo> {
         let options = engine::AppendOptions {
-            transaction_version,
+            transaction_version: Some(transaction_version),
             verification: verification.map(|(lowest_sequence, supports_epoch_bump)| Verification {
                 lowest_sequence,
                 supports_epoch_bump,

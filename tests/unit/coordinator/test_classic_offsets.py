@@ -387,3 +387,17 @@ def test_a_loaded_group_is_stable_and_every_session_starts_anew() -> None:
     other.advance(1)
     assert [m.member_id for m in other.described().members] == [a]
     assert other.heartbeat(b, 2) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.spec("LEPO-63")
+@pytest.mark.parametrize("leader_epoch", [4, 0, -1])
+def test_leader_epoch_of_a_commit_is_stored_and_read_again(leader_epoch: int) -> None:
+    h = ClassicShard()
+    assert h.commit("c", leader_epoch=leader_epoch) == 0
+    record = h.log[-1]
+    ((_, value),) = encode_records([record])
+    assert (record.value_version >= 3, value[:2]) == (True, record.value_version.to_bytes(2, "big"))
+    assert record.value.leader_epoch == leader_epoch
+    for shard in (h.shard, h.reloaded().shard):
+        committed = shard.committed("g")["orders", 0]
+        assert (committed.offset, committed.leader_epoch) == (5, leader_epoch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.controller_registration import ControllerRegistration
 from kraftlog.node.node import Node
-from kraftlog.node.registration import BrokerRegistration
+from kraftlog.node.registration import BrokerRegistration, BrokerState
 from kraftlog.node.settings import broker_registration_settings
 from kraftlog.node.standalone import format_when_needed, standalone_properties
 from kraftlog.security.principal import ANONYMOUS
@@ -120,35 +121,20 @@ def registering(tmp_path, answers, log_dirs=(), fatal=None, **properties):
     return BrokerRegistration(settings, log_dirs, channel, lambda: 7, on_fatal), asked
 
 
-def test_restarted_broker_waits_for_the_session_of_the_killed_one(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("kraftlog.node.registration.REGISTER_RETRY_S", 0.01)
+def test_restarted_broker_waits_for_the_session_of_the_killed_one(tmp_path, caplog):
     code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
     answers = [
         BrokerRegistrationResponse(error_code=code),
         KafkaError(code),
         BrokerRegistrationResponse(broker_epoch=7),
     ]
-    registration, asked = registering(tmp_path, answers)
+    registration, asked = registering(tmp_path, answers, **{"broker.heartbeat.interval.ms": "10"})
     with caplog.at_level(logging.WARNING):
         asyncio.run(registration.register())
     assert registration.broker_epoch == 7
     assert len(asked) == 3
     assert len({request.incarnation_id for request in asked}) == 1
     assert caplog.text.count("another process is registered as broker 2") == 1
-
-
-def test_broker_registers_again_when_a_new_controller_could_not_store_it_in_time(tmp_path, monkeypatch):
-    """Before, the process ended: seen when a broker was killed and the controller changed while it came back."""
-    monkeypatch.setattr("kraftlog.node.registration.REGISTER_RETRY_S", 0.01)
-    code = ErrorCode.REQUEST_TIMED_OUT
-    answers = [
-        BrokerRegistrationResponse(error_code=code),
-        KafkaError(code),
-        BrokerRegistrationResponse(broker_epoch=7),
-    ]
-    registration, asked = registering(tmp_path, answers)
-    asyncio.run(registration.register())
-    assert (registration.broker_epoch, len(asked)) == (7, 3)
 
 
 def test_controller_registers_again_when_the_active_one_could_not_store_it_in_time(monkeypatch):
@@ -167,23 +153,64 @@ def test_controller_registers_again_when_the_active_one_could_not_store_it_in_ti
     assert not answers
 
 
-def test_broker_gives_up_after_its_time_and_at_once_where_it_is_refused_for_good(tmp_path, monkeypatch):
-    monkeypatch.setattr("kraftlog.node.registration.REGISTER_RETRY_S", 0.01)
-    code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    registration, asked = registering(
-        tmp_path,
-        [BrokerRegistrationResponse(error_code=code)],
-        **{"initial.broker.registration.timeout.ms": "100"},
-    )
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        ErrorCode.INVALID_REGISTRATION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNSUPPORTED_VERSION,
+    ],
+)
+def test_broker_registers_again_whatever_the_error_and_gives_up_after_its_time(tmp_path, caplog, code):
+    """CPRT-11: with broker.heartbeat.interval.ms between; fails before the fix, where most errors were final."""
+    answers = [BrokerRegistrationResponse(error_code=code), KafkaError(code)]
+    settings = {"initial.broker.registration.timeout.ms": "200", "broker.heartbeat.interval.ms": "20"}
+    registration, asked = registering(tmp_path, answers, **settings)
     with pytest.raises(KafkaError, match=r"initial\.broker\.registration\.timeout\.ms") as caught:
         asyncio.run(registration.register())
     assert caught.value.code == code
-    assert len(asked) > 1
-    registration, asked = registering(tmp_path, [BrokerRegistrationResponse(error_code=ErrorCode.INVALID_REGISTRATION)])
-    with pytest.raises(KafkaError) as caught:
-        asyncio.run(registration.register())
-    assert caught.value.code == ErrorCode.INVALID_REGISTRATION
-    assert len(asked) == 1
+    assert 1 < len(asked) <= 11
+    assert caplog.text.count("broker 2") == 1
+    accepted = BrokerRegistrationResponse(broker_epoch=7)
+    registration, asked = registering(tmp_path, [*answers, accepted], **{"broker.heartbeat.interval.ms": "20"})
+    began_s = time.monotonic()
+    asyncio.run(registration.register())
+    assert (registration.broker_epoch, len(asked)) == (7, 3)
+    assert time.monotonic() - began_s >= 0.04
+
+
+def test_states_of_a_broker_that_starts(tmp_path, monkeypatch):
+    """CPRT-20: fenced while it catches up and opens its logs, with heartbeats; fails before the fix, without any."""
+    monkeypatch.setattr("kraftlog.node.registration.UNFENCE_RETRY_S", 0.01)
+    answers = [
+        BrokerRegistrationResponse(broker_epoch=7),
+        *[BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=True) for is_caught_up in (False, False, True)],
+        BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True),
+    ]
+    registration, asked = registering(tmp_path, answers, **{"broker.heartbeat.interval.ms": "20"})
+    states = [registration.state]
+
+    async def run():
+        await registration.register()
+        states.append(registration.state)
+        await registration.catch_up()
+        states.append(registration.state)
+        assert [request.want_fence for request in asked[1:]] == [True] * 3
+        await until(lambda: len(asked) >= 6)
+        assert all(request.want_fence for request in asked[1:]), "the logs are being opened"
+        count = len(asked)
+        unfencing = asyncio.create_task(registration.unfence())
+        await until(lambda: len(asked) > count + 1)
+        assert (registration.state, unfencing.done()) == (BrokerState.RECOVERY, False)
+        answers.append(BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False))
+        await unfencing
+        states.append(registration.state)
+        assert not any(request.want_fence for request in asked[count + 1 :])
+        registration.stop()
+
+    asyncio.run(run())
+    assert states == [BrokerState.NOT_RUNNING, BrokerState.STARTING, BrokerState.RECOVERY, BrokerState.RUNNING]
 
 
 @pytest.mark.parametrize("is_controlled", [True, False])

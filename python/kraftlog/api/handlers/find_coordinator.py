@@ -54,6 +54,10 @@ class _Coordinating(Protocol):
         """Create its topic unless it exists; the shards of these keys are loaded afterwards if they are here."""
         ...
 
+    def partition_count(self) -> int:
+        """Partitions over which keys are spread."""
+        ...
+
 
 @sliced
 def handle(
@@ -76,7 +80,8 @@ def handle(
         coordinator = groups
     topic = _TOPICS[request.key_type]
     if coordinator.is_ready:
-        return _response(context, (yield from in_slices(_find(cluster, context, topic, key) for key in keys)))
+        found = yield from in_slices(_find(cluster, coordinator, context, topic, key) for key in keys)
+        return _response(context, found)
     return tasks.spawn(_create_and_find(cluster, coordinator, context, topic, keys))
 
 
@@ -108,7 +113,7 @@ async def _create_and_find(
     except KafkaError as error:
         code, text = error.code, error.message
         return _response(context, await in_turns(_failed(key, code, text) for key in keys))
-    return _response(context, await in_turns(_find(cluster, context, topic, key) for key in keys))
+    return _response(context, await in_turns(_find(cluster, coordinator, context, topic, key) for key in keys))
 
 
 def _response(context: RequestContext, found: Sequence[_Coordinator]) -> FindCoordinatorResponse:
@@ -132,11 +137,14 @@ def _refused(key: str, key_type: int) -> _Coordinator:
     return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")
 
 
-def _find(cluster: ClusterService, context: RequestContext, topic_name: str, key: str) -> _Coordinator:
+def _find(
+    cluster: ClusterService, coordinator: _Coordinating, context: RequestContext, topic_name: str, key: str
+) -> _Coordinator:
     image = cluster.image
     topic = image.topics.by_name(topic_name)
-    if topic is not None and topic.partitions:
-        partition = topic.partitions[coordinator_partition(key, len(topic.partitions))]
+    count = coordinator.partition_count()
+    if topic is not None and count:
+        partition = topic.partitions[coordinator_partition(key, count)]
         leader_id = view_partition(image, partition, context.listener_name).leader_id
         for broker in reachable_brokers(image, context.listener_name):
             if broker.broker_id == leader_id:

@@ -86,6 +86,8 @@ class ShardRegistry(Generic[S]):
         partitions: Finds them; those assigned to this node exist when ``start`` is called.
         topics: Creates the topic when it is first needed.
         tasks: Load shards.
+        has_fixed_count: Whether the number of partitions that the topic had first stays in force: keys keep their
+            partitions when the topic grows, and no further shard is loaded, as in Kafka's TransactionStateManager.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class ShardRegistry(Generic[S]):
         partitions: PartitionLookup,
         topics: TopicCreator,
         tasks: TaskGroup,
+        has_fixed_count: bool = False,
     ) -> None:
         self._topic = topic
         self._make_shard = make_shard
@@ -111,9 +114,12 @@ class ShardRegistry(Generic[S]):
         self._opening: asyncio.Task[None] | None = None
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._is_stopped = False
+        self._has_fixed_count = has_fixed_count
+        self._first_count: tuple[object, int] = (None, 0)
 
     def start(self) -> None:
         """Load the shards that this node leads and follow the metadata from here on."""
+        self.partition_count()
         self.follow(self._metadata.image)
         self._metadata.add_listener(self._on_metadata)
 
@@ -127,9 +133,13 @@ class ShardRegistry(Generic[S]):
     # -- finding a shard ----------------------------------------------------------------------------------------
 
     def partition_count(self) -> int:
-        """Partitions of the coordinator's topic; 0 while it does not exist."""
+        """Partitions over which keys are spread; 0 while the coordinator's topic does not exist."""
         topic = self._metadata.image.topics.by_name(self._topic)
-        return 0 if topic is None else len(topic.partitions)
+        if topic is None or not self._has_fixed_count:
+            return 0 if topic is None else len(topic.partitions)
+        if self._first_count[0] != topic.topic_id:
+            self._first_count = (topic.topic_id, len(topic.partitions))
+        return self._first_count[1]
 
     @property
     def is_ready(self) -> bool:
@@ -251,6 +261,18 @@ class ShardRegistry(Generic[S]):
             del self._loads[index]
 
     async def _load(self, index: int, runner: ShardRunner[S]) -> None:
+        topic = self._metadata.image.topics.by_name(self._topic)
+        count = self.partition_count()
+        if topic is not None and len(topic.partitions) != count:
+            # Keys of this shard may hash to another partition now: what it has cannot be relied on.
+            logger.error(
+                "the shard of %s-%d is not loaded: the topic has %d partitions instead of %d",
+                self._topic,
+                index,
+                len(topic.partitions),
+                count,
+            )
+            return
         try:
             await runner.load()
         except KraftlogError:

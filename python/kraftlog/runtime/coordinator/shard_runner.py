@@ -53,7 +53,7 @@ class CoordinatorPartition(Protocol):
         """Exclusive end of what is committed."""
         ...
 
-    def append_coordinator(self, records: bytes, *, transaction_version: int = 0) -> asyncio.Future[int]:
+    def append_coordinator(self, records: bytes, *, transaction_version: int | None = None) -> asyncio.Future[int]:
         """Append a batch; the future has its last offset once it is committed, or fails with KafkaError.
 
         ``transaction_version`` is that of a marker.

@@ -83,4 +83,5 @@ def transaction_coordinator(
         partitions=partitions,
         topics=topics,
         tasks=tasks,
+        has_fixed_count=True,
     )

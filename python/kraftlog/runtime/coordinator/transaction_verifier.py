@@ -123,7 +123,8 @@ class TransactionVerifier:
     async def _verify_once(
         self, producer: ProducerTransaction, partitions: frozenset[TopicPartition], verifying: Verifying
     ) -> _Codes:
-        coordinator_id = _coordinator_of(self._metadata.image, producer.transactional_id)
+        count = self._transactions.partition_count()
+        coordinator_id = _coordinator_of(self._metadata.image, producer.transactional_id, count)
         if coordinator_id < 0:
             return dict.fromkeys(partitions, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         try:
@@ -185,11 +186,11 @@ def _for_client(code: int, verifying: Verifying) -> int:
     return code
 
 
-def _coordinator_of(image: MetadataImage, transactional_id: str) -> int:
+def _coordinator_of(image: MetadataImage, transactional_id: str, partition_count: int) -> int:
     """The broker that coordinates an id; -1 while there is none."""
     topic = image.topics.by_name(TRANSACTION_STATE_TOPIC)
-    if topic is None or not topic.partitions:
+    if topic is None or not partition_count:
         return -1
-    partition = topic.partitions.get(coordinator_partition(transactional_id, len(topic.partitions)))
+    partition = topic.partitions.get(coordinator_partition(transactional_id, partition_count))
     broker = None if partition is None else image.cluster.brokers.get(partition.leader)
     return -1 if broker is None or broker.fenced else broker.broker_id

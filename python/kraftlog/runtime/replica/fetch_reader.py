@@ -47,6 +47,10 @@ class PartitionSource(Protocol):
         """The error code for a client when ``get`` found nothing."""
         ...
 
+    def is_inconsistent(self, topic_id: Uuid, index: int) -> bool:
+        """Whether the log with the name of this topic is that of another topic id."""
+        ...
+
 
 class FetchLimits:
     """What holds for all partitions of one fetch request.
@@ -242,6 +246,8 @@ def _diverges(read: PartitionRead, partition: Partition, log_start_offset: int) 
 def missing_partition_error(replicas: PartitionSource, wanted: SessionPartition, *, uses_topic_ids: bool) -> int:
     """Why a partition is not here."""
     if uses_topic_ids:
+        if replicas.is_inconsistent(wanted.topic_id, wanted.index):
+            return ErrorCode.INCONSISTENT_TOPIC_ID
         return replicas.missing_error_by_id(wanted.topic_id, wanted.index)
     return replicas.missing_error(wanted.topic, wanted.index)
 

@@ -39,13 +39,13 @@ class AppendTerms:
     """Who appends, and what only transactions need to say.
 
     Attributes:
-        transaction_version: Of the coordinator that writes a marker.
+        transaction_version: Of the coordinator that writes a marker; a marker without it is refused.
         guard: What ``begin_verification`` of the log gave before the transaction was verified.
         requires_verification: Whether a transactional batch has to be part of a verified transaction (KIP-890).
     """
 
     origin: AppendOrigin = "client"
-    transaction_version: int = 0
+    transaction_version: int | None = None
     guard: int | None = None
     requires_verification: bool = False
 
@@ -340,7 +340,7 @@ class Partition:
             first.completed(None, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         self._append_queued()
 
-    def append_coordinator(self, records: bytes, *, transaction_version: int = 0) -> asyncio.Future[int]:
+    def append_coordinator(self, records: bytes, *, transaction_version: int | None = None) -> asyncio.Future[int]:
         """Append a coordinator's own batch; the future gives the last offset once it is committed.
 
         ``transaction_version`` is that of a marker.
@@ -390,7 +390,13 @@ class Partition:
             completed(error_code)
 
     def handle_assignment(self, assignment: Assignment, now_ms: int) -> None:
-        """Follow the metadata."""
+        """Follow the metadata.
+
+        A state that the replica knows says nothing new: a change of the in-sync set that builds on it stays in flight,
+        as the controller may have confirmed it already (RINV-24).
+        """
+        if (assignment.leader_epoch, assignment.partition_epoch) == (self.leader_epoch, self.replica.partition_epoch):
+            return
         epoch_start = self.replica.assign(
             leader_id=assignment.leader_id,
             leader_epoch=assignment.leader_epoch,

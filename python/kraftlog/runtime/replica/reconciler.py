@@ -269,7 +269,11 @@ class Reconciler:
             self._unopened.append(key)
             return
         name = TopicPartition(topic.name, key[1])
-        if str(name) in self._busy or self._partitions.get_by_name(name.topic, name.partition) is not None:
+        other = self._partitions.get_by_name(name.topic, name.partition)
+        if str(name) in self._busy or other is not None:
+            if other is not None and self._wanted((other.topic_id, other.index)) is not None:
+                # As Kafka's ReplicaManager.getOrCreatePartition: nothing is done to the log that is there.
+                logger.error("partition %s is that of topic id %s, not %s", name, other.topic_id, topic.topic_id)
             self._blocked.setdefault(str(name), []).append(key)
             return
         recovered = self._recovered.pop(name, None)
@@ -455,6 +459,7 @@ class Reconciler:
             return False
         if found[1].leader_epoch > stopped[1]:
             del self._stopped[key]
+            logger.error("partition %s of a known topic is not here, as it was stopped: it is opened again", stopped[0])
             return False
         return True
 

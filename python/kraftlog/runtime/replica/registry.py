@@ -173,6 +173,12 @@ class Partitions:
         found = self._image().topics.by_id(topic_id)
         return ErrorCode.UNKNOWN_TOPIC_ID if found is None else self._missing_error(found, index)
 
+    def is_inconsistent(self, topic_id: Uuid, index: int) -> bool:
+        """Whether the log of that name is still the one of an earlier topic: Kafka's INCONSISTENT_TOPIC_ID on Fetch."""
+        topic = self._image().topics.by_id(topic_id)
+        found = None if topic is None else self.get_by_name(topic.name, index)
+        return found is not None and found.topic_id != topic_id
+
     def _missing_error(self, topic: TopicImage, index: int) -> int:
         if index not in topic.partitions:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

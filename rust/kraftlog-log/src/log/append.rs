@@ -210,7 +210,8 @@ impl Log {
         now_ms: i64,
         origin: Origin,
     ) -> Result<AppendInfo> {
-        self.append_as_leader_with(records, AppendOptions::new(leader_epoch, now_ms, origin))
+        let options = AppendOptions::new(leader_epoch, now_ms, origin);
+        self.append_as_leader_with(records, AppendOptions { transaction_version: Some(0), ..options })
     }
 
     /// Like [`Self::append_as_leader`], with what only transactions need to say.
@@ -403,7 +404,11 @@ impl Log {
         let mut is_rolled = false;
         let mut record_count = 0;
         let mut size_bytes = 0;
-        let options = AppendOptions::new(leader_epoch, now_ms, Origin::Replication);
+        // What a leader has taken is not checked.
+        let options = AppendOptions {
+            transaction_version: Some(0),
+            ..AppendOptions::new(leader_epoch, now_ms, Origin::Replication)
+        };
         for group in groups(&batches, config.segment_bytes) {
             let mut changes = ProducerChanges::default();
             let mut parts = Vec::with_capacity(group.len());

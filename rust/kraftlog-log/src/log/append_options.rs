@@ -10,8 +10,9 @@ pub struct AppendOptions {
     pub now_ms: i64,
     /// Who appends.
     pub origin: Origin,
-    /// Of the coordinator that writes a marker: from 2 on its epoch has to be above that of the transaction.
-    pub transaction_version: i16,
+    /// Of the coordinator that writes a marker: from 2 on its epoch has to be above that of the transaction. A marker
+    /// without it is refused.
+    pub transaction_version: Option<i16>,
     /// Of the transaction whose first batch this is.
     pub verification: Option<Verification>,
     /// What `Log::begin_verification` gave before the coordinator agreed to the transaction.
@@ -30,7 +31,7 @@ impl AppendOptions {
             leader_epoch,
             now_ms,
             origin,
-            transaction_version: 0,
+            transaction_version: None,
             verification: None,
             guard: None,
             requires_verification: false,

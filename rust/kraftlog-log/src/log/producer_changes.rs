@@ -59,11 +59,16 @@ impl ProducerChanges {
         }
         match marker {
             Some(marker) => {
+                let Some(transaction_version) = options.transaction_version else {
+                    return Err(Error::Invalid(
+                        "a marker needs the transaction version of its coordinator".to_owned(),
+                    ));
+                };
                 let completed = update.append_marker(
                     header.producer_epoch(),
                     header.base_offset(),
                     marker,
-                    options.transaction_version,
+                    transaction_version,
                 )?;
                 self.completed.extend(completed);
                 Ok(())

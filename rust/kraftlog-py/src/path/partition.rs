@@ -176,7 +176,7 @@ impl Partition {
     }
 
     #[pyo3(signature = (
-        records, *, acks, now_ms, origin="client", transaction_version=0, guard=None, requires_verification=false
+        records, *, acks, now_ms, origin="client", transaction_version=None, guard=None, requires_verification=false
     ))]
     #[allow(clippy::too_many_arguments)]
     fn append(
@@ -186,7 +186,7 @@ impl Partition {
         acks: i16,
         now_ms: i64,
         origin: &str,
-        transaction_version: i16,
+        transaction_version: Option<i16>,
         guard: Option<u64>,
         requires_verification: bool,
     ) -> PyResult<Appended> {

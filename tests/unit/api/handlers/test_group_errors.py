@@ -332,3 +332,19 @@ def test_many_partitions_of_a_deletion_are_resolved_in_slices_and_once_each() ->
     unknown = dict.fromkeys(range(1, count, 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert codes == {0: 0} | unknown
     assert len(found.topics[0].partitions) == len(codes)
+
+
+@pytest.mark.spec("LEPO-63")
+def test_leader_epoch_of_an_offset_is_fetched_as_it_was_committed() -> None:
+    h = ClassicShard()
+    h.commit("known", 5, leader_epoch=4)
+    h.commit("absent", 6, leader_epoch=-1, partition=1)
+    groups = SimpleNamespace(runner=lambda _group_id: SimpleNamespace(shard=h.shard))
+    asked = OffsetFetchRequest.OffsetFetchRequestTopics(name="orders", partition_indexes=[0, 1])
+    single = OffsetFetchRequest.OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1])
+    group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=[asked])
+    for version in (5, 7, 8, 9):
+        request = OffsetFetchRequest(group_id="g", topics=[single], groups=[group])
+        found = answer(offset_fetch, request, version, groups)
+        topics = found.groups[0].topics if version >= 8 else found.topics
+        assert [part.committed_leader_epoch for part in topics[0].partitions] == [4, -1]

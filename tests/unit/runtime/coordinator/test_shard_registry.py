@@ -26,6 +26,8 @@ class Topics:
 
     def __init__(self) -> None:
         self.exists = False
+        self.count = COUNT
+        self.topic_id = 1
         self.asked: list[list[str]] = []
         self.created: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.opened: dict[int, asyncio.Future[None]] = {}
@@ -33,7 +35,11 @@ class Topics:
 
     def by_name(self, name: str) -> Any:
         assert name == TOPIC
-        return SimpleNamespace(topic_id=1, partitions=dict.fromkeys(range(COUNT))) if self.exists else None
+        return (
+            SimpleNamespace(topic_id=self.topic_id, partitions=dict.fromkeys(range(self.count)))
+            if self.exists
+            else None
+        )
 
     async def create_for(self, name: str, keys: Any) -> int:
         assert name == TOPIC
@@ -49,7 +55,7 @@ class Topics:
         return self.open_partitions.get(index)
 
 
-def _registry(topics: Topics, tasks: NodeTasks) -> ShardRegistry[ShareStateShard]:
+def _registry(topics: Topics, tasks: NodeTasks, *, has_fixed_count: bool = False) -> ShardRegistry[ShareStateShard]:
     image: Any = SimpleNamespace(topics=topics)
     return ShardRegistry(
         TOPIC,
@@ -59,6 +65,7 @@ def _registry(topics: Topics, tasks: NodeTasks) -> ShardRegistry[ShareStateShard
         partitions=topics,
         topics=topics,
         tasks=tasks,
+        has_fixed_count=has_fixed_count,
     )
 
 
@@ -154,5 +161,66 @@ def test_a_topic_that_cannot_be_created_is_tried_again_by_the_next_request() -> 
                 await registry.ensure_topic(["a"])
             assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert topics.asked == [["a"], ["a"]]
+
+    asyncio.run(story())
+
+
+@pytest.mark.spec("CERR-17")
+def test_what_a_request_hears_of_a_coordinator_that_is_not_there() -> None:
+    async def story() -> None:
+        topics, tasks = Topics(), NodeTasks()
+        registry = _registry(topics, tasks)
+
+        def heard() -> int:
+            with pytest.raises(KafkaError) as refused:
+                registry.runner("a")
+            return refused.value.code
+
+        assert heard() == ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no topic"
+        topics.exists = True
+        assert heard() == ErrorCode.NOT_COORDINATOR, "another broker leads the partition"
+        index = coordinator_partition("a", COUNT)
+        _open(registry, topics, index)
+        assert heard() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await settle()
+        assert registry.runner("a").is_loaded
+        topics.open_partitions[index].is_leader = False
+        assert heard() == ErrorCode.NOT_COORDINATOR
+        await tasks.cancel_all()
+
+    asyncio.run(story())
+
+
+@pytest.mark.spec("TXNC-06")
+def test_coordinator_of_transactions_loads_nothing_once_its_topic_has_grown(caplog: pytest.LogCaptureFixture) -> None:
+    """Keys would hash to other partitions: those that are loaded keep their keys. Fails before the fix."""
+
+    async def story() -> None:
+        topics, tasks = Topics(), NodeTasks()
+        registry = _registry(topics, tasks, has_fixed_count=True)
+        topics.exists = True
+        assert registry.partition_count() == COUNT
+        keys = [f"key {number}" for number in range(64)]
+        before = {key: coordinator_partition(key, COUNT) for key in keys}
+        for index in range(COUNT - 1):
+            _open(registry, topics, index)
+        await settle()
+        topics.count = COUNT + 3
+        with caplog.at_level("ERROR"):
+            for index in range(COUNT - 1, COUNT + 3):
+                _open(registry, topics, index)
+            await settle()
+        assert caplog.text.count(f"the topic has {COUNT + 3} partitions instead of {COUNT}") == 4
+        assert registry.partition_count() == COUNT
+        for key, index in before.items():
+            if index < COUNT - 1:
+                assert registry.runner(key) is registry.runner_of(index)
+            else:
+                with pytest.raises(KafkaError) as refused:
+                    registry.runner(key)
+                assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        topics.topic_id = 2
+        assert registry.partition_count() == COUNT + 3, "a topic that was created again"
+        await tasks.cancel_all()
 
     asyncio.run(story())

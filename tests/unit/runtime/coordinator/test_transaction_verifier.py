@@ -56,7 +56,14 @@ class Coordinator:
         self, verifying: Verifying, *partitions: TopicPartition, retry_max_s: float = 0.02
     ) -> dict[TopicPartition, int]:
         async def run() -> dict[TopicPartition, int]:
-            verifier = TransactionVerifier(1, None, self, self, retry_s=0.001, retry_max_s=retry_max_s)  # type: ignore[arg-type]
+            verifier = TransactionVerifier(
+                1,
+                SimpleNamespace(partition_count=lambda: 1),  # type: ignore[arg-type]
+                self,  # type: ignore[arg-type]
+                self,  # type: ignore[arg-type]
+                retry_s=0.001,
+                retry_max_s=retry_max_s,
+            )
             return dict(await verifier.verify(PRODUCER, partitions, verifying))
 
         return asyncio.run(run())

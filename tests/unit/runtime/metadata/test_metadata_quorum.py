@@ -64,6 +64,8 @@ def test_first_start_writes_what_kafka_writes(path):
 
 
 def test_answers_come_after_commit_and_after_the_listeners(path):
+    """CPRT-58."""
+
     async def run():
         quorum = await started(path)
         await register_broker(quorum)

@@ -375,3 +375,23 @@ def test_consumer_of_an_old_version_is_sent_to_the_leader(run):
         assert read_partition(one.bench.partitions, missing, LIMITS, 1, is_first=True).error_code == 100
 
     run(test)
+
+
+def test_fetch_that_waits_is_answered_at_once_when_its_epoch_diverges(run):
+    """LEPO-09."""
+
+    async def test(one):
+        one.append(b"".join(batch(offset, epoch=3) for offset in range(4)), high_watermark=4)
+        wanted = SessionPartition("", FIRST, 0, 1 << 20, 4, -1, 3, -1)
+        read = read_partition(one.bench.partitions, wanted, LIMITS, 1 << 20, is_first=True)
+        assert (read.error_code, read.diverging_epoch, read.size_bytes) == (0, None, 0)
+        wait = FetchWait(one.bench.partitions, [wanted], LIMITS, [read], lambda reads: reads)
+        await asyncio.sleep(0)
+        assert not wait.future.done()
+        one.cut(2)
+        one.bench.manager.inbox.take()
+        async with asyncio.timeout(10):
+            (answered,) = await wait.future
+        assert (answered.error_code, answered.diverging_epoch, answered.size_bytes) == (0, (3, 2), 0)
+
+    run(test)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from kraftlog._kraftlog import append_fetched, encode_batch
-from kraftlog.errors import ErrorCode
+from kraftlog.api.handlers import list_offsets
+from kraftlog.errors import ErrorCode, LogError
+from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
 from kraftlog.wire.messages.metadata_records import PartitionChangeRecord, RegisterBrokerRecord
 from replica_bench import FIRST, NODE, Bench
 
@@ -154,9 +157,125 @@ def test_finished_transaction_is_stable_once_its_marker_is_committed(run):
         marker = batch(
             key=b"\0\0\0\1", value=b"\0\0\0\0\0\0", transactional=True, control=True, base_sequence=-1, **producer
         )
-        one.replica.append(marker, acks=1, now_ms=NOW_MS, origin="coordinator")
+        one.replica.append(marker, acks=1, now_ms=NOW_MS, origin="coordinator", transaction_version=0)
         assert one.partition.last_stable_offset == 10, "the high watermark is below the marker"
         one.fetch(12, last_epoch=1)
         assert (one.partition.high_watermark, one.partition.last_stable_offset) == (12, 12)
+
+    run(test)
+
+
+def listed(one, timestamp=-1, *, version=11, replica_id=-1, isolation=0):
+    """Error code and offset of ListOffsets."""
+    partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[partition])
+    request = ListOffsetsRequest(replica_id=replica_id, isolation_level=isolation, topics=[topic])
+    answer = list_offsets.handle(SimpleNamespace(api_version=version), request, replicas=one.bench.partitions)
+    found = answer.topics[0].partitions[0]
+    return found.error_code, found.offset
+
+
+def test_latest_offset_depends_on_the_isolation_level_and_on_who_asks(run):
+    """LEPO-30: last stable offset, high watermark, or the end of the log for followers and for debugging."""
+
+    async def test(one):
+        one.fetch(10, last_epoch=1)
+        producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        one.replica.append(batch(transactional=True, **producer), acks=1, now_ms=NOW_MS)
+        one.replica.append(batch(), acks=1, now_ms=NOW_MS)
+        one.fetch(11, last_epoch=1)
+        assert listed(one, isolation=1) == (0, 10)
+        assert listed(one, isolation=0) == (0, 11)
+        for isolation in (0, 1):
+            assert listed(one, replica_id=2, isolation=isolation) == (0, 12)
+            assert listed(one, replica_id=-2, isolation=isolation) == (0, 12)
+
+    run(test)
+
+
+def test_latest_offset_of_a_new_leader_is_not_available_before_its_epoch_is_committed(run):
+    """ISR-74, RINV-12, RINV-72: KAFKA-2334; its predecessor may have told consumers any offset up to 4."""
+
+    async def test(one):
+        for committed in (0, 3):
+            assert one.partition.high_watermark == committed
+            for isolation in (0, 1):
+                assert listed(one, isolation=isolation) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+                assert listed(one, isolation=isolation, version=5) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+                assert listed(one, isolation=isolation, version=4) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+            assert listed(one, replica_id=2) == (0, 10)
+            assert listed(one, timestamp=-2) == (0, 0)
+            one.fetch(3 if not committed else 4, last_epoch=0)
+        assert listed(one) == (0, 4)
+
+    run(test)
+
+
+def test_repeated_batch_is_acknowledged_once_its_first_append_is_committed(run):
+    """PSTA-19."""
+
+    async def test(one):
+        one.fetch(10, last_epoch=1)
+        records = batch(producer_id=7, producer_epoch=0, base_sequence=0)
+        acks: list[int] = []
+        offsets = []
+        for _ in range(2):
+            appended = one.replica.append(records, acks=-1, now_ms=NOW_MS)
+            offsets.append((appended.last_offset, appended.duplicate))
+            one.partition.wait_for_ack(appended, acks.append)
+        one.bench.manager.inbox.take()
+        assert (offsets, acks) == ([(10, False), (10, True)], [])
+        one.fetch(10, last_epoch=1)
+        one.bench.manager.inbox.take()
+        assert acks == []
+        one.fetch(11, last_epoch=1)
+        one.bench.manager.inbox.take()
+        assert acks == [0, 0]
+
+    run(test)
+
+
+def test_leader_that_others_have_replaced_commits_nothing(run):
+    """LEPO-61, RINV-25: who knows the next epoch gets UNKNOWN_LEADER_EPOCH and moves nothing."""
+
+    async def test(one):
+        one.fetch(10, last_epoch=1)
+        acks: list[int] = []
+        one.partition.wait_for_ack(one.replica.append(batch(), acks=-1, now_ms=NOW_MS), acks.append)
+        for _ in range(3):
+            assert one.fetch(11, epoch=2, last_epoch=1) == (ErrorCode.UNKNOWN_LEADER_EPOCH, None, 10)
+        for epoch, code in ((2, ErrorCode.UNKNOWN_LEADER_EPOCH), (1, 0), (-1, 0)):
+            assert one.replica.check_leader_epoch(epoch) == code
+        one.bench.manager.inbox.take()
+        assert acks == []
+        one.bench.commit(PartitionChangeRecord(topic_id=FIRST, partition_id=0, leader=2))
+        await one.bench.settle()
+        one.bench.manager.inbox.take()
+        assert acks == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert one.partition.high_watermark == 10
+
+    run(test)
+
+
+@pytest.mark.parametrize(("version", "epoch"), [(0, 0), (2, 1), (None, 1)])
+def test_marker_needs_the_version_of_its_transaction(run, version, epoch):
+    """PSTA-39: without a stated version it is refused as a programming error, and nothing is appended."""
+
+    async def test(one):
+        fields = {"producer_id": 7, "producer_epoch": 0}
+        one.replica.append(batch(base_sequence=0, transactional=True, **fields), acks=1, now_ms=NOW_MS)
+        fields["producer_epoch"] = epoch
+        marker = batch(
+            key=b"\0\0\0\1", value=b"\0\0\0\0\0\0", transactional=True, control=True, base_sequence=-1, **fields
+        )
+        stated = {} if version is None else {"transaction_version": version}
+        end_offset = one.replica.log_end_offset
+        if version is None:
+            with pytest.raises(LogError, match="transaction version"):
+                one.replica.append(marker, acks=1, now_ms=NOW_MS, origin="coordinator")
+            assert one.replica.log_end_offset == end_offset
+        else:
+            one.replica.append(marker, acks=1, now_ms=NOW_MS, origin="coordinator", **stated)
+            assert one.replica.log_end_offset == end_offset + 1
 
     run(test)
