@@ -374,6 +374,9 @@ class FrameReader:
     @property
     def pending_bytes(self) -> int:
         """Bytes of an incomplete frame that are held."""
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that a frame larger than 64 KiB still lacks; 0 when none is incomplete."""
 
     def set_max_frame_bytes(self, max_frame_bytes: int) -> None:
         """Raise or lower the limit, as after authentication."""
@@ -2487,6 +2490,10 @@ class FetchedPartition:
         check_crc: bool = True,
         end_offset: int | None = None,
     ) -> Self: ...
+    def restart(self, data: Buffer, fetch_offset: int, aborted: Sequence[tuple[int, int]] | None = None) -> None:
+        """Begin with another answer of the partition, in the memory of the decoder that is there."""
+    def clear(self) -> None:
+        """Let go of the records, those that were not given too."""
     @property
     def next_offset(self) -> int:
         """The offset after the rows given so far, and after what was left out before the next one."""

@@ -219,6 +219,19 @@ def test_frame_reader_limit_can_be_raised():
     assert reader.feed(struct.pack(">i", 20) + bytes(20)) == [bytes(20)]
 
 
+def test_frame_reader_gives_a_large_frame_the_memory_of_the_one_before():
+    """It doubled from 1 MiB for each frame, and copied what had arrived each time."""
+    size = 5 << 20
+    reader = FrameReader(100 << 20)
+    reader.feed(struct.pack(">i", size) + bytes(size - 1))
+    assert reader.missing_bytes == 1
+    assert reader.feed(b"x") == [bytes(size - 1) + b"x"]
+    assert reader.missing_bytes == 0
+    reader.feed(struct.pack(">i", 80 << 20) + b"begin")
+    assert reader.missing_bytes == (80 << 20) - 5
+    assert len(reader.get_buffer(-1)) == size - 5
+
+
 def test_frame_reader_memory_follows_what_arrived():
     """A size alone reserves nothing that is touched; a hundred such connections stay small."""
     import psutil

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
-from kraftlog._kraftlog import ArrowBatch, ConsumerRecord, FetchedPartition, check_columns
+from kraftlog._kraftlog import ArrowBatch, ConsumerRecord, check_columns
 from kraftlog.client.config import ClientConfig, consumer_options
 from kraftlog.client.connections import Connections
 from kraftlog.client.driver import ConsumerDriver
@@ -15,6 +15,7 @@ from kraftlog.client.group_membership import GroupMembership, MembershipHooks
 from kraftlog.client.group_offsets import GroupOffsets
 from kraftlog.client.group_protocol import membership_kinds
 from kraftlog.client.offset_questions import OffsetQuestions
+from kraftlog.client.record_decoders import RecordDecoders
 from kraftlog.client.state.consumer_core import ConsumerCore
 from kraftlog.client.state.fetch_answer import Fetched
 from kraftlog.client.state.offset_lookup import EARLIEST, LATEST
@@ -71,7 +72,7 @@ class AsyncConsumer:
         self._config = ClientConfig(config_properties(config, settings), "consumer")
         if columns is not None:
             check_columns(list(columns))
-        self._row_options: dict[str, Any] = {
+        row_settings: dict[str, Any] = {
             "columns": None if columns is None else list(columns),
             "binary_type": binary_type,
             "timestamp_unit": timestamp_unit,
@@ -80,6 +81,7 @@ class AsyncConsumer:
             "check_crc": self._config["check.crcs"],
             **(row_options or {}),
         }
+        self._decoders = RecordDecoders(row_settings)
         self._core = ConsumerCore(consumer_options(self._config), self._version_of)
         self._driver: ConsumerDriver | None = None
         self._group: GroupOffsets | None = None
@@ -343,7 +345,7 @@ class AsyncConsumer:
 
     def decode_until(self, end_offset: int | None) -> None:
         """Leave rows at an offset and after it out of what is fetched from now on; None for no bound."""
-        self._row_options["end_offset"] = end_offset
+        self._decoders.decode_until(end_offset)
 
     async def poll_records(self, timeout_s: float | None = None) -> list[ConsumerRecord]:
         """As ``poll``, with an object per record, whose bytes are made on demand; empty when none came."""
@@ -378,10 +380,9 @@ class AsyncConsumer:
     def _take(self, driver: ConsumerDriver, as_records: bool) -> Any:
         core = self._core
         while (fetched := core.take_fetched()) is not None:
-            decoder = self._decoder(fetched, as_records)
+            decoder = self._decoders.of(fetched, as_records=as_records)
             if decoder is None:
-                core.release(fetched)
-                driver.wake()
+                self._release(fetched, driver)
                 continue
             try:
                 rows = decoder.next_records() if as_records else decoder.next_batch()
@@ -392,29 +393,15 @@ class AsyncConsumer:
             epoch = decoder.last_epoch
             core.advance(fetched, decoder.next_offset, epoch if epoch >= 0 else None)
             if rows is None or decoder.is_finished:
-                core.release(fetched)
-                driver.wake()
+                self._release(fetched, driver)
             if rows is not None:
                 return rows
         return None
 
-    def _decoder(self, fetched: Fetched, as_records: bool) -> FetchedPartition | None:
-        """The decoder of an answer; None when it was begun in the other form, so that it has to be fetched again."""
-        if fetched.decoder is None:
-            name = fetched.partition
-            options = {**self._row_options, "columns": None} if as_records else self._row_options
-            decoder = FetchedPartition(
-                memoryview(fetched.records).toreadonly(),
-                name.topic,
-                name.partition,
-                fetched.offset,
-                fetched.aborted,
-                as_records=as_records,
-                **options,
-            )
-            fetched.decoder = (as_records, decoder)
-        was_records, found = fetched.decoder
-        return found if was_records is as_records else None
+    def _release(self, fetched: Fetched, driver: ConsumerDriver) -> None:
+        self._core.release(fetched)
+        self._decoders.release(fetched)
+        driver.wake()
 
     # Offsets by question
 

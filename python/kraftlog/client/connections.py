@@ -24,6 +24,8 @@ __all__ = ["Connections", "bootstrap_nodes"]
 
 # Frames larger than this are refused; answers may exceed fetch.max.bytes by one batch.
 FRAME_BYTES_MIN = 100 * 1024 * 1024
+# Coordinators have ids that count down from the largest (see Coordinator).
+COORDINATOR_IDS_START = 1 << 30
 # Bytes of requests without an answer that may wait for the socket.
 UNSENT_BYTES_MAX = 1 << 20
 
@@ -129,7 +131,7 @@ class Connections:
         if link is None or (link.node.host, link.node.port) != (node.host, node.port):
             if link is not None:
                 self._drop(link)
-            link = self._links[node.node_id] = _Link(node)
+            link = self._links[node.node_id] = self._adopted(node) or _Link(node)
         if link.connection is not None and not link.connection.is_closed:
             return link.connection
         if link.opening is None:
@@ -137,6 +139,21 @@ class Connections:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"{node}: waiting before the next attempt")
             link.opening = self._loop.create_task(self._open(link))
         return await asyncio.shield(link.opening)
+
+    def _adopted(self, node: Node) -> _Link | None:
+        """The connection to the bootstrap server that a broker has turned out to be; None where there is none.
+
+        It saves a connection and a round trip before the first fetch. Coordinators have connections of their own.
+        """
+        if not 0 <= node.node_id < COORDINATOR_IDS_START:
+            return None
+        for node_id, link in self._links.items():
+            is_open = link.connection is not None and not link.connection.is_closed
+            if node_id < 0 and is_open and (link.node.host, link.node.port) == (node.host, node.port):
+                del self._links[node_id]
+                self._versions[node.node_id] = self._versions.pop(node_id)
+                return _Link(node, link.connection)
+        return None
 
     async def _open(self, link: _Link) -> RpcConnection:
         node = link.node

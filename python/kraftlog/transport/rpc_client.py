@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,6 +23,8 @@ __all__ = ["SOFTWARE_NAME", "PeerRefusedError", "RpcConnection"]
 SOFTWARE_NAME = "kraftlog"
 API_VERSIONS_KEY = 18
 MAX_FRAME_BYTES = 100 * 1024 * 1024
+# Inside a large frame the loop is woken when so many bytes wait in the socket, not for each segment of TCP.
+LOW_WATER_BYTES = 512 * 1024
 
 Callback = Callable[["Message | KafkaError"], None]
 
@@ -48,6 +52,8 @@ class RpcConnection(asyncio.BufferedProtocol):
         self._protocol_error: RemoteProtocolError | None = None
         self._is_heard = False
         self._is_ended_unheard = False
+        self._socket: Any = None
+        self._low_water_bytes = 1
         self.is_closed = False
         self.finalized_features: dict[str, int] = {}
 
@@ -196,6 +202,9 @@ class RpcConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open."""
         self._transport = transport  # type: ignore[assignment]
+        # Elsewhere the option is missing or does not count for readiness; with TLS, bytes may wait behind the socket.
+        if sys.platform == "linux" and transport.get_extra_info("sslcontext") is None:
+            self._socket = transport.get_extra_info("socket")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where bytes go."""
@@ -207,10 +216,17 @@ class RpcConnection(asyncio.BufferedProtocol):
         try:
             for frame in self._reader.buffer_updated(nbytes):
                 self._received(frame)
+            self._set_low_water(self._reader.missing_bytes)
         except KraftlogError as error:
             if isinstance(error, RemoteProtocolError):
                 self._protocol_error = error
             self._end(str(error))
+
+    def _set_low_water(self, missing_bytes: int) -> None:
+        wanted = min(max(missing_bytes, 1), LOW_WATER_BYTES)
+        if wanted != self._low_water_bytes and self._socket is not None and not self.is_closed:
+            self._low_water_bytes = wanted
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone."""

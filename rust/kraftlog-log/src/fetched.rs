@@ -44,6 +44,25 @@ pub struct FetchedRecords {
     aborted_producers: HashSet<i64>,
     failure: Option<Error>,
     scratch: Vec<u8>,
+    density: Density,
+}
+
+/// Records and bytes of a batch.
+#[derive(Debug, Default, Clone, Copy)]
+struct Density {
+    records: usize,
+    bytes: usize,
+}
+
+impl Density {
+    fn of(batch: &BatchView<'_>) -> Self {
+        Self { records: usize::try_from(batch.record_count()).unwrap_or(0), bytes: batch.bytes().len() }
+    }
+
+    /// About how many records are in so many bytes of such batches.
+    fn records_in(self, bytes: usize) -> usize {
+        self.records.saturating_mul(bytes) / self.bytes.max(1)
+    }
 }
 
 impl FetchedRecords {
@@ -65,12 +84,8 @@ impl FetchedRecords {
         options.start_offset = fetch_offset;
         options.include_control = false;
         let check_crc = options.check_crc;
-        let aborted = aborted.map(|mut aborted| {
-            aborted.sort_by_key(|transaction| std::cmp::Reverse(transaction.first_offset));
-            aborted
-        });
-        Self {
-            data,
+        let mut records = Self {
+            data: Buffer::from_vec(Vec::<u8>::new()),
             position: 0,
             cursor: None,
             decoder: ColumnsDecoder::new(Arc::new(options)),
@@ -80,11 +95,29 @@ impl FetchedRecords {
             fetch_offset,
             next_offset: fetch_offset,
             last_epoch: -1,
-            aborted,
+            aborted: None,
             aborted_producers: HashSet::new(),
             failure: None,
             scratch: Vec::new(),
-        }
+            density: Density::default(),
+        };
+        records.restart(data, fetch_offset, aborted);
+        records
+    }
+
+    /// Begins with another answer of the same partition. What the decoder learned of its rows stays, such as how
+    /// much memory they take, so that columns do not grow step by step again.
+    pub fn restart(&mut self, data: Buffer, fetch_offset: i64, aborted: Option<Vec<Aborted>>) {
+        self.decoder.set_start_offset(fetch_offset);
+        self.data = data;
+        (self.position, self.cursor) = (0, None);
+        (self.fetch_offset, self.next_offset, self.last_epoch) = (fetch_offset, fetch_offset, -1);
+        self.aborted = aborted.map(|mut aborted| {
+            aborted.sort_by_key(|transaction| std::cmp::Reverse(transaction.first_offset));
+            aborted
+        });
+        self.aborted_producers.clear();
+        self.failure = None;
     }
 
     /// Offset of the record that a consumer reads next: after the rows given so far, and the batches left out.
@@ -142,7 +175,10 @@ impl FetchedRecords {
         loop {
             let Some(batch) = next_batch(&data, self.position)? else { return self.check_end() };
             let mut cursor = match self.cursor.take() {
-                Some(cursor) => cursor,
+                Some(cursor) => {
+                    self.expect(&data);
+                    cursor
+                }
                 None => {
                     if self.check_crc {
                         batch.check()?;
@@ -152,6 +188,8 @@ impl FetchedRecords {
                         self.leave(&batch);
                         continue;
                     }
+                    self.density = Density::of(&batch);
+                    self.expect(&data);
                     if self.check_crc {
                         BatchCursor::checked()
                     } else {
@@ -166,6 +204,15 @@ impl FetchedRecords {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// Makes room for the rows of all bytes from the position on, before the first of them, if they are like those of the
+    /// batch there, whose checksum is right.
+    fn expect(&mut self, data: &Buffer) {
+        let bytes_left = data.len().saturating_sub(self.position);
+        if self.decoder.rows() == 0 {
+            self.decoder.expect_rows(self.density.records_in(bytes_left), bytes_left);
         }
     }
 

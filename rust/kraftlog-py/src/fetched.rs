@@ -6,6 +6,7 @@ use crate::scan::column_options;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMillisecondType};
 use arrow_array::{Array, BinaryViewArray, ListArray, RecordBatch};
+use arrow_buffer::Buffer;
 use kraftlog_log::columns::{BinaryType, Column, ColumnOptions, TimestampUnit};
 use kraftlog_log::fetched::{Aborted, FetchedRecords};
 use kraftlog_log::Error;
@@ -23,6 +24,11 @@ pub(crate) struct FetchedPartition {
     records: Mutex<FetchedRecords>,
     topic: Py<PyString>,
     partition: i32,
+}
+
+fn aborted_of(aborted: Option<Vec<(i64, i64)>>) -> Option<Vec<Aborted>> {
+    let of = |(producer_id, first_offset)| Aborted { producer_id, first_offset };
+    aborted.map(|aborted| aborted.into_iter().map(of).collect())
 }
 
 impl FetchedPartition {
@@ -66,12 +72,26 @@ impl FetchedPartition {
             options.timestamp_unit = TimestampUnit::Millisecond;
             options.empty_headers_null = false;
         }
-        let aborted = aborted.map(|aborted| {
-            let of = |(producer_id, first_offset)| Aborted { producer_id, first_offset };
-            aborted.into_iter().map(of).collect()
-        });
-        let records = FetchedRecords::new(arrow_buffer(data)?, fetch_offset, aborted, options);
+        let records = FetchedRecords::new(arrow_buffer(data)?, fetch_offset, aborted_of(aborted), options);
         Ok(Self { records: Mutex::new(records), topic: topic.unbind(), partition })
+    }
+
+    #[pyo3(signature = (data, fetch_offset, aborted=None))]
+    fn restart(
+        &self,
+        data: &Bound<'_, PyAny>,
+        fetch_offset: i64,
+        aborted: Option<Vec<(i64, i64)>>,
+    ) -> PyResult<()> {
+        let data = arrow_buffer(data)?;
+        self.records().restart(data, fetch_offset, aborted_of(aborted));
+        Ok(())
+    }
+
+    fn clear(&self) {
+        let mut records = self.records();
+        let offset = records.next_offset();
+        records.restart(Buffer::from_vec(Vec::<u8>::new()), offset, None);
     }
 
     #[getter]

@@ -28,6 +28,7 @@ mod wire_discard;
 mod wire_encode;
 mod wire_encode_steps;
 mod wire_frame;
+mod wire_frame_reader;
 mod wire_layout;
 mod wire_schema;
 

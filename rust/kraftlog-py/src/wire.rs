@@ -10,7 +10,8 @@ use crate::wire_decode_steps::RequestDecoder;
 use crate::wire_discard::{untracked, Discard};
 use crate::wire_encode::Writer;
 use crate::wire_encode_steps::ResponseEncoder;
-use crate::wire_frame::{FrameCodec, FrameReader};
+use crate::wire_frame::FrameCodec;
+use crate::wire_frame_reader::FrameReader;
 use crate::wire_layout::struct_base;
 use crate::wire_schema::{plan_of, MessageType};
 

@@ -21,6 +21,8 @@ pub(super) trait ByteColumn: Default {
     fn expect(&mut self, rows: usize, bytes: usize);
     /// Names the buffer that coming rows lie in.
     fn set_source(&mut self, source: &Buffer);
+    /// Bytes that were copied.
+    fn byte_count(&self) -> usize;
     /// Drops all rows after the first `rows`.
     fn truncate(&mut self, rows: usize);
     /// The rows so far as an array; the column is empty afterwards.
@@ -138,6 +140,10 @@ impl ByteColumn for CopyColumn {
 
     fn set_source(&mut self, _source: &Buffer) {}
 
+    fn byte_count(&self) -> usize {
+        self.data.len()
+    }
+
     fn truncate(&mut self, rows: usize) {
         self.offsets.truncate(rows + 1);
         self.data.truncate(self.offsets.last().map_or(0, |end| end as usize));
@@ -184,6 +190,10 @@ impl ByteColumn for ViewColumn {
 
     fn set_source(&mut self, source: &Buffer) {
         self.views.set_source(source);
+    }
+
+    fn byte_count(&self) -> usize {
+        0
     }
 
     fn truncate(&mut self, rows: usize) {

@@ -130,6 +130,15 @@ impl ColumnsDecoder {
         &self.options
     }
 
+    /// Leaves out records before another offset from now on; rows that were added stay.
+    pub fn set_start_offset(&mut self, start_offset: i64) {
+        if start_offset != self.options.start_offset {
+            let options = Arc::new(ColumnOptions { start_offset, ..(*self.options).clone() });
+            either!(&mut self.kind, rows => rows.options = Arc::clone(&options));
+            self.options = options;
+        }
+    }
+
     /// Rows since the last [`finish`](Self::finish).
     pub fn rows(&self) -> usize {
         either!(&self.kind, rows => rows.len())
@@ -148,6 +157,12 @@ impl ColumnsDecoder {
     /// Says about how many rows, and bytes of values, will come, so that room for them is made at once.
     pub fn expect(&mut self, rows: usize, bytes: usize) {
         either!(&mut self.kind, builder => builder.expect(rows, bytes));
+    }
+
+    /// Says about how many rows will come, each as large as those of the last Arrow batch; `bytes_max` bounds their
+    /// values where there was none. It only saves growing step by step.
+    pub fn expect_rows(&mut self, rows: usize, bytes_max: usize) {
+        either!(&mut self.kind, builder => builder.expect_rows(rows, bytes_max));
     }
 
     /// Adds the wanted records of `batch` from `cursor` on. `source` is the buffer that the batch was

@@ -137,6 +137,11 @@ pub(super) struct Rows<B> {
     base_offsets: Option<Vec<i64>>,
     positions: Option<Vec<i64>>,
     crc_ok: Option<Vec<bool>>,
+    /// Columns that have one value, as long as they were wanted so far: Arrow batches share them.
+    topics: Option<ArrayRef>,
+    partitions: Option<ArrayRef>,
+    /// Rows of the last Arrow batch, and the bytes of their keys and values.
+    last_sizes: Option<(usize, usize, usize)>,
 }
 
 impl<B: ByteColumn> Rows<B> {
@@ -167,6 +172,9 @@ impl<B: ByteColumn> Rows<B> {
             base_offsets: wanted(&options, Column::BatchBaseOffset),
             positions: wanted(&options, Column::BatchPosition),
             crc_ok: wanted(&options, Column::CrcOk),
+            topics: None,
+            partitions: None,
+            last_sizes: None,
             options,
         }
     }
@@ -185,6 +193,22 @@ impl<B: ByteColumn> Rows<B> {
         }
         for column in [&mut self.offsets, &mut self.timestamps].into_iter().flatten() {
             column.expect(rows);
+        }
+    }
+
+    /// Says about how many rows will come, and at most how many bytes of values where nothing is known of them yet. Later
+    /// rows are believed to be as large as those of the last Arrow batch.
+    pub(super) fn expect_rows(&mut self, rows: usize, bytes_max: usize) {
+        let rows = rows.min(self.options.batch_rows);
+        let (last_rows, key_bytes, value_bytes) = self.last_sizes.unwrap_or((1, 0, bytes_max / rows.max(1)));
+        // A little more, as a column that has to grow copies what it holds.
+        let of_rows = |bytes: usize| bytes.saturating_mul(rows + rows / 32) / last_rows.max(1);
+        self.expect(rows + 1, of_rows(value_bytes));
+        if let Some(keys) = &mut self.keys {
+            keys.expect(rows, of_rows(key_bytes).min(self.options.batch_bytes));
+        }
+        if let Some(types) = &mut self.timestamp_types {
+            types.expect(rows);
         }
     }
 
@@ -425,6 +449,8 @@ impl<B: ByteColumn> Rows<B> {
     pub(super) fn take(&mut self, schema: SchemaRef) -> Result<RecordBatch> {
         let count = std::mem::take(&mut self.rows);
         self.used_bytes = 0;
+        let bytes_of = |column: &Option<B>| column.as_ref().map_or(0, ByteColumn::byte_count);
+        self.last_sizes = (count > 0).then(|| (count, bytes_of(&self.keys), bytes_of(&self.values)));
         let options = self.options.clone();
         let columns = options.columns.iter().map(|(column, _)| self.take_column(*column, count)).collect();
         if !options.has(Column::Offset) {
@@ -453,11 +479,17 @@ impl<B: ByteColumn> Rows<B> {
         match column {
             Column::Key => bytes(&mut self.keys, &self.options),
             Column::Value => bytes(&mut self.values, &self.options),
-            Column::Topic => self.topics(count),
-            Column::Partition => match self.options.partition {
-                Some(partition) => Arc::new(Int32Array::from_value(partition, count)),
-                None => Arc::new(Int32Array::new_null(count)),
-            },
+            Column::Topic => {
+                let (topic, is_dictionary) = (self.options.topic.as_deref(), self.options.topic_dictionary);
+                shared(&mut self.topics, count, |count| topics(topic, is_dictionary, count))
+            }
+            Column::Partition => {
+                let partition = self.options.partition;
+                shared(&mut self.partitions, count, |count| match partition {
+                    Some(partition) => Arc::new(Int32Array::from_value(partition, count)),
+                    None => Arc::new(Int32Array::new_null(count)),
+                })
+            }
             Column::Offset => Arc::new(Int64Array::new(pooled(&mut self.offsets, count), None)),
             Column::Timestamp => {
                 let values = pooled(&mut self.timestamps, count);
@@ -497,15 +529,22 @@ impl<B: ByteColumn> Rows<B> {
             Column::CrcOk => Arc::new(BooleanArray::from(scalars(&mut self.crc_ok))),
         }
     }
+}
 
-    fn topics(&self, count: usize) -> ArrayRef {
-        let topic = self.options.topic.as_deref();
-        if self.options.topic_dictionary {
-            return raw::one_name(topic, count);
-        }
-        match topic {
-            Some(topic) => Arc::new(StringArray::new_repeated(topic, count)),
-            None => Arc::new(StringArray::new_null(count)),
-        }
+/// The first `count` rows of a column of one value, which `make` makes when it is not long enough yet.
+fn shared(made: &mut Option<ArrayRef>, count: usize, make: impl FnOnce(usize) -> ArrayRef) -> ArrayRef {
+    match made {
+        Some(column) if column.len() >= count => column.slice(0, count),
+        _ => Arc::clone(made.insert(make(count))),
+    }
+}
+
+fn topics(topic: Option<&str>, is_dictionary: bool, count: usize) -> ArrayRef {
+    if is_dictionary {
+        return raw::one_name(topic, count);
+    }
+    match topic {
+        Some(topic) => Arc::new(StringArray::new_repeated(topic, count)),
+        None => Arc::new(StringArray::new_null(count)),
     }
 }

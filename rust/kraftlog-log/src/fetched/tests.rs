@@ -138,3 +138,65 @@ fn compressed_batches_continue_where_the_last_rows_ended() {
         assert_eq!(all(&mut records), ["c"]);
     }
 }
+
+#[test]
+fn a_decoder_that_begins_again_gives_what_a_new_one_gives() {
+    let aborted = || Some(vec![Aborted { producer_id: 7, first_offset: 0 }]);
+    let transactional =
+        [of_producer(0, 7, &["aborted"]), of_producer(1, 8, &["kept"]), marker(2, 7, 0)].concat();
+    let mut bad = plain(30, 2, &["x"]);
+    *bad.last_mut().unwrap() ^= 1;
+    let answers = [
+        (plain(10, 3, &["a", "b", "c"]), 11, None),
+        (transactional.clone(), 0, aborted()),
+        (bad, 30, None),
+        (plain(30, 2, &["x", "y", "z"]), 31, None),
+        (transactional, 1, aborted()),
+        (Vec::new(), 50, None),
+    ];
+    let mut reused = FetchedRecords::new(Buffer::from_vec(Vec::<u8>::new()), 0, None, options(2));
+    for (data, offset, aborted) in answers {
+        let mut new =
+            FetchedRecords::new(Buffer::from_vec(data.clone()), offset, aborted.clone(), options(2));
+        reused.restart(Buffer::from_vec(data), offset, aborted);
+        for _ in 0..3 {
+            match (reused.next_rows(), new.next_rows()) {
+                (Ok(left), Ok(right)) => assert_eq!(left, right),
+                (Err(left), Err(right)) => assert_eq!(left.to_string(), right.to_string()),
+                (left, right) => panic!("{left:?} {right:?}"),
+            }
+            let state = |records: &FetchedRecords| {
+                (records.next_offset(), records.last_epoch(), records.is_finished())
+            };
+            assert_eq!(state(&reused), state(&new));
+        }
+    }
+}
+
+#[test]
+fn batches_of_one_partition_share_their_constant_columns() {
+    let columns = ColumnOptions::parse_columns(&["topic", "partition", "value"]).unwrap();
+    let options = ColumnOptions {
+        columns,
+        batch_rows: 2,
+        topic: Some("orders".into()),
+        partition: Some(3),
+        ..ColumnOptions::default()
+    };
+    let data = plain(0, 0, &["a", "b", "c"]);
+    let mut records = FetchedRecords::new(Buffer::from_vec(data), 0, None, options);
+    let (first, second) = (records.next_rows().unwrap().unwrap(), records.next_rows().unwrap().unwrap());
+    assert_eq!((first.num_rows(), second.num_rows()), (2, 1));
+    for (rows, count) in [(&first, 2), (&second, 1)] {
+        assert_eq!(
+            rows.column(0).as_string::<i32>().iter().flatten().collect::<Vec<_>>(),
+            vec!["orders"; count]
+        );
+        assert_eq!(
+            rows.column(1).as_primitive::<arrow_array::types::Int32Type>().values().to_vec(),
+            vec![3; count]
+        );
+    }
+    let bytes_of = |rows: &RecordBatch| rows.column(0).as_string::<i32>().values().as_ptr();
+    assert_eq!(bytes_of(&first), bytes_of(&second), "the second batch made its topics anew");
+}
