@@ -1,188 +1,333 @@
-"""Records per second and CPU per record of consumers on one broker, with those of other Python clients.
+"""CPU per record of consumers and producers on one broker: kraftlog's beside those of other Python clients.
 
-    python benches/client_bench.py --bootstrap localhost:9092 [--records 1000000] [--value-bytes 100] [--codec none]
+    python benches/client_bench.py [--bootstrap localhost:9092] [--records 1000000] [--value-bytes 100] [--codec none]
 
-Fills a topic first if it is not there. CPU is that of the process of the client, user and system. Every client checks
-the checksums. Prints one row of JSON per client.
+Starts a node of its own without ``--bootstrap``. Fills a topic first if it is not there. Each client runs in a process
+of its own, reads or writes ``--records`` records once to warm up and then ``--passes`` times. CPU is that of the
+client's process, user and system. Prints the median of the passes, one row of JSON per client. Consumers check the
+checksums and read the value of every record; ``kraftlog`` takes Arrow batches instead. ``first-poll`` prints
+milliseconds of wall time from the constructor to the first record, the median of 15.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
+import resource
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
-CLIENTS = ("kraftlog", "kraftlog-records", "confluent-kafka", "aiokafka", "kafka-python")
-
-
-def fill(bootstrap: str, topic: str, records: int, value_bytes: int, codec: str) -> None:
-    import confluent_kafka
-
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 50, "batch.size": 1_000_000}
-    )
-    for number in range(records):
-        value = (b"%012d" % number) * (value_bytes // 12 + 1)
-        while True:
-            try:
-                producer.produce(topic, value[:value_bytes], partition=0)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    producer.flush()
+FETCH_BYTES = 8 << 20
+CHUNK_RECORDS = 10_000
+FIRST_POLLS = 15
 
 
-def kraftlog_columns(bootstrap: str, topic: str, records: int) -> int:
+class Work:
+    """What a client is to do."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.bootstrap: str = args.bootstrap
+        self.topic: str = args.topic
+        self.records: int = args.records
+        self.value_bytes: int = args.value_bytes
+        self.codec: str = args.codec
+
+    def values(self) -> list[bytes]:
+        import random
+
+        chance = random.Random(1)
+        return [bytes(chance.choices(range(65, 91), k=self.value_bytes)) for _ in range(1000)]
+
+
+# Each gives the seconds of CPU of one pass after the other
+
+
+def passes(work: Work, read: Callable[[], int], rewind: Callable[[], None]) -> Iterator[float]:
+    while True:
+        before, count = time.process_time(), 0
+        while count < work.records:
+            count += read()
+        yield time.process_time() - before
+        rewind()
+
+
+def kraftlog_batches(work: Work) -> Iterator[float]:
     import kraftlog
 
-    count = size = 0
-    with kraftlog.Consumer(
-        bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_partition_fetch_bytes=8 << 20
-    ) as consumer:
-        consumer.assign([(topic, 0)])
-        while count < records:
-            batch = consumer.poll(30)
-            count += len(batch)
-            size += 1
-    return count
+    settings = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": FETCH_BYTES}
+    with kraftlog.Consumer(bootstrap_servers=work.bootstrap, **settings) as consumer:
+        consumer.assign([(work.topic, 0)])
+        yield from passes(work, lambda: len(consumer.poll(30)), lambda: consumer.seek((work.topic, 0), 0))
 
 
-def kraftlog_records(bootstrap: str, topic: str, records: int) -> int:
+def kraftlog_records(work: Work) -> Iterator[float]:
     import kraftlog
 
-    count = size = 0
-    with kraftlog.Consumer(
-        bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_partition_fetch_bytes=8 << 20
-    ) as consumer:
-        consumer.assign([(topic, 0)])
-        while count < records:
+    settings = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": FETCH_BYTES}
+    with kraftlog.Consumer(bootstrap_servers=work.bootstrap, **settings) as consumer:
+
+        def read() -> int:
+            size = count = 0
             for record in consumer.poll_records(30):
                 size += len(record.value)
                 count += 1
-    return count
+            return count
+
+        consumer.assign([(work.topic, 0)])
+        yield from passes(work, read, lambda: consumer.seek((work.topic, 0), 0))
 
 
-def confluent(bootstrap: str, topic: str, records: int) -> int:
+def confluent_fetch(work: Work) -> Iterator[float]:
     import confluent_kafka
 
     consumer = confluent_kafka.Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            "bootstrap.servers": work.bootstrap,
             "group.id": "bench",
             "check.crcs": True,
             "enable.auto.commit": False,
-            "max.partition.fetch.bytes": 8 << 20,
+            "fetch.message.max.bytes": FETCH_BYTES,
             "queued.min.messages": 1_000_000,
         }
     )
-    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-    count = size = 0
-    while count < records:
-        for message in consumer.consume(10_000, 10):
+
+    def read() -> int:
+        size = count = 0
+        for message in consumer.consume(CHUNK_RECORDS, 10):
             size += len(message.value())
             count += 1
-    consumer.close()
-    return count
-
-
-def aio(bootstrap: str, topic: str, records: int) -> int:
-    import aiokafka
-
-    async def run() -> int:
-        consumer = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=bootstrap, check_crcs=True, max_partition_fetch_bytes=8 << 20
-        )
-        await consumer.start()
-        partition = aiokafka.TopicPartition(topic, 0)
-        consumer.assign([partition])
-        consumer.seek(partition, 0)
-        count = size = 0
-        while count < records:
-            for found in (await consumer.getmany(timeout_ms=10_000)).values():
-                for record in found:
-                    size += len(record.value)
-                    count += 1
-        await consumer.stop()
         return count
 
-    return asyncio.run(run())
+    def rewind() -> None:
+        consumer.assign([confluent_kafka.TopicPartition(work.topic, 0, 0)])
+
+    rewind()
+    yield from passes(work, read, rewind)
 
 
-def kafka_python(bootstrap: str, topic: str, records: int) -> int:
+def aiokafka_fetch(work: Work) -> Iterator[float]:
+    import asyncio
+
+    import aiokafka
+
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+
+    async def make() -> aiokafka.AIOKafkaConsumer:
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=work.bootstrap, check_crcs=True, max_partition_fetch_bytes=FETCH_BYTES
+        )
+        await consumer.start()
+        return consumer
+
+    consumer = loop.run_until_complete(make())
+    partition = aiokafka.TopicPartition(work.topic, 0)
+
+    async def read_once() -> int:
+        size = count = 0
+        for found in (await consumer.getmany(timeout_ms=10_000)).values():
+            for record in found:
+                size += len(record.value)
+                count += 1
+        return count
+
+    consumer.assign([partition])
+    consumer.seek(partition, 0)
+    yield from passes(work, lambda: loop.run_until_complete(read_once()), lambda: consumer.seek(partition, 0))
+
+
+def kafka_python_fetch(work: Work) -> Iterator[float]:
     import kafka
 
     consumer = kafka.KafkaConsumer(
-        bootstrap_servers=bootstrap, check_crcs=True, max_partition_fetch_bytes=8 << 20, max_poll_records=10_000
+        bootstrap_servers=work.bootstrap,
+        check_crcs=True,
+        max_partition_fetch_bytes=FETCH_BYTES,
+        max_poll_records=CHUNK_RECORDS,
     )
-    partition = kafka.TopicPartition(topic, 0)
-    consumer.assign([partition])
-    consumer.seek(partition, 0)
-    count = size = 0
-    while count < records:
+    partition = kafka.TopicPartition(work.topic, 0)
+
+    def read() -> int:
+        size = count = 0
         for found in consumer.poll(10_000).values():
             for record in found:
                 size += len(record.value)
                 count += 1
-    consumer.close()
-    return count
+        return count
+
+    consumer.assign([partition])
+    consumer.seek(partition, 0)
+    yield from passes(work, read, lambda: consumer.seek(partition, 0))
+
+
+def kraftlog_produce(work: Work) -> Iterator[float]:
+    import pyarrow as pa
+
+    import kraftlog
+
+    values = work.values() * (CHUNK_RECORDS // 1000)
+    chunk = pa.record_batch({"value": pa.array(values, pa.binary())})
+    with kraftlog.Producer(bootstrap_servers=work.bootstrap, compression_type=work.codec) as producer:
+        while True:
+            before = time.process_time()
+            for _ in range(0, work.records, CHUNK_RECORDS):
+                producer.send_table(work.topic, chunk)
+            producer.flush()
+            yield time.process_time() - before
+
+
+def confluent_produce(work: Work) -> Iterator[float]:
+    import confluent_kafka
+
+    values = work.values()
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": work.bootstrap,
+            "compression.type": work.codec,
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "enable.idempotence": True,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    while True:
+        before = time.process_time()
+        for number in range(work.records):
+            while True:
+                try:
+                    producer.produce(work.topic, values[number % 1000], partition=0)
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+        producer.flush()
+        yield time.process_time() - before
+
+
+def first_polls(work: Work) -> list[float]:
+    import kraftlog
+
+    found = []
+    for _ in range(FIRST_POLLS):
+        begin = time.perf_counter()
+        with kraftlog.Consumer(bootstrap_servers=work.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(work.topic, 0)])
+            assert len(consumer.poll(10)) > 0
+            found.append((time.perf_counter() - begin) * 1000)
+    return found
 
 
 RUNS = {
-    "kraftlog": kraftlog_columns,
+    "kraftlog": kraftlog_batches,
     "kraftlog-records": kraftlog_records,
-    "confluent-kafka": confluent,
-    "aiokafka": aio,
-    "kafka-python": kafka_python,
+    "confluent-kafka": confluent_fetch,
+    "aiokafka": aiokafka_fetch,
+    "kafka-python": kafka_python_fetch,
+    "kraftlog-produce": kraftlog_produce,
+    "confluent-kafka-produce": confluent_produce,
 }
+DEFAULT = (
+    "kraftlog",
+    "kraftlog-records",
+    "confluent-kafka",
+    "kraftlog-produce",
+    "confluent-kafka-produce",
+    "first-poll",
+)
 
 
 def measure(args: argparse.Namespace) -> None:
-    run = RUNS[args.client]
-    begin, cpu = time.perf_counter(), time.process_time()
-    count = run(args.bootstrap, args.topic, args.records)
-    seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
-    print(
-        json.dumps(
-            {
-                "client": args.client,
-                "value_bytes": args.value_bytes,
-                "codec": args.codec,
-                "records_per_s": round(count / seconds),
-                "cpu_ns_per_record": round(cpu / count * 1e9, 1),
-                "records_per_cpu_s": round(count / cpu),
-            }
-        )
-    )
+    work = Work(args)
+    found: dict[str, object] = {"client": args.client, "value_bytes": args.value_bytes, "codec": args.codec}
+    if args.client == "first-poll":
+        times = sorted(first_polls(work))
+        found |= {"median_ms": round(statistics.median(times), 1), "least_ms": round(times[0], 1)}
+    else:
+        if args.client.endswith("produce"):
+            work.topic += "-produced"
+        run = RUNS[args.client](work)
+        next(run)
+        faults = resource.getrusage(resource.RUSAGE_SELF)
+        times = sorted(next(run) / args.records * 1e9 for _ in range(args.passes))
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        found |= {
+            "cpu_ns_per_record": round(statistics.median(times), 1),
+            "least_ns": round(times[0], 1),
+            "most_ns": round(times[-1], 1),
+            "records_per_cpu_s": round(1e9 / statistics.median(times)),
+            "system_share": round(
+                (after.ru_stime - faults.ru_stime)
+                / (after.ru_stime - faults.ru_stime + after.ru_utime - faults.ru_utime),
+                2,
+            ),
+            "page_faults_per_1000": round((after.ru_minflt - faults.ru_minflt) / args.records / args.passes * 1000, 2),
+        }
+    print(json.dumps(found), flush=True)
+    os._exit(0)
+
+
+def fill(args: argparse.Namespace) -> None:
+    """Make the topic if it is not there."""
+    import pyarrow as pa
+
+    import kraftlog
+    from kraftlog.errors import KafkaError
+
+    with kraftlog.Consumer(bootstrap_servers=args.bootstrap) as consumer:
+        try:
+            if sum(consumer.end_offsets([(args.topic, 0)], timeout_s=5).values()) >= args.records:
+                return
+        except (KafkaError, TimeoutError):
+            pass
+    values = Work(args).values() * (CHUNK_RECORDS // 1000)
+    chunk = pa.record_batch({"value": pa.array(values, pa.binary())})
+    with kraftlog.Producer(bootstrap_servers=args.bootstrap, compression_type=args.codec) as producer:
+        for _ in range(0, args.records, CHUNK_RECORDS):
+            producer.send_table(args.topic, chunk)
+
+
+SERVER = """
+import sys, kraftlog
+with kraftlog.Broker() as broker:
+    print(broker.bootstrap_servers, flush=True)
+    sys.stdin.read()
+"""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bootstrap", required=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bootstrap")
     parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--passes", type=int, default=7)
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--codec", default="none")
     parser.add_argument("--topic")
-    parser.add_argument("--client", choices=CLIENTS)
-    parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS)
+    parser.add_argument("--client", choices=[*RUNS, "first-poll"], help=argparse.SUPPRESS)
+    parser.add_argument("--clients", nargs="+", choices=[*RUNS, "first-poll"], default=DEFAULT)
     args = parser.parse_args()
     if args.client is not None:
         measure(args)
         return
-    topic = f"bench-{args.value_bytes}-{args.codec}-{args.records}"
-    import kraftlog
-
-    with kraftlog.Consumer(bootstrap_servers=args.bootstrap) as consumer:
-        consumer.partitions_for(topic)
-        is_filled = sum(consumer.end_offsets([(topic, 0)]).values()) >= args.records
-    if not is_filled:
-        fill(args.bootstrap, topic, args.records, args.value_bytes, args.codec)
-    for client in args.clients:
-        command = [sys.executable, __file__, *sys.argv[1:], "--client", client, "--topic", topic]
-        subprocess.run(command, check=True, env=os.environ)
+    server = None
+    if args.bootstrap is None:
+        server = subprocess.Popen(
+            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert server.stdout is not None
+        args.bootstrap = server.stdout.readline().strip()
+    with server or nullcontext():
+        args.topic = f"bench-{args.value_bytes}-{args.codec}-{args.records}"
+        fill(args)
+        values = ["bootstrap", "records", "passes", "value_bytes", "codec", "topic"]
+        options = [text for name in values for text in (f"--{name.replace('_', '-')}", str(getattr(args, name)))]
+        for client in args.clients:
+            subprocess.run([sys.executable, __file__, *options, "--client", client], check=True)
+        if server is not None and server.stdin is not None:
+            server.stdin.close()
 
 
 if __name__ == "__main__":
