@@ -22,13 +22,18 @@ LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
 class Client:
-    """A consumer: it gives up its partitions before it joins again, and begins where the group has committed."""
+    """A consumer: it gives up its partitions before it joins again, and begins where the group has committed.
+
+    It waits for the answers of its commits first: a member that joins without a rebalance stays in its generation,
+    where nothing keeps its own older commits from arriving after newer ones.
+    """
 
     def __init__(self) -> None:
         self.member_id = ""
         self.generation = -1
         self.positions: dict[int, int] = {}
         self.waits_for: str | None = None
+        self.commits: list[str] = []
 
     def stop(self) -> None:
         self.positions = {}
@@ -49,15 +54,16 @@ class Moves(RuleBasedStateMachine):
         self.clients = {name: Client() for name in "ABC"}
         self.owners: dict[tuple[int, int], str] = {}
         self.committed: dict[int, int] = {}
-        self.late: list[Callable[[str], Any]] = []
+        self.late: list[tuple[tuple[str, int], Callable[[str], Any]]] = []
         self.rotation = self.moves = 0
         self.tokens = 0
 
     @initialize()
     def all_consume(self) -> None:
         """Random rules alone seldom have commits of a member arrive after those of the next owner."""
-        for _ in range(2):
+        for _ in range(3):
             self.rebalance()
+        assert all(client.positions for client in self.clients.values())
         self.consume(count=1, is_late=True)
         self.rebalance()
         self.consume(count=2, is_late=False)
@@ -71,6 +77,7 @@ class Moves(RuleBasedStateMachine):
     @rule()
     def rebalance(self) -> None:
         """Random rules alone seldom get all members into a generation."""
+        self.disk_takes(9)
         for name in self.clients:
             self.join(name)
         for _ in range(3):
@@ -79,7 +86,8 @@ class Moves(RuleBasedStateMachine):
     @rule(name=CLIENTS)
     def join(self, name: str) -> None:
         client = self.clients[name]
-        if client.waits_for is None:
+        is_committed = all(token in self.h.answers for token in client.commits)
+        if client.waits_for is None and is_committed:
             client.stop()
             client.waits_for = self.token()
             self.h.join(client.waits_for, client.member_id)
@@ -100,23 +108,32 @@ class Moves(RuleBasedStateMachine):
     def consume(self, count: int, is_late: bool) -> None:
         """Every client commits some records of each partition that it believes to be its own."""
         for client in self.clients.values():
+            sender = client.member_id, client.generation
             for partition in client.positions:
                 client.positions[partition] += count
-                fields = {"member_id": client.member_id, "generation_id_or_member_epoch": client.generation}
-                commit = partial(self.h.commit, offset=client.positions[partition], partition=partition, **fields)
-                if is_late:
-                    self.late.append(commit)
-                else:
-                    commit(self.token())
+                fields = {"member_id": sender[0], "generation_id_or_member_epoch": sender[1]}
+                offset = client.positions[partition]
+                self.late.append((sender, partial(self.h.commit, offset=offset, partition=partition, **fields)))
+            if not is_late:
+                self.arrive(sender)
         self.settle()
 
     @rule()
     def commits_arrive(self) -> None:
         """Some of them from before a rebalance."""
-        for commit in self.late:
-            commit(self.token())
-        self.late.clear()
+        for sender in dict.fromkeys(sender for sender, _ in self.late):
+            self.arrive(sender)
         self.settle()
+
+    def arrive(self, sender: tuple[str, int]) -> None:
+        """What a client has sent in one generation comes in its order."""
+        for _, commit in [found for found in self.late if found[0] == sender]:
+            token = self.token()
+            commit(token)
+            for client in self.clients.values():
+                if (client.member_id, client.generation) == sender:
+                    client.commits.append(token)
+        self.late = [found for found in self.late if found[0] != sender]
 
     @rule(name=CLIENTS, how=st.sampled_from(["leaves", "dies", "times out"]))
     def lose(self, name: str, how: str) -> None:
@@ -157,6 +174,7 @@ class Moves(RuleBasedStateMachine):
         self.h.shard.finish_loading(self.h.now_ms)
         for client in self.clients.values():
             client.waits_for = None
+            client.commits.clear()
         self.h.run()
 
     def taken(self, count: int) -> list[AppendRecords]:
@@ -201,6 +219,8 @@ class Moves(RuleBasedStateMachine):
         self.h.sync(client.waits_for, client.member_id, client.generation, assignments)
 
     def own(self, client: Client, assignment: bytes) -> None:
+        # In the generation that it was in: what it sent before went over a connection that it has closed.
+        self.late = [found for found in self.late if found[0] != (client.member_id, client.generation)]
         known = self.h.shard.committed("g")
         for partition in assignment:
             owner = self.owners.setdefault((client.generation, partition), client.member_id)
