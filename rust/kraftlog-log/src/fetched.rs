@@ -197,7 +197,16 @@ impl FetchedRecords {
                     }
                 }
             };
-            match self.decoder.decode(&batch, &data, &mut cursor)? {
+            let mark = self.decoder.mark();
+            let progress = self.decoder.decode(&batch, &data, &mut cursor)?;
+            // A batch after the fetch offset is not filtered, but a record may claim an offset before its batch.
+            if self.decoder.has_row_before(self.fetch_offset.max(0), mark) {
+                self.decoder.back_to(mark);
+                return Err(
+                    batch.corrupt(format!("a record lies before the fetch offset {}", self.fetch_offset))
+                );
+            }
+            match progress {
                 Progress::Done => self.leave(&batch),
                 Progress::Full => {
                     self.cursor = Some(cursor);

@@ -149,6 +149,12 @@ impl ColumnsDecoder {
         either!(&self.kind, builder => builder.mark())
     }
 
+    /// Whether a row that was added since `mark` has an offset before `start`, which is not negative. False without a
+    /// column of offsets.
+    pub fn has_row_before(&self, start: i64, mark: RowsMark) -> bool {
+        either!(&self.kind, builder => builder.has_row_before(start, mark))
+    }
+
     /// Drops all rows that were added since `mark` was taken; there was no [`finish`](Self::finish) in between.
     pub fn back_to(&mut self, mark: RowsMark) {
         either!(&mut self.kind, builder => builder.back_to(mark));

@@ -421,6 +421,14 @@ impl<B: ByteColumn> Rows<B> {
         RowsMark { rows: self.rows, used_bytes: self.used_bytes }
     }
 
+    /// Whether a row that was added since has an offset before `start`, which is not negative.
+    pub(super) fn has_row_before(&self, start: i64, mark: RowsMark) -> bool {
+        let offsets = self.offsets.as_ref().map(memory::Column::as_slice).unwrap_or_default();
+        let new = offsets.get(mark.rows..).unwrap_or_default();
+        // The sign says it, without a branch per row: of the offset itself, or of how far it is behind the start.
+        new.iter().fold(0, |signs, offset| signs | *offset | offset.wrapping_sub(start)) < 0
+    }
+
     /// Drops whole batches of rows that were added since.
     pub(super) fn back_to(&mut self, mark: RowsMark) {
         fn cut<T>(column: &mut Option<Vec<T>>, rows: usize) {

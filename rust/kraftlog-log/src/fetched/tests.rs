@@ -107,6 +107,29 @@ fn rows_before_a_bad_batch_come_first_and_the_position_stays_on_it() {
     }
 }
 
+/// Such a row was given: a batch whose base offset is behind the fetch offset is not filtered.
+#[test]
+fn a_record_that_claims_an_offset_before_its_batch_is_an_error() {
+    for (delta, rows_max) in [(5, 9), (5, 1), (1, 9)] {
+        let mut bad = plain(5, 0, &["bad"]);
+        // The offset delta as zigzag stores it: -3 and -1.
+        *bad.get_mut(64).unwrap() = delta;
+        let (header, body) = crate::batch::split_header_mut(&mut bad).unwrap();
+        crate::batch::update_crc(header, body);
+        let data = [plain(4, 0, &["good"]), bad].concat();
+        let fetch_offset = if delta == 1 { 5 } else { 4 };
+        let mut records = FetchedRecords::new(Buffer::from_vec(data), fetch_offset, None, options(rows_max));
+        if fetch_offset == 4 {
+            assert_eq!(values(&records.next_rows().unwrap().unwrap()), ["good"]);
+        }
+        for _ in 0..2 {
+            let error = records.next_rows().unwrap_err().to_string();
+            assert!(error.contains("before the fetch offset"), "{error}");
+            assert_eq!(records.next_offset(), 5);
+        }
+    }
+}
+
 #[test]
 fn an_answer_that_brings_nothing_forward_is_an_error() {
     let whole = plain(0, 0, &["a", "b"]);
