@@ -18,8 +18,9 @@ from put_back.consensus_bugs import CONSENSUS_BUGS
 from put_back.coordinator_bugs import COORDINATOR_BUGS
 from put_back.notice import Notice, by_core_seeds, by_test, by_world_seeds, in_a_process
 from put_back.partition_bugs import PARTITION_BUGS
+from put_back.shell_bugs import SHELL_BUGS
 
-BUGS: tuple[Bug, ...] = (*CONSENSUS_BUGS, *PARTITION_BUGS, *COORDINATOR_BUGS)
+BUGS: tuple[Bug, ...] = (*CONSENSUS_BUGS, *SHELL_BUGS, *PARTITION_BUGS, *COORDINATOR_BUGS)
 # Of the consensus core, whose own simulation runs no shell.
 CORE = "raft."
 HISTORICAL_COUNT = 28

@@ -7,6 +7,9 @@ from put_back.bug import Bug
 END = "unit/coordinator/test_end_transaction.py"
 INIT = "unit/coordinator/test_init_producer_id.py"
 PARTITIONS = "unit/coordinator/test_transaction_partitions.py"
+CONSUMERS = "unit/coordinator/test_consumer_group.py"
+OFFSETS = "unit/coordinator/test_classic_offsets.py"
+SHARE_STATE = "unit/coordinator/test_share_state.py"
 
 
 COORDINATOR_BUGS = (
@@ -116,5 +119,76 @@ COORDINATOR_BUGS = (
         "            if not error_code:\n                self._emit_markers(prepared)\n            then(error_code)\n",
         "            then(error_code)\n",
         END,
+    ),
+    # Groups.
+    Bug(
+        "two members of a group own one partition",
+        "coordinator.group.reconciliation",
+        "has_unreleased = True\n                else:\n                    free.append(partition)\n",
+        "has_unreleased = True\n                free.append(partition)\n",
+        CONSUMERS,
+    ),
+    Bug(
+        "a member has a new epoch before it gave up its partitions",
+        "coordinator.group.reconciliation",
+        "        if revoked and self._still_owns(revoked):\n",
+        "        if revoked and self.target_epoch < 0:\n",
+        CONSUMERS,
+    ),
+    Bug(
+        "a member of an earlier epoch stays",
+        "coordinator.group.consumer_membership",
+        "    elif request.epoch != member.previous_epoch or not member.has_all(request.owned):\n",
+        "    elif request.epoch < 0:\n",
+        CONSUMERS,
+    ),
+    Bug(
+        "a static member takes the place of a live one",
+        "coordinator.group.consumer_membership",
+        "if not is_classic and known.classic is None and known.epoch != STATIC_LEAVE_EPOCH:",
+        "if not is_classic and known.epoch < STATIC_LEAVE_EPOCH:",
+        CONSUMERS,
+    ),
+    Bug(
+        "a committed offset counts before it is written",
+        "coordinator.group.group_offsets",
+        "            if not error_code:\n                self.apply(records)\n                self.ensure_group(",
+        "            if error_code >= 0:\n                self.apply(records)\n                self.ensure_group(",
+        OFFSETS,
+    ),
+    Bug(
+        "a member of an earlier generation commits",
+        "coordinator.group.group_offsets",
+        "        if generation_id != group.generation_id:\n",
+        "        if generation_id > group.generation_id:\n",
+        OFFSETS,
+    ),
+    Bug(
+        "a group expires while its offsets are on their way",
+        "coordinator.group.group_offsets",
+        "            if group.group_id not in self._committing:\n                self._expire_classic(group, now_ms)\n",
+        "            self._expire_classic(group, now_ms)\n",
+        OFFSETS,
+    ),
+    Bug(
+        "states of share groups that are needed are pruned",
+        "coordinator.share.state_shard",
+        "        offset = min(self._snapshot_offsets.values(), default=self._end_offset)\n",
+        "        offset = max(self._snapshot_offsets.values(), default=self._end_offset)\n",
+        SHARE_STATE,
+    ),
+    Bug(
+        "callers of a shard that moved wait for ever",
+        "runtime.coordinator.shard_runner",
+        "                future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))\n",
+        "                pass\n",
+        "unit/runtime/coordinator/test_unloaded_shard.py",
+    ),
+    Bug(
+        "a marker overtakes what its coordinator decided before",
+        "runtime.coordinator.shard_runner",
+        "        self._drive()\n        appended =",
+        "        appended =",
+        "unit/runtime/coordinator/test_shard_runner.py",
     ),
 )

@@ -7,6 +7,7 @@ from put_back.bug import Bug
 ISR = "unit/controller/test_isr_control.py"
 CHANGE = "unit/controller/test_partition_change.py"
 BROKER = "unit/controller/test_broker_control.py"
+STATES = "unit/controller/test_broker_states.py"
 FETCHER = "unit/partition/test_replica_fetcher.py"
 
 PARTITION_BUGS = (
@@ -185,14 +186,14 @@ PARTITION_BUGS = (
         "controller.broker_control",
         "            if (yield from self._leads_anything(broker.broker_id)):\n                return state\n",
         "",
-        "",
+        STATES,
     ),
     Bug(
         "a new controller fences brokers at once",
         "controller.broker_control",
         "                self._sessions.touch(broker.broker_id, broker.epoch, now_ms)\n\n    def fence_silent",
         "                self._sessions.touch(broker.broker_id, broker.epoch, 0)\n\n    def fence_silent",
-        "",
+        "unit/controller/test_broker_sessions.py",
     ),
     # Followers
     Bug(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kraftlog.controller.result import ControllerResult
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -122,6 +123,24 @@ def test_controlled_shutdown_waits_until_every_other_broker_knows():
     answer = cluster.heartbeat(1, want_shut_down=True)
     assert (answer.is_fenced, answer.should_shut_down) == (True, True)
     assert cluster.image.cluster.brokers[1].fenced
+
+
+@pytest.mark.spec("CPRT-22")
+def test_shutdown_is_not_granted_while_the_broker_leads_a_partition():
+    """No election of this controller gives it one; a record of the controller before it may."""
+    cluster = cluster_of(2)
+    topic_id = cluster.create("t", assignments=[(0, [1, 2])]).topic_id
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.heartbeat(2)
+    change = PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1, isr=(1, 2))
+    cluster.run(ControllerResult(None, [(change, 2)]))
+    cluster.heartbeat(2)
+    assert cluster.partition("t").leader == 1
+    answer = cluster.heartbeat(1, want_shut_down=True)
+    assert (answer.is_fenced, answer.should_shut_down) == (False, False)
+    cluster.run(ControllerResult(None, [(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=2), 2)]))
+    cluster.heartbeat(2)
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
 
 @pytest.mark.spec("CPRT-24")

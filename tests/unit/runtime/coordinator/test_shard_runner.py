@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kraftlog.coordinator.effects import TransactionEnd
 from kraftlog.coordinator.share.share_key import ShareKey
 from kraftlog.coordinator.share.state_shard import PruneLog, ShareStateConfig, ShareStateShard
 from kraftlog.errors import ErrorCode, KafkaError
@@ -31,10 +32,12 @@ class Partition:
     def __init__(self) -> None:
         self.appended: list[asyncio.Future[int]] = []
         self.deleted_to: list[int] = []
+        self.batches: list[bytes] = []
         self.log = SimpleNamespace(log_start_offset=0, log_end_offset=0)
 
-    def append_coordinator(self, _records: bytes, *, transaction_version: int = 0) -> asyncio.Future[int]:
+    def append_coordinator(self, records: bytes, *, transaction_version: int = 0) -> asyncio.Future[int]:
         assert transaction_version == 0
+        self.batches.append(records)
         self.appended.append(asyncio.get_running_loop().create_future())
         return self.appended[-1]
 
@@ -122,4 +125,22 @@ async def _offsets_of_committed_records_reach_the_shard_and_the_log_start_follow
     partition.is_leader = False
     _on_event(runner, PruneLog(50))
     assert partition.deleted_to == [41, 42]
+    runner.close()
+
+
+def test_a_marker_is_appended_behind_what_the_shard_decided_before() -> None:
+    """Else the offsets of a transaction could end up behind its marker."""
+    asyncio.run(_a_marker_is_appended_behind_what_the_shard_decided_before())
+
+
+async def _a_marker_is_appended_behind_what_the_shard_decided_before() -> None:
+    runner, partition = await _runner(write_timeout_ms=1_000)
+    written = _initialize(runner)
+    assert partition.batches == [], "what one turn of the loop decides goes into one batch"
+    end = TransactionEnd(producer_id=7, is_commit=True)
+    runner.append_marker(b"marker", end, transaction_version=0)
+    assert len(partition.batches) == 2
+    assert partition.batches[1] == b"marker"
+    partition.appended[0].set_result(42)
+    assert (await asyncio.wait_for(written, 5)).error_code == 0
     runner.close()

@@ -35,7 +35,10 @@ def quick(monkeypatch):
 
 @asynccontextmanager
 async def listener(how: str) -> AsyncIterator[int]:
-    """A listener that ``answers``, ``ends`` each connection, is ``silent``, or is ``closed``; gives its port."""
+    """A listener that ``answers``, ``ends`` each connection, the first two (``restarts``), is ``silent`` or ``closed``.
+
+    Gives its port.
+    """
     if how == "closed":
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
@@ -48,7 +51,7 @@ async def listener(how: str) -> AsyncIterator[int]:
         if how == "silent":
             return
         await reader.readexactly(19)
-        if how == "answers":
+        if how == "answers" or (how == "restarts" and len(accepted) > 2):
             writer.write(b"\0\0\0\x06")
         writer.close()
 
@@ -89,6 +92,22 @@ def watch_over(image: SimpleNamespace, error: KafkaError | None = None) -> tuple
         return future
 
     return BrokerWatch(1, loop, lambda: image, fence), fenced
+
+
+def test_a_listener_that_refuses_once_and_answers_then_is_of_a_broker_that_lives():
+    async def check() -> None:
+        async with listener("restarts") as port:
+            watch, fenced = watch_over(brokers(b2=port))
+            watch.begin()  # which looks at the listener once
+            await idle(watch)
+            loss = PeerLoss()
+            watch.heard(2, loss)
+            loss.tell()
+            await idle(watch)
+            assert fenced == []
+            watch.end()
+
+    asyncio.run(check())
 
 
 async def idle(watch: BrokerWatch) -> None:

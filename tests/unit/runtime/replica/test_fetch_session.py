@@ -61,6 +61,15 @@ def test_update_adds_changes_and_forgets():
     assert [(partition.index, partition.fetch_offset) for partition in session] == [(1, 7), (5, 0)]
 
 
+def test_update_replaces_everything_that_the_client_said_of_a_partition():
+    """RINV-89: with the leader epoch of an earlier request, a stale epoch would pass (KAFKA-9338)."""
+    session = create(cache(), 1)
+    session.update([SessionPartition("t", Uuid.ZERO, 0, 500, 7, 4, 3, 2)], [])
+    (known,) = session
+    assert (known.max_bytes, known.fetch_offset, known.current_leader_epoch) == (500, 7, 4)
+    assert (known.last_fetched_epoch, known.log_start_offset) == (3, 2)
+
+
 def test_moved_partitions_are_served_last():
     session = create(cache(), 3)
     session.move_to_end(("t", 0))

@@ -1,0 +1,160 @@
+"""Bugs of files, of the shell around the consensus core, and of the shell around partitions."""
+
+from __future__ import annotations
+
+from put_back.bug import Bug
+
+ISR_CHANGES = "unit/runtime/replica/test_isr_changes.py"
+REASSIGNMENT = "unit/controller/test_reassignment.py"
+DIRECTORIES = "unit/runtime/replica/test_directory_assignments.py"
+SESSIONS = "unit/runtime/replica/test_fetch_session.py"
+WATCH = "unit/runtime/metadata/test_broker_watch.py"
+DRIVER = "unit/runtime/raft/test_flushes.py"
+
+SHELL_BUGS = (
+    # Files.
+    Bug(
+        "an empty quorum-state counts as none",
+        "storage.election_store",
+        "        if not text.strip():\n",
+        "        if not text.strip():\n            return None\n        if not text:\n",
+        "unit/storage/test_election_store.py",
+    ),
+    Bug(
+        "a replaced file is not flushed",
+        "storage.atomic_file",
+        "            file.sync()\n",
+        "",
+        "unit/storage/test_election_store.py",
+    ),
+    Bug(
+        "KAFKA-15312: the name of a replaced file is not durable",
+        "storage.atomic_file",
+        "    if syncs_directory:\n",
+        "    if not syncs_directory:\n",
+        "unit/storage/test_election_store.py",
+    ),
+    Bug(
+        "an offset checkpoint that is cut off is read",
+        "storage.checkpoints",
+        "    if count != len(entries):\n",
+        "    if count < 0:\n",
+        "unit/storage/test_checkpoints.py",
+    ),
+    Bug(
+        "KAFKA-1647 (RINV-74)",
+        "runtime.replica.checkpoint_writer",
+        "{log_dir: log_dir.unopened_offsets(name) for",
+        "{log_dir: {} for",
+        "unit/runtime/replica/test_high_watermark_checkpoint.py",
+    ),
+    # The shell of the consensus core.
+    Bug(
+        "KAFKA-10533: an answer leaves before the flush that it acknowledges",
+        "runtime.raft.driver",
+        "if wanted is not None and wanted > self._flushed_end_offset:",
+        "if wanted is not None and wanted < 0:",
+        DRIVER,
+    ),
+    Bug(
+        "a flush counts for records that replaced those it covered",
+        "runtime.raft.driver",
+        "        if truncations != self._truncations:\n",
+        "        if truncations < 0:\n",
+        DRIVER,
+    ),
+    Bug(
+        "what is cut off stays flushed",
+        "runtime.raft.driver",
+        "        self._flushed_end_offset = min(self._flushed_end_offset, end_offset)\n",
+        "",
+        DRIVER,
+    ),
+    # Brokers whose process has ended.
+    Bug(
+        "one refused connection fences a broker",
+        "runtime.metadata.broker_watch",
+        "_REFUSALS_NEEDED: Final = 2",
+        "_REFUSALS_NEEDED: Final = 1",
+        WATCH,
+    ),
+    Bug(
+        "a heartbeat over another connection does not count",
+        "runtime.metadata.broker_watch",
+        "lambda: self._losses.get(broker_id) is loss)\n        if is_gone and self._losses.get(broker_id) is loss:",
+        "lambda: True)\n        if is_gone:",
+        WATCH,
+    ),
+    Bug(
+        "a new controller fences brokers of a cluster that starts",
+        "runtime.metadata.broker_watch",
+        "        if _Finding.ALIVE not in found:\n            return\n",
+        "",
+        WATCH,
+    ),
+    # Changes of in-sync sets and of replicas.
+    Bug(
+        "KAFKA-14010 (RINV-65)",
+        "runtime.replica.isr_changes",
+        'proposed again: %s", partition, name)\n        return False\n',
+        'proposed again: %s", partition, name)\n        partition.replica.isr_refused(number)\n        return True\n',
+        ISR_CHANGES,
+    ),
+    Bug(
+        "KAFKA-14144 (RINV-69)",
+        "runtime.replica.isr_changes",
+        "                    await asyncio.sleep(_RETRY_S)\n                    continue\n",
+        "                    self._queue.clear()\n                    continue\n",
+        ISR_CHANGES,
+    ),
+    Bug(
+        "KAFKA-15353 (RINV-68)",
+        "runtime.replica.isr_changes",
+        "new_isr=[member.broker_id for member in partition.new_isr_with_epochs],",
+        "new_isr=(),",
+        ISR_CHANGES,
+    ),
+    Bug(
+        "KAFKA-15665 (RINV-82)",
+        "controller.reassignment",
+        "    if len(adding) < len(removing) and not set(target) <= set(target_isr):\n        return None\n",
+        "",
+        REASSIGNMENT,
+    ),
+    Bug(
+        "KAFKA-9672 (RINV-83)",
+        "controller.reassignment",
+        "return CompletedReassignment(target, target_isr)",
+        "return CompletedReassignment(target, isr)",
+        REASSIGNMENT,
+    ),
+    Bug(
+        "KAFKA-16297 (RINV-88)",
+        "runtime.replica.directory_assignments",
+        "if sent.get(key) == directory.id and not partition.error_code:",
+        "if sent.get(key) == directory.id:",
+        DIRECTORIES,
+    ),
+    # Fetches of followers and consumers.
+    Bug(
+        "KAFKA-9137 (RINV-89)",
+        "runtime.replica.fetch_session",
+        "        rank = (is_privileged, partition_count)\n",
+        "        rank = (True, partition_count)\n",
+        SESSIONS,
+    ),
+    Bug(
+        "KAFKA-9338 (RINV-89)",
+        "runtime.replica.fetch_session",
+        "        self.current_leader_epoch = wanted.current_leader_epoch\n",
+        "",
+        SESSIONS,
+    ),
+    Bug(
+        "KAFKA-4313 (RINV-90)",
+        "runtime.replica.follower_reads",
+        "self.quota.is_exceeded(self.clock_ms()) and self.replica_id not in partition.replica.isr",
+        "self.quota.is_exceeded(self.clock_ms())",
+        "unit/runtime/replica/test_throttles.py",
+    ),
+)
