@@ -51,6 +51,9 @@ class Partitions(list):
     def get(self, _topic_id, _index):
         return self[0]
 
+    def add_listener(self, _listener):
+        """They stay the same."""
+
 
 def raised_past_a_follower(newest_isr):
     """The leader commits offset 5, which follower 2 does not have."""
@@ -95,14 +98,14 @@ def epochs(*lives):
     checker = MetadataChecker(story())
     image = SimpleNamespace(offset=0, epoch=0, topics=(), cluster=SimpleNamespace(brokers={}))
     for number, life in enumerate(lives):
+        core = SimpleNamespace(is_leader=False, high_watermark=None, log_end_offset=0)
+        driver = SimpleNamespace()
+        replica = SimpleNamespace(is_opened=True, log=SimpleNamespace(raft=core, driver=driver), raft=core)
+        node = SimpleNamespace(metadata=SimpleNamespace(replica=replica, image=image))
+        machine = SimpleNamespace(node_id=1, name="broker-1", node=node, start_count=number, disk_number=0)
         for epoch, stored_epoch in life:
-            core = SimpleNamespace(epoch=epoch, is_leader=False, high_watermark=None, log_end_offset=0)
-            log = SimpleNamespace(raft=core, driver=SimpleNamespace(stored_epoch=stored_epoch))
-            replica = SimpleNamespace(is_opened=True, log=log, raft=core)
-            node = SimpleNamespace(metadata=SimpleNamespace(replica=replica, image=image))
-            checker.after_turn(
-                SimpleNamespace(node_id=1, name="broker-1", node=node, start_count=number, disk_number=0)
-            )
+            core.epoch, core.role, driver.stored_epoch = epoch, SimpleNamespace(epoch=epoch), stored_epoch
+            checker.after_turn(machine)
 
 
 def test_an_epoch_that_was_never_stored_may_be_forgotten():

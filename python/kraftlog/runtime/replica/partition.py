@@ -159,8 +159,9 @@ class Partition:
         self.loop = threads.loop
         self._threads = threads
         # None where most partitions have nothing: each object here is one more per partition for the collector.
-        self._waiters: set[PartitionWaiter] | None = None
-        self._append_waiters: set[PartitionWaiter] | None = None
+        # Keys in the order in which they began to wait: whoever waits longest is served first.
+        self._waiters: dict[PartitionWaiter, None] | None = None
+        self._append_waiters: dict[PartitionWaiter, None] | None = None
         self._is_watched = False
         self._append_queue: deque[_QueuedAppend | _QueuedEpochStart] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -479,8 +480,8 @@ class Partition:
     def add_waiter(self, waiter: PartitionWaiter) -> None:
         """Tell a long poll of every move from now on. What moved before has to be looked at afterwards."""
         if self._waiters is None:
-            self._waiters = set()
-        self._waiters.add(waiter)
+            self._waiters = {}
+        self._waiters[waiter] = None
         if not self._is_watched:
             self._is_watched = True
             self.replica.watch()
@@ -488,13 +489,13 @@ class Partition:
     def remove_waiter(self, waiter: PartitionWaiter) -> None:
         """A long poll is over."""
         if self._waiters is not None:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
 
     def add_append_waiter(self, waiter: PartitionWaiter) -> None:
         """Tell a follower's long poll of every append and change of leaders from now on."""
         if self._append_waiters is None:
-            self._append_waiters = set()
-        self._append_waiters.add(waiter)
+            self._append_waiters = {}
+        self._append_waiters[waiter] = None
         if not self._append_number:
             self._append_number = self._threads.inbox.next_number()
             self._threads.inbox.add_partition(self._append_number, _Appends(self))
@@ -503,7 +504,7 @@ class Partition:
     def remove_append_waiter(self, waiter: PartitionWaiter) -> None:
         """A follower's long poll is over."""
         if self._append_waiters is not None:
-            self._append_waiters.discard(waiter)
+            self._append_waiters.pop(waiter, None)
 
     def appended(self) -> None:
         """The log grew, or the leadership changed: the followers that wait here look again."""

@@ -32,7 +32,9 @@ class MetadataChecker:
         self._story = story
         self._leaders: dict[int, int] = {}
         self._epochs: dict[tuple[int, int], int] = {}
-        self._cores: dict[int, tuple[int, _CoreState]] = {}
+        self._cores: dict[int, tuple[int, _CoreState, Any]] = {}
+        # Start count of the process, its metadata, the core and the driver.
+        self._parts: dict[int, tuple[int, Any, Any, Any]] = {}
         self._known: dict[int, tuple[int, int]] = {}
         self._image_offsets: dict[int, tuple[int, int]] = {}
         self._epoch_at: dict[int, int] = {}
@@ -49,25 +51,36 @@ class MetadataChecker:
         Raises:
             InvariantViolationError: A rule is broken.
         """
-        node = machine.node
-        if node is None or not hasattr(node, "metadata") or not node.metadata.replica.is_opened:
-            return
-        replica = node.metadata.replica
-        if not hasattr(replica, "log") or not hasattr(replica.log, "raft"):
-            return
-        core = replica.raft
-        high_watermark = -1 if core.high_watermark is None else core.high_watermark
-        state = (core.epoch, core.is_leader, high_watermark, replica.log.driver.stored_epoch)
-        last = self._cores.get(machine.node_id)
-        if last is None or last[0] != machine.start_count or last[1] != state:
-            before = last[1] if last is not None and last[0] == machine.start_count else None
-            self._cores[machine.node_id] = (machine.start_count, state)
-            self._check_core(machine, core, before, state)
-        image = node.metadata.image
-        life = (machine.start_count, image.offset)
-        if self._image_offsets.get(machine.node_id) != life:
+        node_id, life = machine.node_id, machine.start_count
+        parts = self._parts.get(node_id)
+        if parts is None or parts[0] != life:
+            parts = _parts_of(machine)
+            if parts is None:
+                return
+            self._parts[node_id] = parts
+        _, metadata, core, driver = parts
+        role = core.role
+        high_watermark = core.high_watermark
+        last = self._cores.get(node_id)
+        # A role is another object in each epoch.
+        if (
+            last is None
+            or last[0] != life
+            or last[2] is not role
+            or last[1][0] != role.epoch
+            or last[1][2] != (-1 if high_watermark is None else high_watermark)
+            or last[1][3] != driver.stored_epoch
+        ):
+            state = (core.epoch, core.is_leader, -1 if high_watermark is None else high_watermark, driver.stored_epoch)
+            before = last[1] if last is not None and last[0] == life else None
+            self._cores[node_id] = (life, state, role)
+            if state != before:
+                self._check_core(machine, core, before, state)
+        image = metadata.image
+        known = self._image_offsets.get(node_id)
+        if known is None or known[0] != life or known[1] != image.offset:
             self._check_image(machine, image)
-            self._image_offsets[machine.node_id] = life
+            self._image_offsets[node_id] = (life, image.offset)
 
     def newest_state(self, topic_id: Any, index: int) -> Any:
         """A partition's metadata of the highest partition epoch that any node has had; None for an unknown one."""
@@ -178,3 +191,14 @@ class MetadataChecker:
 
     def _fail(self, identifier: str, reason: str) -> None:
         raise InvariantViolationError(identifier, reason, self._story.last(40))
+
+
+def _parts_of(machine: NodeMachine) -> tuple[int, Any, Any, Any] | None:
+    """What is looked at of a process; None before it has a consensus core."""
+    node = machine.node
+    if node is None or not hasattr(node, "metadata") or not node.metadata.replica.is_opened:
+        return None
+    replica = node.metadata.replica
+    if not hasattr(replica, "log") or not hasattr(replica.log, "raft"):
+        return None
+    return machine.start_count, node.metadata, replica.raft, replica.log.driver

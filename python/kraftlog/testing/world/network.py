@@ -134,10 +134,13 @@ class SimulatedSocket:
             BlockingIOError: The peer has to take some first.
             OSError: The connection was reset or the peer is gone.
         """
-        return self.sendmsg([data])
+        return self._send(bytes(data))
 
     def sendmsg(self, buffers: Any, _ancillary: Any = (), _flags: int = 0) -> int:
         """Send some of the bytes of several buffers; errors as ``send``."""
+        return self._send(b"".join(bytes(buffer) for buffer in buffers))
+
+    def _send(self, data: bytes) -> int:
         if self._error is not None:
             raise OSError(self._error, os.strerror(self._error))
         peer = self.peer
@@ -146,15 +149,17 @@ class SimulatedSocket:
         room = _WINDOW_BYTES - self._in_flight_bytes
         if room <= 0:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        data = b"".join(bytes(buffer) for buffer in buffers)[:room]
+        data = data[:room]
         self._in_flight_bytes += len(data)
         self.network.carry(self, data)
         return len(data)
 
     def drained(self, size_bytes: int) -> None:
         """The other end took bytes out of its buffer."""
+        was_full = self._in_flight_bytes >= _WINDOW_BYTES
         self._in_flight_bytes -= size_bytes
-        self.machine.socket_changed(self)
+        if was_full:
+            self.machine.socket_changed(self)
 
     # The network's side
 

@@ -28,6 +28,38 @@ class _ReplicaLife:
         self.checked_offset = -1
 
 
+class _NodeLife:
+    """The replicas of a node since its process began; those that are open are listed anew when the registry changes."""
+
+    __slots__ = ("is_changed", "opened", "partitions", "replicas", "start_count")
+
+    def __init__(self, start_count: int, partitions: Any) -> None:
+        self.start_count = start_count
+        self.partitions = partitions
+        self.replicas: dict[_Key, _ReplicaLife] = {}
+        self.opened: list[tuple[Any, Any, Any, _ReplicaLife]] = []
+        self.is_changed = True
+        partitions.add_listener(self._note_change)
+
+    def _note_change(self, _partition: Any) -> None:
+        self.is_changed = True
+
+    def look(self) -> list[tuple[Any, Any, Any, _ReplicaLife]]:
+        """Every partition that is open, its native replica, its log, and what it showed."""
+        if self.is_changed or len(self.opened) != len(self.partitions):
+            self.is_changed = False
+            self.opened = [
+                (
+                    partition,
+                    partition.replica,
+                    partition.log,
+                    self.replicas.setdefault((partition.topic_id, partition.index), _ReplicaLife()),
+                )
+                for partition in self.partitions
+            ]
+        return self.opened
+
+
 class PartitionChecker:
     """Looks at every partition of a node after each turn of its loop, and closer at those that changed.
 
@@ -45,7 +77,7 @@ class PartitionChecker:
         self._nodes = nodes
         self._metadata = metadata
         self._story = story
-        self._lives: dict[int, tuple[int, dict[_Key, _ReplicaLife]]] = {}
+        self._lives: dict[int, _NodeLife] = {}
         self._leaders: dict[tuple[_Key, int], int] = {}
         self._high_watermarks: dict[_Key, int] = {}
         self._log_starts: dict[tuple[int, Any, _Key], int] = {}
@@ -59,23 +91,18 @@ class PartitionChecker:
         Raises:
             InvariantViolationError: A rule is broken.
         """
-        node = machine.node
-        if node is None or not hasattr(node, "replicas"):
-            return
-        life, replicas = self._lives.get(machine.node_id, (-1, {}))
-        if life != machine.start_count:
-            replicas = {}
-            self._lives[machine.node_id] = (machine.start_count, replicas)
-        for partition in node.partitions:
-            native, key = partition.replica, (partition.topic_id, partition.index)
-            replica = replicas.get(key)
-            if replica is None:
-                replica = replicas[key] = _ReplicaLife()
+        life = self._lives.get(machine.node_id)
+        if life is None or life.start_count != machine.start_count:
+            node = machine.node
+            if node is None or not hasattr(node, "replicas"):
+                return
+            life = self._lives[machine.node_id] = _NodeLife(machine.start_count, node.partitions)
+        for partition, native, log, replica in life.look():
             state = (
                 native.high_watermark,
                 native.leader_epoch,
                 native.is_leader,
-                partition.log.log_start_offset,
+                log.log_start_offset,
                 native.log_end_offset,
             )
             before = replica.state
@@ -148,9 +175,9 @@ class PartitionChecker:
         for member in image.isr:
             machine = self._nodes.get(member)
             life = None if machine is None else self._lives.get(member)
-            if machine is None or life is None or not machine.is_running or life[0] != machine.start_count:
+            if machine is None or life is None or not machine.is_running or life.start_count != machine.start_count:
                 continue
-            replica = life[1].get(key)
+            replica = life.replicas.get(key)
             if replica is None or replica.state is None or replica.state[1] != leader_epoch:
                 continue
             other = None if machine.node is None else machine.node.partitions.get(partition.topic_id, partition.index)

@@ -85,6 +85,8 @@ class World:
         self._virtual_time.begin()
         self._collects = gc.isenabled()
         gc.disable()
+        # What was there before this world, modules above all, is not gone over by its collections.
+        gc.freeze()
 
     @property
     def now_ms(self) -> float:
@@ -97,10 +99,11 @@ class World:
 
     def at(self, at_ns: int, action: Callable[[], None]) -> Event:
         """Let something happen at ``at_ns``, or now if that is past."""
-        self._next_number += 1
-        event = Event(max(at_ns, self.now_ns), self._next_number, action)
+        self._next_number = number = self._next_number + 1
+        at_ns = max(at_ns, self.now_ns)
+        event = Event(at_ns, number, action)
         # A tuple of numbers first: comparing them runs no Python, hence no collection, which could push too.
-        heapq.heappush(self._events, (event.at_ns, event.number, event))
+        heapq.heappush(self._events, (at_ns, number, event))
         return event
 
     def after_ms(self, delay_ms: float, action: Callable[[], None]) -> Event:
@@ -139,6 +142,7 @@ class World:
         for machine in self.machines.values():
             machine.close()
         self._virtual_time.end()
+        gc.unfreeze()
         if self._collects:
             gc.enable()
 
@@ -168,8 +172,9 @@ class World:
     def run_for(self, duration_ms: float) -> None:
         """Let time pass."""
         end_ns = self.now_ns + int(duration_ms * 1e6)
-        while self._events and self._events[0][0] <= end_ns:
-            self.step()
+        events, step = self._events, self.step
+        while events and events[0][0] <= end_ns:
+            step()
         self.now_ns = end_ns
 
     def run_until(self, condition: Callable[[], bool], *, within_ms: float) -> None:
