@@ -68,7 +68,7 @@ put_back() { # --core with --chance: only those of the consensus core
     (cd tests && PYTHONPATH=../python:. "$py" -m put_back "$@")
 }
 
-#: world      [--minutes N | --seeds A:B | --seed N | --scenario FILE] [--workload transactions]: clusters, virtual time
+#: world      [--minutes N | --seeds A:B | --seed N | --scenario FILE] [--workload transactions | commands]: in virtual time
 world() {
     setup
     PYTHONPATH=python "$py" tests/simulation/world/campaign.py "$@"

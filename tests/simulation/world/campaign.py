@@ -22,9 +22,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from workloads import records, transactions
 
+from kraftlog.testing.world.cluster import Cluster
+from kraftlog.testing.world.quorum_cluster import QuorumCluster, commands
 from kraftlog.testing.world.swarm import ClusterScenario, Outcome, draw, run, shrink
 
-WORKLOADS = {"records": records, "transactions": transactions}
+WORKLOADS = {
+    "records": (records, Cluster),
+    "transactions": (transactions, Cluster),
+    "commands": (commands, QuorumCluster),
+}
 
 
 def figures(totals, spent_s):
@@ -62,7 +68,8 @@ def campaign(seeds, workload: str) -> int:
     began_s = time.process_time()
     for seed in seeds:
         seed_began_s = time.process_time()
-        outcome = run(draw(seed), WORKLOADS[workload])
+        clients, cluster_type = WORKLOADS[workload]
+        outcome = run(draw(seed), clients, cluster_type=cluster_type)
         spent_s = time.process_time() - seed_began_s
         end = "passed" if outcome.error is None else "FAILED"
         print(f"seed {seed} {end}: {outcome.event_count} events in {spent_s:.1f} CPU-s", flush=True)
@@ -93,15 +100,15 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL + 1)
     sys.unraisablehook = _ignore_ended_coroutines
-    workload = WORKLOADS[arguments.workload]
+    workload, cluster_type = WORKLOADS[arguments.workload]
     if arguments.seed is None and arguments.scenario is None:
         return int(campaign(chosen_seeds(arguments.seeds, arguments.minutes), arguments.workload) > 0)
     scenario = (
         draw(arguments.seed) if arguments.scenario is None else ClusterScenario.parse(arguments.scenario.read_text())
     )
-    outcome = run(scenario, workload)
+    outcome = run(scenario, workload, cluster_type=cluster_type)
     if outcome.error is not None:
-        outcome = shrink(outcome, workload)
+        outcome = shrink(outcome, workload, cluster_type=cluster_type)
     report(outcome, with_story=True)
     return int(outcome.error is not None)
 

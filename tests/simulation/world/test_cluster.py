@@ -14,7 +14,7 @@ from kraftlog.testing.world.machine import Machine
 from kraftlog.testing.world.swarm import ClusterFailedError, ClusterScenario, draw, run, shrink
 from kraftlog.testing.world.world import World
 
-from .workloads import records, transactions
+from .workloads import records_every, transactions
 
 SETTINGS = {"num.partitions": "2", "default.replication.factor": "3", "min.insync.replicas": "2"}
 
@@ -35,7 +35,7 @@ def test_a_thread_that_a_machine_joins_has_the_clock_of_the_machine():
 def test_a_cluster_loses_nothing_and_recovers_in_virtual_time():
     """The workload accounts for each record: RINV-01, RINV-05, RINV-11. An empty disk is filled again."""
     with Cluster(3, properties=SETTINGS) as cluster:
-        task = cluster.begin(records(cluster))
+        task = cluster.begin(records_every(cluster, 0.1))
         cluster.run_for(1_000)
         lost = cluster.leader_of("records", 0)
         assert cluster.may_lose(lost)
@@ -108,7 +108,8 @@ def test_a_failing_run_shrinks_to_a_scenario_that_replays():
 def test_a_drawn_run_is_written_down_and_read():
     drawn = [draw(seed) for seed in range(40)]
     assert [ClusterScenario.parse(str(scenario)) for scenario in drawn] == drawn
-    assert len({fault.kind for scenario in drawn for fault in scenario.faults}) == 17
+    assert len({fault.kind for scenario in drawn for fault in scenario.faults}) == 17 + 2
+    assert {name for scenario in drawn for name, _ in scenario.levels} >= {"kraft.version", "metadata.version"}
     with pytest.raises(ValueError, match="not a line"):
         ClusterScenario.parse("world seed=1 controllers=1 brokers=1\nnonsense")
     with pytest.raises(ValueError, match="world seed"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import suppress
 
 from kraftlog.client.async_consumer import AsyncConsumer
@@ -15,10 +16,15 @@ TOPIC = "records"
 
 
 async def records(cluster):
-    """Two idempotent producers and a group of one member; at the end everything is read again."""
+    """Two idempotent producers and a group of one member; at the end everything is read again. The load is drawn."""
+    await records_every(cluster, random.Random(f"{cluster.seed}/load").choice((0.02, 0.1, 0.5)))
+
+
+async def records_every(cluster, pause_s):
+    """The same; producers wait so long between an acknowledgement and the next record."""
     history, offsets = RecordHistory(), OffsetHistory()
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
-    tasks = [asyncio.ensure_future(_produce(cluster, servers, history, name)) for name in ("first", "second")]
+    tasks = [asyncio.ensure_future(_produce(cluster, servers, history, name, pause_s)) for name in ("first", "second")]
     tasks.append(asyncio.ensure_future(_consume(cluster, servers, history, offsets)))
     try:
         await asyncio.gather(*tasks)
@@ -28,7 +34,7 @@ async def records(cluster):
     await _check(cluster, servers, history)
 
 
-async def _produce(cluster, servers, history, name):
+async def _produce(cluster, servers, history, name, pause_s):
     settings = {"delivery.timeout.ms": "3600000", "request.timeout.ms": "5000", "linger.ms": "0"}
     async with AsyncProducer({**servers, **settings}) as producer:
         number = 0
@@ -37,7 +43,7 @@ async def _produce(cluster, servers, history, name):
             history.sent(name, number)
             delivery = await (await producer.send(TOPIC, f"{name} {number}".encode(), key=str(number).encode()))
             history.acked(TOPIC, delivery.partition, delivery.base_offset, name, number)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(pause_s)
     assert number, "nothing was produced"
 
 

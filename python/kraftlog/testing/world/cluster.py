@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from kraftlog.features import FEATURES, LATEST_PRODUCTION, METADATA_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
+from kraftlog.testing.world.administration import Administration
 from kraftlog.testing.world.machine import FLUSH_MS, Machine
 from kraftlog.testing.world.metadata_checker import MetadataChecker
 from kraftlog.testing.world.node_machine import BROKER_PORT, ClusterShape, NodeMachine, make_cluster
@@ -47,6 +49,7 @@ class Cluster:
         brokers: The nodes behind them.
         properties: Settings of every node, with Kafka's keys.
         checks: Whether invariants are checked.
+        levels: Features that do not begin with their newest level; with kraft.version 0 the voters are static.
 
     Attributes:
         world: Time, chance and the network.
@@ -62,13 +65,14 @@ class Cluster:
         brokers: int = 3,
         properties: Mapping[str, str] | None = None,
         checks: bool = True,
+        levels: Mapping[str, int] | None = None,
     ) -> None:
         self.seed = seed
         self.world = World(seed)
         self.story = Story(self.world)
-        shape = ClusterShape(controllers=controllers, brokers=brokers, properties=properties)
+        shape = ClusterShape(controllers=controllers, brokers=brokers, properties=properties, levels=levels)
         try:
-            self.nodes = {machine.name: machine for machine in make_cluster(self.world, shape)}
+            self.nodes = {machine.name: machine for machine in self._make_machines(shape)}
         except BaseException:
             self.world.close()
             raise
@@ -81,6 +85,15 @@ class Cluster:
         self.world.watchers.append(self._after_turn)
         self._clients: dict[str, Machine] = {}
         self._is_quiet = False
+        self._administration: Administration | None = None
+        self._changes: list[asyncio.Task[None]] = []
+
+    def _make_machines(self, shape: ClusterShape) -> Sequence[NodeMachine]:
+        return make_cluster(self.world, shape)
+
+    def what_is_missing(self) -> tuple[str, str] | None:
+        """What the cluster has not come to yet: a rule and what breaks it; None when it has recovered."""
+        return missing_recovery(self.nodes.values())
 
     def __enter__(self) -> Self:
         """Start every node; returns when all of them serve."""
@@ -231,6 +244,40 @@ class Cluster:
 
     def _address(self, name: str) -> str:
         return self.world.address_of(name)
+
+    # Changes by the operator
+
+    def update_feature(self, feature: str, level: int | None = None) -> None:
+        """Begin to upgrade a feature to a level, the newest one if None; the story has the answer."""
+        if level is None:
+            level = LATEST_PRODUCTION.feature_level if feature == METADATA_VERSION else FEATURES[feature].latest
+        wanted = level
+        self._change(f"{feature} is {wanted}", lambda operator: operator.update_feature(feature, wanted))
+
+    def remove_voter(self, name: str) -> None:
+        """Begin to make a controller an observer of the metadata quorum."""
+        self._change(f"{name} is no voter", lambda operator: operator.remove_voter(self.nodes[name]))
+
+    def add_voter(self, name: str) -> None:
+        """Begin to make a controller a voter again."""
+        self._change(f"{name} is a voter", lambda operator: operator.add_voter(self.nodes[name]))
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change by the operator has no answer yet."""
+        return not all(change.done() for change in self._changes)
+
+    def _change(self, what: str, change: Callable[[Administration], Coroutine[Any, Any, str]]) -> None:
+        if self._administration is None:
+            controllers = [node for node in self.nodes.values() if "controller" in node.roles]
+            self._administration = Administration(controllers)
+        operator = self._administration
+
+        async def work() -> None:
+            self.tell("operator", f"asks that {what}")
+            self.tell("operator", f"hears of its wish that {what}: {await change(operator)}")
+
+        self._changes.append(self.begin(work(), client="operator"))
 
     # Faults of processes and machines
 
@@ -431,12 +478,12 @@ class Cluster:
         """
         self.heal()
         end_ns = self.world.now_ns + int(within_ms * 1e6)
-        missing = missing_recovery(self.nodes.values())
+        missing = self.what_is_missing()
         while missing is not None:
             if self.world.now_ns >= end_ns:
                 identifier, reason = missing
                 text = f"not recovered within {within_ms:g} ms: {reason}"
                 raise InvariantViolationError(identifier, text, self.story.last(40))
             self.run_for(200)
-            missing = missing_recovery(self.nodes.values())
+            missing = self.what_is_missing()
         self.tell("cluster", "has recovered")

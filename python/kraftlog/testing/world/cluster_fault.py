@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION, KRAFT_VERSION, METADATA_VERSION
 from kraftlog.testing.scenario import ScheduledFault, Value
 from kraftlog.testing.world.cluster import Cluster
 
-__all__ = ["FAULTS", "draw_faults", "happen"]
+__all__ = ["CHANGES", "FAULTS", "draw_changes", "draw_faults", "happen"]
 
 _MOST_INDEX = 60
+# With one voter less a majority of these can still lose one.
+_LEAST_VOTERS = 3
+_UPGRADED = (METADATA_VERSION, KRAFT_VERSION, "transaction.version", ELIGIBLE_LEADER_REPLICAS_VERSION)
+_MOST_CHANGES = 4
 
 
 class _Target:
@@ -191,6 +196,23 @@ def _replace_disk(target: _Target, *, node: Value, for_ms: int) -> bool:
     return True
 
 
+def _change_voters(target: _Target, *, node: int, for_ms: int) -> bool:
+    cluster = target.cluster
+    controllers = [name for name, machine in cluster.nodes.items() if "controller" in machine.roles]
+    if len(controllers) < _LEAST_VOTERS:
+        return False
+    name = controllers[node % len(controllers)]
+    cluster.remove_voter(name)
+    # Also once faults are over: every controller is a voter at the end.
+    cluster.world.after_ms(for_ms, lambda: cluster.add_voter(name))
+    return True
+
+
+def _upgrade(target: _Target, *, feature: str) -> bool:
+    target.cluster.update_feature(feature)
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """How a fault is drawn, and how it happens."""
@@ -257,11 +279,17 @@ FAULTS: dict[str, _Kind] = {
     ),
     "replace_disk": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _replace_disk),
 }
+# What an operator does while faults happen.
+CHANGES: dict[str, _Kind] = {
+    "change_voters": _Kind(lambda rng: {"node": rng.randrange(_MOST_INDEX), "for_ms": _ms(rng)}, _change_voters),
+    "upgrade": _Kind(lambda rng: {"feature": rng.choice(_UPGRADED)}, _upgrade),
+}
 
 
 def happen(cluster: Cluster, fault: ScheduledFault) -> bool:
     """Let a fault happen; False when it cannot now, as there is no such node or too much would be lost."""
-    return FAULTS[fault.kind].happen(_Target(cluster), **dict(fault.arguments))
+    kind = FAULTS.get(fault.kind) or CHANGES[fault.kind]
+    return kind.happen(_Target(cluster), **dict(fault.arguments))
 
 
 def draw_faults(rng: Random, *, begin_ms: int) -> tuple[ScheduledFault, ...]:
@@ -281,3 +309,21 @@ def draw_faults(rng: Random, *, begin_ms: int) -> tuple[ScheduledFault, ...]:
         kind = rng.choices(kinds, weights)[0]
         faults.append(ScheduledFault(int(at_ms), kind, tuple(FAULTS[kind].draw(rng).items())))
     return tuple(faults)
+
+
+def draw_changes(rng: Random, *, begin_ms: int, end_ms: int) -> tuple[ScheduledFault, ...]:
+    """Draw what an operator changes in a run: in half of the runs nothing.
+
+    Args:
+        rng: Source of chance.
+        begin_ms: When the first may happen.
+        end_ms: When the last may happen.
+    """
+    count = rng.choice((0, rng.randrange(1, _MOST_CHANGES + 1)))
+    kinds = sorted(CHANGES)
+    drawn = []
+    for _ in range(count):
+        kind = rng.choice(kinds)
+        at_ms = rng.randrange(begin_ms, max(begin_ms + 1, end_ms))
+        drawn.append(ScheduledFault(at_ms, kind, tuple(CHANGES[kind].draw(rng).items())))
+    return tuple(sorted(drawn, key=lambda change: change.at_ms))

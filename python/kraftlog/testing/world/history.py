@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 
-__all__ = ["OffsetHistory", "RecordHistory", "TransactionHistory"]
+__all__ = ["CommandHistory", "OffsetHistory", "RecordHistory", "TransactionHistory"]
 
 
 class RecordHistory:
@@ -151,3 +151,102 @@ class TransactionHistory:
             raise InvariantViolationError(
                 "RINV-06", f"records of transactions that nobody began: {sorted(map(str, counts))}"
             )
+
+
+class CommandHistory:
+    """Commands of a ``kraftlog.Quorum`` are one list: it grows at its end, and everybody sees it from its beginning.
+
+    Proposals of unique commands and reads of such a list are linearizable exactly if what is checked here holds
+    (INV-03, INV-06): every replica applies the same command at an offset; a command is there once; it is behind each
+    that was committed before it was proposed; a read sees what was committed, or read, before it began.
+    """
+
+    def __init__(self) -> None:
+        self._applied: dict[int, bytes] = {}
+        self._offset_of: dict[bytes, int] = {}
+        self._begun_ns: dict[bytes, int] = {}
+        self._committed: dict[bytes, tuple[int, int]] = {}
+        self._refused: set[bytes] = set()
+        self._reads: list[tuple[int, int, int]] = []
+        self._violation: str | None = None
+
+    @property
+    def committed_count(self) -> int:
+        """Commands that were acknowledged."""
+        return len(self._committed)
+
+    def proposed(self, command: bytes, begun_ns: int) -> None:
+        """A client is about to propose a command that nobody proposed before."""
+        self._begun_ns[command] = begun_ns
+
+    def committed(self, command: bytes, offset: int, ended_ns: int) -> None:
+        """A client was told that a command is committed at an offset."""
+        self._committed[command] = (offset, ended_ns)
+
+    def refused(self, command: bytes) -> None:
+        """A client was told that a command has no effect."""
+        self._refused.add(command)
+
+    def read(self, last_offsets: list[int], begun_ns: int, ended_ns: int) -> None:
+        """A client read the list.
+
+        Args:
+            last_offsets: The offset of the last command, or nothing for an empty list.
+            begun_ns: When the read barrier was asked for.
+            ended_ns: When the read ended.
+        """
+        self._reads.append((begun_ns, ended_ns, max(last_offsets, default=-1)))
+
+    def applied(self, replica: str, offset: int, command: bytes) -> None:
+        """A replica applied a command, or got it with a snapshot; ``check_so_far`` raises what that breaks."""
+        known = self._applied.setdefault(offset, command)
+        if known != command:
+            self._violation = f"{replica} applied {command!r} at offset {offset}, another replica {known!r}"
+        elif self._offset_of.setdefault(command, offset) != offset:
+            self._violation = f"{replica} applied {command!r} at offsets {self._offset_of[command]} and {offset}"
+        elif command not in self._begun_ns:
+            self._violation = f"{replica} applied {command!r}, which nobody proposed"
+
+    def check_so_far(self) -> None:
+        """Check what replicas applied.
+
+        Raises:
+            InvariantViolationError: INV-06: two commands at an offset, a command twice, or one that nobody proposed.
+        """
+        if self._violation is not None:
+            raise InvariantViolationError("INV-06", self._violation)
+
+    def check(self) -> None:
+        """Check everything, once all replicas have applied the same.
+
+        Raises:
+            InvariantViolationError: INV-03 for a lost command, LINEARIZABLE for an order that real time rules out.
+        """
+        self.check_so_far()
+        for command, (offset, _) in self._committed.items():
+            if self._offset_of.get(command) != offset:
+                reason = f"{command!r} was committed at offset {offset}, it is at {self._offset_of.get(command)}"
+                raise InvariantViolationError("INV-03", reason)
+        for command in self._refused:
+            if command in self._offset_of:
+                reason = f"{command!r} was refused, and is at offset {self._offset_of[command]}"
+                raise InvariantViolationError("LINEARIZABLE", reason)
+        # Moments in order; at the same moment an end counts after a beginning, as the two overlap then.
+        moments: list[tuple[int, int, int, str]] = []
+        for command, offset in self._offset_of.items():
+            moments.append((self._begun_ns[command], 0, offset, f"{command!r}"))
+        for command, (offset, ended_ns) in self._committed.items():
+            moments.append((ended_ns, 1, offset, f"{command!r}"))
+        for begun_ns, ended_ns, offset in self._reads:
+            # A read may see the very last command that was committed before.
+            moments.append((begun_ns, 0, offset + 1, "a read"))
+            moments.append((ended_ns, 1, offset, "a read"))
+        highest, known = -1, ""
+        for at_ns, is_end, offset, what in sorted(moments):
+            if is_end:
+                if offset > highest:
+                    highest, known = offset, what
+            elif offset <= highest:
+                seen = f"up to {offset - 1}" if what == "a read" else f"at offset {offset}"
+                reason = f"{what} that began at {at_ns / 1e6:g} ms is {seen}, {known} was known at {highest} before"
+                raise InvariantViolationError("LINEARIZABLE", reason)

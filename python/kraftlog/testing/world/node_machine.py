@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.features import KRAFT_VERSION
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.node import Node
 from kraftlog.storage.dynamic_voter import DynamicVoter
 from kraftlog.storage.formatter import Formatter
-from kraftlog.storage.meta_properties import random_uuid
+from kraftlog.storage.meta_properties import random_uuid, read_meta_properties
 from kraftlog.testing.world.machine import Machine
-from kraftlog.types import NodeId
+from kraftlog.types import NodeId, Uuid
 
 if TYPE_CHECKING:
     from kraftlog.testing.world.world import World
@@ -39,6 +40,7 @@ class NodeMachine(Machine):
         start_task: Of the last start.
         start_count: Processes so far.
         disk_number: Disks so far, less one.
+        directory_id: Of the log directory, once it is formatted.
         has_bad_disk: Whether a fault spoilt what its disk holds; nothing is expected of its bytes then.
         is_disk_failing: Whether its disk fails, or did since the last start: the process may end by itself.
         on_exit: Called when the process has ended by itself.
@@ -58,7 +60,9 @@ class NodeMachine(Machine):
         self.disk_number = 0
         self.has_bad_disk = False
         self.is_disk_failing = False
-        self._voters: Sequence[DynamicVoter] = ()
+        self.directory_id = Uuid.ZERO
+        self._voters: Sequence[DynamicVoter] | None = ()
+        self._levels: Mapping[str, int] = {}
         self._cluster_id = ""
 
     @property
@@ -66,9 +70,17 @@ class NodeMachine(Machine):
         """The one log directory."""
         return self.path / "data"
 
-    def format(self, cluster_id: str, voters: Sequence[DynamicVoter]) -> None:
-        """Format the log directory, durably, as ``kraftlog storage format --initial-controllers`` does."""
-        self._cluster_id, self._voters = cluster_id, voters
+    def format(
+        self, cluster_id: str, voters: Sequence[DynamicVoter] | None, levels: Mapping[str, int] | None = None
+    ) -> None:
+        """Format the log directory, durably, as ``kraftlog storage format --initial-controllers`` does.
+
+        Args:
+            cluster_id: Of the cluster.
+            voters: Of the quorum; None if they are static, as controller.quorum.voters says.
+            levels: Features that do not begin with the level that the newest metadata.version gives them.
+        """
+        self._cluster_id, self._voters, self._levels = cluster_id, voters, levels or {}
         self._format()
 
     def replace_disk(self) -> None:
@@ -91,11 +103,14 @@ class NodeMachine(Machine):
             metadata_directory=self.data_path,
             cluster_id=self._cluster_id,
             node_id=NodeId(self.node_id),
-            initial_voters=tuple(self._voters) if "controller" in self.roles else None,
-            has_dynamic_quorum=True,
+            feature_levels=self._levels,
+            initial_voters=tuple(self._voters) if self._voters is not None and "controller" in self.roles else None,
+            has_dynamic_quorum=self._voters is not None,
             report=lambda _: None,
         )
         self.run_now(formatter.run)
+        properties = read_meta_properties(self.data_path)
+        self.directory_id = (None if properties is None else properties.directory_id) or Uuid.ZERO
 
     def start_node(self) -> None:
         """Begin to start the node; ``start_task`` says when it serves."""
@@ -152,11 +167,14 @@ class ClusterShape:
         controllers: Nodes 1 to this number are voters.
         brokers: Those behind them are brokers.
         properties: Settings of every node.
+        levels: Features that do not begin with the level that the newest metadata.version gives them; with
+            kraft.version 0 the voters are static.
     """
 
     controllers: int = 3
     brokers: int = 3
     properties: Mapping[str, str] | None = None
+    levels: Mapping[str, int] | None = None
 
 
 def make_cluster(world: World, shape: ClusterShape) -> list[NodeMachine]:
@@ -184,7 +202,13 @@ def make_cluster(world: World, shape: ClusterShape) -> list[NodeMachine]:
         return str(random_uuid()), voters
 
     cluster_id, voters = world.run(machines[0], draw())
-    bootstrap = ",".join(f"{voter.host}:{voter.port}" for voter in voters)
+    levels = shape.levels or {}
+    is_static = levels.get(KRAFT_VERSION) == 0
+    if is_static:
+        static = ",".join(f"{voter.node_id}@{voter.host}:{voter.port}" for voter in voters)
+        quorum = {"controller.quorum.voters": static}
+    else:
+        quorum = {"controller.quorum.bootstrap.servers": ",".join(f"{voter.host}:{voter.port}" for voter in voters)}
     for machine in machines:
         listeners = [
             f"{name}://{machine.address}:{port}"
@@ -199,7 +223,7 @@ def make_cluster(world: World, shape: ClusterShape) -> list[NodeMachine]:
             "node.id": str(machine.node_id),
             "listeners": ",".join(listeners),
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.bootstrap.servers": bootstrap,
+            **quorum,
             "log.dirs": str(machine.data_path),
             "log.flush.on.ack": "true",
             # One thread has one order of events.
@@ -210,5 +234,5 @@ def make_cluster(world: World, shape: ClusterShape) -> list[NodeMachine]:
             "offsets.topic.num.partitions": "3",
             **(shape.properties or {}),
         }
-        machine.format(cluster_id, voters)
+        machine.format(cluster_id, None if is_static else voters, levels)
     return machines

@@ -7,10 +7,18 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeAlias
 
+from kraftlog.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    GROUP_VERSION,
+    KRAFT_VERSION,
+    LATEST_PRODUCTION,
+    default_levels,
+    metadata_version,
+)
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.scenario import ScheduledFault
 from kraftlog.testing.world.cluster import Cluster
-from kraftlog.testing.world.cluster_fault import draw_faults, happen
+from kraftlog.testing.world.cluster_fault import draw_changes, draw_faults, happen
 
 __all__ = ["ClusterFailedError", "ClusterScenario", "Outcome", "Workload", "draw", "run", "shrink", "simulate"]
 
@@ -19,6 +27,8 @@ Workload: TypeAlias = Callable[[Cluster], Coroutine[Any, Any, None]]
 
 _FIRST_FAULT_MS = 6_000
 _FINISH_MS = 180_000
+# Levels of metadata.version that runs with upgrades begin with: 3.9-IV0, 4.0-IV3, 4.2-IV1 and the newest.
+_EARLIER_VERSIONS = (21, 25, 29, LATEST_PRODUCTION.feature_level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +37,7 @@ class ClusterScenario:
 
         world seed=7 controllers=3 brokers=3
         set min.insync.replicas=2
+        level kraft.version=0
         at 8204 kill node=leader3 for_ms=2500
         end 20000
         breaks RINV-23
@@ -39,6 +50,7 @@ class ClusterScenario:
         faults: By time, milliseconds since the world began.
         end_ms: When the cluster is healed, milliseconds.
         breaks: What is broken; None where everything holds.
+        levels: Features that do not begin with their newest level.
     """
 
     seed: int
@@ -48,10 +60,12 @@ class ClusterScenario:
     faults: tuple[ScheduledFault, ...] = ()
     end_ms: int = 0
     breaks: str | None = None
+    levels: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         lines = [f"world seed={self.seed} controllers={self.controllers} brokers={self.brokers}"]
         lines += [f"set {name}={value}" for name, value in self.properties]
+        lines += [f"level {name}={level}" for name, level in self.levels]
         lines += [str(fault) for fault in self.faults]
         lines.append(f"end {self.end_ms}")
         if self.breaks is not None:
@@ -68,6 +82,7 @@ class ClusterScenario:
         world: dict[str, int] = {}
         properties: list[tuple[str, str]] = []
         faults: list[ScheduledFault] = []
+        levels: list[tuple[str, int]] = []
         end_ms, breaks = 0, None
         for line in text.splitlines():
             word, _, rest = line.strip().partition(" ")
@@ -81,6 +96,9 @@ class ClusterScenario:
                 case "set":
                     name, _, value = rest.partition("=")
                     properties.append((name, value))
+                case "level":
+                    name, _, value = rest.partition("=")
+                    levels.append((name, int(value)))
                 case "at":
                     faults.append(ScheduledFault.parse(line))
                 case "end":
@@ -101,6 +119,7 @@ class ClusterScenario:
             tuple(faults),
             end_ms,
             breaks,
+            tuple(levels),
         )
 
 
@@ -169,22 +188,44 @@ def draw(seed: int) -> ClusterScenario:
     faults = draw_faults(rng, begin_ms=_FIRST_FAULT_MS)
     end_ms = faults[-1].at_ms + rng.choice((500, 5000))
     settings = tuple((name, str(value)) for name, value in properties.items())
-    return ClusterScenario(seed, controllers, brokers, settings, faults, end_ms)
+    # Drawn apart from the rest: without changes a run is the one it would be if there were none.
+    rng = Random(f"{seed}/changes")
+    changes = draw_changes(rng, begin_ms=_FIRST_FAULT_MS, end_ms=end_ms)
+    levels = _draw_levels(rng) if any(change.kind == "upgrade" for change in changes) else ()
+    events = tuple(sorted((*faults, *changes), key=lambda fault: fault.at_ms))
+    return ClusterScenario(seed, controllers, brokers, settings, events, end_ms, levels=levels)
 
 
-def run(scenario: ClusterScenario, workload: Workload) -> Outcome:
+def _draw_levels(rng: Random) -> tuple[tuple[str, int], ...]:
+    """Levels below the newest ones, for a run that upgrades."""
+    version = metadata_version(rng.choice(_EARLIER_VERSIONS))
+    before, newest = default_levels(version), default_levels(LATEST_PRODUCTION)
+    levels = {name: level for name, level in before.items() if level != newest[name]}
+    # Clients of the runs need the groups of KIP-848.
+    levels = {**levels, GROUP_VERSION: newest[GROUP_VERSION], KRAFT_VERSION: newest[KRAFT_VERSION]}
+    if rng.randrange(2):
+        levels[KRAFT_VERSION] = 0
+    if rng.randrange(2):
+        levels["transaction.version"] = min(levels.get("transaction.version", 2), rng.randrange(3))
+        levels[ELIGIBLE_LEADER_REPLICAS_VERSION] = 0
+    return tuple(sorted(levels.items()))
+
+
+def run(scenario: ClusterScenario, workload: Workload, *, cluster_type: type[Cluster] = Cluster) -> Outcome:
     """Run a scenario: start, faults, recovery, and the end of the workload.
 
     Args:
         scenario: What happens.
         workload: What clients do.
+        cluster_type: What runs.
     """
     outcome = Outcome(scenario)
-    cluster = Cluster(
+    cluster = cluster_type(
         scenario.seed,
         controllers=scenario.controllers,
         brokers=scenario.brokers,
         properties=dict(scenario.properties),
+        levels=dict(scenario.levels),
     )
     try:
         with cluster:
@@ -214,6 +255,7 @@ def _run(cluster: Cluster, scenario: ClusterScenario, workload: Workload, outcom
     cluster.recover()
     cluster.run_until(task.done, within_ms=_FINISH_MS)
     task.result()
+    cluster.run_until(lambda: not cluster.is_changing, within_ms=_FINISH_MS)
     cluster.recover()
 
 
@@ -222,13 +264,14 @@ def _pass_time(cluster: Cluster, until_ms: float) -> None:
         cluster.run_for(until_ms - cluster.world.now_ms)
 
 
-def shrink(outcome: Outcome, workload: Workload, *, budget: int = 60) -> Outcome:
+def shrink(outcome: Outcome, workload: Workload, *, budget: int = 60, cluster_type: type[Cluster] = Cluster) -> Outcome:
     """Leave out faults while the same rule is broken: halves first, at last one by one; then heal earlier.
 
     Args:
         outcome: Of a run that failed.
         workload: As it was.
         budget: Most runs.
+        cluster_type: As it was.
     """
     best, run_count = outcome, 0
 
@@ -237,7 +280,7 @@ def shrink(outcome: Outcome, workload: Workload, *, budget: int = 60) -> Outcome
         if run_count >= budget:
             return False
         run_count += 1
-        found = run(replace(candidate, breaks=None), workload)
+        found = run(replace(candidate, breaks=None), workload, cluster_type=cluster_type)
         if found.error is None or found.scenario.breaks != outcome.scenario.breaks:
             return False
         best = found

@@ -1,0 +1,106 @@
+"""What an operator changes in a running cluster: the voters of the metadata quorum and the levels of features."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from kraftlog.errors import ErrorCode, KraftlogError
+from kraftlog.testing.world.node_machine import CONTROLLER_PORT
+from kraftlog.transport.rpc_client import RpcConnection
+from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest
+from kraftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kraftlog.wire.messages.update_features import UpdateFeaturesRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from kraftlog.testing.world.node_machine import NodeMachine
+    from kraftlog.wire.struct import Message
+
+__all__ = ["Administration"]
+
+_TIMEOUT_MS: Final = 3_000
+_RETRY_S: Final = 0.5
+_UPGRADE: Final = 1
+# Anything else may be gone a moment later: no active controller, a replica that lags, another change under way.
+_FINAL_CODES: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.DUPLICATE_VOTER,
+        ErrorCode.FEATURE_UPDATE_FAILED,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.VOTER_NOT_FOUND,
+    }
+)
+
+
+class Administration:
+    """Asks controllers one after the other until the active one has decided; one change at a time, on one loop.
+
+    Args:
+        controllers: Of the cluster.
+    """
+
+    def __init__(self, controllers: Collection[NodeMachine]) -> None:
+        self._controllers = tuple(controllers)
+        self._lock = asyncio.Lock()
+
+    async def update_feature(self, feature: str, level: int) -> str:
+        """Upgrade a feature; returns the name of the final error code, NONE once the level is committed."""
+        update = UpdateFeaturesRequest.FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=_UPGRADE)
+        return await self._decided(UpdateFeaturesRequest(timeout_ms=_TIMEOUT_MS, feature_updates=(update,)))
+
+    async def add_voter(self, controller: NodeMachine) -> str:
+        """Make a controller a voter; returns as ``update_feature``, DUPLICATE_VOTER if it is one."""
+        listener = AddRaftVoterRequest.Listener(name="CONTROLLER", host=controller.address, port=CONTROLLER_PORT)
+        request = AddRaftVoterRequest(
+            cluster_id=None,
+            timeout_ms=_TIMEOUT_MS,
+            voter_id=controller.node_id,
+            voter_directory_id=controller.directory_id,
+            listeners=(listener,),
+        )
+        return await self._decided(request)
+
+    async def remove_voter(self, controller: NodeMachine) -> str:
+        """Make a voter an observer; returns as ``update_feature``, VOTER_NOT_FOUND if it is none."""
+        request = RemoveRaftVoterRequest(
+            cluster_id=None, voter_id=controller.node_id, voter_directory_id=controller.directory_id
+        )
+        return await self._decided(request)
+
+    async def _decided(self, request: Message) -> str:
+        async with self._lock:
+            number = 0
+            while True:
+                controller = self._controllers[number % len(self._controllers)]
+                number += 1
+                code = await self._ask(controller, request)
+                if code in _FINAL_CODES:
+                    return ErrorCode.name_of(code)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _ask(self, controller: NodeMachine, request: Message) -> int:
+        connection = None
+        try:
+            async with asyncio.timeout(2 * _TIMEOUT_MS / 1000):
+                connection = await RpcConnection.open(
+                    asyncio.get_running_loop(),
+                    controller.address,
+                    CONTROLLER_PORT,
+                    client_id="administration",
+                    timeout_s=_TIMEOUT_MS / 1000,
+                )
+                response: Any = await connection.request(request)
+        except (KraftlogError, OSError, TimeoutError):
+            return ErrorCode.REQUEST_TIMED_OUT
+        finally:
+            if connection is not None:
+                connection.close()
+        code: int = response.error_code
+        if code or not isinstance(request, UpdateFeaturesRequest):
+            return code
+        return max((result.error_code for result in response.results), default=int(ErrorCode.NONE))

@@ -1,0 +1,207 @@
+"""Replicas of a ``kraftlog.Quorum`` in virtual time, each with a client of its own in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kraftlog.errors import KraftlogError
+from kraftlog.quorum.async_quorum import AsyncQuorum, Options
+from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
+from kraftlog.testing.world.cluster import Cluster
+from kraftlog.testing.world.history import CommandHistory
+from kraftlog.testing.world.machine import Machine
+from kraftlog.testing.world.node_machine import CONTROLLER_PORT, ClusterShape, NodeMachine
+from kraftlog.testing.world.world import World
+
+__all__ = ["QuorumCluster", "QuorumMachine"]
+
+_QUORUM_ID: Final = "simulated"
+_TIMEOUT_S: Final = 3.0
+_PENDING_BYTES: Final = 1 << 20
+_PAUSE_S: Final = 0.05
+_PREFIXES: Final = ("controller.quorum.", "metadata.log.")
+
+
+class _Commands(StateMachine):
+    """A list of commands, each of which the history is told."""
+
+    def __init__(self, name: str, history: CommandHistory) -> None:
+        self._name = name
+        self._history = history
+        self.commands: list[tuple[int, bytes]] = []
+
+    def apply(self, batch: CommittedBatch) -> None:
+        for offset, command in batch:
+            self._history.applied(self._name, offset, command)
+            self.commands.append((offset, command))
+
+    def snapshot(self) -> Iterable[bytes]:
+        return [b"%d %b" % pair for pair in self.commands]
+
+    def restore(self, records: Sequence[bytes]) -> None:
+        self.commands = []
+        for record in records:
+            offset, _, command = record.partition(b" ")
+            self._history.applied(self._name, int(offset), command)
+            self.commands.append((int(offset), command))
+
+
+class QuorumMachine(NodeMachine):
+    """One replica and its client, which proposes commands and reads.
+
+    Args:
+        world: It is part of.
+        name: Unique.
+        node_id: Of the replica.
+        history: Is told what the client did and what the replica applied.
+    """
+
+    def __init__(self, world: World, name: str, *, node_id: int, history: CommandHistory) -> None:
+        super().__init__(world, name, node_id=node_id, roles=["controller"])
+        self._history = history
+        self._number = 0
+        self.voters: Mapping[int, str] = {}
+        self.settings: Mapping[str, str] = {}
+        self.is_quiet: Callable[[], bool] = lambda: False
+        self.quorum: AsyncQuorum | None = None
+
+    def start_node(self) -> None:
+        """Begin to start the replica; ``start_task`` says when it serves."""
+        loop = self.loop if self.node is None else self.start()
+        commands = _Commands(self.name, self._history)
+        options = Options(
+            machine=commands,
+            data_dir=self.data_path,
+            node_id=self.node_id,
+            voters=self.voters,
+            join=(),
+            address=self.voters[self.node_id],
+            listen=None,
+            cluster_id=_QUORUM_ID,
+            auto_join=False,
+            timeout_s=_TIMEOUT_S,
+            max_pending_bytes=_PENDING_BYTES,
+            config=self.settings,
+        )
+        quorum: Any = AsyncQuorum(options)
+        self.node = self.quorum = quorum
+        self.start_count += 1
+        self.exit_error = None
+        self.start_task = loop.create_task(quorum.start())
+        self.start_task.add_done_callback(lambda started: self._started(quorum, started))
+        loop.create_task(self._use(quorum, commands, self.start_task))
+
+    async def _follow(self, node: Any) -> None:
+        error = await node.wait_failed()
+        await node.close()
+        self._exit(error)
+
+    async def _use(self, quorum: AsyncQuorum, commands: _Commands, started: asyncio.Task[None]) -> None:
+        """Propose and read in turns until no fault happens any more."""
+        await asyncio.wait([started])
+        if started.cancelled() or started.exception() is not None:
+            return
+        while not self.is_quiet():
+            await self._propose(quorum)
+            await self._read(quorum, commands)
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _propose(self, quorum: AsyncQuorum) -> None:
+        self._number += 1
+        command = f"{self.name} {self._number}".encode()
+        self._history.proposed(command, self.world.now_ns)
+        try:
+            offset = await quorum.propose([command])
+        except KraftlogError as error:
+            if not getattr(error, "may_be_committed", True):
+                self._history.refused(command)
+        else:
+            self._history.committed(command, offset, self.world.now_ns)
+
+    async def _read(self, quorum: AsyncQuorum, commands: _Commands) -> None:
+        begun_ns = self.world.now_ns
+        try:
+            await quorum.read_barrier()
+        except KraftlogError:
+            return
+        self._history.read([offset for offset, _ in commands.commands[-1:]], begun_ns, self.world.now_ns)
+
+
+class QuorumCluster(Cluster):
+    """Three or more replicas of a ``kraftlog.Quorum`` under the faults of a ``Cluster``.
+
+    Args:
+        seed: Of all chance.
+        controllers: How many replicas.
+        properties: Settings of every replica, with Kafka's keys; those of nodes alone are left out.
+
+    Attributes:
+        history: What clients were told, and what replicas applied.
+    """
+
+    def __init__(
+        self, seed: int = 0, *, controllers: int = 3, properties: Mapping[str, str] | None = None, **_: Any
+    ) -> None:
+        self.history = CommandHistory()
+        super().__init__(seed, controllers=controllers, brokers=0, properties=properties)
+
+    def _make_machines(self, shape: ClusterShape) -> Sequence[NodeMachine]:
+        machines = [
+            QuorumMachine(self.world, f"replica-{number}", node_id=number, history=self.history)
+            for number in range(1, shape.controllers + 1)
+        ]
+        settings = {name: value for name, value in (shape.properties or {}).items() if name.startswith(_PREFIXES)}
+        voters = {machine.node_id: f"{machine.address}:{CONTROLLER_PORT}" for machine in machines}
+        for machine in machines:
+            machine.voters, machine.settings = voters, settings
+            machine.is_quiet = lambda: self.is_quiet
+        return machines
+
+    def _quorums(self) -> dict[str, AsyncQuorum]:
+        return {
+            name: machine.quorum
+            for name, machine in self.nodes.items()
+            if isinstance(machine, QuorumMachine) and machine.is_serving and machine.quorum is not None
+        }
+
+    @property
+    def controller(self) -> str | None:
+        """The replica that leads in the highest epoch; None for none."""
+        leaders = [(quorum.epoch, name) for name, quorum in self._quorums().items() if quorum.is_leader]
+        return max(leaders)[1] if leaders else None
+
+    def led_by(self, name: str) -> list[tuple[str, int]]:
+        """Nothing: there are no partitions."""
+        del name
+        return []
+
+    def _after_turn(self, machine: Machine) -> None:
+        self.history.check_so_far()
+        super()._after_turn(machine)
+
+    def what_is_missing(self) -> tuple[str, str] | None:
+        """As of a ``Cluster``: every replica serves, one leads, all have applied the same."""
+        quorums = self._quorums()
+        if len(quorums) < len(self.nodes):
+            return "INV-34", f"of {len(self.nodes)} replicas {sorted(quorums)} serve"
+        if self.controller is None:
+            return "INV-34", "no replica leads"
+        ends = {name: quorum.applied_end_offset for name, quorum in quorums.items()}
+        return None if len(set(ends.values())) == 1 else ("INV-36", f"applied commands: {ends}")
+
+
+async def commands(cluster: Cluster) -> None:
+    """A workload for drawn runs of a ``QuorumCluster``: its replicas' own clients, and the check of their history."""
+    assert isinstance(cluster, QuorumCluster)
+    while not cluster.is_quiet:  # noqa: ASYNC110  nobody tells it
+        await asyncio.sleep(0.1)
+    while cluster.what_is_missing() is not None:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+    # By then every client of a process that runs has its last answer.
+    await asyncio.sleep(2 * _TIMEOUT_S)
+    while cluster.what_is_missing() is not None:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+    cluster.history.check()
+    cluster.tell("client", f"{cluster.history.committed_count} commands were committed, in one order")

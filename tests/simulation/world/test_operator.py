@@ -1,0 +1,95 @@
+"""Voters and feature levels that change under load, and replicas of ``kraftlog.Quorum``, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftlog.testing import InvariantViolationError
+from kraftlog.testing.world.cluster import Cluster
+from kraftlog.testing.world.history import CommandHistory
+from kraftlog.testing.world.quorum_cluster import QuorumCluster, commands
+from kraftlog.testing.world.swarm import ClusterScenario, run
+
+from .workloads import records_every
+
+SETTINGS = {"num.partitions": "1", "default.replication.factor": "3", "min.insync.replicas": "2"}
+LEVELS = {"kraft.version": 0, "metadata.version": 25, "transaction.version": 0}
+
+
+def test_features_are_upgraded_and_a_voter_is_changed_under_load():
+    """A static quorum of an earlier release becomes a dynamic one; its active controller leaves it and comes back."""
+    with Cluster(6, properties=SETTINGS, levels=LEVELS) as cluster:
+        task = cluster.begin(records_every(cluster, 0.2))
+        # By then every voter has told the active controller which levels of kraft.version it supports.
+        cluster.run_for(3_000)
+        for feature in LEVELS:
+            cluster.update_feature(feature)
+        cluster.run_until(lambda: not cluster.is_changing, within_ms=20_000)
+        removed = cluster.controller
+        cluster.remove_voter(removed)
+        cluster.run_until(lambda: not cluster.is_changing, within_ms=20_000)
+        cluster.run_until(lambda: cluster.controller not in {removed, None}, within_ms=20_000)
+        log = cluster.nodes[cluster.controller].node.metadata.replica.log
+        assert len(log.raft.voters.ids) == 2
+        cluster.add_voter(removed)
+        cluster.run_until(lambda: not cluster.is_changing, within_ms=20_000)
+        cluster.become_quiet()
+        cluster.recover()
+        cluster.run_until(task.done, within_ms=120_000)
+        task.result()
+        story = str(cluster.story)
+        levels = cluster.nodes[cluster.controller].node.metadata.image.features
+        voters = cluster.nodes[cluster.controller].node.metadata.replica.raft.voters.ids
+    assert story.count(": NONE") == 5, story
+    assert levels["transaction.version"] == 2
+    assert len(voters) == 3
+
+
+def test_commands_of_a_quorum_are_linearizable_under_faults():
+    text = """
+    world seed=3 controllers=3 brokers=0
+    set controller.quorum.election.timeout.ms=500
+    set controller.quorum.fetch.timeout.ms=1000
+    set metadata.log.max.record.bytes.between.snapshots=2000
+    at 3000 isolate node=controller for_ms=3000
+    at 7000 power_off node=controller data=torn names=suffix for_ms=500
+    at 9000 power_off_all data=everything names=everything for_ms=400
+    end 11000
+    """
+    outcome = run(ClusterScenario.parse(text), commands, cluster_type=QuorumCluster)
+    assert outcome.error is None, outcome.error
+    assert outcome.fault_count == 3
+    assert "commands were committed, in one order" in "\n".join(outcome.story)
+
+
+def history():
+    found = CommandHistory()
+    found.proposed(b"a", 10)
+    found.committed(b"a", 5, 20)
+    found.proposed(b"b", 30)
+    for replica in ("one", "two"):
+        found.applied(replica, 5, b"a")
+    return found
+
+
+def test_commands_that_are_lost_repeated_or_out_of_order_are_noticed():
+    found = history()
+    found.applied("one", 6, b"b")
+    found.committed(b"b", 6, 40)
+    found.read([6], 35, 45)
+    found.read([5], 25, 35)
+    found.check()
+    for change, expected in (
+        (lambda found: found.applied("two", 5, b"b"), "INV-06"),
+        (lambda found: found.applied("two", 6, b"a"), "INV-06"),
+        (lambda found: found.applied("two", 6, b"x"), "INV-06"),
+        (lambda found: found.committed(b"b", 6, 40), "INV-03"),
+        (lambda found: found.refused(b"a"), "LINEARIZABLE"),
+        (lambda found: found.applied("one", 4, b"b"), "LINEARIZABLE"),
+        (lambda found: found.read([], 25, 30), "LINEARIZABLE"),
+    ):
+        found = history()
+        change(found)
+        with pytest.raises(InvariantViolationError) as raised:
+            found.check()
+        assert raised.value.identifier == expected
