@@ -61,7 +61,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Whole nodes on simulated machines: composes what `node` composes, below it a simulated host.
     "testing.world": VOCABULARY
     | FACTS
-    | {"host", "node", "storage", "transport", "wire", "_kraftlog", "testing.scenario", "testing.log_invariants"},
+    | {"host", "node", "quorum", "storage", "transport", "wire", "_kraftlog"}
+    | {"testing.scenario", "testing.log_invariants"},
     "security": VOCABULARY,
     "transport": VOCABULARY | {"host", "security", "wire", "_kraftlog"},
     "runtime": VOCABULARY | {"host"},
