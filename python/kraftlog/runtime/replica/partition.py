@@ -159,7 +159,7 @@ class Partition:
         self.loop = threads.loop
         self._threads = threads
         # None where most partitions have nothing: each object here is one more per partition for the collector.
-        # Keys in the order in which they began to wait: whoever waits longest is served first.
+        # Keys in the order in which they began to wait: the caller that has waited longest is served first.
         self._waiters: dict[PartitionWaiter, None] | None = None
         self._append_waiters: dict[PartitionWaiter, None] | None = None
         self._is_watched = False
