@@ -29,7 +29,7 @@ KAFKA = "Kafka's RaftEventSimulationTest: 78000 events and 11.6 elections a CPU-
 def run_seed(seed):
     """One run: its seed, CPU seconds, totals, and the text scenario when it failed."""
     began_s = time.process_time()
-    simulation = Simulation(SimulationConfig(seed=seed))
+    simulation = Simulation(SimulationConfig(seed=seed, refuses_connections=None))
     failure = None
     try:
         simulation.run()
@@ -70,7 +70,8 @@ def replay(what, *, shrinks):
         simulation = Simulation(scenario.config, scenario.faults)
         end_ms = scenario.end_ms
     else:
-        simulation, end_ms = Simulation(SimulationConfig(seed=int(what), keeps_trace=True)), None
+        config = SimulationConfig(seed=int(what), keeps_trace=True, refuses_connections=None)
+        simulation, end_ms = Simulation(config), None
     try:
         report = simulation.run(end_ms=end_ms)
     except InvariantViolationError as error:

@@ -17,6 +17,7 @@ KAFKAS_DEFAULTS = {
     "retry_backoff_ms": 20,
     "proposals_per_second": 10,
     "auto_join": False,
+    "refuses_connections": False,
 }
 
 
@@ -228,3 +229,27 @@ def test_voter_that_lost_its_records_cannot_become_a_candidate(seed):
     simulation.network.heal()
     simulation.run_for(5_000)
     assert node.core.high_watermark > 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("refuses_connections", [True, False])
+def test_followers_of_a_leader_that_refuses_connections_elect_before_their_fetch_timers_end(seed, refuses_connections):
+    """Of three voters with Kafka's timers; without refusals nobody stands before 2 seconds are over."""
+    simulation = cluster(seed, refuses_connections=refuses_connections)
+    leader_id, epoch = leading(simulation)
+    simulation.nodes[leader_id].crash()
+    simulation.run_for(1_000)
+    is_elected = simulation.leader() is not None
+    assert is_elected == refuses_connections
+    if is_elected:
+        assert leading(simulation)[1] == epoch + 1
+
+
+def test_one_follower_that_is_refused_does_not_depose_a_leader_that_the_others_fetch_from():
+    simulation = cluster(1, refuses_connections=True)
+    before = leading(simulation)
+    follower = simulation.nodes[others_of(simulation, before[0])[0]]
+    for _ in range(40):
+        follower.tell(follower.core.handle_refused_connection, before[0], follower.now_ms())
+        simulation.run_for(50)
+    assert leading(simulation) == before

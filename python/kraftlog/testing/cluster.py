@@ -268,6 +268,19 @@ class Cluster:
             node.node_id, target_id, self._deliver, target_id, node.node_id, run, node_id, correlation_id, request
         )
 
+    def lose_request(self, target_id: int, asker: int, run: int, node_id: NodeId, correlation_id: int) -> None:
+        """The process that was asked has ended, and with it the connection: the asker learns that no answer comes."""
+        if self.config.refuses_connections and asker != _CLIENT:
+            refuse = self.nodes[asker].refuse
+            self.network.send(target_id, asker, refuse, run, node_id, correlation_id, ErrorCode.NETWORK_EXCEPTION)
+
+    def on_stopped(self, node: SimulatedNode) -> None:
+        """A process ended: so do its connections."""
+        sources, node.sources = node.sources, {}
+        for serial in node.asked:
+            if serial in sources:
+                self.lose_request(node.node_id, *sources[serial])
+
     def _as_old_peers_speak(self, node: SimulatedNode, target: SimulatedNode, request: Request) -> Request | None:
         """What of a request the older version has; None where there is no such request."""
         if isinstance(request, VoteRequest) and request.pre_vote:
@@ -292,6 +305,7 @@ class Cluster:
     def send_response(self, node: SimulatedNode, source: Source, response: Response) -> None:
         """Carry an answer back to who asked."""
         asker, run, node_id, correlation_id, serial = source
+        node.sources.pop(serial, None)
         request = self.invariants.on_answer(node, serial, response)
         if asker == _CLIENT:
             self.changes_under_way -= 1

@@ -38,6 +38,8 @@ class SimulationConfig:
         proposals_per_second: Load; 0 for none.
         quiet_ms: Time without faults at the end, in which everything has to recover.
         auto_join: Replicas that are no voters make themselves voters.
+        refuses_connections: Followers learn that a leader that is down refuses connections, as a machine does whose
+            process ended, and elect early; drawn when None. By default they learn only that no answer comes.
         election_timeout_ms: Of every replica, and likewise the next three.
         fetch_timeout_ms: See ``RaftConfig``.
         request_timeout_ms: See ``RaftConfig``.
@@ -57,6 +59,7 @@ class SimulationConfig:
     proposals_per_second: int | None = None
     quiet_ms: int = 20_000
     auto_join: bool | None = None
+    refuses_connections: bool | None = False
     election_timeout_ms: int | None = None
     fetch_timeout_ms: int | None = None
     request_timeout_ms: int | None = None
@@ -79,6 +82,7 @@ class SimulationConfig:
             "fetch_timeout_ms": fetch,
             "request_timeout_ms": request,
             "retry_backoff_ms": retry,
+            "refuses_connections": rng.random() < 0.5,
         }
         return replace(self, **{name: value for name, value in drawn.items() if getattr(self, name) is None})
 

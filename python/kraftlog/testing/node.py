@@ -60,6 +60,7 @@ class SimulatedNode:
         applied_offset: Exclusive end of what its machine was given.
         shown_high_watermark: The greatest of this run of the process.
         asked: Requests that it has not answered, by the serial of their delivery.
+        sources: Where their answers go: a node, its run, the id that it asked and its correlation id.
         clock_rate: Local milliseconds a global one.
         age: 0 speaks all versions, 1 has no pre-vote, 2 neither that nor the high watermark in Fetch.
         checked_voters: The voter set in force that was compared with the log last.
@@ -97,6 +98,7 @@ class SimulatedNode:
         "run_count",
         "serial",
         "shown_high_watermark",
+        "sources",
         "static_voters",
     )
 
@@ -125,6 +127,7 @@ class SimulatedNode:
         self.last_poll_ms = -1
         self.checked_voters: VoterSet | None = None
         self.asked: dict[int, Request] = {}
+        self.sources: dict[int, tuple[int, int, NodeId, int]] = {}
         self._held: list[SendRequest | SendResponse] = []
         self._waiting: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._flush_wanted = 0
@@ -234,6 +237,7 @@ class SimulatedNode:
         self.is_up = False
         self.is_paused = False
         self._timer_generation += 1
+        self._host.on_stopped(self)
         self.asked.clear()
         self._host.observer.on_stopped()
         lost = self.disk.crash(self._host.disk_rng)
@@ -544,11 +548,13 @@ class SimulatedNode:
     def receive(self, asker: int, run: int, node_id: NodeId, correlation_id: int, request: Request) -> None:
         """A request came."""
         if not self.is_up:
+            self._host.lose_request(self.node_id, asker, run, node_id, correlation_id)
             return
         if isinstance(request, VoteRequest) and request.pre_vote and self.age:
             return  # it was sent to the newer version that ran here before, whose connection is gone
         self.serial = serial = self.serial + 1
         self.asked[serial] = request
+        self.sources[serial] = asker, run, node_id, correlation_id
         self.tell(self._handle_request, (asker, run, node_id, correlation_id, serial), request)
 
     def _handle_request(self, source: Source, request: Request) -> None:
@@ -569,6 +575,9 @@ class SimulatedNode:
             self.tell(self._handle_refusal, node_id, correlation_id, error_code)
 
     def _handle_refusal(self, node_id: NodeId, correlation_id: int, error_code: int) -> None:
+        is_refused = error_code == ErrorCode.BROKER_NOT_AVAILABLE and self._host.config.refuses_connections
+        if is_refused and not self.age:
+            self.core.handle_refused_connection(node_id, self.now_ms())
         self.core.handle_no_response(node_id, correlation_id, self.now_ms(), error_code=error_code)
 
 

@@ -119,6 +119,12 @@ class Host(Protocol[NodeT_contra]):
     def send_response(self, node: NodeT_contra, source: Source, response: Response) -> None:
         """Carry an answer back to who asked."""
 
+    def lose_request(self, target_id: int, asker: int, run: int, node_id: NodeId, correlation_id: int) -> None:
+        """The process that was asked has ended, and with it the connection: the asker learns that no answer comes."""
+
+    def on_stopped(self, node: NodeT_contra) -> None:
+        """The node's process is about to end, and with it its connections."""
+
     def on_started(self, node: NodeT_contra) -> None:
         """The node has made its core of what its disk holds, and told it nothing yet."""
 

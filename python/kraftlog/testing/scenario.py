@@ -110,7 +110,9 @@ class Scenario:
         if settings is None:
             msg = "a scenario needs a line that begins with cluster"
             raise ValueError(msg)
-        for name in ("is_dynamic", "auto_join"):
+        # Scenarios that were written down before replicas could do so.
+        settings.setdefault("refuses_connections", 0)
+        for name in ("is_dynamic", "auto_join", "refuses_connections"):
             if name in settings:
                 settings[name] = bool(settings[name])
         config = SimulationConfig(**settings, **options)
