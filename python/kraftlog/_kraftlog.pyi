@@ -1872,8 +1872,30 @@ class Partition:
     ) -> tuple[int, int, int] | None:
         """Like :meth:`truncate_as_follower`, but everything goes and the log starts at ``offset``."""
 
+    def set_future(self, log: Log | None) -> None:
+        """Fill ``log`` from now on, a copy in another data directory; None fills none any more."""
+
     def on_log_failed(self, reason: str) -> None:
         """The log takes no more writes: acknowledgements that wait end with KAFKA_STORAGE_ERROR."""
+
+def copy_to_future(
+    partition: Partition, *, max_bytes: int, now_ms: int
+) -> tuple[str, int, int, int, BaseException | None]:
+    """Copy the next part of a partition's log, ``max_bytes`` at most but one batch at least.
+
+    Returns:
+        Outcome ("", "gone" without a copy, "source" or "target" for the log that failed), exclusive ends of the copy
+        and, before this part, of the log, copied bytes, and the error of a failure.
+    """
+
+def replace_with_future(
+    partition: Partition, *, retired: str, pool: FlushPool, max_bytes: int, now_ms: int
+) -> tuple[str, BaseException | None]:
+    """Let the copy take the place of the log, whose directory is renamed to ``retired``; appends wait meanwhile.
+
+    Returns:
+        Outcome as above, or "behind" while more than ``max_bytes`` is left to be copied, and the error of a failure.
+    """
 
 def append_fetched(
     fetched: Sequence[tuple[Partition, Buffer, int, int, int, int]], *, now_ms: int, flush: bool

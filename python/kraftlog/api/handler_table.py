@@ -98,6 +98,7 @@ APIS: dict[int, Api] = {
         Api(29, "describe_acls", _OP.DESCRIBE),
         Api(32, "describe_configs", _OP.DESCRIBE_CONFIGS),
         Api(33, "alter_configs", _OP.ALTER_CONFIGS, is_forwarded=True, is_checked_first=True),
+        Api(34, "alter_replica_log_dirs", _OP.ALTER),
         Api(35, "describe_log_dirs", _OP.DESCRIBE),
         Api(37, "create_partitions", _OP.ALTER, _ON.TOPIC, is_forwarded=True),
         Api(42, "delete_groups", _OP.DELETE, _ON.GROUP),

@@ -43,6 +43,7 @@ __all__ = [
     "ClusterService",
     "ControllerService",
     "ControllerServices",
+    "DirectoryMoveService",
     "DynamicSettingsService",
     "ForwardingService",
     "GroupService",
@@ -155,6 +156,14 @@ class StopService(Protocol):
 
     def stop_replica(self, stop: ReplicaStop) -> asyncio.Future[int]:
         """Stop one; the future gives 0 or an error code once its log is closed, or renamed for deletion."""
+        ...
+
+
+class DirectoryMoveService(Protocol):
+    """Moves replicas between the data directories of this broker."""
+
+    def alter(self, name: TopicPartition, path: str) -> Coroutine[Any, Any, int]:
+        """Move a replica to the data directory ``path``; 0 once that has begun, else the error code."""
         ...
 
 
@@ -344,6 +353,7 @@ class BrokerServices(ControllerServices):
 
     replicas: ReplicaService
     stops: StopService
+    directory_moves: DirectoryMoveService
     log_dirs: Iterable[LogDir]
     sessions: FetchSessionCache
     isr_changes: IsrChangeService

@@ -299,6 +299,7 @@ class Node:
             tasks=self.tasks,
             replicas=self.partitions,
             stops=self.replicas,
+            directory_moves=self.replicas.directory_moves,
             log_dirs=self.log_dirs,
             sessions=self.fetch_sessions,
             isr_changes=self.replicas.isr_changes,

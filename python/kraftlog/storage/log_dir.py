@@ -32,15 +32,21 @@ STAGING_DIRECTORY = "_temporary"
 _MAX_FILE_NAME_BYTES = 255
 
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\Z")
-_MARKED_DIRECTORY = re.compile(r"[a-zA-Z0-9._-]+\.[0-9a-f]{32}-(?P<mark>delete|future|stray)\Z")
+_MARKED_DIRECTORY = re.compile(
+    r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\.[0-9a-f]{32}-(?P<mark>delete|future|stray)\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionDirectory:
-    """A directory named ``<topic>-<partition>``."""
+    """A directory named ``<topic>-<partition>``, perhaps with a mark."""
 
     path: Path
     topic_partition: TopicPartition
+
+
+def _suffix(mark: str) -> str:
+    return f".{host.random_bits(128):032x}-{mark}"
 
 
 class LogDir:
@@ -139,6 +145,49 @@ class LogDir:
             if (match := _MARKED_DIRECTORY.match(path.name)) and match["mark"] == "delete" and path.is_dir()
         ]
 
+    def future_directories(self) -> list[PartitionDirectory]:
+        """Directories marked ``-future``, sorted by name: copies of logs that are to move here."""
+        return [
+            PartitionDirectory(path, TopicPartition(match["topic"], int(match["partition"])))
+            for path in sorted(self.path.iterdir())
+            if (match := _MARKED_DIRECTORY.match(path.name)) and match["mark"] == "future" and path.is_dir()
+        ]
+
+    def new_future(self, key: TopicPartition) -> Path:
+        """The name of a new copy of a partition's log, which is not there yet.
+
+        Raises:
+            ValueError: The name would be longer than a file system takes.
+        """
+        name = f"{key}{_suffix('future')}"
+        if len(name) > _MAX_FILE_NAME_BYTES:
+            raise ValueError(f"{name} has more than {_MAX_FILE_NAME_BYTES} bytes")
+        return self.path / name
+
+    def make_current(self, path: Path) -> Path:
+        """Give a ``-future`` directory the name of its partition, durably.
+
+        Raises:
+            LogError: The rename failed.
+        """
+        current = path.with_name(path.name.rpartition(".")[0])
+        try:
+            path.rename(current)
+            flush_directory(self.path)
+        except OSError as error:
+            raise LogError(f"cannot rename {path} to {current.name}: {error.strerror}") from error
+        return current
+
+    def mark_future(self, path: Path, mark: str) -> Path:
+        """Like ``mark_directory`` for a ``-future`` directory."""
+        marked = self.marked_path(path.with_name(path.name.rpartition(".")[0]), mark)
+        try:
+            path.rename(marked)
+            flush_directory(self.path)
+        except OSError as error:
+            raise LogError(f"cannot rename {path} to one marked -{mark}: {error.strerror}") from error
+        return marked
+
     def mark_directory(self, path: Path, mark: str) -> Path:
         """Rename ``<topic>-<partition>`` to ``<topic>-<partition>.<uuid>-<mark>``, durably.
 
@@ -182,15 +231,20 @@ class LogDir:
             raise LogError(msg) from error
         return marked
 
+    @classmethod
+    def _rename(cls, path: Path, mark: str) -> Path:
+        marked = cls.marked_path(path, mark)
+        path.rename(marked)
+        return marked
+
     @staticmethod
-    def _rename(path: Path, mark: str) -> Path:
-        suffix = f".{host.random_bits(128):032x}-{mark}"
+    def marked_path(path: Path, mark: str) -> Path:
+        """A name for a partition's directory under which nobody serves it."""
+        suffix = _suffix(mark)
         topic, _, partition = path.name.rpartition("-")
         # Kafka cuts the topic's name, not the suffix, where the file system would refuse the whole.
         tail = f"-{partition}{suffix}"
-        marked = path.with_name(topic[: _MAX_FILE_NAME_BYTES - len(tail)] + tail)
-        path.rename(marked)
-        return marked
+        return path.with_name(topic[: _MAX_FILE_NAME_BYTES - len(tail)] + tail)
 
     def release(self) -> None:
         """Give the lock back."""

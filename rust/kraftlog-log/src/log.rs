@@ -4,7 +4,9 @@
 //! Appends are serialised by one mutex; reads hold it only to pick their segments; fsync runs outside of it. After a
 //! failed write or fsync the log is poisoned: every later call says so, as a retried fsync lies.
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+#[cfg(test)]
+use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
@@ -24,6 +26,7 @@ mod leftovers;
 mod open;
 mod producer_changes;
 mod read;
+mod relocation;
 mod replace;
 mod retention;
 mod truncate;
@@ -64,7 +67,8 @@ struct Inner {
 #[derive(Debug)]
 pub struct Log {
     fs: Arc<dyn FileSystem>,
-    path: PathBuf,
+    /// Changes under the lock of `inner`, when the log moves to another directory.
+    path: RwLock<PathBuf>,
     config: RwLock<Arc<LogConfig>>,
     inner: Mutex<Inner>,
     /// Held while fsync or a truncation runs, so that one covers what the other leaves.
@@ -105,12 +109,12 @@ impl Inner {
 
 impl Log {
     /// The partition directory.
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn path(&self) -> PathBuf {
+        self.path.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn origin(&self) -> String {
-        self.path.display().to_string()
+        self.path().display().to_string()
     }
 
     /// What opening the log cut, removed or built anew; empty for a sound directory.
@@ -135,7 +139,7 @@ impl Log {
         self.check()?;
         let mut inner = lock(&self.inner);
         if inner.is_closed {
-            return Err(Error::Invalid(format!("log {} is closed", self.path.display())));
+            return Err(Error::Invalid(format!("log {} is closed", self.origin())));
         }
         self.finish_truncation(&mut inner)?;
         Ok(inner)
@@ -240,9 +244,9 @@ impl Log {
         let mut inner = self.lock_inner()?;
         match inner.topic_id {
             Some(present) if present == topic_id => Ok(()),
-            Some(_) => Err(Error::Invalid(format!("{}: belongs to another topic id", self.path.display()))),
+            Some(_) => Err(Error::Invalid(format!("{}: belongs to another topic id", self.origin()))),
             None => {
-                partition_metadata::write(self.fs.as_ref(), &self.path, topic_id)
+                partition_metadata::write(self.fs.as_ref(), &self.path(), topic_id)
                     .map_err(|error| self.poison_unless_refused(error))?;
                 inner.topic_id = Some(topic_id);
                 Ok(())
@@ -344,7 +348,7 @@ impl Log {
             if active.size_bytes() > 0 {
                 return Err(Error::Invalid(format!(
                     "{}: a segment with base offset {base_offset} exists and is not empty",
-                    self.path.display()
+                    self.origin()
                 )));
             }
         } else {
@@ -356,8 +360,9 @@ impl Log {
             }
             active.become_inactive()?;
         }
-        let segment_config = config.segment_config(&self.path, base_offset);
-        let segment = Segment::create(&self.fs, &self.path, base_offset, segment_config, now_ms)?;
+        let path = self.path();
+        let segment_config = config.segment_config(&path, base_offset);
+        let segment = Segment::create(&self.fs, &path, base_offset, segment_config, now_ms)?;
         inner.segments.insert(base_offset, Arc::new(segment));
         inner.is_directory_dirty = true;
         inner.producers.set_end_offset(base_offset);

@@ -224,6 +224,15 @@ impl ProducerState {
         self.end_offset = end_offset;
     }
 
+    /// Take over what `other`, the state of an equal log, has in memory alone: older batches of each producer, and the
+    /// verifications that go on. `other` is empty afterwards.
+    pub(crate) fn take_over(&mut self, other: &mut Self) {
+        self.entries = std::mem::take(&mut other.entries);
+        self.ongoing = std::mem::take(&mut other.ongoing);
+        self.verifications = std::mem::take(&mut other.verifications);
+        self.unreplicated = std::mem::take(&mut other.unreplicated);
+    }
+
     /// Change the expiration of idle producers.
     pub fn set_expiration_ms(&mut self, expiration_ms: i64) {
         self.expiration_ms = expiration_ms;

@@ -1,6 +1,6 @@
 //! A log and the state machine of its replica under one lock, and those who wait for it to move.
 //!
-//! The lock order is partition, then log. Listeners are called under the partition's lock and only leave a message.
+//! The lock order is partition, then its copy in another directory, then log. Listeners are called under the partition's lock and only leave a message.
 use std::fmt;
 use std::sync::Arc;
 
@@ -136,7 +136,9 @@ pub struct Partition {
     topic: String,
     log: Arc<Log>,
     node_id: i32,
-    pool: Arc<FlushPool>,
+    /// Of the directory that holds the log.
+    pool: Mutex<Arc<FlushPool>>,
+    future: Mutex<Option<FutureLog>>,
     inbox: Arc<PythonInbox>,
     number: u64,
     round: Round,
@@ -193,7 +195,8 @@ impl Partition {
             topic: parts.topic,
             log: parts.log,
             node_id: start.node_id,
-            pool: parts.pool,
+            pool: Mutex::new(parts.pool),
+            future: Mutex::new(None),
             inbox: parts.inbox,
             number: parts.number,
             round: Round::default(),
@@ -312,9 +315,13 @@ impl Partition {
         None
     }
 
+    pub(crate) fn pool(&self) -> Arc<FlushPool> {
+        Arc::clone(&lock(&self.pool))
+    }
+
     /// Make what was appended durable soon.
     pub fn request_flush(self: &Arc<Self>) {
-        self.pool.request(self);
+        self.pool().request(self);
     }
 
     /// `flush.ms` is over since Python was told of an unflushed record.
@@ -522,11 +529,14 @@ impl Flushable for Partition {
 mod append;
 mod core_view;
 mod following;
+mod future;
 mod leading;
 #[cfg(test)]
 mod tests;
 pub use core_view::CoreView;
 pub use following::{flush_all, Fetched, FollowError, Replicated};
+use future::FutureLog;
+pub use future::{Copied, CopyError};
 pub use leading::{FollowerAnswer, FollowerPosition};
 #[cfg(all(test, feature = "loom"))]
 mod model;

@@ -196,7 +196,7 @@ impl Log {
 
     #[getter]
     fn path(&self) -> PathBuf {
-        self.log.path().to_owned()
+        self.log.path()
     }
 
     #[getter]

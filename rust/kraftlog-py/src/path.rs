@@ -6,6 +6,7 @@ mod data_path;
 mod data_service_probe;
 mod data_socket;
 mod flush_pool;
+mod future;
 mod inbox;
 mod partition;
 mod replication;
@@ -21,5 +22,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<partition::Appended>()?;
     m.add_class::<partition::Partition>()?;
     m.add_class::<partition::Partitions>()?;
-    m.add_function(wrap_pyfunction!(replication::append_fetched, m)?)
+    m.add_function(wrap_pyfunction!(replication::append_fetched, m)?)?;
+    m.add_function(wrap_pyfunction!(future::copy_to_future, m)?)?;
+    m.add_function(wrap_pyfunction!(future::replace_with_future, m)?)
 }

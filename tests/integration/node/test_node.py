@@ -136,14 +136,17 @@ def test_directories_the_metadata_does_not_know_are_set_aside_not_deleted(tmp_pa
     assert names[1] == "t-0"
 
 
-def test_deleted_directories_of_an_earlier_run_are_removed(tmp_path):
+def test_deleted_directories_of_an_earlier_run_are_removed_after_the_delay(tmp_path):
+    """RDLT-54: not at once, as they were before the fix."""
     with kraftlog.Broker(tmp_path) as broker:
         broker.create_topic("t")
         broker.delete_topic("t")
         until_true(lambda: [path.name.endswith("-delete") for path in tmp_path.glob("t-0*")] == [True])
-    with kraftlog.Broker(tmp_path):
-        pass
-    assert list(tmp_path.glob("t-0*")) == []
+    with kraftlog.Broker(tmp_path) as broker:
+        broker.create_topic("other")
+    assert len(list(tmp_path.glob("t-0*"))) == 1
+    with kraftlog.Broker(tmp_path, log_segment_delete_delay_ms=50):
+        until_true(lambda: not list(tmp_path.glob("t-0*")))
 
 
 def test_two_log_directories_share_the_partitions(tmp_path):

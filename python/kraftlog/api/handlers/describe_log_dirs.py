@@ -65,14 +65,24 @@ def _describe(replicas: ReplicaService, log_dir: LogDir, wanted: set[tuple[str, 
     for partition in list(replicas):
         if pauses.is_due():
             yield None
-        if partition.log_dir is not log_dir or (
-            wanted is not None and (partition.topic, partition.index) not in wanted
-        ):
+        if wanted is not None and (partition.topic, partition.index) not in wanted:
             continue
-        lag = max(partition.high_watermark - partition.replica.log_end_offset, 0)
-        topics.setdefault(partition.topic, []).append(
-            PartitionInfo(partition_index=partition.index, partition_size=partition.log.size_bytes, offset_lag=lag)
-        )
+        future = partition.future
+        if partition.log_dir is log_dir:
+            lag = max(partition.high_watermark - partition.replica.log_end_offset, 0)
+            info = PartitionInfo(
+                partition_index=partition.index, partition_size=partition.log.size_bytes, offset_lag=lag
+            )
+        elif future is not None and future.log_dir is log_dir:
+            info = PartitionInfo(
+                partition_index=partition.index,
+                partition_size=future.log.size_bytes,
+                offset_lag=partition.replica.log_end_offset - future.log.log_end_offset,
+                is_future_key=True,
+            )
+        else:
+            continue
+        topics.setdefault(partition.topic, []).append(info)
     try:
         space = os.statvfs(log_dir.path)
     except OSError:

@@ -89,6 +89,11 @@ class CheckpointWriter:
         for name in _OFFSETS:
             self._write(name, list(self._partitions), self._unopened(name))
 
+    def write_soon(self) -> None:
+        """Write all checkpoint files in the background."""
+        for name in _OFFSETS:
+            self._write_in_background(name)
+
     def write_recovery_points(self, log_dir: LogDir) -> None:
         """Write the recovery points of a directory now; any thread may call, before a log is cut.
 

@@ -267,6 +267,19 @@ class LogCleaner:
             if entry is not None and entry.pauses > 0:
                 entry.pauses -= 1
 
+    def relocate(self, partition: Partition, source: LogDir) -> None:
+        """The log is in another directory than ``source`` now: what was cleaned stays clean. Undoes one ``pause``."""
+        key = partition.topic_partition
+        with self._lock:
+            offset = self._checkpoints.get(source, {}).pop(key, None)
+            if partition.log_dir not in self._checkpoints:
+                self._checkpoints[partition.log_dir] = _read_checkpoint(partition.log_dir)
+            if offset is not None and self._partitions.get(str(key)) is partition:
+                self._checkpoints[partition.log_dir][key] = offset
+                self._write_checkpoint(partition.log_dir)
+                self._write_checkpoint(source)
+        self.resume(key)
+
     def truncate_checkpoint(self, key: TopicPartition, offset: int) -> None:
         """The log was truncated to ``offset``: what comes after it is dirty again."""
         with self._lock:

@@ -11,6 +11,8 @@ from kraftlog._kraftlog import Log
 from kraftlog.storage.recovery_report import RecoveryReport
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kraftlog._kraftlog import RecoveryProgress
     from kraftlog.runtime.replica.topic_config import TopicConfig
     from kraftlog.storage.log_dir import LogDir
@@ -31,6 +33,7 @@ class OpenRequest:
         config: Settings of the topic.
         log_dir: The data directory.
         leader_epoch: The epoch that this node leads, -1 when it does not lead.
+        future: The directory of a copy that is to take the log's place; None for the log itself.
     """
 
     key: TopicPartition
@@ -38,6 +41,7 @@ class OpenRequest:
     config: TopicConfig
     log_dir: LogDir
     leader_epoch: int = -1
+    future: Path | None = None
 
 
 class LogOpener:
@@ -62,20 +66,21 @@ class LogOpener:
             OSError: A file operation failed.
         """
         key, log_dir = request.key, request.log_dir
-        path = log_dir.path / str(key)
+        path = log_dir.path / str(key) if request.future is None else request.future
         was_there = path.is_dir()
         log = Log.open(
             path,
             config=request.config.log_config,
-            recovery_point=log_dir.recovery_points.get(key, 0),
-            log_start_offset=log_dir.log_start_offsets.get(key, 0),
+            # The checkpoints do not speak of copies.
+            recovery_point=log_dir.recovery_points.get(key, 0) if request.future is None else 0,
+            log_start_offset=log_dir.log_start_offsets.get(key, 0) if request.future is None else 0,
             clean_shutdown=log_dir.was_clean_shutdown,
             now_ms=self._now_ms(),
             recovery_threads=recovery_threads,
             progress=progress,
         )
         self._reports[log_dir].add(log.recovery_events)
-        checkpointed = log_dir.high_watermarks.get(key, 0)
+        checkpointed = log_dir.high_watermarks.get(key, 0) if request.future is None else 0
         if was_there and checkpointed > log.log_end_offset:
             logger.warning(
                 "%s ends at offset %d, before its checkpointed high watermark %d: committed records are gone",

@@ -15,9 +15,12 @@ from kraftlog.types import TopicPartition, Uuid
 if TYPE_CHECKING:
     from kraftlog.storage.log_dir import LogDir
 
-__all__ = ["LogPlacement", "check_no_duplicates", "set_strays_aside"]
+__all__ = ["LogPlacement", "check_no_duplicates", "may_be_of_topic", "set_strays_aside"]
 
 logger = logging.getLogger(__name__)
+
+# Of partitions that are not here yet; the oldest wish is forgotten first.
+_PREFERRED_MAX = 10_000
 
 
 class LogPlacement:
@@ -30,9 +33,10 @@ class LogPlacement:
     def __init__(self, log_dirs: Sequence[LogDir]) -> None:
         self.log_dirs = tuple(log_dirs)
         self._counts: Counter[LogDir] = Counter()
+        self._preferred: dict[TopicPartition, LogDir] = {}
 
     def choose(self, key: TopicPartition, assigned: Uuid | None) -> LogDir:
-        """Where the partition is, or is assigned to, else the directory with the fewest partitions.
+        """Where the partition is, or an operator wants it, or it is assigned to, else the directory with the fewest.
 
         Raises:
             LogError: No directory is online, or the partition's log may lie in a directory that is not (KAFKA-16234).
@@ -45,12 +49,22 @@ class LogPlacement:
         for log_dir in log_dirs:
             if (log_dir.path / str(key)).is_dir():
                 return log_dir
+        preferred = self._preferred.pop(key, None)
+        if preferred is not None and preferred.is_online:
+            return preferred
         for log_dir in log_dirs:
             if log_dir.directory_id == assigned:
                 return log_dir
         if len(log_dirs) < len(self.log_dirs) and assigned not in {None, DIRECTORY_UNASSIGNED}:
             raise LogError(f"it is assigned to directory {assigned}, and a directory of log.dirs is offline")
         return min(log_dirs, key=self._counts.__getitem__)
+
+    def prefer(self, key: TopicPartition, log_dir: LogDir) -> None:
+        """Open the partition in this directory once it is placed here, wherever it is assigned to (KIP-113)."""
+        self._preferred.pop(key, None)
+        if len(self._preferred) >= _PREFERRED_MAX:
+            del self._preferred[next(iter(self._preferred))]
+        self._preferred[key] = log_dir
 
     def add(self, log_dir: LogDir) -> None:
         """A partition is in this directory, or about to be."""
@@ -72,7 +86,7 @@ def set_strays_aside(log_dirs: Sequence[LogDir], wanted: Mapping[TopicPartition,
         for directory in log_dir.partition_directories():
             key = directory.topic_partition
             topic_id = wanted.get(key)
-            if topic_id is None or not _may_be_of(directory.path, topic_id):
+            if topic_id is None or not may_be_of_topic(directory.path, topic_id):
                 marked = log_dir.mark_directory(directory.path, "stray")
                 log_dir.forget(key)
                 logger.warning("%s is not in the metadata of this node; kept as %s", directory.path, marked.name)
@@ -96,7 +110,7 @@ def check_no_duplicates(log_dirs: Sequence[LogDir]) -> None:
                 raise LogError(msg)
 
 
-def _may_be_of(directory: Path, topic_id: Uuid) -> bool:
+def may_be_of_topic(directory: Path, topic_id: Uuid) -> bool:
     """Whether a log is of this topic. One whose file cannot be read may be; opening it says why it is not served."""
     if not (directory / "partition.metadata").exists():
         return False

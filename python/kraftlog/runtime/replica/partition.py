@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kraftlog.storage.log_dir import LogDir
     from kraftlog.types import Uuid
 
-__all__ = ["AppendTerms", "Partition", "PartitionWaiter", "ReplicaStart"]
+__all__ = ["AppendTerms", "FutureReplica", "Partition", "PartitionWaiter", "ReplicaStart"]
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +103,14 @@ class ReplicaStart:
     high_watermark: int
 
 
+@dataclass(frozen=True, slots=True)
+class FutureReplica:
+    """The copy of a log in another data directory, which is to take its place."""
+
+    log: Log
+    log_dir: LogDir
+
+
 class Partition:
     """One partition on the node's loop. The log and the state machine of the replica are behind one native lock.
 
@@ -113,6 +121,7 @@ class Partition:
     Attributes:
         replica: The log and the state machine under their lock.
         log_dir: The data directory that holds the log.
+        future: Its copy in another one, while it moves there.
     """
 
     __slots__ = (
@@ -128,6 +137,7 @@ class Partition:
         "_threads",
         "_waiters",
         "config",
+        "future",
         "index",
         "log",
         "log_dir",
@@ -156,6 +166,7 @@ class Partition:
         self.log = log
         self.config = config
         self.log_dir = log_dir
+        self.future: FutureReplica | None = None
         self.loop = threads.loop
         self._threads = threads
         # None where most partitions have nothing: each object here is one more per partition for the collector.

@@ -15,7 +15,9 @@ from kraftlog.partition.replication_quota import UNLIMITED
 from kraftlog.partition.stop_replica import ControllerFence
 from kraftlog.runtime.replica.checkpoint_writer import CheckpointWriter
 from kraftlog.runtime.replica.directory_assignments import DirectoryAssignments
+from kraftlog.runtime.replica.directory_moves import DirectoryMoves
 from kraftlog.runtime.replica.fetchers import ReplicaFetchers
+from kraftlog.runtime.replica.future_directories import FutureDirectory, WantedReplica, settle_futures
 from kraftlog.runtime.replica.isr_changes import IsrChanges
 from kraftlog.runtime.replica.log_dir_failure import LogDirFailures
 from kraftlog.runtime.replica.log_opener import LogOpener, OpenRequest
@@ -81,6 +83,7 @@ class ReplicaManager:
         steps: The queue of work on the loop.
         fetchers: Follow the leaders of partitions that are replicated here.
         isr_changes: Proposals of this broker for the controller.
+        directory_moves: Replicas on their way to other data directories.
     """
 
     def __init__(
@@ -157,6 +160,15 @@ class ReplicaManager:
         )
         self.partitions.add_listener(self.fetchers.partition_changed)
         self._directory_assignments = DirectoryAssignments(settings.node_id, broker_epoch, image, controllers)
+        self.directory_moves = DirectoryMoves(
+            parts,
+            image=image,
+            assign=self._directory_assignments.assign,
+            on_log_dir_failed=self.fail_log_dir,
+            write_checkpoints=self._checkpoints.write_soon,
+        )
+        self.partitions.add_listener(self.directory_moves.partition_changed)
+        self._failures.listeners.append(self.directory_moves.log_dir_failed)
         self.partitions.add_listener(self._report_directory)
 
     # -- start ---------------------------------------------------------------------------------------------------
@@ -171,7 +183,8 @@ class ReplicaManager:
         self._reconciler.update_broker_overrides(image)
         self._follow_settings(image)
         wanted = self._wanted(image)
-        jobs = await self._loop.run_in_executor(None, self._find_logs, wanted)
+        jobs, futures = await self._loop.run_in_executor(None, self._find_logs, wanted)
+        self.directory_moves.resume(futures)
         self.recovery = LogRecovery(jobs, self._settings.recovery_threads_per_dir)
         recovered = await self._loop.run_in_executor(None, self.recovery.run)
         self._reconciler.start(self._image(), recovered)
@@ -184,18 +197,26 @@ class ReplicaManager:
             await self._loop.run_in_executor(None, self._checkpoints.write_all)
 
     def start_timers(self) -> None:
-        """Begin with recurring work, and remove what an earlier run has marked."""
+        """Begin with recurring work, and remove later what an earlier run has marked."""
         self._retention.start(self._timers)
         self._checkpoints.start(self._timers)
         # A member leaves between once and one and a half times replica.lag.time.max.ms after it was caught up (ISR-21).
         self._timers.every(max(self._settings.lag_max_ms // 2, 1), self._check_in_sync)
         for log_dir in self._log_dirs:
-            self._workers.in_background(_remove_deleted, log_dir)
+            self._workers.in_background(self._remove_found, log_dir)
 
-    def _wanted(self, image: MetadataImage) -> dict[TopicPartition, tuple[Uuid, int, TopicConfig]]:
-        """The partitions assigned here: topic id, leader epoch (-1 unless led here), settings."""
+    def _remove_found(self, log_dir: LogDir) -> None:
+        """On a thread: what an earlier run marked is removed once ``file.delete.delay.ms`` is over, from now on."""
+        found = [str(path) for path in log_dir.deleted_directories()]
+        delay_s = self._topic_configs.get({}).file_delete_delay_ms / 1000
+        remove = partial(self._workers.in_background, remove_directories, found)
+        if found:
+            self._loop.call_soon_threadsafe(self._loop.call_later, delay_s, remove)
+
+    def _wanted(self, image: MetadataImage) -> dict[TopicPartition, tuple[WantedReplica, int, TopicConfig]]:
+        """The partitions assigned here: leader epoch (-1 unless led here) and settings of each."""
         node_id = self._settings.node_id
-        wanted: dict[TopicPartition, tuple[Uuid, int, TopicConfig]] = {}
+        wanted: dict[TopicPartition, tuple[WantedReplica, int, TopicConfig]] = {}
         all_readable = len(self._log_dirs) == len(self._settings.log_dirs)
         found = set() if all_readable else self._directories()
         for topic in image.topics.all():
@@ -205,7 +226,8 @@ class ReplicaManager:
                     continue
                 key = TopicPartition(topic.name, index)
                 epoch = partition.leader_epoch if partition.leader == node_id else -1
-                wanted[key] = topic.topic_id, epoch, config
+                replica = WantedReplica(topic.topic_id, partition.directory(node_id))
+                wanted[key] = replica, epoch, config
                 if not all_readable and key not in found:
                     # A directory could not be read: what is in no other one may be there, and is not to be begun anew.
                     self.partitions.set_offline((topic.topic_id, index))
@@ -216,23 +238,26 @@ class ReplicaManager:
             directory.topic_partition for log_dir in self._log_dirs for directory in log_dir.partition_directories()
         }
 
-    def _find_logs(self, wanted: Mapping[TopicPartition, tuple[Uuid, int, TopicConfig]]) -> list[RecoveryJob]:
-        """On a thread: set strays aside; the logs that have to be recovered."""
+    def _find_logs(
+        self, wanted: Mapping[TopicPartition, tuple[WantedReplica, int, TopicConfig]]
+    ) -> tuple[list[RecoveryJob], Mapping[TopicPartition, FutureDirectory]]:
+        """On a thread: set strays aside; the logs that have to be recovered, and the copies that are to be filled."""
         check_no_duplicates(self._log_dirs)
-        set_strays_aside(self._log_dirs, {key: topic_id for key, (topic_id, _, _) in wanted.items()})
+        set_strays_aside(self._log_dirs, {key: replica.topic_id for key, (replica, _, _) in wanted.items()})
+        futures = settle_futures(self._log_dirs, {key: replica for key, (replica, _, _) in wanted.items()})
         jobs: list[RecoveryJob] = []
         for log_dir in self._log_dirs:
             if log_dir.was_clean_shutdown:
                 continue
             for directory in log_dir.partition_directories():
                 key = directory.topic_partition
-                topic_id, leader_epoch, config = wanted[key]
+                replica, leader_epoch, config = wanted[key]
                 log_dir.unopened.add(key)
                 request = OpenRequest(
-                    key=key, topic_id=topic_id, config=config, log_dir=log_dir, leader_epoch=leader_epoch
+                    key=key, topic_id=replica.topic_id, config=config, log_dir=log_dir, leader_epoch=leader_epoch
                 )
                 jobs.append(RecoveryJob(key, log_dir, partial(self._opener.open, request)))
-        return jobs
+        return jobs, futures
 
     # -- while it runs -------------------------------------------------------------------------------------------
 
@@ -253,6 +278,7 @@ class ReplicaManager:
         self.fetchers.resize(int(text) if text else self._settings.fetcher.fetchers_per_leader)
         self.partitions.leader_quota.bytes_per_second = _rate(overrides, "leader.replication.throttled.rate")
         self.partitions.follower_quota.bytes_per_second = _rate(overrides, "follower.replication.throttled.rate")
+        self.directory_moves.quota.bytes_per_second = _rate(overrides, "replica.alter.log.dirs.io.max.bytes.per.second")
 
     def _check_in_sync(self) -> None:
         """Propose that replicas which fell behind leave their in-sync sets."""
@@ -292,6 +318,8 @@ class ReplicaManager:
         topic = image.topics.by_id(partition.topic_id)
         wanted = None if topic is None else topic.partitions.get(partition.index)
         directory_id = partition.log_dir.directory_id
+        if self.directory_moves.has_assignment(partition):
+            return
         if wanted is None or self._settings.node_id not in wanted.replicas or directory_id == Uuid.ZERO:
             return
         if wanted.directory(self._settings.node_id) != directory_id:
@@ -363,13 +391,14 @@ class ReplicaManager:
         await self.isr_changes.stop()
         await self._directory_assignments.stop()
         await self.fetchers.stop()
+        are_copies_closed = await self.directory_moves.stop()
         unserved = await self._reconciler.stop()
         await self._loop.run_in_executor(None, self._compactor.stop)
         await self._loop.run_in_executor(None, self._threads.stop_flushing)
         for partition in self.partitions:
             partition.close()
         self._threads.inbox.close()
-        return await self._loop.run_in_executor(None, self._close_logs, unserved)
+        return await self._loop.run_in_executor(None, self._close_logs, unserved) and are_copies_closed
 
     def _close_logs(self, unserved: list[Log]) -> bool:
         if self._is_loaded:
@@ -400,7 +429,3 @@ def _close_log(log: Log) -> bool:
         logger.exception("the log in %s was not closed cleanly", log.path)
         return False
     return True
-
-
-def _remove_deleted(log_dir: LogDir) -> None:
-    remove_directories(log_dir.deleted_directories())

@@ -67,10 +67,10 @@ impl Log {
         active.sync_log()?;
         active.write_pending_indexes()?;
         if pending.syncs_directory {
-            self.sync_directory(&self.path)?;
+            self.sync_directory(&self.path())?;
         }
         if pending.syncs_parent {
-            if let Some(parent) = self.path.parent() {
+            if let Some(parent) = self.path().parent() {
                 self.sync_directory(parent)?;
             }
         }
@@ -107,7 +107,7 @@ impl Log {
                 self.remove_files(&paths)?;
             }
             // A clean start reads the snapshot and the transaction index instead of the log: their names have to last.
-            self.sync_directory(&self.path)?;
+            self.sync_directory(&self.path())?;
             inner.is_directory_dirty = false;
             inner.segments.values().try_for_each(|segment| segment.release())
         };
@@ -131,11 +131,12 @@ impl Log {
         let mut inner = lock(&self.inner);
         inner.is_closed = true;
         inner.segments.clear();
-        let io = |operation, error| Error::io(operation, self.path.as_path(), error);
-        for name in self.fs.list(&self.path).map_err(|error| io("list", error))? {
-            self.remove_files(&[self.path.join(name)])?;
+        let path = self.path();
+        let io = |operation, error| Error::io(operation, path.as_path(), error);
+        for name in self.fs.list(&path).map_err(|error| io("list", error))? {
+            self.remove_files(&[path.join(name)])?;
         }
-        self.fs.remove_dir(&self.path).map_err(|error| io("remove directory", error))
+        self.fs.remove_dir(&path).map_err(|error| io("remove directory", error))
     }
 
     pub(super) fn remove_files(&self, paths: &[std::path::PathBuf]) -> Result<()> {

@@ -128,7 +128,7 @@ impl Log {
         // An idle log holds no descriptors.
         segments.values().try_for_each(|segment| segment.release())?;
         let log = Self {
-            path: path.to_owned(),
+            path: RwLock::new(path.to_owned()),
             config: RwLock::new(Arc::new(config)),
             inner: Mutex::new(Inner {
                 segments,

@@ -18,8 +18,8 @@ pub struct FileSlice {
 }
 
 impl FileSlice {
-    fn empty(path: &Path) -> Self {
-        Self { file: None, path: path.to_owned(), position: 0, size_bytes: 0 }
+    fn empty(path: PathBuf) -> Self {
+        Self { file: None, path, position: 0, size_bytes: 0 }
     }
 
     /// Byte position in the file.
@@ -115,7 +115,7 @@ impl Log {
     ) -> Result<FileSlice> {
         self.retry_if_deleted(|| {
             let view = self.view(offset, end_offset)?;
-            Ok(view.read(offset, max_bytes, min_one_batch)?.unwrap_or_else(|| FileSlice::empty(&self.path)))
+            Ok(view.read(offset, max_bytes, min_one_batch)?.unwrap_or_else(|| FileSlice::empty(self.path())))
         })
     }
 

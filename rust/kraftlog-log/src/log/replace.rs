@@ -90,9 +90,10 @@ impl Log {
     /// it. Left-overs of the same name are emptied.
     pub fn create_cleaned(&self, base_offset: i64, now_ms: i64) -> Result<Segment> {
         self.check()?;
+        let path = self.path();
         let config =
-            SegmentConfig { preallocate_bytes: 0, ..self.config().segment_config(&self.path, base_offset) };
-        Segment::create_suffixed(&self.fs, &self.path, base_offset, config, now_ms, CLEANED_SUFFIX)
+            SegmentConfig { preallocate_bytes: 0, ..self.config().segment_config(&path, base_offset) };
+        Segment::create_suffixed(&self.fs, &path, base_offset, config, now_ms, CLEANED_SUFFIX)
     }
 
     /// Remove the files of a segment made by [`Self::create_cleaned`] that will not be used.
@@ -144,7 +145,7 @@ impl Log {
         let bases: Vec<i64> = old.iter().map(|segment| segment.base_offset()).collect();
         let new: Vec<_> = new.into_iter().map(Arc::new).collect();
         let mut run = || {
-            let replaced = replace(self.fs.as_ref(), &self.path, &mut inner.segments, &new, &bases)?;
+            let replaced = replace(self.fs.as_ref(), &self.path(), &mut inner.segments, &new, &bases)?;
             let mut files = replaced.files;
             for base_offset in replaced.gone {
                 files.extend(inner.producers.mark_snapshot_deleted(base_offset)?);

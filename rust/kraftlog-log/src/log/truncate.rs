@@ -89,14 +89,14 @@ impl Log {
         for base_offset in inner.segments.range(offset..).rev().map(|(base, _)| *base).collect::<Vec<_>>() {
             if base_offset > offset {
                 self.drop_segment(inner, base_offset, now_ms)?;
-                self.sync_directory(&self.path)?;
+                self.sync_directory(&self.path())?;
             }
         }
         // A snapshot that came back would tell of producers that the log has nothing of.
         inner.producers.remove_snapshots_after(offset)?;
         // Or a crash could bring the dropped records back behind what is appended now. The later segments have to be
         // gone for good before the one they follow is cut.
-        self.sync_directory(&self.path)?;
+        self.sync_directory(&self.path())?;
         inner.active()?.truncate_to(offset, now_ms)
     }
 
@@ -164,12 +164,13 @@ impl Log {
         }
         inner.producers.truncate_fully_and_start_at(offset)?;
         // Or a crash could leave old segments before the new one, with a hole between them.
-        self.sync_directory(&self.path)?;
-        let config = self.config().segment_config(&self.path, offset);
-        let segment = Segment::create(&self.fs, &self.path, offset, config, now_ms)?;
+        self.sync_directory(&self.path())?;
+        let path = self.path();
+        let config = self.config().segment_config(&path, offset);
+        let segment = Segment::create(&self.fs, &path, offset, config, now_ms)?;
         inner.segments.insert(offset, Arc::new(segment));
-        self.sync_directory(&self.path)?;
-        if let (true, Some(parent)) = (inner.is_directory_new, self.path.parent()) {
+        self.sync_directory(&self.path())?;
+        if let (true, Some(parent)) = (inner.is_directory_new, path.parent()) {
             self.sync_directory(parent)?;
             inner.is_directory_new = false;
         }

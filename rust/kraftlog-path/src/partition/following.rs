@@ -126,7 +126,7 @@ impl Partition {
         now_ms: i64,
         keep_recovery_point: &mut dyn FnMut(i64) -> kraftlog_log::Result<()>,
     ) -> Result<Replicated, FollowError> {
-        self.cut(leader_epoch, |partition| {
+        self.cut(leader_epoch, now_ms, |partition| {
             partition.log.truncate_to_with(offset, now_ms, keep_recovery_point).map(|_| ())
         })
     }
@@ -139,7 +139,7 @@ impl Partition {
         now_ms: i64,
         keep_recovery_point: &mut dyn FnMut(i64) -> kraftlog_log::Result<()>,
     ) -> Result<Replicated, FollowError> {
-        let replicated = self.cut(leader_epoch, |partition| {
+        let replicated = self.cut(leader_epoch, now_ms, |partition| {
             partition.log.truncate_fully_and_start_at_with(offset, now_ms, keep_recovery_point)
         })?;
         let mut state = lock(&self.state);
@@ -153,16 +153,28 @@ impl Partition {
     fn cut(
         &self,
         leader_epoch: i32,
+        now_ms: i64,
         cut: impl FnOnce(&Self) -> kraftlog_log::Result<()>,
     ) -> Result<Replicated, FollowError> {
         let mut state = lock(&self.state);
         if state.is_withdrawn || self.is_leader() || self.leader_epoch() != leader_epoch {
             return Err(FollowError::Superseded);
         }
+        let mut future = lock(&self.future);
         if let Err(error) = cut(self) {
+            // Perhaps half-way: a later call goes on with it.
+            if let Some(future) = future.as_mut() {
+                future.distrust();
+            }
+            drop(future);
             drop(state);
             return Err(self.follow_error(error));
         }
+        if let Some(future) = future.as_mut() {
+            // A failure is met again by the next part that is copied (RFET-83).
+            let _ = future.cut(self.log.log_end_offset(), now_ms);
+        }
+        drop(future);
         state.core.on_truncated(self.log.log_end_offset());
         self.carry_out(&mut state);
         Self::tell_moved(&state);
@@ -193,7 +205,7 @@ impl Partition {
 pub fn flush_all(partitions: &[Arc<Partition>]) {
     let (sender, receiver) = mpsc::channel();
     for partition in partitions {
-        partition.pool.request(&Arc::new(AwaitedFlush {
+        partition.pool().request(&Arc::new(AwaitedFlush {
             partition: Arc::clone(partition),
             round: Round::default(),
             _ended: sender.clone(),
@@ -201,7 +213,7 @@ pub fn flush_all(partitions: &[Arc<Partition>]) {
     }
     drop(sender);
     for partition in partitions {
-        partition.pool.run_if_stepped();
+        partition.pool().run_if_stepped();
     }
     // Every flush that is over, or that a stopped pool has dropped, gives its sender back.
     while receiver.recv().is_ok() {}

@@ -404,6 +404,13 @@ impl Partition {
         })
     }
 
+    /// Fill this log from now on, which is in another data directory; None fills none any more.
+    #[pyo3(signature = (log))]
+    fn set_future(&self, py: Python<'_>, log: Option<&Log>) {
+        let log = log.map(|log| Arc::clone(&log.log));
+        py.detach(|| self.partition.set_future(log));
+    }
+
     fn on_log_failed(&self, py: Python<'_>, reason: &str) {
         py.detach(|| self.partition.on_log_failed(reason));
     }
