@@ -144,10 +144,8 @@ class PartitionReplica:
         self._advance_high_watermark()
 
     def update_min_insync_replicas(self, min_insync_replicas: int) -> None:
-        """The topic's setting changed."""
+        """The topic's setting changed; the high watermark follows with the next append, fetch or assignment."""
         self.min_insync_replicas = min_insync_replicas
-        if self.is_leader:
-            self._advance_high_watermark()
 
     # -- checks --------------------------------------------------------------------------------------------------
 

@@ -300,12 +300,10 @@ impl<T> PartitionCore<T> {
         self.lag_max_ms = lag_max_ms;
     }
 
-    /// The topic's setting changed.
+    /// The topic's setting changed. The high watermark follows with the next append, fetch of a follower or change of the
+    /// in-sync set (ISR-71).
     pub fn update_min_insync_replicas(&mut self, min_insync_replicas: i32) {
         self.min_insync_replicas = min_insync_replicas;
-        if self.is_leader() {
-            self.advance_high_watermark();
-        }
     }
 
     // --- checks ---

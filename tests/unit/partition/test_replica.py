@@ -110,8 +110,44 @@ def test_high_watermark_waits_while_in_sync_set_is_below_minimum():
     assert one.high_watermark == 0
     assert one.check_append(-1) == ErrorCode.NOT_ENOUGH_REPLICAS
     assert one.check_append(1) == ErrorCode.NONE
+
+
+def raised_by_append(one):
+    one.on_appended(6)
+
+
+def raised_by_fetch(one):
+    one.on_follower_fetch(2, 5, 1)
+
+
+def raised_by_change_of_in_sync_set(one):
+    leads(one, replicas=(1, 2), isr=(1,), partition_epoch=1)
+
+
+def raised_by_becoming_leader(one):
+    leads(one, replicas=(1, 2), isr=(1,), epoch=6, partition_epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("isr", "trigger", "expected"),
+    [
+        ((1,), raised_by_append, 6),
+        ((1, 2), raised_by_fetch, 5),
+        ((1, 2), raised_by_change_of_in_sync_set, 5),
+        ((1, 2), raised_by_becoming_leader, 5),
+    ],
+)
+def test_high_watermark_moves_with_its_triggers_and_not_with_the_minimum_alone(isr, trigger, expected):
+    """ISR-71: the change of min.insync.replicas to 1 moved it before the fix."""
+    one = leads(replica(min_isr=2), replicas=(1, 2), isr=isr)
+    one.on_appended(5)
+    one.take_effects()
     one.update_min_insync_replicas(1)
-    assert one.high_watermark == 5
+    assert one.take_effects() == []
+    assert one.high_watermark == 0
+    assert one.check_append(-1) == ErrorCode.NONE, "appends are held to the new minimum at once"
+    trigger(one)
+    assert one.high_watermark == expected
 
 
 @pytest.mark.parametrize("flush_on_ack", [False, True])
