@@ -43,20 +43,17 @@ from fairness import loop_seconds, rss_mb  # noqa: E402
 from hostile_requests import frame, request_class  # noqa: E402
 
 from interop.harness import CLUSTER_ID, KraftlogServer  # noqa: E402
-from kraftlog._kraftlog import encode_batch  # noqa: E402
 from kraftlog.api.handler_table import APIS  # noqa: E402
 from kraftlog.wire.registry import API_BY_KEY  # noqa: E402
-from large_shapes import Shape, World, shapes_of  # noqa: E402
-from raw_client import RawClient  # noqa: E402
-from transaction_requests import add, begin  # noqa: E402
+from large_shapes import Shape, World, make_world, shapes_of  # noqa: E402
 
-LARGE, PARTITIONS = "large", 2_000
+PARTITIONS = 2_000
 ENTRIES = 200_000
 PERIOD_S = 0.002
 SLOW_TURN_S = 0.02
 ANSWER_TIMEOUT_S = 60.0
 # What follows an answer: the request's objects are freed.
-REST_S = 0.3
+REST_S = 0.1
 
 TURNS_VARIABLE, STACKS_VARIABLE = "REQUEST_WALK_TURNS", "REQUEST_WALK_STACKS"
 _LONGEST = struct.Struct("d")
@@ -230,119 +227,6 @@ def connect(port: int) -> socket.socket:
     return sock
 
 
-def make_world(server: WatchedServer) -> World:
-    """Create what requests name: topics, groups with a member, a transaction."""
-    with RawClient(server.bootstrap, timeout_s=120) as client:
-        create = request_class("CreateTopics")
-        topics = [
-            create.CreatableTopic(name=name, num_partitions=count, replication_factor=1)
-            for name, count in (("small", 1), (LARGE, PARTITIONS))
-        ]
-        made = client.call(create(topics=topics, timeout_ms=100_000)).topics
-        topic_id = next(topic.topic_id for topic in made if topic.name == LARGE)
-        find = request_class("FindCoordinator")
-        for key_type, keys in ((0, ["g", "c", "s"]), (1, ["t"])):
-            while any(
-                found.error_code for found in client.call(find(key_type=key_type, coordinator_keys=keys)).coordinators
-            ):
-                time.sleep(0.1)
-        time.sleep(3)
-        producer = begin(client, "t")
-        add(client, "t", producer, (LARGE, 0))
-        commit = request_class("OffsetCommit")
-        offsets = [
-            commit.OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="")
-            for index in range(PARTITIONS)
-        ]
-        client.call(commit(group_id="g", topics=[commit.OffsetCommitRequestTopic(name=LARGE, partitions=offsets)]), 8)
-        beat = request_class("ConsumerGroupHeartbeat")
-        member = "AAAAAAAAAAAAAAAAAAAAAA"
-        joined = client.call(
-            beat(
-                group_id="c",
-                member_id=member,
-                member_epoch=0,
-                rebalance_timeout_ms=300_000,
-                subscribed_topic_names=["small"],
-                topic_partitions=[],
-            )
-        )
-        share = request_class("ShareGroupHeartbeat")
-        client.call(share(group_id="s", member_id=member, member_epoch=0, subscribed_topic_names=[LARGE]))
-        quorum = request_class("DescribeCluster")
-        client.call(quorum())
-    batch = encode_batch([(int(time.time() * 1000), b"k", b"v", ())])
-    return World(
-        topic=LARGE,
-        topic_id=topic_id,
-        partitions=PARTITIONS,
-        fields={
-            "groupId": "g",
-            **{f"{name}.groupId": "c" for name in ("ConsumerGroupHeartbeat",)},
-            **{
-                f"{name}.groupId": "s"
-                for name in (
-                    "ShareGroupHeartbeat",
-                    "ShareFetch",
-                    "ShareAcknowledge",
-                    "InitializeShareGroupState",
-                    "ReadShareGroupState",
-                    "WriteShareGroupState",
-                    "DeleteShareGroupState",
-                    "ReadShareGroupStateSummary",
-                    "DescribeShareGroupOffsets",
-                    "AlterShareGroupOffsets",
-                    "DeleteShareGroupOffsets",
-                )
-            },
-            "memberId": None,
-            "ConsumerGroupHeartbeat.memberId": member,
-            "ConsumerGroupHeartbeat.memberEpoch": joined.member_epoch,
-            "ConsumerGroupHeartbeat.rebalanceTimeoutMs": 300_000,
-            "ConsumerGroupHeartbeat.instanceId": None,
-            "ConsumerGroupHeartbeat.subscribedTopicRegex": None,
-            "serverAssignor": None,
-            "ShareGroupHeartbeat.memberId": member,
-            "ShareGroupHeartbeat.memberEpoch": 1,
-            "ShareFetch.memberId": member,
-            "ShareFetch.maxRecords": 500,
-            "ShareFetch.maxBytes": 1 << 20,
-            "ShareAcknowledge.memberId": member,
-            "ShareAcknowledge.shareSessionEpoch": -1,
-            "acknowledgeTypes": 1,
-            "transactionalId": "t",
-            "v3AndBelowTransactionalId": "t",
-            "Produce.transactionalId": None,
-            "Produce.acks": 1,
-            "Produce.records": batch,
-            "producerId": producer[0],
-            "producerEpoch": producer[1],
-            "v3AndBelowProducerId": producer[0],
-            "v3AndBelowProducerEpoch": producer[1],
-            "generationId": -1,
-            "generationIdOrMemberEpoch": -1,
-            "groupInstanceId": None,
-            "clusterId": None,
-            "BrokerRegistration.clusterId": CLUSTER_ID,
-            "BrokerRegistration.brokerId": 77,
-            "ControllerRegistration.controllerId": 77,
-            "rack": None,
-            "rackId": None,
-            "validateOnly": True,
-            "timeoutMs": 1_000,
-            "Produce.timeoutMs": 1_000,
-            "sessionTimeoutMs": 10_000,
-            "rebalanceTimeoutMs": 100,
-            "protocolType": "consumer",
-            "resourceType": 2,
-            "numPartitions": 1,
-            "replicationFactor": 1,
-            "responsePartitionLimit": 2_000,
-            "Metadata.allowAutoTopicCreation": False,
-        },
-    )
-
-
 def controller_keys() -> list[int]:
     return [key for key in APIS if "controller" in API_BY_KEY[key].listeners]
 
@@ -383,7 +267,8 @@ def main() -> None:
         )
         with turns_path.open("r+b") as file, server.running():
             walk = Walk(server, mmap.mmap(file.fileno(), _LONGEST.size))
-            world = make_world(server)
+            world = make_world(server.bootstrap, PARTITIONS, CLUSTER_ID)
+            time.sleep(3)
             print(f"{'case':70}" + "".join(f"{column:>9}" for column in columns) + "  answer", flush=True)
             rows = []
             read = server.log_path.stat().st_size
@@ -400,7 +285,7 @@ def main() -> None:
                         flush=True,
                     )
                 if arguments.stacks:
-                    time.sleep(0.8)
+                    time.sleep(0.3)
                     text = server.log_path.read_bytes()[read:].decode(errors="replace")
                     for line in text.splitlines():
                         if line.startswith("STACK") or "Traceback" in line or " ERROR " in line:

@@ -5,15 +5,21 @@ The walks over all APIs (``benches/request_walk.py`` and ``tests/integration/nod
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kraftlog._kraftlog import encode_batch
 from kraftlog.types import Uuid
 from kraftlog.wire.registry import API_BY_KEY, Api
 from kraftlog.wire.schema import FieldSchema, parse_schema
+from raw_client import RawClient
+from transaction_requests import add, begin
 
-__all__ = ["Shape", "World", "shapes_of"]
+__all__ = ["Shape", "World", "make_world", "shapes_of"]
+
+_TOPIC = "large"
 
 _END = 32767
 # Their known names would delete the topic that other requests are about.
@@ -161,3 +167,117 @@ class _Builder:
             return number % world.partitions if self._known else number
         # Ids of brokers and the like in arrays; other numbers have their defaults.
         return number if schema.is_array and schema.element in {"int32", "int64"} else (0 if schema.is_array else None)
+
+
+def _request_class(name: str) -> Any:
+    return next(api.request for api in API_BY_KEY.values() if api.name == name)
+
+
+def make_world(bootstrap: str, partitions: int, cluster_id: str) -> World:
+    """Create what requests name: topics, groups with a member, a transaction."""
+    with RawClient(bootstrap, timeout_s=120) as client:
+        create = _request_class("CreateTopics")
+        topics = [
+            create.CreatableTopic(name=name, num_partitions=count, replication_factor=1)
+            for name, count in (("small", 1), (_TOPIC, partitions))
+        ]
+        made = client.call(create(topics=topics, timeout_ms=100_000)).topics
+        topic_id = next(topic.topic_id for topic in made if topic.name == _TOPIC)
+        find = _request_class("FindCoordinator")
+        for key_type, keys in ((0, ["g", "c", "s"]), (1, ["t"])):
+            while any(
+                found.error_code for found in client.call(find(key_type=key_type, coordinator_keys=keys)).coordinators
+            ):
+                time.sleep(0.1)
+        producer = begin(client, "t")
+        add(client, "t", producer, (_TOPIC, 0))
+        commit = _request_class("OffsetCommit")
+        offsets = [
+            commit.OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="")
+            for index in range(partitions)
+        ]
+        client.call(commit(group_id="g", topics=[commit.OffsetCommitRequestTopic(name=_TOPIC, partitions=offsets)]), 8)
+        beat = _request_class("ConsumerGroupHeartbeat")
+        member = "AAAAAAAAAAAAAAAAAAAAAA"
+        joined = client.call(
+            beat(
+                group_id="c",
+                member_id=member,
+                member_epoch=0,
+                rebalance_timeout_ms=300_000,
+                subscribed_topic_names=["small"],
+                topic_partitions=[],
+            )
+        )
+        share = _request_class("ShareGroupHeartbeat")
+        client.call(share(group_id="s", member_id=member, member_epoch=0, subscribed_topic_names=[_TOPIC]))
+    batch = encode_batch([(int(time.time() * 1000), b"k", b"v", ())])
+    return World(
+        topic=_TOPIC,
+        topic_id=topic_id,
+        partitions=partitions,
+        fields={
+            "groupId": "g",
+            **{f"{name}.groupId": "c" for name in ("ConsumerGroupHeartbeat",)},
+            **{
+                f"{name}.groupId": "s"
+                for name in (
+                    "ShareGroupHeartbeat",
+                    "ShareFetch",
+                    "ShareAcknowledge",
+                    "InitializeShareGroupState",
+                    "ReadShareGroupState",
+                    "WriteShareGroupState",
+                    "DeleteShareGroupState",
+                    "ReadShareGroupStateSummary",
+                    "DescribeShareGroupOffsets",
+                    "AlterShareGroupOffsets",
+                    "DeleteShareGroupOffsets",
+                )
+            },
+            "memberId": None,
+            "ConsumerGroupHeartbeat.memberId": member,
+            "ConsumerGroupHeartbeat.memberEpoch": joined.member_epoch,
+            "ConsumerGroupHeartbeat.rebalanceTimeoutMs": 300_000,
+            "ConsumerGroupHeartbeat.instanceId": None,
+            "ConsumerGroupHeartbeat.subscribedTopicRegex": None,
+            "serverAssignor": None,
+            "ShareGroupHeartbeat.memberId": member,
+            "ShareGroupHeartbeat.memberEpoch": 1,
+            "ShareFetch.memberId": member,
+            "ShareFetch.maxRecords": 500,
+            "ShareFetch.maxBytes": 1 << 20,
+            "ShareAcknowledge.memberId": member,
+            "ShareAcknowledge.shareSessionEpoch": -1,
+            "acknowledgeTypes": 1,
+            "transactionalId": "t",
+            "v3AndBelowTransactionalId": "t",
+            "Produce.transactionalId": None,
+            "Produce.acks": 1,
+            "Produce.records": batch,
+            "producerId": producer[0],
+            "producerEpoch": producer[1],
+            "v3AndBelowProducerId": producer[0],
+            "v3AndBelowProducerEpoch": producer[1],
+            "generationId": -1,
+            "generationIdOrMemberEpoch": -1,
+            "groupInstanceId": None,
+            "clusterId": None,
+            "BrokerRegistration.clusterId": cluster_id,
+            "BrokerRegistration.brokerId": 77,
+            "ControllerRegistration.controllerId": 77,
+            "rack": None,
+            "rackId": None,
+            "validateOnly": True,
+            "timeoutMs": 1_000,
+            "Produce.timeoutMs": 1_000,
+            "sessionTimeoutMs": 10_000,
+            "rebalanceTimeoutMs": 100,
+            "protocolType": "consumer",
+            "resourceType": 2,
+            "numPartitions": 1,
+            "replicationFactor": 1,
+            "responsePartitionLimit": 2_000,
+            "Metadata.allowAutoTopicCreation": False,
+        },
+    )

@@ -147,8 +147,14 @@ class Dispatcher:
             context = RequestContext(api_key, api_version, correlation_id, None, peer)
             return self._finish(known[0] if known else context, future)
 
+        is_change = not _is_read(api_key)
         work = self._large_requests().run(
-            frame, call, partial(_undecodable, api_key, api_version), is_change=not _is_read(api_key)
+            frame,
+            call,
+            partial(_undecodable, api_key, api_version),
+            is_change=is_change,
+            # Members wait for each other, for minutes.
+            is_held=is_change and APIS[api_key].resource is not ResourceKind.GROUP,
         )
         return PendingResponse(
             work.future, finish, is_long_poll=api_key in LONG_POLL_KEYS, ends_with_peer=True, is_exclusive=True

@@ -54,6 +54,7 @@ class LargeRequests:
         refuse: Callable[[ProtocolError], CloseConnection],
         *,
         is_change: bool,
+        is_held: bool,
     ) -> SlicedRequest:
         """Decode, handle and encode in slices.
 
@@ -62,6 +63,8 @@ class LargeRequests:
             call: Handles the request; also gives its context.
             refuse: The answer if the request does not decode.
             is_change: Whether the request is completed once it was decoded, even if the client leaves.
+            is_held: Whether it stays in memory while the handler waits. Whoever works on it meanwhile would otherwise
+                be the last to have it, and free it at once.
 
         Returns:
             Its future ends with buffers or with the reason to close.
@@ -70,7 +73,7 @@ class LargeRequests:
         request = SlicedRequest(
             asyncio.get_running_loop(),
             self._scheduler,
-            self._slices(held, frame, call, refuse, is_change=is_change),
+            self._slices(held, frame, call, refuse, is_change=is_change, is_held=is_held),
         )
         held.append(request)
         return request
@@ -87,6 +90,7 @@ class LargeRequests:
         refuse: Callable[[ProtocolError], CloseConnection],
         *,
         is_change: bool,
+        is_held: bool,
     ) -> Slices[list[Output] | CloseConnection]:
         work, frame_bytes = held[0], len(frame)
         gate = self._moderate if frame_bytes <= MODERATE_FRAME_BYTES else self._largest
@@ -123,7 +127,7 @@ class LargeRequests:
                     has_left = True
                     gate.leave(frame_bytes)
                     self._begin_wait(work, frame_bytes)
-                if remains:
+                if remains and not is_held:
                     self._discard(remains)
                 if not response.done():
                     yield response

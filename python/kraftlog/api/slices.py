@@ -8,6 +8,7 @@ that is answered before the first of these places gets a plain response; what is
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from functools import wraps
 from itertools import islice
@@ -23,10 +24,12 @@ __all__ = [
     "ENTRIES_PER_SLICE",
     "LARGE_ENTRIES",
     "LOOKUPS_PER_SLICE",
+    "PARTITIONS_PER_APPEND",
     "Pauses",
     "SlicedRequest",
     "Slices",
     "at_once",
+    "counted_in_slices",
     "discard",
     "in_slices",
     "in_turns",
@@ -49,6 +52,9 @@ LOOKUPS_PER_SLICE: Final = 1024
 
 # Objects that are freed between two looks at the clock.
 _OBJECTS_PER_STEP: Final = 256
+
+# Partitions whose offsets a coordinator stores in one event and one append; more follow in further ones.
+PARTITIONS_PER_APPEND: Final = 512
 
 # Handlers of the hot path are generators only for requests with more entries than this.
 LARGE_ENTRIES: Final = 256
@@ -110,6 +116,18 @@ def unique_in_slices(items: Iterable[T], every: int = LOOKUPS_PER_SLICE) -> Slic
         results.update(dict.fromkeys(some))
         if len(some) < every:
             return results
+        yield None
+
+
+def counted_in_slices(items: Iterable[T], every: int = LOOKUPS_PER_SLICE) -> Slices[Counter[T]]:
+    """``Counter(items)``, with a place where others may be served after each ``every`` items."""
+    counts: Counter[T] = Counter()
+    rest = iter(items)
+    while True:
+        some = list(islice(rest, every))
+        counts.update(some)
+        if len(some) < every:
+            return counts
         yield None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from kraftlog.config_table import (
     broker_config,
@@ -133,8 +133,15 @@ class ConfigControl:
     ) -> Steps[ControllerResult[IncrementalAlterConfigsResponse]]:
         """As ``incremental_alter_configs``."""
 
-        def wanted_of(key: _Resource, resource: IncrementalAlterConfigsRequest.AlterConfigsResource) -> _Settings:
-            return {config.name: self._incremental_value(key, config) for config in resource.configs}
+        def wanted_of(
+            key: _Resource, resource: IncrementalAlterConfigsRequest.AlterConfigsResource
+        ) -> Steps[_Settings]:
+            wanted: _Settings = {}
+            for number, config in enumerate(resource.configs, 1):
+                if number % STEP_ITEMS == 0:
+                    yield
+                wanted[config.name] = self._incremental_value(key, config)
+            return wanted
 
         result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
         results, records = yield from self._alter(request.resources, wanted_of, result)
@@ -148,8 +155,12 @@ class ConfigControl:
     def alter_configs_in_steps(self, request: AlterConfigsRequest) -> Steps[ControllerResult[AlterConfigsResponse]]:
         """As ``alter_configs``."""
 
-        def wanted_of(key: _Resource, resource: AlterConfigsRequest.AlterConfigsResource) -> _Settings:
-            wanted: _Settings = {config.name: config.value for config in resource.configs}
+        def wanted_of(key: _Resource, resource: AlterConfigsRequest.AlterConfigsResource) -> Steps[_Settings]:
+            wanted: _Settings = {}
+            for number, config in enumerate(resource.configs, 1):
+                if number % STEP_ITEMS == 0:
+                    yield
+                wanted[config.name] = config.value
             missing = [name for name, value in wanted.items() if value is None]
             if missing:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(missing)}")
@@ -166,7 +177,7 @@ class ConfigControl:
     def _alter(
         self,
         resources: Sequence[_AlteredT],
-        wanted_of: Callable[[_Resource, _AlteredT], _Settings],
+        wanted_of: Callable[[_Resource, _AlteredT], Steps[_Settings]],
         result: Callable[..., _ResultT],
     ) -> Steps[tuple[tuple[_ResultT, ...], list[VersionedRecord]]]:
         """The result of each resource, and the records of those without an error.
@@ -191,8 +202,9 @@ class ConfigControl:
             try:
                 if counts[key] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                _check_unique([config.name for config in resource.configs])
-                records += self._change(key, wanted_of(key, resource))
+                yield from _check_unique(resource.configs)
+                wanted = yield from wanted_of(key, resource)
+                records += self._change(key, wanted)
             except KafkaError as error:
                 code, message = error.code, error.message
             results.append(result(error_code=code, error_message=message, resource_type=key[0], resource_name=key[1]))
@@ -356,9 +368,14 @@ def _is_true(text: str | None) -> bool:
     return text is not None and text.strip().lower() == "true"
 
 
-def _check_unique(names: Sequence[str]) -> None:
-    if len(set(names)) < len(names):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+def _check_unique(configs: Sequence[Any]) -> Steps[None]:
+    names: set[str] = set()
+    for number, config in enumerate(configs, 1):
+        if number % STEP_ITEMS == 0:
+            yield
+        names.add(config.name)
+        if len(names) < number:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
 
 
 def _is_list(resource_type: int, name: str) -> bool:

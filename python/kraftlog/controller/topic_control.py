@@ -14,7 +14,7 @@ from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.partition_changes import MAX_RECORDS_PER_OPERATION
 from kraftlog.controller.placement import place_replicas
 from kraftlog.controller.result import ControllerResult
-from kraftlog.controller.steps import STEP_ITEMS, Steps, finish_steps
+from kraftlog.controller.steps import STEP_ITEMS, Steps, drop_in_steps, finish_steps
 from kraftlog.controller.topic_image import PartitionImage, TopicImage
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
@@ -81,7 +81,9 @@ class TopicControl:
                     name=topic.name, error_code=error.code, error_message=error.message
                 )
         response = CreateTopicsResponse(topics=tuple(results[index] for index in sorted(results)))
-        return ControllerResult(response, () if request.validate_only else records)
+        if request.validate_only:
+            yield from drop_in_steps(records)
+        return ControllerResult(response, records)
 
     def _check_new_name(self, name: str) -> None:
         if name == CLUSTER_METADATA_TOPIC:
@@ -109,7 +111,7 @@ class TopicControl:
         results: dict[int, CreateTopicsResponse.CreatableTopicResult],
         index: int,
     ) -> Steps[list[VersionedRecord]]:
-        configs = self._creation_configs(topic)
+        configs = yield from self._creation_configs(topic)
         partitions = yield from self._initial_partitions(topic)
         topic_id = self._new_topic_id()
         records: list[VersionedRecord] = [(TopicRecord(name=topic.name, topic_id=topic_id), 0)]
@@ -130,9 +132,11 @@ class TopicControl:
         )
         return records
 
-    def _creation_configs(self, topic: CreateTopicsRequest.CreatableTopic) -> dict[str, str]:
+    def _creation_configs(self, topic: CreateTopicsRequest.CreatableTopic) -> Steps[dict[str, str]]:
         configs: dict[str, str] = {}
-        for entry in topic.configs:
+        for number, entry in enumerate(topic.configs, 1):
+            if number % STEP_ITEMS == 0:
+                yield
             if entry.value is None:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {entry.name}")
             configs[entry.name] = entry.value

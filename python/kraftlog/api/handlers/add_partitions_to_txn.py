@@ -36,7 +36,7 @@ _TransactionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 class _Outcome(NamedTuple):
     """The error codes of a transaction's partitions: of those in ``codes``, and of all others."""
 
-    codes: Mapping[TopicPartition, int]
+    codes: Mapping[tuple[str, int], int]
     other: int
 
 
@@ -91,11 +91,11 @@ def _transactions(context: RequestContext, request: AddPartitionsToTxnRequest) -
 
 def _resolve(
     context: RequestContext, cluster: ClusterService, transaction: _Transaction, pauses: Pauses
-) -> Slices[tuple[dict[TopicPartition, None], dict[TopicPartition, int]]]:
+) -> Slices[tuple[dict[TopicPartition, None], dict[tuple[str, int], int]]]:
     """The partitions that can be added, once each, and the error codes of those that cannot."""
     topics = cluster.image.topics
     partitions: dict[TopicPartition, None] = {}
-    codes: dict[TopicPartition, int] = {}
+    codes: dict[tuple[str, int], int] = {}
     for topic in transaction.topics:
         if pauses.is_due():
             yield None
@@ -104,13 +104,12 @@ def _resolve(
         for index in topic.partitions:
             if pauses.is_due():
                 yield None
-            partition = TopicPartition(topic.name, index)
             if is_refused:
-                codes[partition] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                codes[topic.name, index] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif image is None or index not in image.partitions:
-                codes[partition] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                codes[topic.name, index] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
-                partitions[partition] = None
+                partitions[TopicPartition(topic.name, index)] = None
     return partitions, codes
 
 
@@ -118,7 +117,7 @@ def _begin(
     context: RequestContext,
     transaction: _Transaction,
     partitions: Mapping[TopicPartition, None],
-    codes: Mapping[TopicPartition, int],
+    codes: Mapping[tuple[str, int], int],
     transactions: TransactionService,
 ) -> _Outcome | asyncio.Future[_Outcome]:
     """Ask the coordinator; one partition that cannot be added refuses all of them."""
@@ -140,7 +139,7 @@ def _begin(
         return outcome(error.code)
     if transaction.verify_only:
         verified = runner.call(lambda shard, _now: shard.verify_partitions(transactional_id, producer, partitions))
-        return _Outcome(verified, 0)
+        return _Outcome({(found.topic, found.partition): code for found, code in verified.items()}, 0)
     client_version = 2 if context.api_version >= BATCHED_VERSION else 0
     added = runner.ask(
         lambda shard, future, now_ms: shard.add_partitions(
@@ -174,7 +173,7 @@ def _topic_results(transaction: _Transaction, outcome: _Outcome, pauses: Pauses)
         for index in topic.partitions:
             if pauses.is_due():
                 yield None
-            code = outcome.codes.get(TopicPartition(topic.name, index), outcome.other)
+            code = outcome.codes.get((topic.name, index), outcome.other)
             partitions.append(_PartitionResult(partition_index=index, partition_error_code=code))
         topics.append(_TopicResult(name=topic.name, results_by_partition=partitions))
     return topics

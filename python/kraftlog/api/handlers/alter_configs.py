@@ -6,13 +6,12 @@ Older than IncrementalAlterConfigs and still spoken by older clients.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraftlog.api.combined_answer import transform
 from kraftlog.api.handlers.incremental_alter_configs import check_broker
-from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, counted_in_slices, sliced
 from kraftlog.errors import KafkaError
 from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -44,8 +43,9 @@ def handle(
     forwarding: ForwardingService,
 ) -> _Answer:
     """Replace settings; answered when that is committed and in force on this node."""
-    keys = yield from in_slices((resource.resource_type, resource.resource_name) for resource in request.resources)
-    counts = Counter(keys)
+    counts = yield from counted_in_slices(
+        (resource.resource_type, resource.resource_name) for resource in request.resources
+    )
     results: list[_Result] = []
     wanted: list[_Resource] = []
     for number, resource in enumerate(request.resources, 1):

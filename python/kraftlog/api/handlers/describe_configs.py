@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraftlog.api.config_view import ConfigSource, ConfigView
 from kraftlog.api.logger_levels import logger_levels
-from kraftlog.api.slices import Slices, in_slices, sliced
+from kraftlog.api.slices import Slices, sliced, unique_in_slices
 from kraftlog.config_table import ConfigType, config_description
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
@@ -40,14 +41,23 @@ def handle(
 ) -> Slices[DescribeConfigsResponse]:
     """Show settings of topics, brokers, broker loggers and groups."""
     view = ConfigView(cluster.node_id, settings.properties, cluster.image)
-    results = yield from in_slices(
-        (_describe(cluster, view, request, resource) for resource in request.resources), _RESOURCES_PER_SLICE
-    )
+    results: list[_Result] = []
+    for number, resource in enumerate(request.resources, 1):
+        if not number % _RESOURCES_PER_SLICE:
+            yield None
+        wanted: Collection[str] | None = None
+        if resource.configuration_keys is not None:
+            wanted = yield from unique_in_slices(resource.configuration_keys)
+        results.append(_describe(cluster, view, request, resource, wanted))
     return DescribeConfigsResponse(results=results)
 
 
 def _describe(
-    cluster: ClusterService, view: ConfigView, request: DescribeConfigsRequest, resource: _Resource
+    cluster: ClusterService,
+    view: ConfigView,
+    request: DescribeConfigsRequest,
+    resource: _Resource,
+    wanted: Collection[str] | None,
 ) -> _Result:
     try:
         entries = _entries(cluster, view, resource)
@@ -58,8 +68,7 @@ def _describe(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
-    if resource.configuration_keys is not None:
-        wanted = frozenset(resource.configuration_keys)
+    if wanted is not None:
         entries = [entry for entry in entries if entry.name in wanted]
     if not request.include_synonyms:
         entries = [replace(entry, synonyms=()) for entry in entries]

@@ -6,14 +6,13 @@ Levels of this broker's loggers (KIP-412) are set here and now; everything else 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraftlog.api.combined_answer import transform
 from kraftlog.api.logger_levels import LEVELS, ROOT, logger_levels, set_logger_level, unset_logger_level
-from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, counted_in_slices, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.incremental_alter_configs import (
@@ -84,8 +83,9 @@ def _alter(
     request: IncrementalAlterConfigsRequest,
     check_broker_resource: Callable[[_Resource], None],
 ) -> _Answer:
-    keys = yield from in_slices((resource.resource_type, resource.resource_name) for resource in request.resources)
-    counts = Counter(keys)
+    counts = yield from counted_in_slices(
+        (resource.resource_type, resource.resource_name) for resource in request.resources
+    )
     results: list[_Result] = []
     forwarded: list[_Resource] = []
     for number, resource in enumerate(request.resources, 1):

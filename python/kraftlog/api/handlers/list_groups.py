@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraftlog.api.slices import Slices, in_slices, sliced
+from kraftlog.api.slices import Slices, in_slices, sliced, unique_in_slices
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -22,8 +22,8 @@ __all__ = ["handle"]
 @sliced
 def handle(context: RequestContext, request: ListGroupsRequest, *, groups: GroupService) -> Slices[ListGroupsResponse]:
     """List the groups this broker coordinates; filters do not look at case."""
-    states = {state.lower() for state in request.states_filter}
-    types = {kind.lower() for kind in request.types_filter}
+    states = yield from unique_in_slices(map(str.lower, request.states_filter))
+    types = yield from unique_in_slices(map(str.lower, request.types_filter))
     found = []
     runners = groups.runners()
     if not all(runner.is_loaded for runner in runners):

@@ -10,10 +10,9 @@ does when it is off.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
-from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, counted_in_slices, in_slices, sliced
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, LogError
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
@@ -57,7 +56,7 @@ def handle(
         ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions),
         _KEYS_PER_SLICE,
     )
-    counts = Counter(wanted)
+    counts = yield from counted_in_slices(wanted)
 
     def response(topic: str, partition: ListOffsetsRequest.ListOffsetsPartition) -> PartitionResponse:
         if counts[topic, partition.partition_index] > 1:

@@ -10,12 +10,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kraftlog.api.combined_answer import transform
-from kraftlog.api.slices import ENTRIES_PER_SLICE, LARGE_ENTRIES, Slices, at_once, in_slices, sliced
+from kraftlog.api.slices import (
+    ENTRIES_PER_SLICE,
+    LARGE_ENTRIES,
+    PARTITIONS_PER_APPEND,
+    Pauses,
+    Slices,
+    at_once,
+    in_slices,
+    sliced,
+)
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -30,111 +40,112 @@ __all__ = ["handle"]
 TOPIC_ID_VERSION = 10
 
 _Topic = OffsetCommitRequest.OffsetCommitRequestTopic
+_Partition = OffsetCommitRequest.OffsetCommitRequestPartition
 _TopicResult = OffsetCommitResponse.OffsetCommitResponseTopic
-_Key = tuple[str, Uuid, int]
+_Kept = dict[tuple[Uuid, int], tuple["TopicImage", _Partition]]
+_Codes = dict[tuple[str | Uuid, int], int]
+"""Error codes by what the request calls a topic, and partition."""
 
 
 @sliced
 def handle(
     context: RequestContext, request: OffsetCommitRequest, *, cluster: ClusterService, groups: GroupService
 ) -> Slices[OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]]:
-    """Store a group's positions; answered once they are committed."""
-    errors: dict[_Key, int] = {}
-    topics = []
-    for number, topic in enumerate(request.topics, 1):
-        if not number % ENTRIES_PER_SLICE:
-            yield None
-        kept = yield from _resolve(cluster, context, topic, errors)
-        if kept is not None:
-            topics.append(kept)
-    if not topics:
-        return (yield from _merge(request, OffsetCommitResponse(), errors))
-    resolved = replace(request, topics=topics)
+    """Store a group's positions; answered once they are committed.
+
+    A request with many partitions is stored in several appends.
+    """
+    codes: _Codes = {}
+    pauses = Pauses()
+    kept = yield from _resolve(cluster, context, request, codes, pauses)
+    if not kept:
+        return (yield from _build(context, request, codes, ErrorCode.NONE))
     try:
         runner = groups.runner(request.group_id)
     except KafkaError as error:
-        return (yield from _all_failed(request, errors, error.code))
-    asked = runner.ask(
-        lambda shard, future, now_ms: shard.commit_offsets(future, resolved, now_ms, api_version=context.api_version)
-    )
-    if len(errors) + sum(len(topic.partitions) for topic in topics) > LARGE_ENTRIES:
-        yield asked
-        try:
-            answer = asked.result()
-        except KafkaError as error:
-            return (yield from _all_failed(request, errors, error.code))
-        return (yield from _merge(request, answer, errors))
-    return transform(
-        asked,
-        lambda answer: at_once(_merge(request, answer, errors)),
-        lambda error: at_once(_all_failed(request, errors, error.code)),
-    )
+        return (yield from _build(context, request, codes, error.code))
 
+    def ask(part: list[tuple[TopicImage, _Partition]]) -> asyncio.Future[OffsetCommitResponse]:
+        resolved = replace(request, topics=_topics(part))
+        return runner.ask(
+            lambda shard, future, now_ms: shard.commit_offsets(
+                future, resolved, now_ms, api_version=context.api_version
+            )
+        )
 
-def _key(topic: _Topic, index: int) -> _Key:
-    return topic.name, topic.topic_id, index
+    if pauses.total <= LARGE_ENTRIES:
+        return transform(
+            ask(list(kept.values())),
+            lambda answer: at_once(_build(context, request, codes | _codes_of(answer), ErrorCode.NONE)),
+            lambda error: at_once(_build(context, request, codes, error.code)),
+        )
+    rest = iter(kept.values())
+    try:
+        while part := list(islice(rest, PARTITIONS_PER_APPEND)):
+            asked = ask(part)
+            yield asked
+            codes.update(_codes_of(asked.result()))
+    except KafkaError as error:
+        return (yield from _build(context, request, codes, error.code))
+    return (yield from _build(context, request, codes, ErrorCode.NONE))
 
 
 def _resolve(
-    cluster: ClusterService, context: RequestContext, topic: _Topic, errors: dict[_Key, int]
-) -> Slices[_Topic | None]:
-    """The topic with name and id and those of its partitions that exist, once each, with what was said of it last.
-
-    None when nothing is left of the topic.
-    """
+    cluster: ClusterService, context: RequestContext, request: OffsetCommitRequest, codes: _Codes, pauses: Pauses
+) -> Slices[_Kept]:
+    """The partitions that exist, once each, with what was said of it last; the others get their code."""
     topics = cluster.image.topics
     by_id = context.api_version >= TOPIC_ID_VERSION
-    image: TopicImage | None = topics.by_id(topic.topic_id) if by_id else topics.by_name(topic.name)
-    kept = {}
-    for number, partition in enumerate(topic.partitions, 1):
-        if not number % ENTRIES_PER_SLICE:
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    kept: _Kept = {}
+    for topic in request.topics:
+        if pauses.is_due():
             yield None
-        if image is None:
-            code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            errors[_key(topic, partition.partition_index)] = code
-        elif partition.partition_index not in image.partitions:
-            errors[_key(topic, partition.partition_index)] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else:
-            kept[partition.partition_index] = partition
-    if image is None or not kept:
-        return None
-    return replace(topic, name=image.name, topic_id=image.topic_id, partitions=list(kept.values()))
+        image = topics.by_id(topic.topic_id) if by_id else topics.by_name(topic.name)
+        asked = topic.topic_id if by_id else topic.name
+        for partition in topic.partitions:
+            if pauses.is_due():
+                yield None
+            index = partition.partition_index
+            if image is None:
+                codes[asked, index] = unknown
+            elif index not in image.partitions:
+                codes[asked, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                kept[image.topic_id, index] = (image, partition)
+    return kept
 
 
-def _all_failed(
-    request: OffsetCommitRequest, errors: Mapping[_Key, int], error_code: int
-) -> Slices[OffsetCommitResponse]:
-    return (yield from _build(request, lambda key: errors.get(key, error_code)))
+def _topics(part: Iterable[tuple[TopicImage, _Partition]]) -> list[_Topic]:
+    """The topics of a request to the shard, which have both name and id."""
+    by_id: dict[Uuid, tuple[TopicImage, list[_Partition]]] = {}
+    for image, partition in part:
+        by_id.setdefault(image.topic_id, (image, []))[1].append(partition)
+    return [_Topic(name=image.name, topic_id=topic_id, partitions=found) for topic_id, (image, found) in by_id.items()]
 
 
-def _merge(
-    request: OffsetCommitRequest, answer: OffsetCommitResponse, errors: Mapping[_Key, int]
-) -> Slices[OffsetCommitResponse]:
-    """The shard's answer, and what it was not asked, in the order of the request."""
-    codes: dict[tuple[str | Uuid, int], int] = {}
+def _codes_of(answer: OffsetCommitResponse) -> _Codes:
+    codes: _Codes = {}
     for topic in answer.topics:
         for partition in topic.partitions:
             codes[topic.name, partition.partition_index] = partition.error_code
             codes[topic.topic_id, partition.partition_index] = partition.error_code
-
-    def code_of(key: _Key) -> int:
-        name, topic_id, index = key
-        if key in errors:
-            return errors[key]
-        return codes[name or topic_id, index]
-
-    return (yield from _build(request, code_of))
+    return codes
 
 
-def _build(request: OffsetCommitRequest, code_of: Callable[[_Key], int]) -> Slices[OffsetCommitResponse]:
+def _build(
+    context: RequestContext, request: OffsetCommitRequest, codes: _Codes, code: int
+) -> Slices[OffsetCommitResponse]:
+    """The code of each partition; ``code`` for those that have none."""
     topics = []
     for number, topic in enumerate(request.topics, 1):
         if not number % ENTRIES_PER_SLICE:
             yield None
+        asked = topic.topic_id if context.api_version >= TOPIC_ID_VERSION else topic.name
         partitions = yield from in_slices(
             OffsetCommitResponse.OffsetCommitResponsePartition(
                 partition_index=partition.partition_index,
-                error_code=code_of(_key(topic, partition.partition_index)),
+                error_code=codes.get((asked, partition.partition_index), code),
             )
             for partition in topic.partitions
         )

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
 from kraftlog.coordinator.offsets import CommittedOffset
@@ -50,12 +50,8 @@ def handle(
             if not number % ENTRIES_PER_SLICE:
                 yield None
         return OffsetFetchResponse(groups=fetched)
-    topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics] | None = None
-    if request.topics is not None:
-        topics = yield from in_slices(
-            OffsetFetchRequest.OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in request.topics
-        )
+    # Versions before 8 name topics by the same fields.
+    topics: Any = request.topics
     group = yield from _fetch(
         cluster,
         groups,
@@ -63,7 +59,9 @@ def handle(
         OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics),
         require_stable=request.require_stable,
     )
-    return (yield from _ungrouped(context, group, topics or ()))
+    code, found = group.error_code, list(group.topics)
+    del group
+    return (yield from _ungrouped(context, code, found, topics or ()))
 
 
 def _fetch(
@@ -158,25 +156,33 @@ def _absent(index: int, error_code: int) -> _Partition:
 
 
 def _ungrouped(
-    context: RequestContext, group: _Group, asked: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics]
+    context: RequestContext, error_code: int, found: list[Any], asked: Sequence[Any]
 ) -> Slices[OffsetFetchResponse]:
-    """The form before version 8; version 1 has the group's error in each partition."""
+    """The form before version 8; version 1 has the group's error in each partition.
+
+    Args:
+        context: Of the request.
+        error_code: Of the group.
+        found: The topics of the later form, which are dropped one by one: to free all at once takes too long.
+        asked: The topics of the request.
+    """
     topics: list[OffsetFetchResponse.OffsetFetchResponseTopic] = []
-    if group.error_code and context.api_version < GROUP_ERROR_VERSION:
+    if error_code and context.api_version < GROUP_ERROR_VERSION:
         for number, wanted in enumerate(asked, 1):
             if not number % ENTRIES_PER_SLICE:
                 yield None
             failed = yield from in_slices(
-                _ungrouped_partition(_absent(index, group.error_code)) for index in wanted.partition_indexes
+                _ungrouped_partition(_absent(index, error_code)) for index in wanted.partition_indexes
             )
             topics.append(OffsetFetchResponse.OffsetFetchResponseTopic(name=wanted.name, partitions=failed))
     else:
-        for number, topic in enumerate(group.topics, 1):
+        for number, topic in enumerate(found, 1):
             if not number % ENTRIES_PER_SLICE:
+                found[number - ENTRIES_PER_SLICE : number] = [None] * ENTRIES_PER_SLICE
                 yield None
             partitions = yield from in_slices(map(_ungrouped_partition, topic.partitions))
             topics.append(OffsetFetchResponse.OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
-    return OffsetFetchResponse(error_code=group.error_code, topics=topics)
+    return OffsetFetchResponse(error_code=error_code, topics=topics)
 
 
 def _ungrouped_partition(partition: _Partition) -> OffsetFetchResponse.OffsetFetchResponsePartition:

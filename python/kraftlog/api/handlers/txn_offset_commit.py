@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.combined_answer import transform
-from kraftlog.api.slices import LARGE_ENTRIES, Pauses, Slices, at_once, in_slices, sliced
+from kraftlog.api.slices import LARGE_ENTRIES, PARTITIONS_PER_APPEND, Pauses, Slices, at_once, in_slices, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.partitioner import coordinator_partition
 from kraftlog.runtime.coordinator.transaction_verifier import ProducerTransaction, Verifying
@@ -35,9 +35,6 @@ __all__ = ["handle"]
 LOADING_VERSION = 2
 ABORTABLE_VERSION = 4
 ADDING_VERSION = 5
-
-# Partitions that the shard commits in one event; those of a larger request follow in further appends.
-_PARTITIONS_PER_APPEND = 512
 
 _Topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 _Partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
@@ -112,7 +109,7 @@ async def _append(
     codes: dict[_Key, int],
 ) -> None:
     rest = iter(kept.items())
-    while some := list(islice(rest, _PARTITIONS_PER_APPEND)):
+    while some := list(islice(rest, PARTITIONS_PER_APPEND)):
         by_topic: dict[str, list[_Partition]] = {}
         for (name, _), partition in some:
             by_topic.setdefault(name, []).append(partition)

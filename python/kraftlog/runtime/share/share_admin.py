@@ -6,8 +6,9 @@ Source: ``org.apache.kafka.coordinator.group.GroupCoordinatorService`` of Kafka 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kraftlog.coordinator.group.share_groups import ShareStatesDue
 from kraftlog.coordinator.share.share_key import ShareKey
@@ -26,7 +27,19 @@ __all__ = ["OffsetsOfPartition", "ShareAdmin"]
 
 _LATEST: Final = -1
 _UNINITIALIZED: Final = -1
+# Requests to the share coordinator that are under way at a time, for one request of a client.
+_REQUESTS_AT_ONCE: Final = 32
 _Topics = Mapping[Uuid, tuple[str, frozenset[int]]]
+T = TypeVar("T")
+
+
+async def _results(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of requests, in their order; those of a group begin when the group before has ended."""
+    results: list[T] = []
+    rest = iter(requests)
+    while some := list(islice(rest, _REQUESTS_AT_ONCE)):
+        results += await asyncio.gather(*some)
+    return results
 
 
 class OffsetsOfPartition:
@@ -93,13 +106,9 @@ class ShareAdmin:
     ) -> dict[tuple[Uuid, int], Any]:
         """Begin new states with these start offsets; the ``PartitionResult`` of each share partition."""
         places = list(offsets)
-        results = await asyncio.gather(
-            *(
-                self._persister.initialize(
-                    ShareKey(group_id, *place), state_epoch=state_epoch, start_offset=offsets[place]
-                )
-                for place in places
-            )
+        results = await _results(
+            self._persister.initialize(ShareKey(group_id, *place), state_epoch=state_epoch, start_offset=offsets[place])
+            for place in places
         )
         return dict(zip(places, results, strict=True))
 
@@ -107,8 +116,8 @@ class ShareAdmin:
         """Forget the states of topics; the first error code of each."""
         codes: dict[Uuid, int] = {}
         for topic_id, (_, indexes) in topics.items():
-            results = await asyncio.gather(
-                *(self._persister.delete(ShareKey(group_id, topic_id, index)) for index in sorted(indexes))
+            results = await _results(
+                self._persister.delete(ShareKey(group_id, topic_id, index)) for index in sorted(indexes)
             )
             # What was deleted with its topic needs no deletion.
             known = (result.error_code for result in results)
@@ -119,7 +128,7 @@ class ShareAdmin:
 
     async def describe(self, group_id: str, places: Iterable[tuple[Uuid, int]]) -> list[OffsetsOfPartition]:
         """Start offsets and lags of share partitions."""
-        return list(await asyncio.gather(*(self._describe(ShareKey(group_id, *place)) for place in places)))
+        return await _results(self._describe(ShareKey(group_id, *place)) for place in places)
 
     async def _describe(self, key: ShareKey) -> OffsetsOfPartition:
         result = await self._persister.summarize(key)
