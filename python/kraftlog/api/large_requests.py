@@ -63,7 +63,7 @@ class LargeRequests:
             call: Handles the request; also gives its context.
             refuse: The answer if the request does not decode.
             is_change: Whether the request is completed once it was decoded, even if the client leaves.
-            is_held: Whether it stays in memory while the handler waits. Whoever works on it meanwhile would otherwise
+            is_held: Whether it stays in memory while the handler waits. What works on it meanwhile would otherwise
                 be the last to have it, and free it at once.
 
         Returns:
