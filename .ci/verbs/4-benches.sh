@@ -39,6 +39,12 @@ busy_threads() {
     "$py" benches/busy_threads.py "$@"
 }
 
+#: request-walk  the largest request of every array of every API, and the longest turn of the loop (20 minutes; --key 24)
+request_walk() {
+    setup
+    "$py" benches/request_walk.py "$@"
+}
+
 #: bench-spark  Spark scans beside spark-sql-kafka, engines in process, Sail (15 minutes; --quick 3)
 bench_spark() {
     setup

@@ -9,6 +9,7 @@ from typing import Final
 from kraftlog.controller.broker_progress import BrokerProgress
 from kraftlog.controller.broker_registration import (
     check_registration,
+    check_size,
     registered_end_points,
     registered_features,
     registration_record,
@@ -163,6 +164,7 @@ class BrokerControl:
         """Register a controller (KIP-919); nothing is written where metadata.version does not know them."""
         if not self._image.metadata_version.is_controller_registration_supported:
             return ControllerResult(ControllerRegistrationResponse(error_message=None))
+        check_size(request)
         record = RegisterControllerRecord(
             controller_id=request.controller_id,
             incarnation_id=request.incarnation_id,

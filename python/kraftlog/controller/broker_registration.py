@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from kraftlog.controller.cluster_image import BrokerImage, ClusterImage
 from kraftlog.controller.directory import is_directory_reserved
@@ -14,8 +14,9 @@ from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
 from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
 from kraftlog.wire.messages.metadata_records import RegisterBrokerRecord
 
-__all__ = ["check_registration", "registered_end_points", "registered_features", "registration_record"]
+__all__ = ["check_registration", "check_size", "registered_end_points", "registered_features", "registration_record"]
 
+_ENTRIES_MAX: Final = 1_000
 T = TypeVar("T")
 
 
@@ -28,9 +29,21 @@ def check_registration(request: BrokerRegistrationRequest, image: MetadataImage,
     """
     if request.is_migrating_zk_broker:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers.")
+    check_size(request, len(request.log_dirs))
     if image.metadata_version.is_directory_assignment_supported:
         _check_log_dirs(request, image.cluster)
     _check_features(request, {**image.features, KRAFT_VERSION: kraft_version})
+
+
+def check_size(request: BrokerRegistrationRequest | ControllerRegistrationRequest, directory_count: int = 0) -> None:
+    """Refuse more listeners, features or directories than a node has: the record is made in one turn of the loop.
+
+    Raises:
+        KafkaError: INVALID_REGISTRATION.
+    """
+    count = max(len(request.listeners), len(request.features), directory_count)
+    if count > _ENTRIES_MAX:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"{count} entries, more than {_ENTRIES_MAX}")
 
 
 def _check_log_dirs(request: BrokerRegistrationRequest, cluster: ClusterImage) -> None:

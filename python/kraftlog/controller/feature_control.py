@@ -33,6 +33,7 @@ from kraftlog.wire.struct import Message
 
 __all__ = ["FeatureControl"]
 
+_UPDATES_MAX: Final = 1_000
 _UPGRADE: Final = 1
 _SAFE_DOWNGRADE: Final = 2
 _UNSAFE_DOWNGRADE: Final = 3
@@ -105,6 +106,9 @@ class FeatureControl:
 
         kraft.version comes last: the raft layer writes it at once, and nothing may refuse after that (KVER-19).
         """
+        if len(request.feature_updates) > _UPDATES_MAX:
+            message = f"{len(request.feature_updates)} updates, more than {_UPDATES_MAX}"
+            return ControllerResult(UpdateFeaturesResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message))
         records: list[VersionedRecord] = []
         levels = dict(self._image.features)
         for update in sorted(request.feature_updates, key=lambda one: one.feature == KRAFT_VERSION):

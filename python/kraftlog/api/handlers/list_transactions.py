@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraftlog._kraftlog import TopicPattern
+from kraftlog.api.slices import LOOKUPS_PER_SLICE, Slices, in_slices, sliced, unique_in_slices
 from kraftlog.coordinator.transaction.transaction_filters import list_transactions
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.vocabulary import TRANSACTION_STATES
 from kraftlog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 if TYPE_CHECKING:
@@ -20,19 +23,27 @@ if TYPE_CHECKING:
 __all__ = ["handle"]
 
 
+@sliced
 def handle(
     context: RequestContext,
     request: ListTransactionsRequest,
     *,
     transactions: TransactionService,
     replicas: ReplicaService,
-) -> ListTransactionsResponse:
+) -> Slices[ListTransactionsResponse]:
     """List the transactions that this node coordinates."""
     runners = transactions.runners()
     if not all(runner.is_loaded for runner in runners):
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     found = (transaction for runner in runners for transaction in runner.shard)
+    asked = yield from unique_in_slices(request.state_filters)
+    unknown = yield from in_slices((name for name in asked if name not in TRANSACTION_STATES), LOOKUPS_PER_SLICE)
+    # One unknown state is enough to list nothing for it.
+    names = [*(name for name in TRANSACTION_STATES if name in asked), *unknown[:1]]
     try:
-        return list_transactions(found, request, replicas.now_ms(), compile_pattern=TopicPattern)
+        listed = list_transactions(
+            found, replace(request, state_filters=names), replicas.now_ms(), compile_pattern=TopicPattern
+        )
+        return replace(listed, unknown_state_filters=unknown)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)

@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
-__all__ = ["ClientInfo", "GroupConfig", "MigrationPolicy"]
+__all__ = [
+    "OWNED_TOPICS_MAX",
+    "PROTOCOLS_MAX",
+    "SUBSCRIBED_NAMES_MAX",
+    "ClientInfo",
+    "GroupConfig",
+    "MigrationPolicy",
+]
+
+# A shard handles a request as one event, so that what it names is bounded. Kafka has no such bounds.
+PROTOCOLS_MAX: Final = 1_000
+SUBSCRIBED_NAMES_MAX: Final = 10_000
+OWNED_TOPICS_MAX: Final = 10_000
 
 
 class MigrationPolicy(Enum):

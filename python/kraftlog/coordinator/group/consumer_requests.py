@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kraftlog.coordinator.group.config import OWNED_TOPICS_MAX, SUBSCRIBED_NAMES_MAX
 from kraftlog.coordinator.group.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember
 from kraftlog.coordinator.group.reconciliation import OwnedPartitions
 from kraftlog.errors import ErrorCode, KafkaError
@@ -16,7 +17,7 @@ from kraftlog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 
-__all__ = ["Heartbeat", "check_heartbeat", "heartbeat_response"]
+__all__ = ["Heartbeat", "check_heartbeat", "heartbeat_response", "size_problem"]
 
 _CLIENT_ID_VERSION = 1  # clients choose their member ids (KIP-1082)
 _Response = ConsumerGroupHeartbeatResponse
@@ -89,6 +90,7 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, as
         problem = "InstanceId can't be null."
     elif epoch < STATIC_LEAVE_EPOCH:
         problem = f"MemberEpoch is invalid: {epoch}."
+    problem = problem or size_problem(request.subscribed_topic_names, request.topic_partitions)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
     if request.server_assignor is not None and request.server_assignor not in assignors:
@@ -96,6 +98,15 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, as
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
+
+
+def size_problem(names: Sequence[str] | None, owned: Sequence[object] | None = None) -> str | None:
+    """Why a heartbeat is too large for one event of a shard; None if it is not."""
+    if names is not None and len(names) > SUBSCRIBED_NAMES_MAX:
+        return f"SubscribedTopicNames has {len(names)} names, more than {SUBSCRIBED_NAMES_MAX}."
+    if owned is not None and len(owned) > OWNED_TOPICS_MAX:
+        return f"TopicPartitions has {len(owned)} topics, more than {OWNED_TOPICS_MAX}."
+    return None
 
 
 def _joining_problem(request: ConsumerGroupHeartbeatRequest) -> str | None:

@@ -15,7 +15,7 @@ from functools import partial
 
 from kraftlog.coordinator.group.classic_answers import join_error, join_result, sync_result
 from kraftlog.coordinator.group.classic_group import ClassicGroup, GroupState
-from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
+from kraftlog.coordinator.group.config import PROTOCOLS_MAX, ClientInfo, GroupConfig
 from kraftlog.coordinator.group.member import Member
 from kraftlog.coordinator.timers import Timers
 from kraftlog.coordinator.write_log import WriteLog
@@ -69,7 +69,7 @@ class Membership:
             self._drop(group, request.member_id)
             self._maybe_complete_join(group, now_ms)
             return refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
-        names = frozenset(protocol.name for protocol in request.protocols)
+        names = frozenset([protocol.name for protocol in request.protocols])
         if not group.supports_protocols(request.protocol_type, names):
             return refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if is_new:
@@ -96,6 +96,8 @@ class Membership:
             return int(ErrorCode.INVALID_GROUP_ID)
         if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
             return int(ErrorCode.INVALID_SESSION_TIMEOUT)
+        if len(request.protocols) > PROTOCOLS_MAX:
+            return int(ErrorCode.INVALID_REQUEST)
         return int(ErrorCode.NONE)
 
     def dismiss(self, group: ClassicGroup) -> None:
@@ -391,7 +393,9 @@ class Membership:
         member.sync_token = token
         member.pending_syncs = False
         if request.member_id == group.leader_id and group.sync_append_id is None:
-            self._store_assignment(group, {a.member_id: bytes(a.assignment) for a in request.assignments}, now_ms)
+            members = group.members
+            assignments = {a.member_id: bytes(a.assignment) for a in request.assignments if a.member_id in members}
+            self._store_assignment(group, assignments, now_ms)
         return None
 
     def _store_assignment(self, group: ClassicGroup, assignments: dict[str, bytes], now_ms: int) -> None:

@@ -16,6 +16,7 @@ from kraftlog.coordinator.group.assignors.simple import assign_simple
 from kraftlog.coordinator.group.assignors.specification import Assignment, GroupSpec, MemberSpec
 from kraftlog.coordinator.group.changes import Change, Changes
 from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
+from kraftlog.coordinator.group.consumer_requests import size_problem
 from kraftlog.coordinator.group.share_group import ShareGroup, ShareMember, StatePartitions
 from kraftlog.coordinator.group.share_records import (
     apply_record,
@@ -543,6 +544,7 @@ def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
         problem = "SubscribedTopicNames must be set in first request."
     elif request.member_epoch < _LEAVE_EPOCH:
         problem = f"MemberEpoch is invalid: {request.member_epoch}."
+    problem = problem or size_problem(request.subscribed_topic_names)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -61,7 +62,8 @@ class MarkerWriter:
         Between parts of a long request the loop serves others.
         """
         turns = _Turns()
-        started: list[asyncio.Future[int] | int] = []
+        # Taken out one by one: to free hundred thousands of futures at once takes too long.
+        started: deque[asyncio.Future[int] | int] = deque()
         for marker in request.markers:
             await turns.count()
             for topic in marker.topics:
@@ -69,7 +71,6 @@ class MarkerWriter:
                 for index in topic.partition_indexes:
                     await turns.count()
                     started.append(self._start(marker, topic.name, index))
-        codes = iter(started)
         results = []
         for marker in request.markers:
             await turns.count()
@@ -79,7 +80,7 @@ class MarkerWriter:
                 partitions = []
                 for index in topic.partition_indexes:
                     await turns.count()
-                    code = next(codes)
+                    code = started.popleft()
                     if isinstance(code, asyncio.Future):
                         if not code.done():
                             await asyncio.wait([code])

@@ -7,7 +7,7 @@ from typing import Any, Final
 from kraftlog.raft import messages as raft
 from kraftlog.runtime.raft.codec import election_response
 from kraftlog.runtime.raft.codec.raft_codec import Answering, RaftCodec
-from kraftlog.runtime.raft.codec.shared_fields import asked_partition, distinct_endpoints, wire_endpoints
+from kraftlog.runtime.raft.codec.shared_fields import asked_partition, check_count, distinct_endpoints, wire_endpoints
 from kraftlog.types import Epoch, LogTopic, NodeId, ReplicaKey
 from kraftlog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlog.wire.struct import Message
@@ -44,6 +44,8 @@ def to_wire_request(request: raft.EndQuorumEpochRequest, version: int, topic: Lo
 def to_core_request(request: EndQuorumEpochRequest, version: int, topic: LogTopic) -> raft.EndQuorumEpochRequest:
     """Version 0 names successors by id, later ones candidates by id and directory."""
     partition = asked_partition(request.topics, topic)
+    check_count(partition.preferred_successors)
+    check_count(partition.preferred_candidates)
     preferred = (
         [ReplicaKey(NodeId(preferred_successor)) for preferred_successor in partition.preferred_successors]
         if version == 0

@@ -14,6 +14,7 @@ from kraftlog.wire.struct import Message
 __all__ = [
     "answered_partition",
     "asked_partition",
+    "check_count",
     "distinct_endpoints",
     "endpoints_of",
     "leader_endpoint",
@@ -26,6 +27,7 @@ __all__ = [
     "wire_endpoints",
 ]
 
+_ENTRIES_MAX = 1_000
 # What Kafka's answers say where there is nothing more to say.
 _DEFAULT_TEXTS: dict[int, str] = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: (
@@ -71,12 +73,27 @@ def optional_key(node_id: int, directory_id: Uuid) -> ReplicaKey | None:
     return None if node_id < 0 else ReplicaKey(NodeId(node_id), directory_id)
 
 
-def endpoints_of(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
-    """Addresses of a request."""
+def endpoints_of(listeners: Sequence[Any]) -> tuple[Endpoint, ...]:
+    """Addresses of a request.
+
+    Raises:
+        KafkaError: INVALID_REQUEST: more than any node has; the core handles a request as one event.
+    """
+    check_count(listeners)
     return tuple(Endpoint(listener.name, listener.host, listener.port) for listener in listeners)
 
 
-def distinct_endpoints(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
+def check_count(entries: Sequence[Any]) -> None:
+    """Refuse what names more listeners or replicas than a quorum has.
+
+    Raises:
+        KafkaError: INVALID_REQUEST.
+    """
+    if len(entries) > _ENTRIES_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{len(entries)} entries, more than {_ENTRIES_MAX}")
+
+
+def distinct_endpoints(listeners: Sequence[Any]) -> tuple[Endpoint, ...]:
     """Addresses of a request of the elections.
 
     Raises:
