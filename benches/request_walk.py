@@ -288,7 +288,8 @@ def main() -> None:
                     time.sleep(0.3)
                     text = server.log_path.read_bytes()[read:].decode(errors="replace")
                     for line in text.splitlines():
-                        if line.startswith("STACK") or "Traceback" in line or " ERROR " in line:
+                        # Lines of the log without a level are stacks, of this program or of an error.
+                        if " INFO " not in line:
                             print("    " + line, flush=True)
                     read = server.log_path.stat().st_size
                 if server.process is None or server.process.poll() is not None:
