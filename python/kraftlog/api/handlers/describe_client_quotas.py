@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["handle"]
 
 EXACT, DEFAULT, ANY = 0, 1, 2
+_ENTITY_TYPES = frozenset({"user", "client-id", "ip"})
 
 _Component = DescribeClientQuotasRequest.ComponentData
 
@@ -46,6 +47,7 @@ def handle(
 
 def _check(components: Sequence[_Component]) -> Slices[None]:
     seen: set[str] = set()
+    unknown: str | None = None
     for number, component in enumerate(components, 1):
         if not number % LOOKUPS_PER_SLICE:
             yield None
@@ -55,6 +57,8 @@ def _check(components: Sequence[_Component]) -> Slices[None]:
             msg = f"Duplicate filter component entity type {component.entity_type}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
         seen.add(component.entity_type)
+        if component.entity_type not in _ENTITY_TYPES and (unknown is None or component.entity_type < unknown):
+            unknown = component.entity_type
         if component.match_type not in {EXACT, DEFAULT, ANY}:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}")
         if component.match_type == EXACT and component.match is None:
@@ -67,9 +71,8 @@ def _check(components: Sequence[_Component]) -> Slices[None]:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "Invalid entity filter component combination: ip with user or client-id"
         )
-    unknown = seen - {"user", "client-id", "ip"}
-    if unknown:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type {min(unknown)!r} is not supported")
+    if unknown is not None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type {unknown!r} is not supported")
 
 
 def _matches(entity: QuotaEntity, components: Sequence[_Component], *, strict: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kraftlog.api.slices import Slices, sliced
@@ -30,10 +31,12 @@ def handle(
 ) -> Slices[ListPartitionReassignmentsResponse]:
     """List partitions that replicas are being added to or removed from; topics that do not exist are left out."""
     if request.topics is None:
-        asked = ((topic, sorted(topic.partitions)) for topic in cluster.image.topics.all())
+        asked: Iterable[tuple[TopicImage | None, list[int]]] = (
+            (topic, sorted(topic.partitions)) for topic in cluster.image.topics.all()
+        )
     else:
         named = ((cluster.image.topics.by_name(topic.name), topic.partition_indexes) for topic in request.topics)
-        asked = ((topic, list(indexes)) for topic, indexes in named if topic is not None)
+        asked = ((topic, list(indexes)) for topic, indexes in named)
     topics = []
     scanned = 0
     for topic, indexes in asked:
@@ -41,6 +44,8 @@ def handle(
         if scanned >= _SCANNED_PER_SLICE:
             scanned = 0
             yield None
+        if topic is None:
+            continue
         partitions = [_ongoing(index, topic.partitions[index]) for index in indexes if _is_reassigning(topic, index)]
         if partitions:
             topics.append(_Topic(name=topic.name, partitions=partitions))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraftlog.api.combined_answer import transform
-from kraftlog.api.slices import LARGE_ENTRIES, LOOKUPS_PER_SLICE, Slices, at_once, in_slices, sliced
+from kraftlog.api.slices import LARGE_ENTRIES, LOOKUPS_PER_SLICE, Pauses, Slices, at_once, in_slices, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
@@ -63,7 +63,10 @@ def _with_unknown(
     if response.error_code or not unknown:
         return response
     found = {topic.name: list(topic.partitions) for topic in response.topics}
+    pauses = Pauses()
     for name, indexes in unknown.items():
+        if pauses.is_due():
+            yield None
         missing = yield from in_slices(
             _Partition(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in indexes
         )
