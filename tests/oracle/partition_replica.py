@@ -111,6 +111,8 @@ class PartitionReplica:
         ):
             return
         is_new_epoch = assignment.leader_epoch > self.leader_epoch
+        # Somebody else may have led in an epoch that this broker missed, and followers may have truncated for them.
+        is_epoch_missed = assignment.leader_epoch > self.leader_epoch + 1
         leader_changed = assignment.leader_id != self.leader_id
         was_leader = self.is_leader
         self.leader_id = assignment.leader_id
@@ -133,7 +135,7 @@ class PartitionReplica:
             if replica == self.node_id:
                 continue
             is_in_sync = replica in self.isr
-            follower = known.get(replica) if was_leader else None
+            follower = known.get(replica) if was_leader and not is_epoch_missed else None
             if follower is None:
                 follower = _Follower(last_caught_up_ms=now_ms if is_in_sync else 0)
             elif is_new_epoch:

@@ -6,7 +6,7 @@ connections nor logs. Offsets are of records, ends exclusive; times are millisec
 A partition is always in one of these states:
 
     FETCHING    named in fetches, unless it is delayed
-    CUTTING     its log is being truncated or begun anew
+    CUTTING     its log is being truncated, begun anew or made durable
     ASKING      the leader is asked for its ends, as the fetch offset lies outside of its log
     FAILED      left alone until the metadata brings a new leader epoch
 """
@@ -55,6 +55,8 @@ class FetchStart:
 
     Attributes:
         last_epoch: Epoch of the last record, -1 while the log has no epochs.
+        is_acknowledgeable: Whether a fetch may name the end of the log. With ``log.flush.on.ack`` that is so once
+            everything is durable; what this broker appended while it led may not be.
     """
 
     key: PartitionKey
@@ -63,6 +65,7 @@ class FetchStart:
     log_start_offset: int
     high_watermark: int
     last_epoch: int
+    is_acknowledgeable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ class NextStep(Enum):
     """Truncate to :func:`truncation_offset` of ``epoch`` and ``offset``."""
     TRUNCATE = "truncate"
     """Truncate to ``offset``."""
+    FLUSH = "flush"
+    """Make the log durable."""
     RESTART = "restart"
     """Drop everything and begin at ``offset``."""
     ASK_END = "ask end"
@@ -212,7 +217,8 @@ class ReplicaFetcher:
     def add(self, start: FetchStart) -> Next | None:
         """Follow a partition; one that is followed in the same leader epoch goes on as it is (RFET-22).
 
-        A log without epochs is cut to its high watermark first, without a question to the leader (RFET-21).
+        A log without epochs is cut to its high watermark first, without a question to the leader (RFET-21). One that is
+        not acknowledgeable yet is flushed first.
         """
         known = self._partitions.get(start.key)
         if known is not None and known.leader_epoch == start.leader_epoch:
@@ -227,7 +233,10 @@ class ReplicaFetcher:
         self._partitions[start.key] = partition
         self._touched.add(start.key)
         if start.last_epoch >= 0 or start.high_watermark >= start.log_end_offset:
-            return None
+            if start.is_acknowledgeable:
+                return None
+            self._enter(start.key, partition, FetcherState.CUTTING)
+            return Next(NextStep.FLUSH, start.key, start.leader_epoch)
         self._enter(start.key, partition, FetcherState.CUTTING)
         return Next(NextStep.TRUNCATE, start.key, start.leader_epoch, start.high_watermark)
 
@@ -415,7 +424,7 @@ class ReplicaFetcher:
         partition.last_fetched_epoch = last_epoch
 
     def on_cut(self, key: PartitionKey, leader_epoch: int, *, log_end_offset: int, last_epoch: int) -> None:
-        """The log was truncated or begun anew: fetch from its end."""
+        """The log was truncated, begun anew or made durable: fetch from its end."""
         partition = self._current(key, leader_epoch)
         if partition is None:
             return

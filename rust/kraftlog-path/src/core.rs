@@ -232,7 +232,9 @@ impl<T> PartitionCore<T> {
     /// Follow the metadata; an older partition epoch, or an older leader epoch, changes nothing.
     ///
     /// A higher partition epoch within the same leader epoch keeps what is known of the followers and where the epoch
-    /// started (LEPO-33, LEPO-34).
+    /// started (LEPO-33, LEPO-34). The same partition epoch also keeps the change of the in-sync set that is in flight:
+    /// the answer to AlterPartition may have come before the metadata of that epoch, and another change may have been
+    /// proposed since, whose replica has to be waited for.
     pub fn handle_assignment(&mut self, assignment: Assignment, now_ms: i64) {
         if assignment.leader_epoch < self.leader_epoch
             || (assignment.leader_epoch == self.leader_epoch
@@ -241,6 +243,12 @@ impl<T> PartitionCore<T> {
             return;
         }
         let is_new_epoch = assignment.leader_epoch > self.leader_epoch;
+        // Somebody else may have led in an epoch that this broker missed, and followers may have truncated for them.
+        let is_epoch_missed = assignment.leader_epoch > self.leader_epoch + 1;
+        if is_new_epoch || assignment.partition_epoch > self.partition_epoch {
+            // The controller has said more than an answer to what is in flight could (ISR-07).
+            self.pending = None;
+        }
         let leader_changed = assignment.leader_id != self.leader_id;
         let was_leader = self.is_leader();
         self.now_ms = self.now_ms.max(now_ms);
@@ -249,8 +257,6 @@ impl<T> PartitionCore<T> {
         self.partition_epoch = assignment.partition_epoch;
         self.replicas = assignment.replicas;
         self.isr = assignment.isr;
-        // The controller has said more than an answer to what is in flight could (ISR-07).
-        self.pending = None;
         if is_new_epoch || leader_changed {
             self.effects.push(Effect::LeadershipChanged {
                 leader_epoch: self.leader_epoch,
@@ -275,10 +281,10 @@ impl<T> PartitionCore<T> {
         for replica in self.replicas.iter().copied().filter(|replica| *replica != self.node_id) {
             let is_in_sync = self.isr.contains(&replica);
             let follower = match known.get(&replica) {
-                Some(follower) if was_leader && is_new_epoch => {
+                Some(follower) if was_leader && !is_new_epoch => *follower,
+                Some(follower) if was_leader && !is_epoch_missed => {
                     follower.renewed(is_in_sync, self.log_end_offset, now_ms)
                 }
-                Some(follower) if was_leader => *follower,
                 _ => Follower::new(is_in_sync, now_ms),
             };
             self.followers.insert(replica, follower);

@@ -212,6 +212,36 @@ def test_metadata_overtakes_a_proposal():
     assert one.isr == [1]
 
 
+def test_metadata_that_the_leader_knows_already_leaves_the_proposal_in_flight():
+    """RINV-24: the metadata of an answered change may come after the next change was proposed, whose replica counts."""
+    one = leader(isr=(1,), live=((2, 20, False), (3, 30, False)))
+    first = one.on_follower_fetch(2, 0, 1)[0]
+    assert one.on_isr_committed(first, 5, 1, [1, 2])
+    second = one.on_follower_fetch(3, 0, 2)[0]
+    assign(one, isr=(1, 2), partition_epoch=1)
+    assert (one.pending_proposal, one.maximal_isr) == (second, [1, 2, 3])
+    one.update_live_brokers([(2, 20, False)])
+    one.on_appended(4)
+    one.on_follower_fetch(2, 4, 3)
+    assert one.high_watermark == 0, "the controller may have taken replica 3 in"
+    assert one.on_isr_committed(second, 5, 2, [1, 2, 3])
+
+
+def test_leader_that_missed_an_epoch_forgets_what_its_followers_had():
+    """RINV-08, RINV-23: another leader may have led in epoch 6, for which replica 3 truncated."""
+    one = leader(isr=(1, 2, 3))
+    one.on_appended(5)
+    one.on_follower_fetch(2, 3, 1)
+    one.on_follower_fetch(3, 5, 1)
+    assert one.high_watermark == 3
+    assign(one, isr=(1, 2, 3), epoch=7, partition_epoch=2)
+    assert [one.follower_end_offset(replica) for replica in (2, 3)] == [-1, -1]
+    one.on_follower_fetch(2, 5, 2)
+    assert one.high_watermark == 3, "replica 3 has not fetched in this epoch"
+    one.on_follower_fetch(3, 5, 3)
+    assert one.high_watermark == 5
+
+
 @pytest.mark.parametrize(
     ("leader_epoch", "partition_epoch", "is_taken"),
     [(5, 4, True), (5, 3, True), (5, 2, False), (6, 4, False), (4, 4, False)],

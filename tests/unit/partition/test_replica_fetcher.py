@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kraftlog.errors import ErrorCode
@@ -51,6 +53,17 @@ def opened(one, *keys, session_id=77):
     for step in steps:
         one.on_appended(step.key, step.leader_epoch, log_end_offset=10, log_start_offset=0, last_epoch=4)
     return one
+
+
+def test_log_of_a_former_leader_is_made_durable_before_its_end_is_fetched():
+    """RINV-02: a fetch acknowledges what is before its offset, for ``log.flush.on.ack`` durably."""
+    one = ReplicaFetcher(BACKOFF_MS)
+    assert one.add(replace(start(), is_acknowledgeable=False)) == Next(NextStep.FLUSH, A, 5)
+    assert one.next_round(0) is None
+    one.on_cut(A, 4, log_end_offset=10, last_epoch=4)
+    assert one.next_round(0) is None, "of an earlier epoch"
+    one.on_cut(A, 5, log_end_offset=10, last_epoch=4)
+    assert one.next_round(0) == FetchRound(0, 0, [Asked(A, 5, 10, 4, 0)], ())
 
 
 def test_first_round_names_everything_and_later_ones_what_changed():

@@ -129,6 +129,12 @@ class FetcherLoop:
             self._first_steps.append(step)
         self._wake.set()
 
+    def _take_step(self, step: Next) -> None:
+        """Carry a step out with the next turn, if its partition is still followed in that epoch."""
+        if self.fetcher.leader_epoch(step.key) == step.leader_epoch:
+            self._first_steps.append(step)
+            self._wake.set()
+
     def remove(self, key: PartitionKey) -> None:
         """Follow a partition no more; what is on its way for it is dropped."""
         self.fetcher.remove(key)
@@ -292,6 +298,9 @@ class FetcherLoop:
                 case NextStep.DIVERGED | NextStep.TRUNCATE | NextStep.RESTART:
                     await self._cut(step, partition)
                     return
+                case NextStep.FLUSH:
+                    await self._flush(step, partition)
+                    return
                 case NextStep.ASK_END:
                     step = await self._ask(step, partition, _LATEST)
                 case NextStep.ASK_START:
@@ -387,6 +396,24 @@ class FetcherLoop:
         else:
             logger.error("partition %s cannot follow %s: %s", partition, self.link.address, error)
         self.fetcher.on_failed(key, epoch)
+
+    async def _flush(self, step: Next, partition: Partition) -> None:
+        """Make durable what this broker appended while it led; the first fetch acknowledges it."""
+        log = partition.log
+        try:
+            await self._on_thread(log.flush)
+        except (LogError, OSError) as error:
+            self._log_failed(step, partition, error)
+            if not is_disk_failure(error):
+                self._loop.call_later(self._shell.settings.backoff_ms / 1000, self._take_step, step)
+            return
+        latest_epoch = log.latest_epoch
+        self.fetcher.on_cut(
+            step.key,
+            step.leader_epoch,
+            log_end_offset=log.log_end_offset,
+            last_epoch=-1 if latest_epoch is None else latest_epoch,
+        )
 
     async def _cut(self, step: Next, partition: Partition) -> None:
         now_ms = self._shell.partitions.now_ms()

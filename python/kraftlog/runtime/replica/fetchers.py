@@ -144,6 +144,8 @@ class ReplicaFetchers:
                 log_start_offset=log.log_start_offset,
                 high_watermark=partition.high_watermark,
                 last_epoch=-1 if latest_epoch is None else latest_epoch,
+                is_acknowledgeable=not self._settings.flush_on_ack
+                or partition.replica.flushed_offset >= log.log_end_offset,
             )
         )
 

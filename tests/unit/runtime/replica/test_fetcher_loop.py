@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kraftlog._kraftlog import encode_batch
+from kraftlog._kraftlog import append_fetched, encode_batch
 from kraftlog.errors import ErrorCode, KafkaError, LogError
 from kraftlog.partition.replica_fetcher import FetcherState, FetchStart
 from kraftlog.runtime.replica import fetchers
@@ -202,6 +202,32 @@ def test_divergence_is_settled_without_another_question(run):
         await until(lambda: one.log().log_end_offset == 2)
         assert one.log().epoch_entries() == [(2, 0), (EPOCH, 1)]
         assert {type(message) for message in one.leader.asked} == {FetchRequest}
+
+    run(test)
+
+
+def test_first_fetch_waits_until_what_was_appended_as_leader_is_durable(run):
+    """RINV-02."""
+
+    async def test(following):
+        replica, log = following.partition().replica, following.log()
+        append_fetched([(replica, batch(0, epoch=4), 0, EPOCH, 0, 0)], now_ms=0, flush=False)
+        assert (log.log_end_offset, log.recovery_point) == (1, 0)
+        following.loop.add(
+            FetchStart(
+                key=(FIRST, 0),
+                leader_epoch=EPOCH,
+                log_end_offset=1,
+                log_start_offset=0,
+                high_watermark=0,
+                last_epoch=4,
+                is_acknowledgeable=False,
+            )
+        )
+        await until(lambda: following.leader.fetches)
+        assert log.recovery_point == 1
+        (asked,) = following.leader.fetches[0].topics[0].partitions
+        assert (asked.fetch_offset, asked.last_fetched_epoch) == (1, 4)
 
     run(test)
 
