@@ -136,11 +136,12 @@ spark_kill() { # the JVM, the driver and the Python processes
     KRAFTLOG_SPARK_KILLS=${KRAFTLOG_SPARK_KILLS:-50} "$py" -m pytest -s tests/interop/spark/test_stream_kill.py "$@"
 }
 
-#: model      the protocol's specification in a larger scope, and 500 runs of the simulator replayed (KRAFTLOG_TRACES)
+#: model      the specifications in larger scopes, 500 runs of the simulator and 200 of a partition replayed (KRAFTLOG_TRACES)
 model() { # five times the traces of CI; an hour or more
     setup
     jars_model
-    KRAFTLOG_MODEL_LARGE=1 KRAFTLOG_TRACES=${KRAFTLOG_TRACES:-500} "$py" -m pytest -s tests/model "$@"
+    KRAFTLOG_MODEL_LARGE=1 KRAFTLOG_TRACES=${KRAFTLOG_TRACES:-500} \
+        KRAFTLOG_PARTITION_RUNS=${KRAFTLOG_PARTITION_RUNS:-200} "$py" -m pytest -s tests/model "$@"
 }
 
 #: linearizability  histories of replicas under faults for ten minutes (KRAFTLOG_LINEARIZABILITY_SECONDS)

