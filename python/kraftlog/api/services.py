@@ -132,6 +132,10 @@ class ReplicaService(PartitionSource, Protocol):
 
     leader_quota: ReplicationQuota
 
+    def replicated_out(self, partition: Partition, broker_id: int, size_bytes: int) -> None:
+        """A follower was answered with so many bytes."""
+        ...
+
     def __iter__(self) -> Iterator[Partition]: ...
 
     def now_ms(self) -> int:

@@ -314,7 +314,7 @@ async def _abort(client: BrokerClient, args: argparse.Namespace) -> None:
             )
         marker = (producer.producer_id, producer.epoch, producer.coordinator_epoch)
     elif args.start_offset is None and None not in by_producer:
-        marker = by_producer
+        marker = (args.producer_id, args.producer_epoch, max(0, args.coordinator_epoch))
     else:
         raise KraftlogError(
             "The transaction to abort is named by --start-offset alone, or by --producer-id, --producer-epoch and"

@@ -99,7 +99,7 @@ class PartitionChange:
         """The record, or None when nothing changes."""
         partition, rules = self.partition, self.rules
         isr, replicas, removing, adding = self._targets()
-        elr = self._eligible_leader_replicas(isr)
+        elr = self._eligible_leader_replicas(isr, replicas)
         elected = self._elect(replicas, isr, elr)
         leader = NO_LEADER_CHANGE
         is_unclean = False
@@ -145,14 +145,15 @@ class PartitionChange:
         completed = complete_reassignment(replicas=replicas, removing=removing, adding=adding, isr=isr)
         return (isr, replicas, removing, adding) if completed is None else (completed.isr, completed.replicas, (), ())
 
-    def _eligible_leader_replicas(self, isr: tuple[int, ...]) -> tuple[int, ...]:
+    def _eligible_leader_replicas(self, isr: tuple[int, ...], replicas: tuple[int, ...]) -> tuple[int, ...]:
         """Replicas outside the in-sync set that hold everything committed, while that set is below its minimum."""
         partition = self.partition
         if not self.rules.is_elr_enabled:
             return partition.elr
         if len(isr) >= self.rules.min_isr:
             return ()
-        candidates = {*partition.elr, *partition.isr}
+        # A broker that a reassignment took out of the replicas deletes its log: it may never be elected (RINV-26).
+        candidates = {*partition.elr, *partition.isr}.intersection(replicas)
         return tuple(sorted(candidates.difference(isr, self.unclean_replicas)))
 
     def _elect(self, replicas: tuple[int, ...], isr: tuple[int, ...], elr: tuple[int, ...]) -> _Elected:

@@ -77,10 +77,13 @@ class ReplicaMetrics:
         self._clock_ns = clock_ns
         now_s = clock_ns() / 1e9
         self._expands, self._shrinks, self._failures = Meter(now_s), Meter(now_s), Meter(now_s)
+        self._replicated_in, self._replicated_out = Meter(now_s), Meter(now_s)
+        self._reassigned_in, self._reassigned_out = Meter(now_s), Meter(now_s)
         self._metrics = metrics
         self._groups = (
             MetricGroup("kafka.server", "ReplicaManager", self._read_replicas),
             MetricGroup("kafka.server", "ReplicaFetcherManager", self._read_fetchers),
+            MetricGroup("kafka.server", "BrokerTopicMetrics", self._read_traffic),
             MetricGroup("kafka.log", "LogManager", self._read_directories),
         )
         for group in self._groups:
@@ -103,7 +106,38 @@ class ReplicaMetrics:
         """The controller refused a change of an in-sync set, or its answer came too late."""
         self._failures.mark(1, self._clock_ns() / 1e9)
 
+    def on_replicated_in(self, size_bytes: int, *, is_reassignment: bool) -> None:
+        """Bytes of a leader were appended here."""
+        now_s = self._clock_ns() / 1e9
+        self._replicated_in.mark(size_bytes, now_s)
+        if is_reassignment:
+            self._reassigned_in.mark(size_bytes, now_s)
+
+    def on_replicated_out(self, size_bytes: int, *, is_reassignment: bool) -> None:
+        """A follower was answered with so many bytes."""
+        now_s = self._clock_ns() / 1e9
+        self._replicated_out.mark(size_bytes, now_s)
+        if is_reassignment:
+            self._reassigned_out.mark(size_bytes, now_s)
+
     # Reading
+
+    def _read_traffic(self) -> list[Reading]:
+        now_s = self._clock_ns() / 1e9
+        return [
+            Reading(
+                "ReplicationBytesInPerSec", self._replicated_in.value(now_s), "Bytes that replicas took from leaders"
+            ),
+            Reading("ReplicationBytesOutPerSec", self._replicated_out.value(now_s), "Bytes that followers were sent"),
+            Reading(
+                "ReassignmentBytesInPerSec", self._reassigned_in.value(now_s), "Those of replicas that are being added"
+            ),
+            Reading(
+                "ReassignmentBytesOutPerSec",
+                self._reassigned_out.value(now_s),
+                "Those to replicas that are being added",
+            ),
+        ]
 
     def _read_replicas(self) -> list[Reading]:
         counts = self._counts()

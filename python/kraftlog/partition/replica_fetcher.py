@@ -494,7 +494,7 @@ def truncation_offset(
         leader_end: Where it ends there; -1 when the leader cannot tell.
         own_end: The largest own epoch not above ``diverging_epoch``, and its end; (-1, -1) when there is none.
         log_end_offset: Of the follower.
-        fetch_offset: Which the leader was asked for.
+        fetch_offset: Where fetching began, the high watermark: used if the leader cannot tell (RFET-58).
     """
     if leader_end == _UNKNOWN:
         return fetch_offset

@@ -153,3 +153,20 @@ def test_a_hanging_transaction_is_found_and_aborted(run: Run, client: RawClient)
 def test_what_cannot_be_done_is_refused_with_a_reason(run: Run, arguments: list[str]) -> None:
     status, _, err = run(*arguments)
     assert (status, bool(err)) == (1, True)
+
+
+@pytest.mark.spec("TXNC-121")
+def test_abort_names_a_producer_with_both_epochs_and_a_negative_one_of_the_coordinator_is_0(
+    run: Run, client: RawClient
+) -> None:
+    hanging = (99_998, 2)
+    assert produce(client, "t", old_batch(hanging), key="lost too", version=11) == 0
+    place = ("--topic", "t", "--partition", "0", "--producer-id", str(hanging[0]))
+    for missing in ([], ["--producer-epoch", "2"], ["--coordinator-epoch", "1"]):
+        status, _, err = run("abort", *place, *missing)
+        assert (status, bool(err)) == (1, True)
+    status, _, err = run("abort", *place, "--producer-epoch", "2", "--coordinator-epoch", "-7")
+    assert (status, err) == (0, "")
+    rows = json.loads(run("describe-producers", "--topic", "t", "--partition", "0", "--json")[1])
+    (row,) = [found for found in rows if found["ProducerId"] == hanging[0]]
+    assert (row["LatestCoordinatorEpoch"], row["CurrentTransactionStartOffset"]) == (0, None)

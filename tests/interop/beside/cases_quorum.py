@@ -301,7 +301,7 @@ PEER_2 = (2, OTHER_DIRECTORY)
 OK = "top NONE"
 VOTERS = [
     *(
-        Case("RCFG-13 RPC-05 RPC-41", "leading", add(cluster_id=name), "top INCONSISTENT_CLUSTER_ID text")
+        Case("RCFG-13 RPC-05 RPC-41 CERR-26", "leading", add(cluster_id=name), "top INCONSISTENT_CLUSTER_ID text")
         for name in ("another", "")
     ),
     Case("RCFG-13 RCFG-21", "led", add(cluster_id=None, voter=PEER_2), "top DUPLICATE_VOTER text"),
@@ -309,7 +309,7 @@ VOTERS = [
     Case("RCFG-15", "led", add(voter=(-1, OTHER_DIRECTORY)), "top INVALID_REQUEST text"),
     Case("RCFG-15", "led", add(voter=(4, Uuid.ZERO)), "top INVALID_REQUEST text"),
     Case("RCFG-16", "led", add(endpoints=[("OTHER", "127.0.0.1", 9)]), "top INVALID_REQUEST text"),
-    Case("RCFG-34 RPC-05", "led", remove(cluster_id="another"), "top INCONSISTENT_CLUSTER_ID text"),
+    Case("RCFG-34 RPC-05 CERR-26", "led", remove(cluster_id="another"), "top INCONSISTENT_CLUSTER_ID text"),
     Case("RCFG-35", "led", remove(voter=(-1, OTHER_DIRECTORY)), "top INVALID_REQUEST text"),
     Case("RCFG-35", "led", remove(voter=(2, Uuid.ZERO)), "top INVALID_REQUEST text"),
     Case("RCFG-36", "led", remove(), "top VOTER_NOT_FOUND text"),

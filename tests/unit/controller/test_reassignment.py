@@ -10,6 +10,7 @@ from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.alter_partition import AlterPartitionRequest
 from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest
 from metadata_fixture import cluster_of, directory_of
 
 
@@ -171,3 +172,32 @@ def test_new_replicas_get_the_only_directory_of_their_broker():
     cluster.create("t", assignments=[(0, [1])])
     reassign(cluster, [1, 2, 3])
     assert cluster.partition("t").directories == (directory_of(1), directory_of(2), DIRECTORY_UNASSIGNED)
+
+
+@pytest.mark.spec("CPRT-87")
+def test_partitions_are_added_while_others_move_with_the_replicas_that_those_have_now():
+    cluster = topic_on(1, 2)
+    assert reassign(cluster, [3, 4]) == ErrorCode.NONE
+    for count in (2, 3):
+        wanted = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=count, assignments=None)
+        response = cluster.run(cluster.core.create_partitions(CreatePartitionsRequest(topics=[wanted])))
+        assert response.results[0].error_code == ErrorCode.NONE
+        assert cluster.partition("t").is_reassigning
+        assert len(cluster.partition("t", count - 1).replicas) == 4 == len(cluster.partition("t").replicas)
+    assert reassign(cluster, None) == ErrorCode.NONE
+    wanted = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=4, assignments=None)
+    cluster.run(cluster.core.create_partitions(CreatePartitionsRequest(topics=[wanted])))
+    assert len(cluster.partition("t", 3).replicas) == 2
+
+
+@pytest.mark.spec("RINV-26")
+def test_removed_replicas_are_no_eligible_leaders():
+    """Fails before the fix: with fewer replicas than min.insync.replicas, brokers without a log could be elected."""
+    cluster = topic_on(1, 2, 3, configs={"min.insync.replicas": "2"})
+    assert reassign(cluster, [5]) == ErrorCode.NONE
+    assert set_isr(cluster, 1, 2, 3, 5) == ErrorCode.NEW_LEADER_ELECTED
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.isr, partition.elr, partition.leader) == ((5,), (5,), (), 5)
+    cluster.heartbeat(5, want_fence=True)
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.elr) == (-1, (5,))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,10 @@ import pytest
 import kraftlog
 from kraftlog._kraftlog import RecoveryProgress, encode_batch
 from kraftlog.errors import ErrorCode
+from kraftlog.node.config import NodeConfig
+from kraftlog.node.node import Node
+from kraftlog.node.process import run_node
+from kraftlog.node.standalone import format_when_needed, standalone_properties
 from kraftlog.runtime.replica.log_recovery import LogRecovery, RecoveryJob
 from kraftlog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
@@ -270,3 +277,26 @@ def test_checkpoints_of_a_log_that_cannot_be_opened_are_kept(tmp_path):
     with kraftlog.Broker(tmp_path) as broker:
         assert partition_of(broker, "t").log.log_start_offset == 2
     assert read_offset_checkpoint(start_offsets)[key] == 2
+
+
+@pytest.mark.parametrize(("failing", "status"), [("a", 1), ("b", 0), ("ab", 1)])
+def test_process_ends_with_1_if_its_last_directory_or_that_of_the_metadata_fails(tmp_path, failing, status):
+    """RDLT-50: directory a has the metadata log."""
+    paths = [tmp_path / "a", tmp_path / "b"]
+    properties = standalone_properties(
+        paths[0], port=0, is_durable=False, changes={"log.dirs": ",".join(map(str, paths))}
+    )
+    config = NodeConfig(properties)
+    format_when_needed(config)
+    seen = []
+
+    def started(node):
+        for log_dir in list(node.log_dirs):
+            if log_dir.path.name in failing:
+                node.replicas.fail_log_dir(log_dir, OSError(errno.EIO, "broken"))
+        seen.append(node.metadata.failure is not None)
+        if not seen[0]:
+            node.loop.call_soon(os.kill, os.getpid(), signal.SIGTERM)
+
+    assert run_node(Node(config), started) == status
+    assert seen == [status == 1]

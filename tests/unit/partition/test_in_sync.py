@@ -339,3 +339,22 @@ def test_high_watermark_of_a_follower_follows_its_leader_within_the_log():
     assert one.high_watermark == 9
     one.on_truncated(8)
     assert (one.high_watermark, one.log_end_offset) == (8, 8)
+
+
+def test_changed_minimum_takes_no_acknowledgement_back():
+    """RINV-31: it counts when the high watermark reaches a record; afterwards the record stays committed."""
+    one = leader(isr=(1, 2), replicas=(1, 2, 3), min_isr=2)
+    one.on_appended(5)
+    one.wait_for_ack(5, "first")
+    one.on_follower_fetch(2, 5, 1)
+    assert AckCompleted("first", 0) in one.take_effects()
+    for minimum in (3, 1):
+        one.update_min_insync_replicas(minimum)
+        assert one.high_watermark >= 5
+        assert not any(isinstance(effect, AckCompleted) for effect in one.take_effects())
+    one.update_min_insync_replicas(3)
+    assert one.check_append(-1) == 19
+    one.on_appended(6)
+    one.wait_for_ack(6, "second")
+    one.on_follower_fetch(2, 6, 2)
+    assert (one.high_watermark, one.take_effects()) == (5, [])

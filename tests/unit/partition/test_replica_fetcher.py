@@ -330,7 +330,7 @@ def test_leader_that_does_not_say_its_ends_cuts_nothing(ask, code, state):
     ],
 )
 def test_partition_with_an_error_pauses_and_the_others_go_on(code):
-    """LEPO-52, RFET-65, RFET-67, RFET-68."""
+    """RINV-39, LEPO-52, RFET-65, RFET-67, RFET-68."""
     one = opened(fetcher(start(A), start(B)))
     one.next_round(0)
     one.handle_answer(77, [answer(A, code)], 0)

@@ -65,6 +65,7 @@ TWO_OF_ONE_LISTENER = (*endpoints(4), Endpoint("controller", "elsewhere", 9094))
     ],
 )
 def test_addition_is_refused_without_asking_the_replica(request_, code):
+    """CERR-24, CERR-26."""
     core = committed_leader()
     found = answer_to(core, request_)
     assert found is not None
@@ -99,6 +100,7 @@ def test_second_change_is_refused_while_one_is_under_way():
 
 
 def test_voters_at_kraft_version_0_are_neither_added_nor_removed():
+    """CERR-24."""
     core = committed_leader()
     core._replica.kraft_versions.add(Offset(1), 0)
     assert core.kraft_version == 0

@@ -163,6 +163,7 @@ def _handle(
             replicas.leader_quota,
             cluster.node_id,
             replicas.now_ms,
+            replicas.replicated_out,
         )
     if len(wanted) > LARGE_ENTRIES:
         return _read_in_slices(replicas, wanted, limits, respond, follower)

@@ -355,9 +355,11 @@ class FetcherLoop:
         kind, log_end_offset, log_start_offset, last_epoch, _, size_bytes, error = outcome
         key, epoch = step.key, step.leader_epoch
         if kind == "":
-            if size_bytes and partition.config.follower_throttle.has(partition.index, self._shell.settings.node_id):
-                partitions = self._shell.partitions
-                partitions.follower_quota.record(size_bytes, partitions.now_ms())
+            if size_bytes:
+                partitions, node_id = self._shell.partitions, self._shell.settings.node_id
+                partitions.replicated_in(partition, node_id, size_bytes)
+                if partition.config.follower_throttle.has(partition.index, node_id):
+                    partitions.follower_quota.record(size_bytes, partitions.now_ms())
             self._told.discard(key)
             self.fetcher.on_appended(
                 key,
@@ -434,7 +436,8 @@ class FetcherLoop:
                     leader_end=step.offset,
                     own_end=partition.end_offset_for_epoch(step.epoch),
                     log_end_offset=replica.log_end_offset,
-                    fetch_offset=replica.log_end_offset,
+                    # What the leader cannot tell leaves only what is committed.
+                    fetch_offset=replica.high_watermark,
                 )
             if offset < replica.high_watermark:
                 logger.warning(

@@ -32,6 +32,7 @@ class FollowerReader:
         quota: Of throttled replicas that this broker serves.
         node_id: This broker.
         clock_ms: Wall clock: a fetch may wait, and answers count when they go out.
+        replicated_out: Takes the partition, the follower and the bytes of each answer with records.
     """
 
     replicas: PartitionSource
@@ -43,6 +44,7 @@ class FollowerReader:
     quota: ReplicationQuota
     node_id: int
     clock_ms: Callable[[], int]
+    replicated_out: Callable[[Partition, int, int], None] = lambda _partition, _broker_id, _size_bytes: None
 
     def read_all(self, wanted: Iterable[SessionPartition]) -> Iterator[PartitionRead]:
         """Record and answer every partition in order; each when the iterator is asked for it."""
@@ -104,7 +106,11 @@ class FollowerReader:
         return self.quota.is_exceeded(self.clock_ms()) and self.replica_id not in partition.replica.isr
 
     def count(self, reads: Iterable[PartitionRead]) -> None:
-        """What throttled replicas are answered, in and out of the in-sync set (RFET-76)."""
+        """What replicas are answered, and what throttled ones are, in and out of the in-sync set (RFET-76)."""
+        reads = list(reads)
+        for read in reads:
+            if read.partition is not None and read.size_bytes:
+                self.replicated_out(read.partition, self.replica_id, read.size_bytes)
         size_bytes = sum(
             read.size_bytes
             for read in reads

@@ -259,6 +259,7 @@ class Reconciler:
         self._partitions.set_reassigning(
             partition, is_reassigning=partition.is_leader and bool(wanted.adding_replicas or wanted.removing_replicas)
         )
+        self._partitions.set_adding(partition, wanted.adding_replicas)
         self._update_live_brokers(partition)
         self._partitions.notify(partition)
 

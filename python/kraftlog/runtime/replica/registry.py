@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from kraftlog._kraftlog import Partitions as NativePartitions
 from kraftlog.errors import ErrorCode
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.storage.log_dir import LogDir
 
-__all__ = ["PartitionKey", "PartitionListener", "Partitions", "is_internal_topic"]
+__all__ = ["PartitionKey", "PartitionListener", "Partitions", "ReplicationTraffic", "is_internal_topic"]
 
 PartitionKey = tuple[Uuid, int]
 PartitionListener = Callable[["Partition"], None]
@@ -37,6 +37,16 @@ def _is_late(log: Log, before_ms: int) -> bool:
     return oldest is not None and 0 < oldest.last_timestamp < before_ms
 
 
+class ReplicationTraffic(Protocol):
+    """Measures what brokers replicate from each other."""
+
+    def on_replicated_in(self, size_bytes: int, *, is_reassignment: bool) -> None:
+        """Bytes of a leader were appended here; of a reassignment if it adds this broker to the replicas."""
+
+    def on_replicated_out(self, size_bytes: int, *, is_reassignment: bool) -> None:
+        """A follower was answered with so many bytes."""
+
+
 class Partitions:
     """The registry of :class:`Partition`. All methods are called on the node's loop.
 
@@ -52,6 +62,7 @@ class Partitions:
         native: Where I/O threads find the same partitions.
         leader_quota: What throttled replicas take from this broker.
         follower_quota: What this broker's throttled replicas take from their leaders.
+        traffic: Measures all that is replicated; None on a node that is no broker.
     """
 
     def __init__(self, image: Callable[[], MetadataImage], clock_ms: Callable[[], int]) -> None:
@@ -61,11 +72,14 @@ class Partitions:
         self.leader_quota = ReplicationQuota()
         self.follower_quota = ReplicationQuota()
         # Maps of maps: the garbage collector would track a pair of topic id and index for each partition.
+        self.traffic: ReplicationTraffic | None = None
         self._by_id: dict[Uuid, dict[int, Partition]] = {}
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._count = 0
         self._offline: set[PartitionKey] = set()
         self._reassigning: set[PartitionKey] = set()
+        # The replicas that a reassignment adds, of partitions where there are any.
+        self._adding: dict[PartitionKey, Sequence[int]] = {}
         self._listeners: list[PartitionListener] = []
 
     def __iter__(self) -> Iterator[Partition]:
@@ -118,6 +132,7 @@ class Partitions:
             self._by_name.pop(partition.topic, None)
         self._count -= 1
         self._reassigning.discard((partition.topic_id, partition.index))
+        self._adding.pop((partition.topic_id, partition.index), None)
         self.native.remove(partition.replica)
         self.notify(partition)
 
@@ -150,6 +165,27 @@ class Partitions:
             self._reassigning.add(key)
         else:
             self._reassigning.discard(key)
+
+    def set_adding(self, partition: Partition, broker_ids: Sequence[int]) -> None:
+        """Which replicas a reassignment adds."""
+        key = (partition.topic_id, partition.index)
+        if broker_ids:
+            self._adding[key] = broker_ids
+        else:
+            self._adding.pop(key, None)
+
+    def replicated_in(self, partition: Partition, broker_id: int, size_bytes: int) -> None:
+        """Bytes of the leader were appended to the replica of this broker."""
+        if self.traffic is not None:
+            self.traffic.on_replicated_in(size_bytes, is_reassignment=self._is_adding(partition, broker_id))
+
+    def replicated_out(self, partition: Partition, broker_id: int, size_bytes: int) -> None:
+        """A follower was answered with so many bytes."""
+        if self.traffic is not None:
+            self.traffic.on_replicated_out(size_bytes, is_reassignment=self._is_adding(partition, broker_id))
+
+    def _is_adding(self, partition: Partition, broker_id: int) -> bool:
+        return broker_id in self._adding.get((partition.topic_id, partition.index), ())
 
     @property
     def reassigning_count(self) -> int:

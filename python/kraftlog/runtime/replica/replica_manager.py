@@ -148,6 +148,7 @@ class ReplicaManager:
             if metrics is None
             else ReplicaMetrics(metrics, counts=self._count_replicas, fetchers=self._count_fetchers)
         )
+        self.partitions.traffic = self._metrics
         self.isr_changes = IsrChanges(settings.node_id, broker_epoch, controllers, self._metrics)
         self.fetchers = ReplicaFetchers(
             settings.fetcher,

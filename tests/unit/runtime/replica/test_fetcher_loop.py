@@ -436,3 +436,19 @@ def test_loops_follow_addresses_settings_and_assignments(run):
         await bench.manager.fetchers.stop()
 
     run(test, count=4)
+
+
+def test_leader_that_cannot_tell_where_an_epoch_ends_cuts_to_the_high_watermark(run):
+    """RFET-58: fails before the fix, where nothing was cut and the same question was asked for ever."""
+
+    async def test(one):
+        one.leader.answers = {0: {"records": batch(0, epoch=2) + batch(1, epoch=2), "high_watermark": 1}}
+        one.begin()
+        await until(lambda: one.log().log_end_offset == 2)
+        assert one.partition().high_watermark == 1
+        one.leader.answers = {0: {"diverging_epoch": FetchResponse.EpochEndOffset(epoch=2, end_offset=-1)}}
+        await until(lambda: one.log().log_end_offset == 1)
+        one.leader.answers = {0: {"records": batch(1)}}
+        await until(lambda: one.log().log_end_offset == 2)
+
+    run(test)

@@ -206,3 +206,61 @@ def test_follower_leaves_out_throttled_partitions_that_are_behind(run, monkeypat
     monkeypatch.setattr(LeaderLink, "request", never)
     monkeypatch.setattr(FetcherLoop, "_request", noted)
     run(test, config("follower.replication.throttled.replicas", "0:1,1:2"))
+
+
+class Traffic:
+    """Bytes in and out, each with those of a reassignment."""
+
+    def __init__(self):
+        self.counted = {name: [0, 0] for name in ("in", "out")}
+
+    def on_replicated_in(self, size_bytes, *, is_reassignment):
+        self._add("in", size_bytes, is_reassignment)
+
+    def on_replicated_out(self, size_bytes, *, is_reassignment):
+        self._add("out", size_bytes, is_reassignment)
+
+    def _add(self, name, size_bytes, is_reassignment):
+        self.counted[name][0] += size_bytes
+        self.counted[name][1] += size_bytes * is_reassignment
+
+
+def test_bytes_of_a_replica_that_is_being_added_count_twice(run):
+    """RFET-80: as replication, and as reassignment until the replica is no longer being added."""
+
+    async def test(bench):
+        traffic = bench.partitions.traffic = Traffic()
+        one = Leader(bench)
+        one.append(0)
+
+        def answered():
+            reader = FollowerReader(
+                *(
+                    getattr(one.reader(), name)
+                    for name in FollowerReader.__dataclass_fields__
+                    if name != "replicated_out"
+                ),
+                bench.partitions.replicated_out,
+            )
+            read = reader.read(one.asks(0), 1 << 20, is_first=True)
+            reader.count([read])
+            return read.size_bytes
+
+        size_bytes = answered()
+        assert size_bytes
+        assert traffic.counted["out"] == [size_bytes, 0]
+        bench.commit(PartitionChangeRecord(topic_id=FIRST, partition_id=0, adding_replicas=[2]))
+        await bench.settle()
+        answered()
+        assert traffic.counted["out"] == [2 * size_bytes, size_bytes]
+        bench.partitions.replicated_in(one.partitions[0], NODE, 7)
+        bench.commit(PartitionChangeRecord(topic_id=FIRST, partition_id=0, adding_replicas=[NODE, 2]))
+        await bench.settle()
+        bench.partitions.replicated_in(one.partitions[0], NODE, 7)
+        assert traffic.counted["in"] == [14, 7]
+        bench.commit(PartitionChangeRecord(topic_id=FIRST, partition_id=0, adding_replicas=[]))
+        await bench.settle()
+        answered()
+        assert traffic.counted["out"] == [3 * size_bytes, size_bytes]
+
+    run(test)
