@@ -141,7 +141,9 @@ class ClassicShard:
 
     def commit_in_transaction(self, token: str, offset: int = 9, *, producer_id: int = 77, **fields: Any) -> int:
         partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
-            partition_index=fields.pop("partition", 0), committed_offset=offset, committed_metadata=""
+            partition_index=fields.pop("partition", 0),
+            committed_offset=offset,
+            committed_metadata=fields.pop("metadata", ""),
         )
         topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="orders", partitions=(partition,))
         request = TxnOffsetCommitRequest(

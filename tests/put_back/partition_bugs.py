@@ -8,6 +8,7 @@ ISR = "unit/controller/test_isr_control.py"
 CHANGE = "unit/controller/test_partition_change.py"
 BROKER = "unit/controller/test_broker_control.py"
 STATES = "unit/controller/test_broker_states.py"
+MODEL = "simulation/test_replication_model.py"
 FETCHER = "unit/partition/test_replica_fetcher.py"
 
 PARTITION_BUGS = (
@@ -265,5 +266,33 @@ PARTITION_BUGS = (
         "        if offset < log_end_offset:\n            self._enter(key, partition, FetcherState.CUTTING)\n",
         "        if offset < -1:\n            self._enter(key, partition, FetcherState.CUTTING)\n",
         FETCHER,
+    ),
+    Bug(
+        "KIP-101, first case: a follower cuts to its high watermark (RINV-42)",
+        "partition.replica_fetcher",
+        "        if start.last_epoch >= 0 or start.high_watermark >= start.log_end_offset:\n",
+        "        if start.high_watermark >= start.log_end_offset:\n",
+        MODEL,
+    ),
+    Bug(
+        "KAFKA-6361: only the end of the asked epoch counts (RINV-44)",
+        "partition.replica_fetcher",
+        "    if own_epoch != diverging_epoch:\n",
+        "    if own_epoch != diverging_epoch and leader_end < -1:\n",
+        MODEL,
+    ),
+    Bug(
+        "a refusal that may follow a change in force takes it back (RINV-65)",
+        "runtime.replica.isr_changes",
+        "frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})",
+        "frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH})",
+        MODEL,
+    ),
+    Bug(
+        "a removed replica is an eligible leader (RINV-26)",
+        "controller.partition_change",
+        ".intersection(replicas)",
+        "",
+        "unit/controller/test_partition_invariants.py",
     ),
 )

@@ -21,6 +21,7 @@ from kraftlog.wire.messages.group_coordinator_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from kraftlog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kraftlog.wire.records import encode_coordinator_key, encode_coordinator_value
 
 DAY_MS = 24 * 3_600_000
@@ -401,3 +402,25 @@ def test_leader_epoch_of_a_commit_is_stored_and_read_again(leader_epoch: int) ->
     for shard in (h.shard, h.reloaded().shard):
         committed = shard.committed("g")["orders", 0]
         assert (committed.offset, committed.leader_epoch) == (5, leader_epoch)
+
+
+@pytest.mark.spec("TXNC-59")
+def test_offset_of_a_transaction_with_too_much_metadata_fails_alone() -> None:
+    h = ClassicShard()
+    assert h.commit_in_transaction("long", metadata="x" * 4097) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert h.shard.pending("g") == frozenset()
+    parts = [
+        TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+            partition_index=index, committed_offset=9, committed_metadata="x" * size
+        )
+        for index, size in enumerate((4097, 4096))
+    ]
+    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="orders", partitions=parts)
+    request = TxnOffsetCommitRequest(
+        transactional_id="t", group_id="g", producer_id=77, producer_epoch=0, topics=[topic]
+    )
+    h.shard.commit_transactional_offsets("both", request, h.now_ms)
+    h.run()
+    codes = [part.error_code for part in h.answers["both"].topics[0].partitions]
+    assert codes == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE]
+    assert h.shard.pending("g") == {("orders", 1)}

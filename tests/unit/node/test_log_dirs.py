@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import os
 import signal
 from pathlib import Path
 
@@ -296,7 +295,7 @@ def test_process_ends_with_1_if_its_last_directory_or_that_of_the_metadata_fails
                 node.replicas.fail_log_dir(log_dir, OSError(errno.EIO, "broken"))
         seen.append(node.metadata.failure is not None)
         if not seen[0]:
-            node.loop.call_soon(os.kill, os.getpid(), signal.SIGTERM)
+            node.loop.call_soon(signal.raise_signal, signal.SIGTERM)
 
     assert run_node(Node(config), started) == status
     assert seen == [status == 1]

@@ -33,19 +33,31 @@ class GroupTopics:
         self._hashes: dict[str, int] = {}
         self._version = metadata.image.offset
         self._created_version = metadata.image.offset
+        self._racks = {broker_id: broker.rack for broker_id, broker in metadata.image.cluster.brokers.items()}
         metadata.add_listener(self._on_metadata)
 
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        if not (delta.created_topics or delta.deleted_topics or delta.changed_partitions):
+        is_moved = self._follow_racks(image, delta.changed_brokers)
+        if not (is_moved or delta.created_topics or delta.deleted_topics or delta.changed_partitions):
             return
         self._version = image.offset
         self._hashes.clear()
         if delta.created_topics:
             self._created_version = image.offset
 
+    def _follow_racks(self, image: MetadataImage, broker_ids: Iterable[int]) -> bool:
+        """Whether one of these brokers is in another rack now; fencing, for one, moves no broker."""
+        is_moved = False
+        for broker_id in broker_ids:
+            broker = image.cluster.brokers.get(broker_id)
+            rack = None if broker is None else broker.rack
+            is_moved |= self._racks.get(broker_id) != rack
+            self._racks[broker_id] = rack
+        return is_moved
+
     @property
     def version(self) -> int:
-        """Offset of the metadata that last changed a topic."""
+        """Offset of the metadata that last changed a topic, or the rack of a broker."""
         return self._version
 
     @property

@@ -72,7 +72,7 @@ def test_no_record_of_the_old_topic_is_served_under_the_new_id(tmp_path: Path, k
             while not loading.done():
                 await bench.turns(3)
                 bench.workers.run()
-                await asyncio.sleep(0.001)
+                await asyncio.wait([loading], timeout=0.002)
             await loading
             if knows == "no topic":
                 assert len(bench.partitions) == 0
