@@ -5,6 +5,7 @@ v1: throttling before the response. v2: flexible.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from kraftlog.api.slices import Pauses, Slices, sliced
@@ -28,7 +29,7 @@ def handle(
     *,
     directory_moves: DirectoryMoveService,
     tasks: TaskService,
-) -> Slices[AlterReplicaLogDirsResponse]:
+) -> Slices[asyncio.Future[AlterReplicaLogDirsResponse]]:
     """Begin the moves; the answer does not wait for their end. As in Kafka the last directory of a partition counts."""
     pauses = Pauses()
     wanted: dict[TopicPartition, str] = {}
@@ -40,14 +41,18 @@ def handle(
                 if pauses.is_due():
                     yield None
                 wanted[TopicPartition(topic.name, index)] = entry.path
+    return tasks.spawn(_alter_all(directory_moves, wanted))
+
+
+async def _alter_all(moves: DirectoryMoveService, wanted: dict[TopicPartition, str]) -> AlterReplicaLogDirsResponse:
+    pauses = Pauses()
     results: dict[str, list[PartitionResult]] = {}
     for name, path in wanted.items():
         if pauses.is_due():
-            yield None
-        begun = tasks.spawn(directory_moves.alter(name, path))
-        yield begun
+            await asyncio.sleep(0)
+        error_code = await moves.alter(name, path)
         partitions = results.setdefault(name.topic, [])
-        partitions.append(PartitionResult(partition_index=name.partition, error_code=begun.result()))
+        partitions.append(PartitionResult(partition_index=name.partition, error_code=error_code))
     return AlterReplicaLogDirsResponse(
         results=[TopicResult(topic_name=name, partitions=partitions) for name, partitions in results.items()]
     )
