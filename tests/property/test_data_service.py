@@ -149,7 +149,7 @@ class Twins:
         """Append to the broker's partition on the broker's loop; the offset once it is committed."""
         done = []
         self.broker._embedded.running.loop.call_soon_threadsafe(
-            lambda: partition.append_coordinator(records).add_done_callback(done.append)
+            lambda: partition.append_coordinator(records, transaction_version=0).add_done_callback(done.append)
         )
         until_true(lambda: done)
         return done[0].result()

@@ -487,11 +487,13 @@ class RaftDriver:
     def _truncate(self, end_offset: Offset) -> None:
         self._log.truncate_to(end_offset)
         self._flushed_end_offset = min(self._flushed_end_offset, end_offset)
+        self._flush_wanted = min(self._flush_wanted, end_offset)
         self._truncations += 1
 
     def _install(self, snapshot_id: SnapshotId) -> None:
         snapshot, size_bytes = self._log.install_snapshot(snapshot_id)
         self._flushed_end_offset = snapshot_id.end_offset
+        self._flush_wanted = min(self._flush_wanted, snapshot_id.end_offset)
         self._truncations += 1
         self._listener.on_snapshot_loaded(snapshot_id, snapshot)
         self.core.on_snapshot_installed(

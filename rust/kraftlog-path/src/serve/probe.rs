@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kraftlog_log::fs::RealFileSystem;
-use kraftlog_log::log::{Log, LogConfig, OpenOptions};
+use kraftlog_log::log::{AppendOptions, Log, LogConfig, OpenOptions};
 use kraftlog_log::producer_state::Origin;
 use kraftlog_log::Result;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -132,7 +132,11 @@ impl DataServiceProbe {
         records: &[u8],
         origin: Origin,
     ) -> std::result::Result<Appended, AppendError> {
-        let appended = partition.append(records, -1, self.shared.now_ms(), origin, None)?;
+        let options = AppendOptions {
+            transaction_version: Some(0),
+            ..AppendOptions::new(-1, self.shared.now_ms(), origin)
+        };
+        let appended = partition.append_with(records, -1, options, None)?;
         if appended.needs_flush {
             partition.request_flush();
         }

@@ -141,7 +141,9 @@ def test_a_broker_listener_does_not_serve_what_replicas_say(ask):
 def test_a_broker_asks_the_active_controller_for_its_clients(tmp_path, monkeypatch):
     enclosed = []
     enclose = envelope._enclose
-    monkeypatch.setattr(envelope, "_enclose", lambda outputs: enclosed.append(outputs) or enclose(outputs))
+    monkeypatch.setattr(
+        envelope, "_enclose", lambda *given, **named: enclosed.append(given) or enclose(*given, **named)
+    )
     controller_properties = {
         "process.roles": "controller",
         "node.id": "1",
