@@ -140,9 +140,9 @@ class EarlyAcknowledgement(PartitionRun):
         return True
 
 
-def _eligible_after_a_crash(self, isr, _was=PartitionChange._eligible_leader_replicas):
+def _eligible_after_a_crash(self, isr, replicas, _was=PartitionChange._eligible_leader_replicas):
     self.unclean_replicas = frozenset()
-    return _was(self, isr)
+    return _was(self, isr, replicas)
 
 
 def _any_partition_epoch(self, broker_id, partition, wanted, members, _was=IsrControl._refusal):
