@@ -5,9 +5,9 @@
 
 Each node is broker and controller in a process of its own, with default time-outs, replication factor 3,
 ``min.insync.replicas=2`` and acks=all from the page cache. The client is ``benches/load``, connected to node 1, which
-leads all partitions of the rows of *produce*. Processor time is that of all three nodes, from before the load until the
-followers have everything; bytes are those of the leader's log. One kind of node runs after the other, as six nodes at
-once would share two processors.
+leads all partitions of the rows of *produce*; before the rows each load runs for five seconds. Processor time is that
+of all three nodes, from before the load until the followers have everything; bytes are those of the leader's log. One
+kind of node runs after the other, as six nodes at once would share two processors.
 
 - *catch-up*: a replica on node 2 of a topic that only node 1 has, until it is in sync; processor time of both.
 - *idle*: processor time of all nodes for 10 s with so many partitions, and nothing written.
@@ -52,6 +52,7 @@ PRODUCE = {
     "256 KB batches, 5 in flight": {"in_flight": 5, "records": RECORDS_OF_256_KB},
 }
 IDLE_S = 10.0
+WARM_S = 5.0
 Result = dict[str, Any]
 
 
@@ -104,6 +105,14 @@ class Nodes:
         """Until the logs of a topic have as many bytes on each node."""
         sizes: Callable[[], set[int]] = lambda: {self.log_bytes(topic, node_id) for node_id in node_ids}  # noqa: E731
         eventually(lambda: len(sizes()) == 1, f"the followers stay behind: {sizes()}", 120)
+
+
+def warm(nodes: Nodes) -> None:
+    """Each load for some seconds: a JVM has compiled nothing yet."""
+    topic = nodes.new_topic(6, list(NODE_IDS))
+    for options in PRODUCE.values():
+        nodes.load(topic, 6, WARM_S, warm=0.5, **options)
+    nodes.delete(topic)
 
 
 def produce(nodes: Nodes, seconds: float) -> Iterator[Result]:
@@ -194,6 +203,7 @@ def run(kind: str, home: Path, java: Java, arguments: argparse.Namespace) -> Ite
         try:
             cluster.start()
             nodes = Nodes(cluster, program)
+            warm(nodes)
             rows = {
                 "produce": lambda nodes=nodes: produce(nodes, arguments.seconds),
                 "catch-up": lambda nodes=nodes: catch_up(nodes, arguments.seconds),

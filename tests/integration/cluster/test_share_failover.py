@@ -27,6 +27,9 @@ TOPIC = "orders"
 GROUP = "workers"
 DEADLINE_S = 60
 COUNT = 12
+# So many that one of them has its leader, its share coordinator and the group's coordinator on three nodes: ids are
+# drawn, and with them the coordinators.
+PARTITIONS = 24
 
 
 class Member:
@@ -149,7 +152,7 @@ def test_a_share_group_outlives_each_of_its_three_nodes(tmp_path: Path) -> None:
         "group.share.max.record.lock.duration.ms": "60000",
     }
     with kraftlog.Cluster(nodes=3, data_dir=tmp_path / "cluster", timeout_s=90, config=config) as cluster:
-        cluster.create_topic(TOPIC, partitions=3)
+        cluster.create_topic(TOPIC, partitions=PARTITIONS)
         first = Cluster(cluster.nodes[1].bootstrap_server)
         topic_id = _topic_id(first.client)
         first.find(GROUP)
@@ -167,7 +170,8 @@ def test_a_share_group_outlives_each_of_its_three_nodes(tmp_path: Path) -> None:
                 cluster.leader(TOPIC, index),
             )
 
-        index = max(range(3), key=lambda index: len(set(roles(index))))
+        index = max(range(PARTITIONS), key=lambda index: len(set(roles(index))))
+        assert len(set(roles(index))) == 3
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "log_level": 0})
         for value in range(COUNT):
             producer.produce(TOPIC, str(value), partition=index)
