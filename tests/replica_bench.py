@@ -18,7 +18,12 @@ from kraftlog.runtime.replica.compactor import LogCleaner
 from kraftlog.runtime.replica.replica_manager import ReplicaManager
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.types import Uuid
-from kraftlog.wire.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from kraftlog.wire.messages.metadata_records import (
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 
 NODE = 1
 FIRST, SECOND = Uuid(b"first-topic-id-1"), Uuid(b"second-topic-id-")
@@ -157,3 +162,8 @@ class Bench:
     def error(self, index: int = 0) -> int:
         assert self.partitions.get_by_name("t", index) is None
         return self.partitions.missing_error("t", index)
+
+
+def change(index: int = 0, topic_id: Uuid = FIRST, **fields: Any) -> PartitionChangeRecord:
+    """A change of a partition of the first topic, unless said otherwise."""
+    return PartitionChangeRecord(partition_id=index, topic_id=topic_id, **fields)

@@ -1,7 +1,7 @@
 """One replicated partition without sockets, loops and threads: real replicas over disks in memory, a real controller.
 
-Brokers are told of metadata, fetch, crash and start again when the caller says so, so that any order of events can be
-had. Logs, high watermarks and in-sync sets are those of the product; what decides is ``ControllerCore``,
+The caller decides when a broker learns of metadata, fetches, crashes and starts again, so that every order of events is
+possible. Logs, high watermarks and in-sync sets are those of the product; what decides is ``ControllerCore``,
 ``ReplicaFetcher``, ``IsrChanges`` and the native partition. After each event ``check`` looks at the invariants of
 docs/behaviours, area 29.
 """

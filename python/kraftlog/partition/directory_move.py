@@ -1,7 +1,8 @@
 """The decisions of a replica's move to another data directory, without I/O (KIP-113, KIP-858).
 
-A copy of the log, the future replica, is filled in the other directory. Once it has caught up, the controller is told
-that the replica is there. When the metadata says so and the copy has caught up again, it takes the place of the log.
+A copy of the log, the future replica, is filled in the other directory. Once it has caught up, the broker tells the
+controller that the replica is there. When the metadata says so and the copy has caught up again, it takes the place of
+the log.
 
     COPYING     the copy is being filled
     ASSIGNING   it has caught up, and the controller has been told; the copy follows the log

@@ -162,7 +162,7 @@ class DirectoryMoves:
         self._found = dict(found)
 
     def has_assignment(self, partition: Partition) -> bool:
-        """Whether the controller is told, or knows, that a replica is where its copy is."""
+        """Whether the controller takes the directory of a replica's copy for that of the replica."""
         move = self._moves.get((partition.topic_id, partition.index))
         if move is not None:
             return move.decisions.has_assignment

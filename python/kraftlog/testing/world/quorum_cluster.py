@@ -25,7 +25,7 @@ _PREFIXES: Final = ("controller.quorum.", "metadata.log.")
 
 
 class _Commands(StateMachine):
-    """A list of commands, each of which the history is told."""
+    """Applies commands to a list, and reports each one to the history."""
 
     def __init__(self, name: str, history: CommandHistory) -> None:
         self._name = name

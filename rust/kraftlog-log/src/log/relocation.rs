@@ -61,7 +61,7 @@ impl Log {
         Ok(true)
     }
 
-    /// What the copy has under its new name, with the epochs that this log knows and no record tells of.
+    /// What the copy has under its new name, with the epochs of this log that have no record.
     fn open_copy(&self, path: &Path, inner: &mut Inner, now_ms: i64) -> Result<Inner> {
         let options = OpenOptions {
             recovery_point: inner.log_end_offset,

@@ -22,40 +22,18 @@ from kraftlog.types import Uuid
 from kraftlog.wire.messages.metadata_records import (
     ClearElrRecord,
     ConfigRecord,
-    PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
-from replica_bench import FIRST, NODE, SECOND, Bench
+from replica_bench import FIRST, NODE, SECOND, Bench, change
 from waiting import until
 
 OTHER, THIRD = 2, 3
 TOPIC = 2
 RECORDS = encode_batch([(0, None, b"x", [])])
 Test = Callable[[Bench], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., None]:
-    def run(test: Test, directories: int = 1) -> None:
-        async def main() -> None:
-            bench = Bench(tmp_path, directories)
-            try:
-                await test(bench)
-                await bench.manager.stop()
-            finally:
-                for log_dir in bench.log_dirs:
-                    log_dir.release()
-
-        asyncio.run(main())
-
-    return run
-
-
-def change(index: int = 0, topic_id: Uuid = FIRST, **fields: Any) -> PartitionChangeRecord:
-    return PartitionChangeRecord(partition_id=index, topic_id=topic_id, **fields)
 
 
 def registration(broker_id: int = OTHER, listener: str = "PLAINTEXT") -> RegisterBrokerRecord:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,12 @@ from kraftlog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsR
 from kraftlog.wire.messages.metadata_records import (
     ConfigRecord,
     FeatureLevelRecord,
-    PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
-from replica_bench import FIRST, NODE, SECOND, Bench
+from replica_bench import FIRST, NODE, SECOND, Bench, change
 from waiting import until
 
 OTHER = 2
@@ -37,25 +35,18 @@ RECORDS = encode_batch([(0, None, b"x", [])])
 LIMITS = FetchLimits(isolation_level=0, max_bytes=999, max_wait_ms=0, min_bytes=0, uses_topic_ids=True)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., None]:
-    def run(test: Any, directories: int = 1) -> None:
-        async def main() -> None:
-            bench = Bench(tmp_path, directories)
-            try:
-                await test(bench)
-                await bench.manager.stop()
-            finally:
-                for log_dir in bench.log_dirs:
-                    log_dir.release()
-
-        asyncio.run(main())
-
-    return run
-
-
-def change(index: int = 0, topic_id: Uuid = FIRST, **fields: Any) -> PartitionChangeRecord:
-    return PartitionChangeRecord(partition_id=index, topic_id=topic_id, **fields)
+def follow(partition: Any, fetch_offset: int) -> None:
+    """The other broker fetches in epoch 0."""
+    partition.replica.follower_fetch(
+        replica_id=OTHER,
+        broker_epoch=-1,
+        current_leader_epoch=0,
+        fetch_offset=fetch_offset,
+        last_fetched_epoch=0,
+        log_start_offset=0,
+        now_ms=1,
+        is_arrival=True,
+    )
 
 
 def registration(broker_id: int = OTHER) -> RegisterBrokerRecord:
@@ -304,16 +295,7 @@ def test_partitions_of_coordinators_are_replicated_as_all_others(tmp_path: Path,
         committed = partition.append_coordinator(RECORDS)
         await bench.turns()
         assert (committed.done(), partition.high_watermark) == (False, 0)
-        partition.replica.follower_fetch(
-            replica_id=OTHER,
-            broker_epoch=-1,
-            current_leader_epoch=0,
-            fetch_offset=1,
-            last_fetched_epoch=0,
-            log_start_offset=0,
-            now_ms=1,
-            is_arrival=True,
-        )
+        follow(partition, 1)
         async with asyncio.timeout(10):
             assert await committed == 0
         await bench.manager.stop()
@@ -339,19 +321,11 @@ def test_offsets_of_segments_above_the_high_watermark_stay(tmp_path: Path) -> No
         await bench.turns()
         for _ in range(20):
             partition.append_as_leader(encode_batch([(1000, None, b"x" * 60, [])]), acks=1, completed=lambda *_: None)
+        await until(lambda: partition.log.log_end_offset == 20)
         assert partition.log.segment_count > 4
         expire(bench)
         assert partition.log.log_start_offset == 0
-        partition.replica.follower_fetch(
-            replica_id=OTHER,
-            broker_epoch=-1,
-            current_leader_epoch=0,
-            fetch_offset=9,
-            last_fetched_epoch=0,
-            log_start_offset=0,
-            now_ms=1,
-            is_arrival=True,
-        )
+        follow(partition, 9)
         expire(bench)
         assert 0 < partition.log.log_start_offset <= partition.high_watermark == 9
         await bench.manager.stop()
@@ -413,7 +387,8 @@ def test_replica_that_a_reassignment_added_or_removed_is_gone_with_its_records(r
             await until(lambda partition=partition: partition.log.latest_epoch == partition.leader_epoch)
             await bench.turns()
             partition.append_as_leader(RECORDS, acks=1, completed=lambda *_: None)
-            assert partition.log.log_end_offset == 1
+            # It may wait for the start of the epoch, which a thread writes.
+            await until(lambda partition=partition: partition.log.log_end_offset == 1)
             # The reassignment ends without this broker, or the one that added it is cancelled.
             bench.commit(
                 change(replicas=(OTHER,), isr=(OTHER,), leader=OTHER, adding_replicas=(), removing_replicas=())

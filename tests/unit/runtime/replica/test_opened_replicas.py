@@ -6,22 +6,20 @@ import asyncio
 from typing import Any
 
 from kraftlog.errors import ErrorCode, LogError
-from replica_bench import FIRST, NODE, Bench
+from replica_bench import FIRST, NODE, Bench, change
 from unit.runtime.replica.test_metadata_deltas import (
     OTHER,
     RECORDS,
     append,
-    change,
     followed,
     long_poll,
     old_log,
     registration,
-    run,  # noqa: F401  the fixture
 )
 from waiting import until
 
 
-def test_follower_whose_log_cannot_be_opened_is_offline_alone(run: Any) -> None:  # noqa: F811
+def test_follower_whose_log_cannot_be_opened_is_offline_alone(run: Any) -> None:
     """RDLT-33: the others are fetched, and the partition is not."""
 
     async def test(bench: Bench) -> None:
@@ -36,7 +34,7 @@ def test_follower_whose_log_cannot_be_opened_is_offline_alone(run: Any) -> None:
     run(test)
 
 
-def test_sole_replica_that_lost_its_high_watermark_serves_its_end(run: Any) -> None:  # noqa: F811
+def test_sole_replica_that_lost_its_high_watermark_serves_its_end(run: Any) -> None:
     """ISR-91: the position of a consumer that had read everything is no offset out of range."""
 
     async def test(bench: Bench) -> None:
@@ -55,7 +53,7 @@ def test_sole_replica_that_lost_its_high_watermark_serves_its_end(run: Any) -> N
     run(test)
 
 
-def test_leader_that_recovers_is_recovered_at_once(run: Any) -> None:  # noqa: F811
+def test_leader_that_recovers_is_recovered_at_once(run: Any) -> None:
     """RDLT-24: there is no recovery step; the next AlterPartition says RECOVERED, as each one does (ISR-37)."""
 
     async def test(bench: Bench) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Coroutine
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,34 +21,13 @@ from kraftlog.storage.checkpoints import (
     read_offset_checkpoint,
 )
 from kraftlog.types import TopicPartition, Uuid
-from kraftlog.wire.messages.metadata_records import ConfigRecord, PartitionChangeRecord, RegisterBrokerRecord
-from replica_bench import FIRST, NODE, SECOND, Bench
+from kraftlog.wire.messages.metadata_records import ConfigRecord, RegisterBrokerRecord
+from replica_bench import FIRST, NODE, SECOND, Bench, change
 from waiting import until
 
 OTHER = 2
 TOPIC = 2
 RECORDS = encode_batch([(0, None, b"x", [])])
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., None]:
-    def run(test: Callable[[Bench], Coroutine[Any, Any, None]], directories: int = 1) -> None:
-        async def main() -> None:
-            bench = Bench(tmp_path, directories)
-            try:
-                await test(bench)
-                await bench.manager.stop()
-            finally:
-                for log_dir in bench.log_dirs:
-                    log_dir.release()
-
-        asyncio.run(main())
-
-    return run
-
-
-def change(index: int = 0, topic_id: Uuid = FIRST, **fields: Any) -> PartitionChangeRecord:
-    return PartitionChangeRecord(partition_id=index, topic_id=topic_id, **fields)
 
 
 def stop(index: int = 0, *, epoch: int = -1, deleted: bool = False) -> ReplicaStop:

@@ -63,7 +63,7 @@ fn a_log_goes_on_in_another_directory() {
     assert_eq!(fixture.log.path(), Path::new(MOVED));
     assert_eq!(records(&fixture.log), before);
     assert_eq!(fixture.log.recovery_point(), 34);
-    assert_eq!(fixture.log.latest_epoch(), Some(7), "which no record tells of");
+    assert_eq!(fixture.log.latest_epoch(), Some(7), "an epoch without a record");
     assert!(!slice.read().unwrap().is_empty(), "a reader keeps its slice");
     for sequence in [0, 1, 2, 3] {
         assert!(idempotent(&fixture, sequence), "a snapshot has the last batch of a producer alone");
