@@ -27,6 +27,7 @@ from kraftlog.own_thread import OwnThread
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest
+from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
 
 __all__ = ["Cluster"]
 
@@ -328,6 +329,29 @@ class Cluster:
             return len(found) == partitions and all(_is_in_sync(partition) for partition in found)
 
         self.wait_until(is_there, f"topic {name} is not in sync")
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; return when no node that can be asked lists it.
+
+        Args:
+            name: Name of the topic.
+
+        Raises:
+            KafkaError: The error of DeleteTopics, such as UNKNOWN_TOPIC_OR_PARTITION.
+            ClusterError: No broker answers, or the time is over.
+        """
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicsRequest.DeleteTopicState(name=name)], timeout_ms=int(self._timeout_s * 1000)
+        )
+        response: Any = self._ask(lambda connection: connection.request(request), timeout_s=self._timeout_s)
+        for topic in response.responses:
+            if topic.error_code:
+                raise KafkaError(topic.error_code, topic.error_message)
+
+        def is_gone(state: ClusterState) -> bool:
+            return all(topic != name for topic, _ in state.partitions)
+
+        self.wait_until(is_gone, f"topic {name} is still there")
 
     def wait_for_leaders(self) -> None:
         """Return when every partition has a leader that runs.

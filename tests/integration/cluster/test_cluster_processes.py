@@ -61,6 +61,10 @@ def test_a_cluster_survives_each_fault_and_a_rolling_restart(tmp_path: Path) -> 
         cluster.create_topic("orders")
         with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
             cluster.create_topic("orders")
+        cluster.delete_topic("orders")
+        with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            cluster.delete_topic("orders")
+        cluster.create_topic("orders")
         expected = 0
 
         def takes_records() -> None:

@@ -98,17 +98,22 @@ class BrokerScript:
         deadline = time.monotonic() + 60
         for wanted in known if index is None else [index]:
             epoch = self.epoch(name, wanted)
-            asked, expected = (
-                (epoch - 1, ErrorCode.FENCED_LEADER_EPOCH) if epoch else (1, ErrorCode.UNKNOWN_LEADER_EPOCH)
-            )
-            if not self.hosts(name, wanted):
-                asked, expected = -1, ErrorCode.NOT_LEADER_OR_FOLLOWER
             while True:
+                # The topic may be unknown to the broker yet: who hosts it is asked anew in every round.
+                if not self.hosts(name, wanted):
+                    asked, expected = -1, ErrorCode.NOT_LEADER_OR_FOLLOWER
+                elif epoch:
+                    asked, expected = epoch - 1, ErrorCode.FENCED_LEADER_EPOCH
+                else:
+                    asked, expected = 1, ErrorCode.UNKNOWN_LEADER_EPOCH
                 answer = self._list(name, wanted, -2, version=10, epoch=asked, replica=-2)
                 code = answer.topics[0].partitions[0].error_code
                 if code == expected:
                     break
-                assert time.monotonic() < deadline, (name, wanted, name_of(code), self.puppets.lines[-9:])
+                if time.monotonic() >= deadline:
+                    self.puppets.note("meanwhile", "")
+                    lines = "\n".join(self.puppets.lines[-9:])
+                    raise AssertionError(f"{name}-{wanted}, asked for epoch {asked}: {name_of(code)}\n{lines}")
                 time.sleep(0.01)
 
     def hosts(self, name: str, index: int) -> bool:
