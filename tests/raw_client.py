@@ -12,7 +12,7 @@ from kraftlog.wire.registry import API_BY_KEY
 class RawClient:
     """Sends requests of any version and reads the responses in order."""
 
-    def __init__(self, bootstrap_servers: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, bootstrap_servers: str, *, timeout_s: float = 30.0) -> None:
         host, _, port = bootstrap_servers.partition(":")
         self.sock = socket.create_connection((host, int(port)), timeout=timeout_s)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -23,11 +23,11 @@ from kraftlog.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequ
 from raw_client import RawClient
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 _GROUP = 32
 CONFIG = {
     "group.share.min.record.lock.duration.ms": "1000",
-    "group.share.record.lock.duration.ms": "1000",
+    "group.share.record.lock.duration.ms": "30000",  # tests of locks that end set a shorter time
     "group.share.max.share.sessions": "100",
     "group.share.assignment.interval.ms": "0",
     "share.coordinator.state.topic.num.partitions": "3",

@@ -38,7 +38,7 @@ def test_records_are_acquired_acknowledged_and_never_seen_again(cluster: Cluster
     assert (acquired(first), values(first), first.acquisition_lock_timeout_ms) == (
         [(0, 2, 1)],
         [b"a", b"b", b"c"],
-        1_000,
+        30_000,
     )
     assert codes(g.acknowledge("A", 1, (0, 0, (ACCEPT,)))) == [0]
     cluster.write(g.topic_id, b"d")
@@ -95,9 +95,8 @@ def test_a_lost_connection_ends_the_session(cluster: Cluster) -> None:
     with RawClient(cluster.bootstrap) as client:
         assert acquired(g.fetch("B", 0, client=client)) == [(0, 0, 1)]
         assert acquired(g.fetch("A", 0, max_wait_ms=1)) == []
-    begin = time.monotonic()
-    assert acquired(g.fetch("A", 1, max_wait_ms=5_000)) == [(0, 0, 2)]
-    assert time.monotonic() - begin < 0.9
+    # Long before the lock would have ended.
+    assert acquired(g.fetch("A", 1, max_wait_ms=20_000)) == [(0, 0, 2)]
 
 
 def test_members_share_and_groups_do_not(cluster: Cluster) -> None:
@@ -174,15 +173,15 @@ def test_nothing_is_done_without_acknowledgements(cluster: Cluster) -> None:
 
 def test_locks_are_renewed_and_a_renewing_fetch_reads_nothing(cluster: Cluster) -> None:
     """SHGR-41, SHGR-42."""
-    g = Group(cluster, "renew", (b"a",), record_lock_duration_ms="2000")
+    g = Group(cluster, "renew", (b"a",), record_lock_duration_ms="5000")
     zero = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
     assert acquired(g.fetch("A", 0)) == [(0, 0, 1)]
     assert g.fetch("A", 1, is_renew_ack=True).error_code == ErrorCode.INVALID_REQUEST
     cluster.write(g.topic_id, b"b")
-    time.sleep(1.2)
+    time.sleep(2.5)
     answer = g.fetch("A", 1, acks=((0, 0, (RENEW,)),), is_renew_ack=True, **zero)
     assert (acquired(answer), answer.responses[0].partitions[0].acknowledge_error_code) == ([], 0)
-    time.sleep(1.2)
+    time.sleep(2.7)
     assert acquired(g.fetch("B", 0, max_wait_ms=1)) == [(1, 1, 1)]
     assert codes(g.acknowledge("A", 2, (0, 0, (RENEW,)), is_renew_ack=True)) == [0]
     assert codes(g.acknowledge("A", 3, (0, 0, (ACCEPT,)))) == [0]
@@ -192,9 +191,10 @@ def test_locks_are_renewed_and_a_renewing_fetch_reads_nothing(cluster: Cluster) 
 
 def test_a_lock_ends_and_the_last_delivery_archives(cluster: Cluster) -> None:
     """SHGR-46, SHGR-47."""
-    g = Group(cluster, "timeouts", (b"a",), delivery_count_limit="2")
+    g = Group(cluster, "timeouts", (b"a",), delivery_count_limit="2", record_lock_duration_ms="1000")
     assert acquired(g.fetch("A", 0)) == [(0, 0, 1)]
-    assert acquired(g.fetch("B", 0, max_wait_ms=5_000)) == [(0, 0, 2)]
+    assert cluster.configure("timeouts", record_lock_duration_ms="30000") == 0
+    assert acquired(g.fetch("B", 0, max_wait_ms=20_000)) == [(0, 0, 2)]
     assert codes(g.acknowledge("A", 1, (0, 0, (ACCEPT,)))) == [ErrorCode.INVALID_RECORD_STATE]
     assert codes(g.acknowledge("B", 1, (0, 0, (RELEASE,)))) == [0]
     assert acquired(g.fetch("C", 0, max_wait_ms=50)) == []

@@ -145,7 +145,7 @@ def test_members_of_a_group_share_the_partitions(broker, strategy):
 
 
 def wait(is_done, *readers):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not is_done():
         assert time.monotonic() < deadline
         for reader in readers:
@@ -166,8 +166,8 @@ def test_async_consumer_runs_on_the_loop_of_the_caller(broker):
 
 
 def test_first_poll_comes_soon_after_the_construction(broker):
-    times = []
-    for _ in range(5):
+    times: list[float] = []
+    while len(times) < 5 or (min(times) >= 0.2 and len(times) < 100):  # more often on a busy machine
         begin = time.perf_counter()
         with consumer(broker) as reader:
             reader.assign([T0])

@@ -124,7 +124,7 @@ def test_every_record_arrives_with_each_kind_of_acknowledgement(broker, acks):
         assert sum(report.record_count for report in reports) == 1000
         assert {report.base_offset < 0 for report in reports} == {acks == 0}
         table = pa.table(kraftlog.read(broker.bootstrap_servers, topic, columns=["value"]))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while table.num_rows < 1000 and time.monotonic() < deadline:  # nothing says when a broker has what acks=0 sent
         table = pa.table(kraftlog.read(broker.bootstrap_servers, topic, columns=["value"]))
     expected = [b"%d" % number for part in (0, 1) for number in range(part, 1000, 2)]

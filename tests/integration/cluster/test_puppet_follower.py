@@ -19,7 +19,7 @@ from replicated_cluster import ReplicatedCluster
 from waiting import until
 
 PUPPET = 2
-LAG_MS = 1_000
+LONG_LAG_MS = 60_000  # no step takes so long: who leaves the in-sync replicas, and when, is the test's own decision
 
 
 @asynccontextmanager
@@ -163,6 +163,7 @@ async def joins_once_it_is_unfenced(puppet):
     assert puppet.metadata("t").isr == (1,)
     await puppet.fetch("t", 0)
     await until(lambda: puppet.metadata("t").isr == (1, PUPPET))
+    await until(lambda: puppet.node.replicas.is_settled)
 
 
 async def waits_for_the_follower(puppet):
@@ -195,7 +196,10 @@ async def is_answered_by_appends(puppet):
 async def leaves_and_comes_back(puppet):
     """ISR-28, ISR-33, ISR-34, ISR-56, ISR-57: by the offset that it fetches, and nothing else."""
     before = puppet.metadata("t")
-    await until(lambda: puppet.metadata("t").isr == (1,))
+    puppet.partition("t").replica.update_lag_max_ms(1)
+    await until(lambda: puppet.node.replicas._check_in_sync() or puppet.metadata("t").isr == (1,))
+    await until(lambda: list(puppet.partition("t").replica.isr) == [1])
+    puppet.partition("t").replica.update_lag_max_ms(LONG_LAG_MS)
     after = puppet.metadata("t")
     assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch)
     assert after.elr == (PUPPET,)
@@ -229,7 +233,7 @@ async def follow(tmp_path):
     cluster = ReplicatedCluster(
         tmp_path,
         1,
-        replica_lag_time_max_ms=str(LAG_MS),
+        replica_lag_time_max_ms=str(LONG_LAG_MS),
         broker_session_timeout_ms="9000",
         offsets_topic_replication_factor="1",
         default_replication_factor="1",

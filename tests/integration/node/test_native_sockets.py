@@ -22,6 +22,7 @@ from waiting import until
 CONTEXT = PeerContext(
     listener_name="PLAINTEXT", is_controller_listener=False, principal=ANONYMOUS, client_host="test", peer="test:1"
 )
+TIMEOUT_S = 30.0
 METADATA = b"\0\3"
 FETCH = b"\0\1"
 
@@ -93,14 +94,14 @@ class Peer:
 
     async def at_end(self):
         try:
-            return await asyncio.wait_for(self.loop.sock_recv(self.sock, 1), 5) == b""
+            return await asyncio.wait_for(self.loop.sock_recv(self.sock, 1), TIMEOUT_S) == b""
         except ConnectionResetError:  # the other end had bytes that it did not read
             return True
 
     async def _exactly(self, count):
         data = bytearray()
         while len(data) < count:
-            got = await asyncio.wait_for(self.loop.sock_recv(self.sock, count - len(data)), 5)
+            got = await asyncio.wait_for(self.loop.sock_recv(self.sock, count - len(data)), TIMEOUT_S)
             assert got, "closed"
             data += got
         return bytes(data)

@@ -282,7 +282,7 @@ class Driven:
         self.begins_seen = {node_id: peer.next(BeginQuorumEpochRequest) for node_id, peer in self.peers.items()}
         self.epoch += 1
         assert self.look() == asks.View(self.epoch, ME)
-        before, deadline = self.log[1], time.monotonic() + 10
+        before, deadline = self.log[1], time.monotonic() + 60
         while (end_offset := self.log_end_offset()) is None or end_offset <= before:
             assert time.monotonic() < deadline, "the new leader appended nothing"
             time.sleep(0.002)
@@ -303,7 +303,7 @@ class Driven:
 
     def commit(self) -> int:
         """Fetch as peers 2 and 3 until all that there is is committed; return the high watermark."""
-        wanted, deadline = self.log_end_offset(), time.monotonic() + 20
+        wanted, deadline = self.log_end_offset(), time.monotonic() + 60
         while True:
             partition = self.ask(asks.describe_request()).topics[0].partitions[0]
             if wanted is not None and partition.high_watermark >= wanted:

@@ -74,7 +74,7 @@ class ScriptedPeer:
         while not self.asked.empty():
             self.asked.get_nowait()
 
-    def next(self, kind: type, timeout_s: float = 10, *, where: Callable[[Asked], bool] = lambda _: True) -> Asked:
+    def next(self, kind: type, timeout_s: float = 30, *, where: Callable[[Asked], bool] = lambda _: True) -> Asked:
         """The next request of a kind; others before it are left out."""
         deadline = time.monotonic() + timeout_s
         others: list[Any] = []

@@ -108,7 +108,7 @@ def test_failures_name_topic_partition_and_record_and_fail_the_task(broker: Serv
         ProduceError, match=r"topic absent is not present in the metadata of .* after 1500 ms .*Unknown topic"
     ):
         produce(broker, {"value": value}, topic="absent", **{"kafka.max.block.ms": "1500"})
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 50, "max.block.ms is one minute unless it is set"
 
 
 def test_a_batch_query_and_a_stream_are_produced(spark: SparkSession, broker: Server, tmp_path: Path) -> None:
