@@ -11,12 +11,13 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
+from os.path import abspath
 from typing import TYPE_CHECKING, Final
 
 from kraftlog.errors import KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "ConfigDefinition",
@@ -27,6 +28,7 @@ __all__ = [
     "broker_configs",
     "config_description",
     "config_text",
+    "cordoned_log_dirs",
     "group_config",
     "group_configs",
     "parse_value",
@@ -434,6 +436,31 @@ def validate_dynamic_broker_configs(configs: Mapping[str, str], *, per_broker: b
         if narrow:
             what = "Cannot update these configs at default cluster level, broker id must be specified"
             raise _refuse_names(what, narrow)
+
+
+def cordoned_log_dirs(text: str, log_dirs: Sequence[str]) -> set[str]:
+    """The directories that cordoned.log.dirs names (KIP-1066), as absolute paths.
+
+    Kafka 4.3.1 compares texts, and a relative path then has no effect (KAFKA-20901).
+
+    Args:
+        text: The value; ``*`` stands for every directory.
+        log_dirs: The entries of log.dirs.
+
+    Raises:
+        KafkaError: INVALID_CONFIG; an entry that is not in log.dirs, or one beside ``*``.
+    """
+    entries = [entry for entry in _COMMA.split(text.strip()) if entry]
+    known = {abspath(entry) for entry in log_dirs}
+    if "*" in entries:
+        if len(entries) > 1:
+            raise KafkaError(INVALID_CONFIG, "When cordoned.log.dirs is set to *, it must not contain other values")
+        return known
+    missing = [entry for entry in entries if abspath(entry) not in known]
+    if missing:
+        what = "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing entries"
+        raise KafkaError(INVALID_CONFIG, f"{what} : {','.join(missing)}")
+    return {abspath(entry) for entry in entries}
 
 
 def _refuse_names(what: str, names: Iterable[str]) -> KafkaError:

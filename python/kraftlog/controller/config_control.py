@@ -16,6 +16,7 @@ from kraftlog.config_table import (
     validate_dynamic_broker_configs,
     validate_topic_configs,
 )
+from kraftlog.controller.dynamic_broker_configs import CORDONED_LOG_DIRS
 from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.result import ControllerResult
 from kraftlog.controller.steps import STEP_ITEMS, Steps, finish_steps
@@ -265,6 +266,7 @@ class ConfigControl:
         current = self._image.configs.get(*resource)
         changes = {name: value for name, value in wanted.items() if value != current.get(name)}
         self._check_minimum(resource, wanted)
+        self._check_cordoned(resource, wanted)
         after = {name: value for name, value in {**current, **wanted}.items() if value is not None}
         self._check_values(resource, after)
         return [
@@ -317,6 +319,15 @@ class ConfigControl:
         if wanted[MIN_INSYNC_REPLICAS] is None:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+            )
+
+    def _check_cordoned(self, resource: tuple[int, str], wanted: Mapping[str, str | None]) -> None:
+        is_wanted = resource[0] == ConfigResourceType.BROKER and CORDONED_LOG_DIRS in wanted
+        if is_wanted and not self._image.metadata_version.is_cordoned_log_dirs_supported:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "The cordoned.log.dirs configuration value cannot be set because it requires metadata.version >="
+                " 4.3-IV0",
             )
 
     def _check_values(self, resource: tuple[int, str], after: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from kraftlog.config_table import (
     broker_config,
     broker_configs,
+    cordoned_log_dirs,
     parse_value,
     strip_listener_prefix,
     validate_dynamic_broker_configs,
@@ -21,12 +22,15 @@ from kraftlog.config_table import (
 from kraftlog.errors import ErrorCode, KafkaError
 
 __all__ = [
+    "CORDONED_LOG_DIRS",
+    "check_cordoned_by_controller",
     "check_dynamic_broker_configs",
     "cleaner_thread_problem",
     "connection_overrides",
     "is_supported_at_run_time",
 ]
 
+CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
 _CONNECTION_OVERRIDES: Final = "max.connections.per.ip.overrides"
 
 _THREAD_COUNTS: Final = frozenset(
@@ -41,7 +45,6 @@ _THREAD_COUNTS: Final = frozenset(
 _UNSUPPORTED: Final = frozenset(
     {
         "config.providers",
-        "cordoned.log.dirs",
         "follower.fetch.last.tiered.offset.enable",
         "group.consumer.assignment.interval.ms",
         "group.coordinator.cached.buffer.max.bytes",
@@ -94,6 +97,25 @@ def check_dynamic_broker_configs(
     _check_together({**current, **wanted}, wanted)
 
 
+def check_cordoned_by_controller(current: str | None, added: str | None) -> None:
+    """Check a change of cordoned.log.dirs that no broker has checked: a controller does not know log.dirs of brokers.
+
+    Args:
+        current: The value now, None if it is not set.
+        added: What is set or appended; None or an empty text takes all away.
+
+    Raises:
+        KafkaError: INVALID_CONFIG; a directory that is not cordoned now (``ConfigurationControlManager``, KAFKA-20441).
+    """
+    wanted, known = ({entry.strip() for entry in (text or "").split(",")} for text in (added, current))
+    if not wanted - {""} <= known:
+        message = (
+            "When updating cordoned.log.dirs via controllers, the new value must be a subset of the current"
+            " configuration value."
+        )
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+
+
 def _check_key(name: str, text: str, current: Mapping[str, str]) -> None:
     if not is_supported_at_run_time(name):
         raise _refused(f"{name} cannot be changed while this broker runs: it supports only the value it started with")
@@ -107,6 +129,12 @@ def _check_key(name: str, text: str, current: Mapping[str, str]) -> None:
         raise _refused(f"Invalid value {text} for configuration {name}: Value must be at least 1")
     elif name == _CONNECTION_OVERRIDES:
         connection_overrides(text)
+    elif name == CORDONED_LOG_DIRS:
+        log_dirs = current.get("log.dirs") or _text(current, "log.dir") or ""
+        try:
+            cordoned_log_dirs(text, [entry.strip() for entry in log_dirs.split(",") if entry.strip()])
+        except KafkaError as error:
+            raise _refused(error.message or "") from error
 
 
 def _check_thread_count(name: str, wanted: int, current: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kraftlog.config_table import ConfigValue, broker_config, parse_value
+from kraftlog.config_table import ConfigValue, broker_config, cordoned_log_dirs, parse_value
 from kraftlog.errors import KafkaError
 from kraftlog.storage.files import as_path
 from kraftlog.storage.properties import PropertiesError, parse_properties
@@ -65,6 +65,7 @@ class NodeConfig:
         self.listeners = self._check_listeners()
         self.advertised_listeners = self._check_advertised_listeners()
         self.log_dirs = self._check_log_dirs()
+        self._check_cordoned_log_dirs()
         metadata_log_dir = self.get_optional_str("metadata.log.dir")
         self.metadata_log_dir = as_path(metadata_log_dir) if metadata_log_dir else self.log_dirs[0]
         self.metrics_listener = self._check_metrics_listener()
@@ -358,6 +359,14 @@ class NodeConfig:
             msg = f"log.dirs={text} names a directory twice"
             raise ConfigError(msg)
         return log_dirs
+
+    def _check_cordoned_log_dirs(self) -> None:
+        if self.is_broker:
+            try:
+                entries = self.get_list("cordoned.log.dirs")
+                cordoned_log_dirs(",".join(entries), [str(path) for path in self.log_dirs])
+            except KafkaError as error:
+                raise ConfigError(error.message) from error
 
     def _check_metrics_listener(self) -> tuple[str, int] | None:
         """Host and port where Prometheus scrapes; None when it is not set: metrics are then read in process only."""

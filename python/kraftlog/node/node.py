@@ -200,7 +200,9 @@ class Node:
         if self.config.metrics_listener is not None:
             await self._listen_for_metrics(*self.config.metrics_listener)
         self._make_quorum()
-        self.dynamic_settings = DynamicSettings(self.config, lambda: self.metadata.image, self._connections)
+        self.dynamic_settings = DynamicSettings(
+            self.config, lambda: self.metadata.image, self._connections, self.log_dirs
+        )
         self._make_replicas()
         if self.config.data_path == "native" and self.config.is_broker:
             self._connections.native = NativeSockets(
@@ -365,7 +367,9 @@ class Node:
             self.controllers,
             lambda: self.metadata.image.offset,
             self.metadata.on_failure,
+            self.dynamic_settings.cordoned_directories,
         )
+        self.dynamic_settings.on_cordoned = self._registration.report_cordoned_directories
         self.replicas.add_failure_listener(self._registration.report_failed_directory)
         await self._registration.register()
         await self._registration.catch_up()
@@ -374,6 +378,7 @@ class Node:
         self.metadata.add_listener(self._publish_brokers)  # before replicas lose their role to one of them
         self._publish_brokers(self.metadata.image)
         self.metadata.add_listener(self.replicas.apply)
+        self.dynamic_settings.load(self.metadata.image)  # before logs are placed in directories
         await self.replicas.load()
         self.partitions.add_listener(self._on_partition_changed)
         self.dynamic_settings.load(self.metadata.image)

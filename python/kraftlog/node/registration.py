@@ -75,6 +75,7 @@ class BrokerRegistration:
         channel: The way to the active controller.
         applied_offset: Gives the offset of the last metadata record that this broker has applied.
         on_fatal: Called if the controller does not learn of a failed directory in time.
+        cordoned: Gives the ids of cordoned directories; None while they are not known (KAFKA-20441).
 
     Attributes:
         broker_epoch: Offset of the registration's record; -1 before.
@@ -88,6 +89,7 @@ class BrokerRegistration:
         channel: ControllerChannel,
         applied_offset: Callable[[], int],
         on_fatal: Callable[[LogError], None],
+        cordoned: Callable[[], Sequence[Uuid] | None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._broker_id = settings.identity.node_id
@@ -98,6 +100,7 @@ class BrokerRegistration:
         self.state = BrokerState.NOT_RUNNING
         self.incarnation_id = random_uuid()
         self._on_fatal = on_fatal
+        self._cordoned = cordoned
         self._timer: asyncio.TimerHandle | None = None
         self._beating: asyncio.Task[BrokerHeartbeatResponse] | None = None
         self._must_beat_again = False
@@ -240,6 +243,11 @@ class BrokerRegistration:
             if timer is not None:
                 timer.cancel()
 
+    def report_cordoned_directories(self) -> None:
+        """Other directories are cordoned now: send a heartbeat at once if this broker sends any."""
+        if not self._is_stopping and self.state in {BrokerState.RECOVERY, BrokerState.RUNNING}:
+            self._beat_soon()
+
     def report_failed_directory(self) -> None:
         """A directory went offline: send a heartbeat at once, and end the node if the controller takes none in time.
 
@@ -250,6 +258,9 @@ class BrokerRegistration:
         if self._report_deadline is None:
             timeout_s = self._settings.directory_timeout_ms / 1000
             self._report_deadline = asyncio.get_running_loop().call_later(timeout_s, self._report_failed)
+        self._beat_soon()
+
+    def _beat_soon(self) -> None:
         if self._beating is not None:
             self._must_beat_again = True
         elif self._timer is not None:
@@ -275,6 +286,7 @@ class BrokerRegistration:
             want_fence=not self._is_ready,
             want_shut_down=want_shut_down,
             offline_log_dirs=[log_dir.directory_id for log_dir in self._log_dirs if not log_dir.is_online],
+            cordoned_log_dirs=self._cordoned(),
         )
         response: BrokerHeartbeatResponse = await self._channel.request(request)
         offline = {log_dir.directory_id for log_dir in self._log_dirs if not log_dir.is_online}

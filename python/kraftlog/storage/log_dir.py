@@ -61,6 +61,7 @@ class LogDir:
     Attributes:
         directory_id: From meta.properties; set by the node once it has checked that file.
         failure: Why nothing is written here any more, None while the directory works.
+        is_cordoned: Whether ``cordoned.log.dirs`` names it: it gets no new replicas (KIP-1066).
         recovery_points, high_watermarks, log_start_offsets: What the checkpoints say of logs that are not open yet.
         unopened: Partitions whose log is here and cannot be opened: what the checkpoints say of them is kept.
     """
@@ -69,6 +70,7 @@ class LogDir:
         self.path = path
         self.directory_id = Uuid.ZERO
         self.failure: str | None = None
+        self.is_cordoned = False
         self._lock: DirectoryLock | None = lock_directory(str(path))
         self.recovery_points: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}

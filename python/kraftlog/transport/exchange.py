@@ -49,6 +49,7 @@ class PeerContext:
         client_host: The peer's address without its port.
         peer: For log lines: host and port.
         loss: The end of the connection.
+        is_forwarded: The request came in an Envelope of a broker, which has checked it.
         is_on_data_path: An I/O thread owns the socket and answers the plain requests; here come the others.
     """
 
@@ -57,6 +58,7 @@ class PeerContext:
     principal: Principal
     client_host: str
     peer: str
+    is_forwarded: bool = False
     is_on_data_path: bool = False
     loss: PeerLoss | None = None
 

@@ -195,3 +195,16 @@ def test_legacy_alter_configs_replaces_everything(cluster):
         40,
         "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
     )
+
+
+def test_cordoned_directories_need_a_metadata_version_that_has_a_place_for_them(cluster):
+    assert change(cluster, BROKER, "1", ("cordoned.log.dirs", SET, "/a")) == (0, None)
+    cluster.image.features["metadata.version"] = 29
+    refusal = (
+        40,
+        "The cordoned.log.dirs configuration value cannot be set because it requires metadata.version >= 4.3-IV0",
+    )
+    assert change(cluster, BROKER, "1", ("cordoned.log.dirs", SET, "")) == refusal
+    assert change(cluster, BROKER, "1", ("cordoned.log.dirs", DELETE, None)) == refusal
+    assert replace(cluster, BROKER, "1", ("message.max.bytes", "77")) == refusal, "it would delete the other one"
+    assert change(cluster, BROKER, "1", ("message.max.bytes", SET, "77")) == (0, None)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from kraftlog.config_table import broker_configs
+from kraftlog.config_table import broker_configs, cordoned_log_dirs
 from kraftlog.controller.dynamic_broker_configs import (
+    check_cordoned_by_controller,
     check_dynamic_broker_configs,
     cleaner_thread_problem,
     connection_overrides,
@@ -99,6 +103,7 @@ def test_every_dynamic_key_of_kafka_is_supported_or_refused() -> None:
     topic_defaults = {name for name in supported if name.startswith(("log.", "compression."))}
     assert supported - topic_defaults == {
         "background.threads",
+        "cordoned.log.dirs",
         "max.connection.creation.rate",
         "max.connections",
         "max.connections.per.ip",
@@ -125,3 +130,58 @@ def test_limit_of_a_listener_is_positive_and_of_one_broker(key: str) -> None:
     check_dynamic_broker_configs({}, {name: "1"}, per_broker=True)
     with pytest.raises(KafkaError, match="Value must be at least 1"):
         check_dynamic_broker_configs({}, {name: "0"}, per_broker=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", None),
+        ("*", None),
+        ("/data/a", None),
+        ("/data/b , /data/a", None),
+        ("/data/c", "Missing entries : /data/c"),
+        ("/data/a,*", "it must not contain other values"),
+    ],
+)
+def test_cordoned_directories_are_entries_of_log_dirs(text: str, reason: str | None) -> None:
+    current = {"log.dirs": "/data/a,/data/b"}
+    if reason is None:
+        check_dynamic_broker_configs(current, {"cordoned.log.dirs": text}, per_broker=True)
+        return
+    with pytest.raises(KafkaError, match=re.escape(reason)) as caught:
+        check_dynamic_broker_configs(current, {"cordoned.log.dirs": text}, per_broker=True)
+    assert caught.value.code == ErrorCode.INVALID_REQUEST
+
+
+def test_relative_directory_is_cordoned_by_either_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KAFKA-20901: Kafka 4.3.1 refuses the absolute path, and the relative one has no effect."""
+    monkeypatch.chdir(tmp_path)
+    both = {str(tmp_path / "a"), str(tmp_path / "b")}
+    assert cordoned_log_dirs("a", ["a", str(tmp_path / "b")]) == {str(tmp_path / "a")}
+    assert cordoned_log_dirs(str(tmp_path / "a"), ["a", "b"]) == {str(tmp_path / "a")}
+    assert cordoned_log_dirs("*", ["a", "b"]) == cordoned_log_dirs("b,a", ["a", "b"]) == both
+    assert cordoned_log_dirs("", ["a"]) == set()
+
+
+@pytest.mark.parametrize(
+    ("current", "added", "is_refused"),
+    [
+        ("/a,/b", "/b", False),
+        ("/a, /b", "/b,/a", False),
+        ("/a", "", False),
+        ("/a", None, False),
+        (None, "", False),
+        (None, "/a", True),
+        ("/a", "/a,/b", True),
+        ("*", "/a", True),
+    ],
+)
+def test_controller_only_takes_cordoned_directories_away(
+    current: str | None, added: str | None, is_refused: bool
+) -> None:
+    if not is_refused:
+        check_cordoned_by_controller(current, added)
+        return
+    with pytest.raises(KafkaError, match="must be a subset of the current") as caught:
+        check_cordoned_by_controller(current, added)
+    assert caught.value.code == ErrorCode.INVALID_CONFIG

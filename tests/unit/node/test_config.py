@@ -61,6 +61,8 @@ def test_log_dirs_first_one_holds_metadata() -> None:
         ({"node_id": None}, "node.id is not set"),
         ({"node_id": "-3"}, "node.id"),
         ({"node_id": "x"}, "node.id"),
+        ({"cordoned.log.dirs": "/data/c"}, "Missing entries : /data/c"),
+        ({"cordoned.log.dirs": "*,/data/a"}, "must not contain other values"),
         ({"listeners": "PLAINTEXT://:9092"}, "controller.listener.names=CONTROLLER"),
         ({"listeners": "CONTROLLER://:9093"}, "only controller listeners"),
         ({"listeners": "PLAINTEXT:9092,CONTROLLER://:9093"}, "NAME://host:port"),

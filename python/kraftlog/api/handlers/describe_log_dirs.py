@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraftlog.api.slices import LOOKUPS_PER_SLICE, Pauses, Slices, sliced
@@ -15,7 +16,7 @@ from kraftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, Des
 
 if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
-    from kraftlog.api.services import ReplicaService
+    from kraftlog.api.services import ClusterService, ReplicaService
     from kraftlog.storage.log_dir import LogDir
 
 __all__ = ["handle"]
@@ -27,16 +28,22 @@ PartitionInfo = DescribeLogDirsResponse.DescribeLogDirsPartition
 
 @sliced
 def handle(
-    context: RequestContext, request: DescribeLogDirsRequest, *, replicas: ReplicaService, log_dirs: Iterable[LogDir]
+    context: RequestContext,
+    request: DescribeLogDirsRequest,
+    *,
+    cluster: ClusterService,
+    replicas: ReplicaService,
+    log_dirs: Iterable[LogDir],
 ) -> Slices[DescribeLogDirsResponse]:
     """Describe every data directory; no topics asked for (null) means all of them."""
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
         wanted = yield from _wanted(replicas, request.topics)
     results = []
+    has_cordoned = cluster.image.metadata_version.is_cordoned_log_dirs_supported
     for log_dir in log_dirs:
         result = yield from _describe(replicas, log_dir, wanted)
-        results.append(result)
+        results.append(replace(result, is_cordoned=True) if log_dir.is_cordoned and has_cordoned else result)
     return DescribeLogDirsResponse(results=results)
 
 

@@ -85,6 +85,7 @@ def _client(context: RequestContext, request: EnvelopeRequest) -> PeerContext:
         principal=Principal(principal.type, principal.name),
         client_host=host,
         peer=f"{host} through {context.peer.peer}",
+        is_forwarded=True,
     )
 
 

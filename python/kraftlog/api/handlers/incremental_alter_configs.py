@@ -6,13 +6,14 @@ Levels of this broker's loggers (KIP-412) are set here and now; everything else 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kraftlog.api.combined_answer import transform
 from kraftlog.api.logger_levels import LEVELS, ROOT, logger_levels, set_logger_level, unset_logger_level
 from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, counted_in_slices, sliced
+from kraftlog.controller.dynamic_broker_configs import CORDONED_LOG_DIRS, check_cordoned_by_controller
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.incremental_alter_configs import (
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_broker", "handle", "handle_on_controller"]
 
-SET, DELETE = 0, 1
+SET, DELETE, APPEND, SUBTRACT = range(4)
 
 _Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 _Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
@@ -54,9 +55,8 @@ def handle(
 
     def check(resource: _Resource) -> None:
         check_broker(cluster, resource.resource_name)
-        changes = {
-            config.name: None if config.config_operation == DELETE else config.value for config in resource.configs
-        }
+        current = cluster.image.configs.get(resource.resource_type, resource.resource_name)
+        changes = {config.name: _changed_value(config, current) for config in resource.configs}
         dynamic_settings.check(changes, per_broker=bool(resource.resource_name))
 
     def submit(wanted: IncrementalAlterConfigsRequest) -> asyncio.Future[IncrementalAlterConfigsResponse]:
@@ -73,8 +73,16 @@ def handle_on_controller(
     cluster: ClusterService,
     controller: ControllerService,
 ) -> _Answer:
-    """Change settings; the broker that a setting is for has checked it."""
-    return (yield from _alter(cluster, controller.submit_request, request, lambda _resource: None))
+    """Change settings; the broker that a setting is for has checked it, unless a client asks the controller itself."""
+
+    def check(resource: _Resource) -> None:
+        for config in resource.configs:
+            if config.name == CORDONED_LOG_DIRS and config.config_operation in {SET, APPEND}:
+                current = cluster.image.configs.get(resource.resource_type, resource.resource_name)
+                check_cordoned_by_controller(current.get(config.name), config.value)
+
+    is_checked = context.peer.is_forwarded
+    return (yield from _alter(cluster, controller.submit_request, request, (lambda _: None) if is_checked else check))
 
 
 def _alter(
@@ -110,6 +118,15 @@ def _alter(
         submit(wanted),
         lambda response: replace(response, responses=[*results, *response.responses]),
     )
+
+
+def _changed_value(config: IncrementalAlterConfigsRequest.AlterableConfig, current: Mapping[str, str]) -> str | None:
+    """What is to be checked of a change: of the one list that depends on its elements, all of them."""
+    if config.name == CORDONED_LOG_DIRS and config.config_operation == APPEND and config.name in current:
+        return f"{current[config.name]},{config.value}"
+    if config.config_operation == DELETE or (config.name == CORDONED_LOG_DIRS and config.config_operation == SUBTRACT):
+        return None
+    return config.value
 
 
 def _result(resource: _Resource, error_code: int, message: str | None) -> _Result:

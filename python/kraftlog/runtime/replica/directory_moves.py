@@ -150,6 +150,8 @@ class DirectoryMoves:
     def _log_dir(self, path: str) -> LogDir:
         for log_dir in self._log_dirs:
             if str(log_dir.path.absolute()) == path and log_dir.is_online:
+                if log_dir.is_cordoned:
+                    raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{path} is cordoned")
                 return log_dir
         if any(str(known.absolute()) == path for known in self._parts.settings.log_dirs):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline")

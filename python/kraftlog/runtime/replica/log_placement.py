@@ -38,6 +38,8 @@ class LogPlacement:
     def choose(self, key: TopicPartition, assigned: Uuid | None) -> LogDir:
         """Where the partition is, or an operator wants it, or it is assigned to, else the directory with the fewest.
 
+        The last choice is made among the directories that are not cordoned, or is the first one if all are.
+
         Raises:
             LogError: No directory is online, or the partition's log may lie in a directory that is not (KAFKA-16234).
         """
@@ -57,7 +59,9 @@ class LogPlacement:
                 return log_dir
         if len(log_dirs) < len(self.log_dirs) and assigned not in {None, DIRECTORY_UNASSIGNED}:
             raise LogError(f"it is assigned to directory {assigned}, and a directory of log.dirs is offline")
-        return min(log_dirs, key=self._counts.__getitem__)
+        # As Kafka's LogManager.nextLogDirs: if all are cordoned, the first one that is online.
+        uncordoned = [log_dir for log_dir in log_dirs if not log_dir.is_cordoned]
+        return min(uncordoned, key=self._counts.__getitem__, default=log_dirs[0])
 
     def prefer(self, key: TopicPartition, log_dir: LogDir) -> None:
         """Open the partition in this directory once it is placed here, wherever it is assigned to (KIP-113)."""

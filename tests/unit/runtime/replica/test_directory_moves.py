@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,7 +113,14 @@ def run(tmp_path: Path) -> Iterator[Callable[[Test], None]]:
 def described(bench: MovingBench) -> list[list[tuple[int, bool, int]]]:
     """Of each directory: index, whether it is a future replica, and its lag."""
     request = DescribeLogDirsRequest(topics=None)
-    response = describe_log_dirs.handle(None, request, replicas=bench.partitions, log_dirs=bench.log_dirs)  # type: ignore[arg-type]
+    cluster: Any = SimpleNamespace(image=bench.manager.directory_moves._image())
+    response = describe_log_dirs.handle(
+        None,  # type: ignore[arg-type]
+        request,
+        cluster=cluster,
+        replicas=bench.partitions,
+        log_dirs=bench.log_dirs,
+    )
     return [
         [
             (partition.partition_index, partition.is_future_key, partition.offset_lag)
@@ -192,8 +200,12 @@ def test_answers_to_a_request(run: Any) -> None:
         assert await alter(KEY, "d1") == ErrorCode.LOG_DIR_NOT_FOUND
         assert await alter(TopicPartition("u", 0), there) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await alter(TopicPartition("t" * 249, 0), there) == ErrorCode.INVALID_TOPIC_EXCEPTION
+        bench.log_dirs[1].is_cordoned = bench.log_dirs[2].is_cordoned = True
+        assert await bench.alter(1) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert await alter(TopicPartition("u", 0), there) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
         bench.manager.fail_log_dir(bench.log_dirs[2], OSError(5, "broken"))
         assert await bench.alter(2) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert bench.inside(1) == []
         assert bench.inside(2) == []
 
     run(test)

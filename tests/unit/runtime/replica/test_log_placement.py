@@ -63,6 +63,26 @@ def test_directory_of_a_new_log(tmp_path: Path, assigned: Any, offline: Any, exp
         assert chooser.choose(KEY, assigned).directory_id == expected
 
 
+@pytest.mark.parametrize(
+    ("assigned", "cordoned", "expected"),
+    [
+        (DIRECTORY_UNASSIGNED, (B,), C),
+        (DIRECTORY_UNASSIGNED, (B, C), A),
+        (DIRECTORY_UNASSIGNED, (A, B, C), A),
+        (DIRECTORY_LOST, (B,), C),
+        (B, (B,), B),
+    ],
+)
+def test_cordoned_directory_gets_only_what_is_assigned_to_it(
+    tmp_path: Path, assigned: Any, cordoned: Any, expected: Any
+) -> None:
+    """RDLT-45: if all are cordoned, the first one."""
+    chooser = placement(tmp_path)
+    for log_dir in chooser.log_dirs:
+        log_dir.is_cordoned = log_dir.directory_id in cordoned
+    assert chooser.choose(KEY, assigned).directory_id == expected
+
+
 def test_log_that_exists_is_found_wherever_it_is_assigned(tmp_path: Path) -> None:
     chooser = placement(tmp_path, A)
     (tmp_path / C.decode() / str(KEY)).mkdir()
