@@ -151,10 +151,14 @@ linearizability() { # kraftlog.Quorum in processes
         tests/linearizability/test_linearizability.py "$@"
 }
 
-#: kill-replicas  500 leaders of replicated partitions killed, paused or stopped (KRAFTLOG_REPLICA_KILLS)
-kill_replicas() { # KRAFTLOG_REPLICA_FLUSH=true lets acknowledgements wait for the disks
+#: kill-replicas  500 leaders of replicated partitions killed, paused, stopped or cut off (KRAFTLOG_REPLICA_KILLS)
+kill_replicas() { # KRAFTLOG_REPLICA_FLUSH=true lets acknowledgements wait for the disks, _MINUTES ends it earlier
     setup
-    KRAFTLOG_REPLICA_KILLS=${KRAFTLOG_REPLICA_KILLS:-500} "$py" -m pytest -s tests/interop/test_kill_replicas.py "$@"
+    jars
+    need go "franz-go is a library of Go."
+    go build -C tests/interop/franz -o "$PWD/target/franz" .
+    KRAFTLOG_FRANZ=$PWD/target/franz KRAFTLOG_REPLICA_CLIENTS=${KRAFTLOG_REPLICA_CLIENTS:-confluent,java,franz} \
+        KRAFTLOG_REPLICA_KILLS=${KRAFTLOG_REPLICA_KILLS:-500} "$py" -m pytest -s tests/interop/test_kill_replicas.py "$@"
 }
 
 #: kill-leader  500 times kill -9 of the leader of a quorum (KRAFTLOG_LEADER_KILLS)

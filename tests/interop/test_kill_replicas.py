@@ -1,14 +1,21 @@
 """Leaders of replicated partitions die, leave, stand still or are cut off while idempotent producers write.
 
 Three nodes in processes, acks=all, replication factor 3, min.insync.replicas=2. However a leader goes, every
-acknowledged record is there once and in order, and in the end all replicas have equal bytes. KRAFTLOG_REPLICA_KILLS and
-KRAFTLOG_REPLICA_KILL_SEED repeat a run; KRAFTLOG_REPLICA_FLUSH=true lets acknowledgements wait for the disks.
+acknowledged record is there once and in order, no follower of the topic saw a record that is gone later, and in the end
+all replicas have equal bytes.
+
+KRAFTLOG_REPLICA_KILLS and KRAFTLOG_REPLICA_KILL_SEED repeat a run, KRAFTLOG_REPLICA_MINUTES ends it earlier;
+KRAFTLOG_REPLICA_FLUSH=true lets acknowledgements wait for the disks; KRAFTLOG_REPLICA_CLIENTS names the client of each
+partition.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import select
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +23,17 @@ from pathlib import Path
 import pytest
 
 import kraftlog
-from interop.test_kill import TOPIC, Reader, SequenceProducer
+from interop.harness import Java
+from interop.sequence_client import SequenceClient, make_client
+from interop.test_kill import TOPIC, Reader
 from kraftlog.cluster import NodeProcess
 
 KILLS = int(os.environ.get("KRAFTLOG_REPLICA_KILLS", "4"))
 SEED = int(os.environ.get("KRAFTLOG_REPLICA_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 FLUSH = os.environ.get("KRAFTLOG_REPLICA_FLUSH", "false")
-PARTITIONS = 3
+CLIENTS = os.environ.get("KRAFTLOG_REPLICA_CLIENTS", "confluent,confluent,confluent").split(",")
+MINUTES = float(os.environ.get("KRAFTLOG_REPLICA_MINUTES", "inf"))
+PARTITIONS = len(CLIENTS)
 SESSION_S = 2.0
 HOW = ("kill", "leave", "pause", "cut")
 
@@ -63,34 +74,88 @@ def end_strike(cluster: kraftlog.Cluster, node_id: int, how: str, began: float) 
             cluster.resume(node_id) if how == "pause" else cluster.heal()
 
 
-def gap_s(producers: list[SequenceProducer], since: float) -> float:
+def gap_s(clients: list[SequenceClient], since: float) -> float:
     """Until every partition takes records again."""
-    for producer in producers:
-        producer.progress.clear()
-    for producer in producers:
-        assert producer.progress.wait(60), f"{producer.name}: no acknowledgement for 60 s"
+    for client in clients:
+        client.progress.clear()
+    for client in clients:
+        assert client.progress.wait(60), f"{client.name}: no acknowledgement for 60 s; {client.failures[:3]}"
     return time.monotonic() - since
 
 
+def check_followers(clients: list[SequenceClient]) -> None:
+    """Each follower gets to the end of every partition."""
+    sent = {client.partition: client.sent for client in clients}
+    wanted = [sent[index] for index in range(PARTITIONS)]
+    deadline = time.monotonic() + 120
+    for client in clients:
+        while client.followed != wanted:
+            assert not client.failures, f"seed {SEED}: {client.failures[:3]}"
+            assert time.monotonic() < deadline, f"{client.name} follows to {client.followed} of {wanted}"
+            time.sleep(0.05)
+
+
+def check_replicas_by_tool(cluster: kraftlog.Cluster, java: Java) -> None:
+    """Kafka's ReplicaVerificationTool, which reports until it is killed, finds equal checksums and no lag."""
+    command = java.command(
+        "org.apache.kafka.tools.ReplicaVerificationTool",
+        *("--broker-list", cluster.bootstrap_servers, "--topics-include", TOPIC, "--report-interval-ms", "1000"),
+    )
+    printed: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            deadline = time.monotonic() + 300
+            while not any("max lag is 0 for partition" in line for line in printed):
+                left_s = deadline - time.monotonic()
+                assert left_s > 0, "".join(printed)
+                assert select.select([process.stdout], [], [], left_s)[0], "".join(printed)
+                line = process.stdout.readline()
+                assert line, "".join(printed)
+                printed.append(line)
+        finally:
+            process.kill()
+    said = "".join(printed)
+    assert "has different checksum" not in said, said
+    assert "doesn't match" not in said, said
+
+
+def check_equal_logs(cluster: kraftlog.Cluster) -> None:
+    """The log files of stopped nodes have equal bytes, and ``kraftlog log verify --against`` says so."""
+    nodes = list(cluster.nodes.values())
+    for index in range(PARTITIONS):
+        logs = [log(node, index) for node in nodes]
+        assert logs[0], index
+        assert logs[0] == logs[1] == logs[2], f"partition {index}: {[len(log) for log in logs]} bytes"
+        here, *others = [str(node.data_dir / f"{TOPIC}-{index}") for node in nodes]
+        for other in others:
+            command = [sys.executable, "-m", "kraftlog", "log", "verify", here, "--against", other, "--quiet"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.timeout(14_400)
-def test_whatever_happens_to_leaders_nothing_acknowledged_is_lost(cluster: kraftlog.Cluster) -> None:
+def test_whatever_happens_to_leaders_nothing_acknowledged_is_lost(cluster: kraftlog.Cluster, java: Java) -> None:
     bootstrap = cluster.bootstrap_servers
-    print(f"KRAFTLOG_REPLICA_KILL_SEED={SEED} KRAFTLOG_REPLICA_KILLS={KILLS} KRAFTLOG_REPLICA_FLUSH={FLUSH}")
+    print(
+        f"KRAFTLOG_REPLICA_KILL_SEED={SEED} KRAFTLOG_REPLICA_KILLS={KILLS} KRAFTLOG_REPLICA_FLUSH={FLUSH}"
+        f" KRAFTLOG_REPLICA_CLIENTS={','.join(CLIENTS)}"
+    )
     rng = random.Random(SEED)
     cluster.create_topic(TOPIC, PARTITIONS, config={"segment.bytes": 1 << 20})
-    producers = [
-        SequenceProducer(
-            bootstrap, index, "none", rng.randrange(1 << 32), socket_timeout_ms=4000, request_timeout_ms=3000
-        )
-        for index in range(PARTITIONS)
+    clients = [
+        make_client(name, java, bootstrap, index, PARTITIONS, rng.randrange(1 << 32))
+        for index, name in enumerate(CLIENTS)
     ]
     reader = Reader(PARTITIONS)
-    for producer in producers:
-        producer.start()
     gaps: dict[str, list[float]] = {}
+    end = time.monotonic() + MINUTES * 60
     try:
+        for client in clients:
+            client.start()
         for count in range(KILLS):
-            gap_s(producers, 0)
+            if time.monotonic() > end:
+                break
+            gap_s(clients, 0)
             # A short run has one of each, a long one mostly kills.
             how = HOW[count] if len(HOW) >= KILLS else rng.choices(HOW, (6, 2, 2, 2))[0]
             victim = cluster.leader(TOPIC, rng.randrange(PARTITIONS))
@@ -99,40 +164,44 @@ def test_whatever_happens_to_leaders_nothing_acknowledged_is_lost(cluster: kraft
             was_controller = cluster.controller == victim
             began = time.monotonic()
             strike(cluster, victim, how)
-            gap = gap_s(producers, began)
+            gap = gap_s(clients, began)
             gaps.setdefault(f"{how} of the active controller" if was_controller else how, []).append(gap)
             end_strike(cluster, victim, how, began)
             cluster.wait_until_in_sync()
-            for producer in producers:
-                assert not producer.failures, f"seed {SEED}, strike {count}: {producer.failures[:3]}"
-                reader.catch_up(bootstrap, producer.partition, producer.acked)
+            for client in clients:
+                assert not client.failures, f"seed {SEED}, strike {count}: {client.failures[:3]}"
+                reader.catch_up(bootstrap, client.partition, client.acked)
             print(
                 f"{count}: {how} of node {victim}{', the active controller' if was_controller else ''},"
                 f" produce after {gap:.2f} s;"
-                f" {[producer.acked for producer in producers]} acknowledged",
+                f" {[client.acked for client in clients]} acknowledged, followers at"
+                f" {[client.followed for client in clients]}",
                 flush=True,
             )
+        for client in clients:
+            client.stop_writing()
+        for client in clients:
+            client.wait_until_flushed()
+            assert not client.failures, f"seed {SEED}: {client.failures[:3]}"
+            assert client.acked == client.sent
+        cluster.wait_until_in_sync()
+        full = Reader(PARTITIONS)
+        for client in clients:
+            full.catch_up(bootstrap, client.partition, client.sent)
+            assert full.next_number[client.partition] == client.sent
+        check_followers(clients)
     finally:
-        for producer in producers:
-            producer.stopping.set()
-    for producer in producers:
-        producer.join(150)
-        assert not producer.failures, f"seed {SEED}: {producer.failures[:3]}"
-        assert producer.acked == producer.sent
-    cluster.wait_until_in_sync()
-    full = Reader(PARTITIONS)
-    for producer in producers:
-        full.catch_up(bootstrap, producer.partition, producer.sent)
-        assert full.next_number[producer.partition] == producer.sent
-    time.sleep(1)  # followers learn what is committed with their next fetch
+        for client in clients:
+            client.close()
+    if "java" in CLIENTS:
+        check_replicas_by_tool(cluster, java)
+    time.sleep(1)  # replicas learn what is committed with their next fetch
     for node in cluster.nodes.values():
         node.terminate()
     for node in cluster.nodes.values():
         node.wait_until_stopped(time.monotonic() + 60)
-    for index in range(PARTITIONS):
-        logs = [log(node, index) for node in cluster.nodes.values()]
-        assert logs[0], index
-        assert logs[0] == logs[1] == logs[2], f"partition {index}: {[len(log) for log in logs]} bytes"
+    check_equal_logs(cluster)
+    print(f"{sum(map(len, gaps.values()))} strikes, {sum(client.sent for client in clients)} records")
     for how, seconds in sorted(gaps.items()):
         ordered = sorted(seconds)
         print(

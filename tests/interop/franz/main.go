@@ -1,6 +1,7 @@
 // franz writes topics with franz-go, with each codec and each acks, and reads them as consumer groups.
 //
 //	franz BOOTSTRAP RECORDS
+//	franz sequence BOOTSTRAP TOPIC PARTITION PARTITIONS SEED
 //
 // It ends with an error if a record is lost, doubled, changed or out of order within its partition.
 package main
@@ -20,6 +21,15 @@ import (
 const partitions = 12
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "sequence" {
+		client, seed, err := sequenceOf(os.Args[2:])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "franz:", err)
+			os.Exit(2)
+		}
+		client.run(seed)
+		return
+	}
 	if len(os.Args) != 3 {
 		fmt.Fprintln(os.Stderr, "usage: franz BOOTSTRAP RECORDS")
 		os.Exit(2)
