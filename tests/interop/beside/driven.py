@@ -103,6 +103,7 @@ class Driven:
         self.is_deaf = False
         self.high_watermark = -1  # what peer 2 says as leader
         self.starts: dict[int, int] = {}  # epochs it led with their first offsets
+        self._stood_epoch = -1  # the last one in which it asked for pre-votes
         self._let_go_epoch = -1  # fetches of this epoch get an answer that says nothing
         self.records: Callable[[Any], bytes] = lambda _: b""
         for peer in (*self.peers.values(), self.newcomer):
@@ -162,6 +163,8 @@ class Driven:
             partition = asked.partition
             self.log = max(self.log, (partition.last_offset_epoch, partition.last_offset))
             granted = self.pre_votes if partition.pre_vote else self.votes
+            if partition.pre_vote:
+                self._stood_epoch = partition.replica_epoch
             if granted is None:
                 self._wait_for_next_epoch(partition.replica_epoch)
             return asks.vote_response(partition.replica_epoch, granted=bool(granted))
@@ -240,6 +243,19 @@ class Driven:
         self._follow(answers_fetches=True)
 
     def _follow(self, *, answers_fetches: bool) -> None:
+        for _ in range(2):
+            try:
+                return self._follow_in_epoch(answers_fetches=answers_fetches)
+            except AssertionError:
+                if self._stood_epoch != self.epoch:
+                    raise
+                # On a busy machine its fetch timeout may run out before the peers answer: in another epoch again.
+                votes = self.pre_votes, self.votes
+                self.be_unattached()
+                self.pre_votes, self.votes = votes
+        return self._follow_in_epoch(answers_fetches=answers_fetches)
+
+    def _follow_in_epoch(self, *, answers_fetches: bool) -> None:
         leader = self.peers[2]
         leader.forget()
         self.leading, self.answers_fetches = (2, self.epoch), answers_fetches
