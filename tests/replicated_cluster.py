@@ -97,7 +97,7 @@ class ReplicatedCluster:
     async def request(self, node_id: int, message):
         host, _, port = self._brokers[node_id - 1].rpartition(":")
         connection = await RpcConnection.open(
-            asyncio.get_running_loop(), host, int(port), client_id="test", timeout_s=10
+            asyncio.get_running_loop(), host, int(port), client_id="test", timeout_s=30
         )
         try:
             return await connection.request(message)

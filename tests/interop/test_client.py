@@ -80,7 +80,7 @@ def kraftlog_rows(bootstrap, topic, partitions, isolation):
         ends = reader.end_offsets([(topic, number) for number in range(partitions)])
         rows = []
         while any(reader.position(name).offset < end for name, end in ends.items()):
-            batch = reader.poll(5)
+            batch = reader.poll(30)
             for row in [] if batch is None else pa.record_batch(batch).to_pylist():
                 headers = [(header["key"], header["value"]) for header in row["headers"]]
                 timestamp = int(row["timestamp"].timestamp() * 1000 + 0.5)
@@ -116,7 +116,7 @@ def test_a_position_with_its_epoch_is_validated_by_kafka(kafka):
     with kraftlog.Consumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset="none") as reader:
         reader.assign([("codecs", 0)])
         reader.seek(("codecs", 0), 5, leader_epoch=0)
-        assert pa.record_batch(reader.poll(10)).column("offset")[0].as_py() == 5
+        assert pa.record_batch(reader.poll(30)).column("offset")[0].as_py() == 5
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -132,7 +132,7 @@ def test_members_share_partitions_in_both_group_protocols(kafka, protocol):
         first.subscribe(["codecs"])
         rows = 0
         while rows < RECORDS * len(CODECS):
-            batch = first.poll(20)
+            batch = first.poll(30)
             assert batch is not None, first.assignment
             rows += len(batch)
         with kraftlog.Consumer(**settings) as second:
@@ -149,7 +149,7 @@ def test_committed_offsets_are_those_that_kafka_shows(kafka):
         bootstrap_servers=kafka.bootstrap, group_id="shown", auto_offset_reset="earliest", max_poll_records=10
     ) as reader:
         reader.assign([("codecs", 1)])
-        reader.poll(10)
+        reader.poll(30)
         reader.commit()
     other = confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "shown"})
     (found,) = other.committed([confluent_kafka.TopicPartition("codecs", 1)], 10)

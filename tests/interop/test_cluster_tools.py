@@ -63,13 +63,13 @@ class Tools:
         """What the tool printed on both streams; a failure of the tool is one of the test."""
         where = ("--bootstrap-server", self._cluster.bootstrap_servers)
         words = (*where, *args) if name in BEFORE_THE_SUBCOMMAND else (*args, *where)
-        done = self._java.tool(TOOLS + name, *words, check=check, timeout=60)
+        done = self._java.tool(TOOLS + name, *words, check=check, timeout=120)
         return done.stdout + done.stderr
 
     def truncation(self, topic: str, position: OffsetAndEpoch) -> list[int]:
         """Position, diverging offset and its epoch, as the Java consumer reports them after a seek."""
         where = (self._cluster.bootstrap_servers, topic, str(position.offset), str(position.leader_epoch))
-        done = self._java.tool(str(HERE / "java" / "Truncation.java"), *where, timeout=60)
+        done = self._java.tool(str(HERE / "java" / "Truncation.java"), *where, timeout=120)
         return [int(word) for word in done.stdout.split()]
 
 
@@ -107,7 +107,7 @@ def logs(cluster: kraftlog.Cluster, topic: str, index: int, node_ids: tuple[int,
 async def reassign(cluster: kraftlog.Cluster, topic: str, replicas: list[int]) -> None:
     host, _, port = cluster.nodes[replicas[0]].bootstrap_server.rpartition(":")
     loop = asyncio.get_running_loop()
-    connection = await RpcConnection.open(loop, host, int(port), client_id="test", timeout_s=10)
+    connection = await RpcConnection.open(loop, host, int(port), client_id="test", timeout_s=30)
     partition = AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=0, replicas=replicas)
     answer: Any = await connection.request(
         AlterPartitionReassignmentsRequest(
@@ -341,7 +341,7 @@ def committed_values(cluster: kraftlog.Cluster, topic: str) -> list[list[bytes]]
     return [pa.table(scan)["value"].to_pylist() for scan in scans]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_transactions_are_found_aborted_and_outlast_changes_of_transaction_version(
     tools: Tools, cluster: kraftlog.Cluster, java: Java, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -396,7 +396,7 @@ def test_transactions_are_found_aborted_and_outlast_changes_of_transaction_versi
         client.sock.close()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_log_dirs_quorum_features_and_cluster_commands(tools: Tools, cluster: kraftlog.Cluster) -> None:
     cluster.create_topic("sized", 1)
     fill(cluster, "sized", 1, 50)
@@ -428,7 +428,7 @@ def test_log_dirs_quorum_features_and_cluster_commands(tools: Tools, cluster: kr
     assert set(re.findall(r"^(\d+) ", said, re.MULTILINE)) == {"1", "2", "3"}, said
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_replica_verification_tool_finds_no_lag(java: Java, cluster: kraftlog.Cluster) -> None:
     """The tool never ends by itself: it reports until it is killed, and so runs in a JVM of its own."""
     cluster.create_topic("verified", 2)

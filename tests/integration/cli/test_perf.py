@@ -64,7 +64,7 @@ def test_the_rate_is_kept_and_files_hold_the_result(broker, capsys, tmp_path):
         broker, capsys, "produce", "paced", "--records", "500", "--rate", "1000", "--client", "kraftlog-records",
         "--output", str(output), "--property", "linger.ms=1", "--property", "compression.type=zstd",
     )  # fmt: skip
-    assert 0.4 < found["seconds"] < 5
+    assert 0.4 < found["seconds"] < 60
     (row,) = pq.read_table(output).to_pylist()
     assert (row["records"], row["verb"], row["p50_ms"]) == (500, "produce", found["p50_ms"])
     output = tmp_path / "perf.json"

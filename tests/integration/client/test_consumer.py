@@ -54,8 +54,8 @@ def consumer(broker, **settings):
 def test_columns_are_those_of_a_scan_and_rows_are_bounded(broker):
     with consumer(broker, max_poll_records=1000) as reader:
         reader.assign([T0])
-        first = pa.record_batch(reader.poll(10))
-        second = pa.record_batch(reader.poll(10))
+        first = pa.record_batch(reader.poll(30))
+        second = pa.record_batch(reader.poll(30))
         assert first.schema.names == list(DEFAULT_COLUMNS)
         assert (first.num_rows, second.num_rows) == (1000, 500)
         assert first.column("offset").to_pylist() + second.column("offset").to_pylist() == list(range(1500))
@@ -82,7 +82,7 @@ def test_records_are_objects_with_the_same_content(broker):
         batch = reader.poll(0.1)
         assert batch is None
         reader.seek(("orders", 1), 1499)
-        assert len(reader.poll(10)) == 1
+        assert len(reader.poll(30)) == 1
 
 
 def test_paused_partitions_give_nothing_and_go_on_where_they_were(broker):
@@ -91,14 +91,14 @@ def test_paused_partitions_give_nothing_and_go_on_where_they_were(broker):
         reader.pause([T0])
         assert reader.poll(0.3) is None
         reader.resume([T0])
-        assert len(reader.poll(10)) == 1500
+        assert len(reader.poll(30)) == 1500
 
 
 @pytest.mark.spec("CTRN-12")
 def test_commits_carry_the_leader_epoch_and_a_restart_goes_on_there(broker):
     with consumer(broker, group_id="restart", max_poll_records=100, enable_auto_commit=False) as reader:
         reader.assign([T0])
-        reader.poll(10)
+        reader.poll(30)
         reader.commit()
         reader.commit({("orders", 1): OffsetAndMetadata(7, 0, "note")})
     with consumer(broker, group_id="restart") as reader:
@@ -107,16 +107,16 @@ def test_commits_carry_the_leader_epoch_and_a_restart_goes_on_there(broker):
         assert found[TopicPartition(*T0)].leader_epoch == 0
         assert found[TopicPartition("orders", 1)] == OffsetAndMetadata(7, 0, "note")
         reader.assign([T0])
-        assert pa.record_batch(reader.poll(10)).column("offset")[0].as_py() == 100
+        assert pa.record_batch(reader.poll(30)).column("offset")[0].as_py() == 100
 
 
 def test_without_a_committed_offset_and_a_policy_poll_raises(broker):
     with consumer(broker, auto_offset_reset="none") as reader:
         reader.assign([T0])
         with pytest.raises(NoOffsetForPartitionError, match="orders-0"):
-            reader.poll(5)
+            reader.poll(30)
         reader.seek(T0, 1499)
-        assert len(reader.poll(10)) == 1
+        assert len(reader.poll(30)) == 1
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
@@ -130,7 +130,7 @@ def test_members_of_a_group_share_the_partitions(broker, strategy):
         first.subscribe(["orders"])
         rows = 0
         while rows < 3000:
-            rows += len(first.poll(10))
+            rows += len(first.poll(30))
         assert len(first.assignment) == 2
         with consumer(broker, **settings) as second:
             second.subscribe(["orders"])
@@ -158,7 +158,7 @@ def test_async_consumer_runs_on_the_loop_of_the_caller(broker):
             {"bootstrap.servers": broker.bootstrap_servers, "auto.offset.reset": "earliest"}, columns=["value"]
         ) as reader:
             reader.assign([T0])
-            batch = await reader.poll(10)
+            batch = await reader.poll(30)
             assert batch.column_names == ["value"]
             return len(batch)
 
@@ -171,7 +171,7 @@ def test_first_poll_comes_soon_after_the_construction(broker):
         begin = time.perf_counter()
         with consumer(broker) as reader:
             reader.assign([T0])
-            assert reader.poll(10) is not None
+            assert reader.poll(30) is not None
             times.append(time.perf_counter() - begin)
     assert min(times) < 0.2
 
@@ -329,7 +329,7 @@ def test_a_broker_that_lies_costs_an_error_that_names_it(lie, error, text):
             reader.assign([T0])
             reader.seek(T0, 0)
             with pytest.raises(error, match=re.escape(text)):
-                reader.poll(10)
+                reader.poll(30)
             assert reader.position(T0).offset == 0
     finally:
         broker.close()
@@ -348,7 +348,7 @@ def test_each_answer_of_a_consumer_may_be_a_lie(api_key, body):
             if api_key == 1:
                 reader.seek(T0, 0)
             with pytest.raises(RemoteProtocolError, match=r"at 127\.0\.0\.1:\d+"):
-                reader.poll(10)
+                reader.poll(30)
     finally:
         broker.close()
 
@@ -381,6 +381,6 @@ def test_a_peer_that_is_no_broker_is_named_in_the_error():
         with consumer(broker) as reader:
             reader.assign([T0])
             with pytest.raises((RemoteProtocolError, KafkaError)):
-                reader.poll(5)
+                reader.poll(30)
     finally:
         broker.close()

@@ -45,7 +45,7 @@ def test_large_answer_wakes_the_loop_for_many_bytes_at_a_time(monkeypatch):
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
         loop = asyncio.get_running_loop()
-        connection = await RpcConnection.open(loop, host, port, client_id="c", timeout_s=10)
+        connection = await RpcConnection.open(loop, host, port, client_id="c", timeout_s=30)
         calls.clear()
         for _ in range(2):
             request = ApiVersionsRequest(client_software_name="a", client_software_version="1")

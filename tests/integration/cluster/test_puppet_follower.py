@@ -25,7 +25,7 @@ LONG_LAG_MS = 60_000  # no step takes so long: who leaves the in-sync replicas, 
 @asynccontextmanager
 async def connected(address):
     host, _, port = address.rpartition(":")
-    connection = await RpcConnection.open(asyncio.get_running_loop(), host, int(port), client_id="2", timeout_s=10)
+    connection = await RpcConnection.open(asyncio.get_running_loop(), host, int(port), client_id="2", timeout_s=30)
     try:
         yield connection
     finally:

@@ -300,7 +300,7 @@ class BrokerScript:
 
     def raw(self, what: str, data: bytes) -> None:
         """Send bytes over a connection of their own; whether it is closed, and the others are not."""
-        with RawClient(self.server.bootstrap, timeout_s=2) as client:
+        with RawClient(self.server.bootstrap, timeout_s=10) as client:
             client.sock.sendall(data)
             try:
                 answered = "closed" if client.is_closed_by_peer() else "answered"
@@ -322,7 +322,7 @@ class BrokerScript:
 
     def trailing(self, request: Any, version: int, name: str) -> None:
         """A request with bytes behind it that its version does not have."""
-        with RawClient(self.server.bootstrap, timeout_s=10) as client:
+        with RawClient(self.server.bootstrap, timeout_s=30) as client:
             parts = encode_request(request.API_KEY, version, 1, "t", request)
             frame = b"".join(map(bytes, parts))[4:] + b"more"
             client.sock.sendall(len(frame).to_bytes(4, "big") + frame)
@@ -337,7 +337,7 @@ class BrokerScript:
         """ApiVersions of a version nobody has."""
         frame = (18).to_bytes(2, "big") + (99).to_bytes(2, "big") + (7).to_bytes(4, "big") + b"\xff\xff\0"
         frame += b"\x02t\x021\0"
-        with RawClient(self.server.bootstrap, timeout_s=10) as client:
+        with RawClient(self.server.bootstrap, timeout_s=30) as client:
             client.sock.sendall(len(frame).to_bytes(4, "big") + frame)
             correlation_id, answer = client.receive(18, 0)
         listed = [(key.api_key, key.min_version, key.max_version) for key in answer.api_keys]
