@@ -122,7 +122,7 @@ def dynamic(definition: ConfigDefinition) -> str:
     try:
         config_table.validate_dynamic_broker_configs({definition.name: text}, per_broker=False)
     except KafkaError:
-        return ""
+        return "broker" if definition.dynamic_per_broker else ""
     return "cluster"
 
 
@@ -204,7 +204,7 @@ error text.
 |---|---|
 | default | the value of a key that is not set; `null` is no value |
 | limits | what the value may be; for a list, its elements |
-| dynamic | *cluster*: AlterConfigs changes it for one broker or for all; empty: only a restart changes it, and AlterConfigs answers INVALID_REQUEST |
+| dynamic | *cluster*: AlterConfigs changes it for one broker or for all; *broker*: for one broker; empty: only a restart changes it, and AlterConfigs answers INVALID_REQUEST |
 | effect | *read*: the node uses it ({counts.count("read")} keys of a broker). *no effect*: the node checks and shows the value and does nothing with it ({counts.count("no effect")} keys). *refused*, *default only*: a node does not start with another value |
 
 The sources are Kafka's `ConfigDef` tables, `DynamicBrokerConfig` and `ServerTopicConfigSynonyms`. A key that no table

@@ -6,7 +6,7 @@ Levels of this broker's loggers (KIP-412) are set here and now; everything else 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -55,8 +55,7 @@ def handle(
 
     def check(resource: _Resource) -> None:
         check_broker(cluster, resource.resource_name)
-        current = cluster.image.configs.get(resource.resource_type, resource.resource_name)
-        changes = {config.name: _changed_value(config, current) for config in resource.configs}
+        changes = {config.name: _changed_value(cluster, resource, config) for config in resource.configs}
         dynamic_settings.check(changes, per_broker=bool(resource.resource_name))
 
     def submit(wanted: IncrementalAlterConfigsRequest) -> asyncio.Future[IncrementalAlterConfigsResponse]:
@@ -120,13 +119,18 @@ def _alter(
     )
 
 
-def _changed_value(config: IncrementalAlterConfigsRequest.AlterableConfig, current: Mapping[str, str]) -> str | None:
+def _changed_value(
+    cluster: ClusterService, resource: _Resource, config: IncrementalAlterConfigsRequest.AlterableConfig
+) -> str | None:
     """What is to be checked of a change: of the one list that depends on its elements, all of them."""
-    if config.name == CORDONED_LOG_DIRS and config.config_operation == APPEND and config.name in current:
-        return f"{current[config.name]},{config.value}"
-    if config.config_operation == DELETE or (config.name == CORDONED_LOG_DIRS and config.config_operation == SUBTRACT):
+    if config.config_operation == DELETE:
         return None
-    return config.value
+    if config.name != CORDONED_LOG_DIRS or config.config_operation == SET:
+        return config.value
+    if config.config_operation == SUBTRACT:
+        return None
+    current = cluster.image.configs.get(resource.resource_type, resource.resource_name).get(config.name)
+    return config.value if current is None else f"{current},{config.value}"
 
 
 def _result(resource: _Resource, error_code: int, message: str | None) -> _Result:
