@@ -15,7 +15,18 @@ from kraftlog.wire.messages.init_producer_id import InitProducerIdRequest
 from kraftlog.wire.messages.produce import ProduceRequest
 from raw_client import RawClient
 
-__all__ = ["Producer", "add", "batch", "begin", "end", "init", "produce", "read", "wait_until_complete"]
+__all__ = [
+    "Producer",
+    "add",
+    "batch",
+    "begin",
+    "end",
+    "init",
+    "produce",
+    "produce_request",
+    "read",
+    "wait_until_complete",
+]
 
 Producer = tuple[int, int]
 """Producer id and epoch."""
@@ -90,7 +101,13 @@ def produce(
     version: int = _PRODUCE_WITHOUT_IDS,
     index: int = 0,
 ) -> int:
-    request = ProduceRequest(
+    answer = client.call(produce_request(topic, records, key=key, index=index), version)
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code
+
+
+def produce_request(topic: str, records: bytes, *, key: str | None, index: int = 0) -> ProduceRequest:
+    return ProduceRequest(
         transactional_id=key,
         acks=-1,
         timeout_ms=5_000,
@@ -100,9 +117,6 @@ def produce(
             )
         ],
     )
-    answer = client.call(request, version)
-    code: int = answer.responses[0].partition_responses[0].error_code
-    return code
 
 
 def read(client: RawClient, topic: str, isolation: int = 1, *, index: int = 0) -> tuple[list[bytes | None], Any]:

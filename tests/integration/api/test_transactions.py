@@ -28,7 +28,18 @@ from kraftlog.wire.messages.produce import ProduceRequest
 from kraftlog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kraftlog.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from raw_client import RawClient
-from transaction_requests import Producer, add, batch, begin, end, init, produce, read, wait_until_complete
+from transaction_requests import (
+    Producer,
+    add,
+    batch,
+    begin,
+    end,
+    init,
+    produce,
+    produce_request,
+    read,
+    wait_until_complete,
+)
 
 CONFIG = {
     "transaction.state.log.num.partitions": "3",
@@ -405,3 +416,22 @@ def test_without_verification_old_clients_are_not_checked_and_new_ones_are_added
         assert _write_marker(client, "t", producer) == 0
         assert produce(client, "t", batch(producer, 2), key="x", version=12) == 0
         assert client.call(request).transaction_states[0].topics[0].topic == "t"
+
+
+def test_batches_of_a_transaction_are_appended_in_the_order_they_were_sent(broker: Any, topic: str) -> None:
+    """The first batches wait for the coordinator, while the I/O threads may append to an open transaction."""
+    count, values = 60, []
+    with RawClient(broker.bootstrap_servers) as coordinator, RawClient(broker.bootstrap_servers) as client:
+        for number in range(5):
+            producer = begin(coordinator, topic)
+            sent = [b"%d-%d" % (number, sequence) for sequence in range(count)]
+            for sequence, value in enumerate(sent):
+                request = produce_request(topic, batch(producer, sequence, value), key=topic)
+                client.send(request, 12)
+            answers = [client.receive(request.API_KEY, 12)[1] for _ in sent]
+            found = [answer.responses[0].partition_responses[0] for answer in answers]
+            assert [partition.error_code for partition in found] == [0] * count
+            assert end(coordinator, topic, producer)[0] == 0
+            wait_until_complete(coordinator, topic)
+            values += sent
+        assert read(coordinator, topic)[0] == values

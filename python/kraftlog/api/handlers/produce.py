@@ -70,7 +70,7 @@ def _answer(
     verifier: VerifierService,
     settings: ApiSettings,
     tasks: TaskService,
-) -> Slices[ProduceResponse | asyncio.Future[Any] | CloseConnection | None]:
+) -> Slices[ProduceResponse | asyncio.Future[Any] | CloseConnection | Slices[Any] | None]:
     refused = _refuse_whole_request(request)
     transaction = (yield from read_transaction(context.api_version, request)) if refused is None else None
     if transaction is None:
@@ -78,8 +78,19 @@ def _answer(
     refused = transaction.refusal or _refuse_version(cluster, context)
     verification = ProduceVerification(transaction, replicas, verifier, settings)
     if refused is None and (yield from verification.is_needed(request)):
-        return tasks.spawn(_verify_and_append(cluster, replicas, context, request, verification))
+        verified = tasks.spawn(_verify_and_append(cluster, replicas, context, request, verification))
+        return verified if _is_large(request) else _alone(verified)
     return (yield from _handle_verified(cluster, replicas, context, request, verification.result_of, refused))
+
+
+def _alone(answer: asyncio.Task[Any]) -> Slices[asyncio.Task[Any]]:
+    """In slices, so that later requests of the connection wait for the answer, as they do in Kafka.
+
+    The I/O threads append to an open transaction on their own. They must not append a producer's next batches while
+    batches before them wait to be verified.
+    """
+    yield from ()
+    return answer
 
 
 def _is_large(request: ProduceRequest) -> bool:

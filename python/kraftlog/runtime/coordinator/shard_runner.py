@@ -149,9 +149,13 @@ class ShardRunner(Generic[S]):
             request: Called with the shard, the token of the answer and the wall clock in milliseconds.
 
         Returns:
-            A future of the response; it fails with KafkaError NOT_COORDINATOR when the shard is unloaded first.
+            A future of the response; it fails with KafkaError NOT_COORDINATOR when the shard is unloaded first, or was
+            before: a caller may have waited for another coordinator since it found this one.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
+        if self._is_closed:
+            future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
+            return future
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
         self._effects += self.shard.take_effects()

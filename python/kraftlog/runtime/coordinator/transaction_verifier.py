@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakValueDictionary
 
 from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
 from kraftlog.errors import ErrorCode, KafkaError
@@ -88,21 +89,20 @@ class TransactionVerifier:
         self._retry_s = retry_s
         self._retry_max_s = retry_max_s
         self._on_verified = on_verified
-        self._turns: dict[int, asyncio.Lock] = {}
+        # A lock is there as long as a request holds it or waits for it.
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._queues: dict[int, VerificationQueue] = {}
 
     def turn(self, producer_id: int) -> asyncio.Lock:
         """One request of a producer is verified at a time: the next finds what the one before has added."""
         turn = self._turns.get(producer_id)
         if turn is None:
-            self._turns = {known: lock for known, lock in self._turns.items() if lock.locked()}
             turn = self._turns[producer_id] = asyncio.Lock()
         return turn
 
     def is_in_turn(self, producer_id: int) -> bool:
-        """Whether a request of this producer is being verified."""
-        turn = self._turns.get(producer_id)
-        return turn is not None and turn.locked()
+        """Whether a request of this producer is being verified, or waits for that."""
+        return producer_id in self._turns
 
     async def verify(
         self, producer: ProducerTransaction, partitions: Iterable[TopicPartition], verifying: Verifying

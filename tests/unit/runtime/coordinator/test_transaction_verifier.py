@@ -115,3 +115,25 @@ def test_an_error_of_one_partition_is_its_own() -> None:
     """PSTA-69."""
     codes: dict[TopicPartition, int] = {T0: ErrorCode.INVALID_TXN_STATE, T1: 0}
     assert Coordinator(codes).verify(Verifying.ABORTABLE, T0, T1) == codes
+
+
+def test_requests_of_a_producer_have_one_turn_each_until_none_waits() -> None:
+    async def run() -> None:
+        coordinator: Any = Coordinator({})
+        verifier = TransactionVerifier(1, coordinator, coordinator, coordinator, retry_s=0.001, retry_max_s=0.01)
+        served: list[int] = []
+
+        async def serve(number: int) -> None:
+            async with verifier.turn(7):
+                served.append(number)
+                await asyncio.sleep(0)
+            # The next request may not have noticed yet that the lock is free.
+            async with verifier.turn(8):
+                assert verifier.is_in_turn(7) is (number < 2)
+
+        await asyncio.gather(*map(serve, range(3)))
+        assert served == [0, 1, 2]
+        assert not verifier.is_in_turn(7)
+        assert not verifier.is_in_turn(8)
+
+    asyncio.run(run())

@@ -82,3 +82,17 @@ def test_append_that_fails_because_another_node_leads_is_not_coordinator() -> No
         assert found.producer_epoch == -1
 
     asyncio.run(run())
+
+
+def test_a_question_to_an_unloaded_coordinator_is_not_coordinator() -> None:
+    """TxnOffsetCommit finds its coordinator, waits for that of the transaction, and asks only then."""
+
+    async def run() -> None:
+        runner, answer = await ask(Partition())
+        runner.close()
+        for refused in (answer, runner.ask(lambda _shard, _future, _now_ms: None)):
+            with pytest.raises(KafkaError) as raised:
+                await asyncio.wait_for(refused, 30)
+            assert raised.value.code == ErrorCode.NOT_COORDINATOR
+
+    asyncio.run(run())
