@@ -267,7 +267,7 @@ def test_versions_are_those_of_the_peer_and_what_they_lack_is_left_out():
             peers.send(to, 2, raft.VoteRequest(pre_vote=False, **vote))
             for number, request in enumerate(REQUESTS[2:], 3):
                 peers.send(to, number, request)
-            await asyncio.wait_for(peer.has_all.wait(), 10)
+            await asyncio.wait_for(peer.has_all.wait(), 30)
             peers.close()
             return peer.asked
 
@@ -310,7 +310,7 @@ def test_a_name_is_resolved_when_it_is_connected_to_each_time(monkeypatch):
         )  # fmt: skip
         for number in (1, 2):
             peers.send(Destination(NodeId(3), A), number, raft.ApiVersionsRequest())
-            assert await asyncio.wait_for(failed.get(), 5) == (3, number, ErrorCode.BROKER_NOT_AVAILABLE)
+            assert await asyncio.wait_for(failed.get(), 30) == (3, number, ErrorCode.BROKER_NOT_AVAILABLE)
         peers.close()
 
     asyncio.run(run())

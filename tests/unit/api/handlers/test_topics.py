@@ -175,7 +175,7 @@ def test_embedded_topic_whose_creation_fails_unexpectedly_is_refused_at_once(bro
 
     monkeypatch.setattr(TopicControl, "create_topics_in_steps", broken)
     with pytest.raises(KafkaError, match="ZeroDivisionError: in an operation") as caught:
-        broker.create_topic("unlucky", 3, timeout_s=5)
+        broker.create_topic("unlucky", 3, timeout_s=30)
     assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 

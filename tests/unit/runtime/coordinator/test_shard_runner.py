@@ -79,11 +79,11 @@ async def _a_write_that_is_not_replicated_in_time_is_answered_and_takes_effect_w
     written = _initialize(runner)
     read = _summarize(runner)
     with pytest.raises(KafkaError) as refused:
-        await asyncio.wait_for(written, 5)
+        await asyncio.wait_for(written, 30)
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert not read.done()
     partition.appended[0].set_result(0)
-    assert (await asyncio.wait_for(read, 5)).start_offset == 5
+    assert (await asyncio.wait_for(read, 30)).start_offset == 5
     runner.close()
 
 
@@ -97,7 +97,7 @@ async def _a_write_that_is_replicated_in_time_is_answered_once() -> None:
     written = _initialize(runner)
     await settle()
     partition.appended[0].set_result(0)
-    assert (await asyncio.wait_for(written, 5)).error_code == 0
+    assert (await asyncio.wait_for(written, 30)).error_code == 0
     assert runner._writers == {}
     runner._give_up([0])
     assert written.result().error_code == 0
@@ -115,7 +115,7 @@ async def _offsets_of_committed_records_reach_the_shard_and_the_log_start_follow
     await settle()
     assert len(partition.appended) == 1
     partition.appended[0].set_result(42)
-    await asyncio.wait_for(asyncio.gather(*written), 5)
+    await asyncio.wait_for(asyncio.gather(*written), 30)
     runner.shard.handle_timeout(300_000)
     runner.call(lambda *_: None)
     await settle()
@@ -142,5 +142,5 @@ async def _a_marker_is_appended_behind_what_the_shard_decided_before() -> None:
     assert len(partition.batches) == 2
     assert partition.batches[1] == b"marker"
     partition.appended[0].set_result(42)
-    assert (await asyncio.wait_for(written, 5)).error_code == 0
+    assert (await asyncio.wait_for(written, 30)).error_code == 0
     runner.close()

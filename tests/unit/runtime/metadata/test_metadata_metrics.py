@@ -194,11 +194,11 @@ def test_describe_quorum_metrics_in_process_and_over_http_agree():
         broker.create_topic("orders", partitions=3)
         status = describe(broker.bootstrap_servers)
         snapshot = broker.metrics()
-        with urllib.request.urlopen(broker.metrics_url, timeout=10) as answer:
+        with urllib.request.urlopen(broker.metrics_url, timeout=30) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             text = answer.read().decode()
         with pytest.raises(urllib.error.HTTPError):
-            urllib.request.urlopen(broker.metrics_url + "/no", timeout=10)
+            urllib.request.urlopen(broker.metrics_url + "/no", timeout=30)
         url = broker.metrics_url
     scraped = {family.name: family for family in text_string_to_metric_families(text)}
     fields = {"current-leader": "LeaderId", "current-epoch": "LeaderEpoch", "high-watermark": "HighWatermark"}
@@ -210,7 +210,7 @@ def test_describe_quorum_metrics_in_process_and_over_http_agree():
     assert snapshot["raft-metrics.current-vote-directory-id"] == voters[0]["directoryId"]
     assert scraped["kafka_controller_kafkacontroller_globalpartitioncount"].samples[0].value == 3
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(url, timeout=10)
+        urllib.request.urlopen(url, timeout=30)
 
 
 @pytest.mark.spec("METR-16")

@@ -124,10 +124,10 @@ def test_unexpected_exception_of_an_operation_ends_that_request_alone(path, capl
         quorum = await started(path)
         await register_broker(quorum)
         with pytest.raises(KafkaError, match="ZeroDivisionError: in an operation") as caught:
-            await asyncio.wait_for(quorum.submit(broken), 5)
+            await asyncio.wait_for(quorum.submit(broken), 30)
         assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
         # A count that no integer is fails in the controller; every topic of the request gets the error.
-        refused = (await asyncio.wait_for(create_topic(quorum, "t", "3"), 5)).topics[0]
+        refused = (await asyncio.wait_for(create_topic(quorum, "t", "3"), 30)).topics[0]
         assert (refused.name, refused.error_code) == ("t", ErrorCode.UNKNOWN_SERVER_ERROR)
         assert (await create_topic(quorum, "t", 1)).topics[0].error_code == ErrorCode.NONE
         assert quorum.is_leader
@@ -151,7 +151,7 @@ def test_unexpected_exception_while_records_are_applied_ends_the_leadership_and_
             return apply_changes(self, *args, **options)
 
         monkeypatch.setattr(ControllerCore, "apply_changes", fails_once)
-        answer = (await asyncio.wait_for(create_topic(quorum, "t", 1), 5)).topics[0]
+        answer = (await asyncio.wait_for(create_topic(quorum, "t", 1), 30)).topics[0]
         assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         # The sole voter leads again, with what is committed; its records may be among that.
         await until(lambda: quorum.is_leader and quorum.replica.log.raft.epoch > epoch)
@@ -413,7 +413,7 @@ def test_idle_leader_writes_no_op_records(path):
         quorum = await started(path, **{"metadata.max.idle.interval.ms": "20"})
         offset, begun_s = quorum.image.offset, time.monotonic()
         await until(lambda: quorum.image.offset - offset >= 3)
-        assert quorum.image.offset - offset <= (time.monotonic() - begun_s) / 0.020 + 1
+        assert quorum.image.offset - offset <= (time.monotonic() - begun_s) / 0.020 + 2
         await quorum.stop()
 
     asyncio.run(run())

@@ -39,7 +39,7 @@ class Follower:
         def held_flush(log):
             end_offset = flush(log)
             follower._flush_count += 1
-            assert follower._released.acquire(timeout=5)
+            assert follower._released.acquire(timeout=30)
             return end_offset
 
         def send(_peers, destination, correlation_id, request):
@@ -84,7 +84,7 @@ def run(path, monkeypatch, story):
     async def main():
         follower = Follower(path, monkeypatch)
         try:
-            await asyncio.wait_for(story(follower), 20)
+            await asyncio.wait_for(story(follower), 30)
         finally:
             await follower.stop()
 

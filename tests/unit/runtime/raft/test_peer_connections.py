@@ -130,7 +130,7 @@ class Asker:
         self.peers.send(Destination(NodeId(node_id), Endpoint("CONTROLLER", host, port)), correlation_id, request)
 
     async def wait_for(self, count):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(self.answers) + len(self.failures) < count:
                 self.told.clear()
                 await self.told.wait()
@@ -259,7 +259,7 @@ def test_loop_that_sleeps_is_woken_by_what_another_thread_hands_it():
     selector = Selector()
 
     async def test():
-        asker, peer = Asker(), await Peer(granted).open()
+        asker, peer = Asker(request_timeout_s=60.0), await Peer(granted).open()
         asker.send(1, peer.port, 1)
         loop = asyncio.get_running_loop()
         loop.call_soon_threadsafe(asker.send, 1, peer.port, 2)  # before it sleeps: it does not sleep at all
@@ -277,7 +277,7 @@ def test_loop_that_sleeps_is_woken_by_what_another_thread_hands_it():
         waited_s = time.monotonic() - sent_s[0]
         thread.join()
         assert [correlation_id for _, correlation_id, _ in asker.answers] == [1, 2, 3]
-        assert waited_s < 2, "nothing else would have woken it for five seconds"
+        assert waited_s < 20, "nothing else would have woken it for half a minute"
         asker.peers.close()
         peer.close()
 

@@ -360,7 +360,7 @@ def test_a_request_that_comes_before_the_replica_is_there_waits_for_it(tmp_path,
             quorum.replica.handle_request(election(VoteRequest), version=2, listener_name="CONTROLLER")
         assert caught.value.code == ErrorCode.BROKER_NOT_AVAILABLE
         (bound,) = quorum._settings.raft.local_endpoints
-        sock = socket.create_connection(("127.0.0.1", bound.port), timeout=10)
+        sock = socket.create_connection(("127.0.0.1", bound.port), timeout=30)
         sock.sendall(b"".join(map(bytes, encode_request(52, 2, 7, "early", election(VoteRequest)))))
         sock.setblocking(False)
         await settle()
@@ -375,7 +375,7 @@ def test_a_request_that_comes_before_the_replica_is_there_waits_for_it(tmp_path,
         properties = standalone_properties(tmp_path / "data", port=0, is_durable=False, changes={})
         async with running(properties):
             (sock,) = early
-            frame = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 4096), 10)
+            frame = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 4096), 30)
             number, answer = decode_response(52, 2, frame[4:])
             assert (number, answer.error_code) == (7, 0)
             # What it tells is of the epoch that this start has led to.

@@ -412,7 +412,7 @@ def ask_a_peer(request, api_key, highest):
         )
         peers.send(Destination(NodeId(4), endpoint), 1, request)
         try:
-            return await asyncio.wait_for(peer.asked, 10)
+            return await asyncio.wait_for(peer.asked, 30)
         finally:
             peers.close()
             await peer.close()

@@ -241,7 +241,7 @@ def test_replica_that_fails_while_a_vote_is_stored_answers_nothing_and_forgets_w
         log.driver.tell(lambda: told.append(1))
         may_write.set()
         with pytest.raises(KafkaError) as refused:
-            await asyncio.wait_for(answer, 5)
+            await asyncio.wait_for(answer, 30)
         assert refused.value.code == ErrorCode.BROKER_NOT_AVAILABLE
         assert [str(failure) for failure in machine.failures] == ["the disk is gone"]
         assert told == []

@@ -192,7 +192,7 @@ def test_fetch_waits_for_records(client, topic, broker):
 def test_fetch_wait_ends_empty_after_its_time(client, topic):
     begin = time.monotonic()
     data = fetch(client, topic, 0, max_wait_ms=200)
-    assert 0.19 < time.monotonic() - begin < 2
+    assert 0.19 < time.monotonic() - begin < 30
     assert (data.error_code, bytes(data.records)) == (0, b"")
 
 

@@ -46,7 +46,7 @@ def test_sole_replica_that_lost_its_high_watermark_serves_its_end(run: Any) -> N
         await until(lambda: partition.high_watermark == 1)
         fetch = long_poll(bench)
         await append(bench)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             (read,) = await fetch
         assert (read.error_code, read.size_bytes) == (0, len(RECORDS))
 

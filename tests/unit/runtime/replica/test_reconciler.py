@@ -237,7 +237,7 @@ def test_stop_releases_those_who_wait_for_a_log(run: Any) -> None:
         waiting = asyncio.ensure_future(bench.manager.wait_until_open(["t"]))
         await bench.turns()
         await bench.manager.stop()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 30)
 
     run(test)
 

@@ -204,7 +204,7 @@ def test_requests_that_wait_are_answered(run: Any, leave: Callable[[Bench], Any]
         assert not acked.done()
         assert not fetch.done()
         leave(bench)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert await acked == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert await fetch == [getattr(ErrorCode, error_code)]
         await bench.settle()
