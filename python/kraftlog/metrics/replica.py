@@ -1,4 +1,4 @@
-"""``ReplicaManager``, ``ReplicaFetcherManager`` and ``LogManager``: the replicas of a broker."""
+"""``ReplicaManager``, ``ReplicaFetcherManager``, ``ReplicaAlterLogDirsManager``, ``LogManager``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kraftlog.metrics.registry import MetricGroup, Metrics, Reading
 __all__ = ["FetcherCounts", "ReplicaCounts", "ReplicaMetrics"]
 
 _FETCHER_TAGS = (("clientId", "Replica"),)
+_MOVE_TAGS = (("clientId", "ReplicaAlterLogDirs"),)
 
 
 class ReplicaCounts(NamedTuple):
@@ -41,15 +42,19 @@ class ReplicaCounts(NamedTuple):
 
 
 class FetcherCounts(NamedTuple):
-    """The replica fetchers of a broker.
+    """The replica fetchers of a broker, or its moves between data directories.
 
     Attributes:
-        max_lag: Largest number of committed records that a followed partition does not have yet.
-        failed_partitions: Partitions that wait for another leader epoch.
-        dead_loops: Fetchers that ended by a defect.
+        max_lag: Largest number of committed records that a followed partition, or of records that a copy, does not have
+            yet.
+        min_fetch_rate: Lowest rate of any fetcher's requests, or of the parts that any move copies, per second over a
+            minute.
+        failed_partitions: Partitions that wait for another leader epoch, or copies that cannot be filled.
+        dead_loops: Those that ended by a defect.
     """
 
     max_lag: int = 0
+    min_fetch_rate: float = 0.0
     failed_partitions: int = 0
     dead_loops: int = 0
 
@@ -61,6 +66,7 @@ class ReplicaMetrics:
         metrics: Where they are registered, until ``close``.
         counts: Counts the replicas; called on the thread of a reader.
         fetchers: Counts the fetchers; likewise.
+        moves: Counts the moves between data directories; likewise.
         clock_ns: Monotonic clock.
     """
 
@@ -70,10 +76,12 @@ class ReplicaMetrics:
         *,
         counts: Callable[[], ReplicaCounts],
         fetchers: Callable[[], FetcherCounts],
+        moves: Callable[[], FetcherCounts],
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._counts = counts
         self._fetchers = fetchers
+        self._moves = moves
         self._clock_ns = clock_ns
         now_s = clock_ns() / 1e9
         self._expands, self._shrinks, self._failures = Meter(now_s), Meter(now_s), Meter(now_s)
@@ -83,6 +91,7 @@ class ReplicaMetrics:
         self._groups = (
             MetricGroup("kafka.server", "ReplicaManager", self._read_replicas),
             MetricGroup("kafka.server", "ReplicaFetcherManager", self._read_fetchers),
+            MetricGroup("kafka.server", "ReplicaAlterLogDirsManager", self._read_moves),
             MetricGroup("kafka.server", "BrokerTopicMetrics", self._read_traffic),
             MetricGroup("kafka.log", "LogManager", self._read_directories),
         )
@@ -179,12 +188,37 @@ class ReplicaMetrics:
         return [
             Reading("MaxLag", fetchers.max_lag, "Largest lag of a followed partition, in records", tags=_FETCHER_TAGS),
             Reading(
+                "MinFetchRate",
+                fetchers.min_fetch_rate,
+                "Requests per second of the fetcher that sends the fewest",
+                tags=_FETCHER_TAGS,
+            ),
+            Reading(
                 "FailedPartitionsCount",
                 fetchers.failed_partitions,
                 "Followed partitions that wait for another leader epoch",
                 tags=_FETCHER_TAGS,
             ),
             Reading("DeadThreadCount", fetchers.dead_loops, "Fetchers that ended by a defect", tags=_FETCHER_TAGS),
+        ]
+
+    def _read_moves(self) -> list[Reading]:
+        moves = self._moves()
+        return [
+            Reading("MaxLag", moves.max_lag, "Largest lag of a replica's copy, in records", tags=_MOVE_TAGS),
+            Reading(
+                "MinFetchRate",
+                moves.min_fetch_rate,
+                "Parts per second of the copy that is filled the slowest",
+                tags=_MOVE_TAGS,
+            ),
+            Reading(
+                "FailedPartitionsCount",
+                moves.failed_partitions,
+                "Replicas whose copy cannot be filled",
+                tags=_MOVE_TAGS,
+            ),
+            Reading("DeadThreadCount", moves.dead_loops, "Moves that ended by a defect", tags=_MOVE_TAGS),
         ]
 
     def _read_directories(self) -> list[Reading]:

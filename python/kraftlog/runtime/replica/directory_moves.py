@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kraftlog import _kraftlog, host
 from kraftlog.errors import ErrorCode, KafkaError, LogError
+from kraftlog.metrics.meter import Meter
+from kraftlog.metrics.replica import FetcherCounts
 from kraftlog.partition.directory_move import DirectoryMove, MoveState, MoveStep
 from kraftlog.partition.replication_quota import ReplicationQuota
 from kraftlog.runtime.replica.future_directories import FutureDirectory
@@ -53,6 +55,8 @@ class _Move:
         decisions: How far it is.
         wake: Set when the metadata may have changed.
         task: Copies and replaces.
+        copied: Parts that were copied.
+        is_dead: It ended by a defect.
     """
 
     partition: Partition
@@ -61,6 +65,8 @@ class _Move:
     decisions: DirectoryMove
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    copied: Meter = field(default_factory=lambda: Meter(host.monotonic_s()))
+    is_dead: bool = False
 
     @property
     def key(self) -> PartitionKey:
@@ -105,6 +111,18 @@ class DirectoryMoves:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopped = False
         self.quota = ReplicationQuota()
+
+    @property
+    def counts(self) -> FetcherCounts:
+        """The moves; on any thread."""
+        moves, now_s = list(self._moves.values()), host.monotonic_s()
+        lags = (move.partition.replica.log_end_offset - move.log.log_end_offset for move in moves)
+        return FetcherCounts(
+            max_lag=max(0, *lags) if moves else 0,
+            min_fetch_rate=min((move.copied.value(now_s).one_minute_rate for move in moves), default=0.0),
+            failed_partitions=sum(move.decisions.state is MoveState.FAILED for move in moves),
+            dead_loops=sum(move.is_dead for move in moves),
+        )
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -268,6 +286,7 @@ class DirectoryMoves:
             await self._carry_out(move)
         except Exception:
             logger.exception("the move of %s to %s ended by an unexpected error", move.partition, move.log_dir.path)
+            move.is_dead = True
             move.decisions.on_failed()
 
     async def _carry_out(self, move: _Move) -> None:
@@ -305,6 +324,7 @@ class DirectoryMoves:
         outcome, future_end, log_end, size_bytes, error = await self._on_thread(copy)
         if outcome:
             return self._failed(move, outcome, error)
+        move.copied.mark(1, host.monotonic_s())
         self.quota.record(size_bytes, self._parts.partitions.now_ms())
         return move.decisions.on_copied(future_end_offset=future_end, log_end_offset=log_end)
 

@@ -7,8 +7,10 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kraftlog import host
 from kraftlog._kraftlog import append_fetched
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, KraftlogError, LogError, PoisonedLogError
+from kraftlog.metrics.meter import Meter
 from kraftlog.partition.replica_fetcher import (
     Answer,
     FetchRound,
@@ -115,12 +117,18 @@ class FetcherLoop:
         self._is_unreachable = False
         # Partitions of which a failure was logged: the next line about one comes after it has gone on.
         self._told: set[PartitionKey] = set()
+        self._requests = Meter(host.monotonic_s())
         self._task = self._loop.create_task(self._run())
 
     @property
     def is_dead(self) -> bool:
         """Whether it ended although nobody stopped it: its partitions are not followed any more."""
         return self._task.done() and not self._is_stopped
+
+    @property
+    def fetch_rate(self) -> float:
+        """Requests per second, over the last minute."""
+        return self._requests.value(host.monotonic_s()).one_minute_rate
 
     def add(self, start: FetchStart) -> None:
         """Follow a partition from where its log stands."""
@@ -192,6 +200,7 @@ class FetcherLoop:
                 pass
             return
         settings = self._shell.settings
+        self._requests.mark(1, host.monotonic_s())
         response: FetchResponse = await self.link.request(
             self._request(fetch_round),
             highest=self._shell.fetch_version(),

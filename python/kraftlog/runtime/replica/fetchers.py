@@ -103,6 +103,11 @@ class ReplicaFetchers:
         return max((loop.fetcher.max_lag for loop in self.loops), default=0)
 
     @property
+    def min_fetch_rate(self) -> float:
+        """Requests per second of the loop that sends the fewest, over the last minute."""
+        return min((loop.fetch_rate for loop in self.loops), default=0.0)
+
+    @property
     def dead_count(self) -> int:
         """Loops that ended by a defect."""
         return sum(loop.is_dead for loop in self.loops)

@@ -146,7 +146,12 @@ class ReplicaManager:
         self._metrics = (
             None
             if metrics is None
-            else ReplicaMetrics(metrics, counts=self._count_replicas, fetchers=self._count_fetchers)
+            else ReplicaMetrics(
+                metrics,
+                counts=self._count_replicas,
+                fetchers=self._count_fetchers,
+                moves=lambda: self.directory_moves.counts,
+            )
         )
         self.partitions.traffic = self._metrics
         self.isr_changes = IsrChanges(settings.node_id, broker_epoch, controllers, self._metrics)
@@ -346,7 +351,10 @@ class ReplicaManager:
         """On any thread."""
         fetchers = self.fetchers
         return FetcherCounts(
-            max_lag=fetchers.max_lag, failed_partitions=fetchers.failed_count, dead_loops=fetchers.dead_count
+            max_lag=fetchers.max_lag,
+            min_fetch_rate=fetchers.min_fetch_rate,
+            failed_partitions=fetchers.failed_count,
+            dead_loops=fetchers.dead_count,
         )
 
     @property

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from kraftlog import host
 from kraftlog._kraftlog import encode_batch
 from kraftlog.api.handlers import describe_log_dirs
 from kraftlog.errors import ErrorCode
+from kraftlog.metrics.replica import FetcherCounts
 from kraftlog.storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -184,6 +186,32 @@ def test_both_directories_list_a_replica_that_moves(run: Any) -> None:
         bench.accept(1)
         await bench.until(lambda: bench.partition.future is None)
         assert described(bench) == [[], [(0, False, 0)], []]
+
+    run(test)
+
+
+def test_metrics_of_moves(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ReplicaAlterLogDirsManager``: how far copies are behind, how fast they are filled, which have failed."""
+
+    async def test(bench: MovingBench) -> None:
+        clock_s = [1000.0]
+        monkeypatch.setattr(host, "monotonic_s", lambda: clock_s[0])
+        moves = bench.moves
+        assert moves.counts == FetcherCounts()
+        await bench.begin()
+        moves.quota.bytes_per_second = 1
+        assert await bench.alter(1) == ErrorCode.NONE
+        moves.quota.record(10_000_000, bench.partitions.now_ms())
+        assert moves.counts == FetcherCounts(max_lag=20)
+        moves.quota.bytes_per_second = 2**63 - 1
+        await bench.until(lambda: bench.assigned)
+        clock_s[0] += 5
+        counts = moves.counts
+        assert (counts.max_lag, counts.failed_partitions, counts.dead_loops) == (0, 0, 0)
+        assert counts.min_fetch_rate > 0
+        monkeypatch.setattr(moves, "_copy", None)  # a defect of this program
+        await bench.until(lambda: moves.counts.dead_loops)
+        assert (moves.counts.failed_partitions, moves.counts.dead_loops) == (1, 1)
 
     run(test)
 

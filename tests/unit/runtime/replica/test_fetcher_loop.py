@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kraftlog import host
 from kraftlog._kraftlog import append_fetched, encode_batch
 from kraftlog.errors import ErrorCode, KafkaError, LogError
 from kraftlog.partition.replica_fetcher import FetcherState, FetchStart
@@ -330,6 +331,19 @@ def test_defect_of_a_loop_does_not_look_healthy(run):
         await until(lambda: one.log().log_end_offset == 1)
         one.loop._task.cancel()
         await until(lambda: one.loop.is_dead)
+
+    run(test)
+
+
+def test_rate_of_requests_is_measured(run, monkeypatch):
+    async def test(one):
+        clock_s = [host.monotonic_s()]
+        monkeypatch.setattr(host, "monotonic_s", lambda: clock_s[0])
+        one.leader.answers = {0: {"records": batch(0)}}
+        one.begin()
+        await until(lambda: one.log().log_end_offset == 1)
+        clock_s[0] += 5  # the rate is renewed so often
+        assert one.loop.fetch_rate > 0
 
     run(test)
 
