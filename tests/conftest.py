@@ -7,6 +7,8 @@ import types
 
 import pytest
 
+pytest_plugins = ["attempts"]
+
 
 def pytest_configure():
     """Nodes in this process have the data path that KRAFTLOG_TEST_DATA_PATH names, unless a test sets its own."""
