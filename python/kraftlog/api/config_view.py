@@ -6,16 +6,20 @@ broker key as its synonym, and ``log.retention.hours`` does not show up behind `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
+from kraftlog.api.logger_levels import logger_levels
 from kraftlog.config_table import (
     ConfigDefinition,
     ConfigType,
     broker_config,
     broker_config_synonyms,
     broker_configs,
+    config_description,
     config_text,
     group_configs,
     parse_value,
@@ -64,10 +68,25 @@ class ConfigView:
         node_id: Of this node.
         properties: What server.properties says.
         image: What has been altered since.
+        has_synonyms: Whether entries name where their value may come from.
+        has_documentation: Whether entries explain their key.
     """
 
-    def __init__(self, node_id: int, properties: Mapping[str, str], image: MetadataImage) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        properties: Mapping[str, str],
+        image: MetadataImage,
+        *,
+        has_synonyms: bool = True,
+        has_documentation: bool = False,
+    ) -> None:
         self._image = image
+        self._has_synonyms = has_synonyms
+        self._has_documentation = has_documentation
+        # A request may name 200 000 resources with forty settings each. Resources without settings of their own share
+        # the entries of their type, and a resource that is named again gets the entries that it got before.
+        self._known: dict[tuple[ConfigResourceType, str], Sequence[Entry]] = {}
         self._node_id = node_id
         # Either key may be given for the other, and Kafka shows both.
         text = str(node_id)
@@ -76,9 +95,52 @@ class ConfigView:
         self._dynamic = configs.get(ConfigResourceType.BROKER, text)
         self._dynamic_default = configs.get(ConfigResourceType.BROKER, "")
 
-    def topic(self, name: str) -> list[Entry]:
+    def topic(self, name: str) -> Sequence[Entry]:
         """Every setting of a topic."""
-        own = self._image.configs.get(ConfigResourceType.TOPIC, name)
+        return self._of_resource(ConfigResourceType.TOPIC, name, self._topic)
+
+    def group(self, name: str) -> Sequence[Entry]:
+        """Every setting of a group."""
+        return self._of_resource(ConfigResourceType.GROUP, name, self._group)
+
+    def client_metrics(self, name: str) -> Sequence[Entry]:
+        """Every setting of a client metrics subscription (KIP-714)."""
+        return self._of_resource(ConfigResourceType.CLIENT_METRICS, name, self._client_metrics)
+
+    def broker(self) -> Sequence[Entry]:
+        """Every setting of this broker."""
+        return self._once((ConfigResourceType.BROKER, str(self._node_id)), self._broker)
+
+    def cluster_default(self) -> Sequence[Entry]:
+        """What was set for all brokers."""
+        return self._once((ConfigResourceType.BROKER, ""), self._cluster_default)
+
+    def loggers(self) -> Sequence[Entry]:
+        """The level of every logger of this process."""
+        return self._once((ConfigResourceType.BROKER_LOGGER, ""), self._loggers)
+
+    def _of_resource(
+        self, kind: ConfigResourceType, name: str, describe: Callable[[Mapping[str, str]], list[Entry]]
+    ) -> Sequence[Entry]:
+        own = self._image.configs.get(kind, name)
+        # No resource of these types has an empty name.
+        return self._once((kind, name if own else ""), partial(describe, own))
+
+    def _once(self, key: tuple[ConfigResourceType, str], describe: Callable[[], list[Entry]]) -> Sequence[Entry]:
+        entries = self._known.get(key)
+        if entries is None:
+            entries = self._known[key] = [self._shown(entry) for entry in describe()]
+        return entries
+
+    def _shown(self, entry: Entry) -> Entry:
+        """An entry with as much as was asked for."""
+        if not self._has_synonyms:
+            entry = replace(entry, synonyms=())
+        if self._has_documentation and entry.config_source is not ConfigSource.DYNAMIC_BROKER_LOGGER:
+            entry = replace(entry, documentation=config_description(entry.name))
+        return entry
+
+    def _topic(self, own: Mapping[str, str]) -> list[Entry]:
         broker_values = {**self._static, **self._dynamic_default, **self._dynamic}
         entries = []
         for definition in _visible(topic_configs().values()):
@@ -91,9 +153,7 @@ class ConfigView:
             entries.append(_entry(definition, value, synonyms, read_only=False))
         return entries
 
-    def group(self, name: str) -> list[Entry]:
-        """Every setting of a group."""
-        own = self._image.configs.get(ConfigResourceType.GROUP, name)
+    def _group(self, own: Mapping[str, str]) -> list[Entry]:
         entries = []
         for definition in _visible(group_configs().values()):
             text = own.get(definition.name)
@@ -107,9 +167,7 @@ class ConfigView:
             entries.append(_entry(definition, synonyms[0].value, synonyms, read_only=False))
         return entries
 
-    def client_metrics(self, name: str) -> list[Entry]:
-        """Every setting of a client metrics subscription (KIP-714)."""
-        own = self._image.configs.get(ConfigResourceType.CLIENT_METRICS, name)
+    def _client_metrics(self, own: Mapping[str, str]) -> list[Entry]:
         return [
             Entry(
                 name=key,
@@ -122,8 +180,7 @@ class ConfigView:
             for key, kind, default in _CLIENT_METRICS_KEYS
         ]
 
-    def broker(self) -> list[Entry]:
-        """Every setting of this broker."""
+    def _broker(self) -> list[Entry]:
         entries = []
         for definition in _visible(broker_configs().values()):
             synonyms = self._broker_synonyms(definition.name)
@@ -133,8 +190,19 @@ class ConfigView:
         others = sorted({*self._static, *self._dynamic_default, *self._dynamic} - known)
         return entries + [self._unlisted(name) for name in others]
 
-    def cluster_default(self) -> list[Entry]:
-        """What was set for all brokers."""
+    def _loggers(self) -> list[Entry]:
+        return [
+            Entry(
+                name=logger,
+                value=level,
+                config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
+                config_type=ConfigType.STRING,
+                documentation=None,
+            )
+            for logger, level in logger_levels().items()
+        ]
+
+    def _cluster_default(self) -> list[Entry]:
         entries = []
         for name, text in sorted(self._dynamic_default.items()):
             definition = broker_config(name)

@@ -7,14 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from kraftlog.api.config_view import ConfigSource, ConfigView
-from kraftlog.api.logger_levels import logger_levels
-from kraftlog.api.slices import Slices, sliced, unique_in_slices
-from kraftlog.config_table import ConfigType, config_description
+from kraftlog.api.config_view import ConfigView
+from kraftlog.api.slices import Pauses, Slices, sliced, unique_in_slices
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.vocabulary import ConfigResourceType
@@ -31,8 +28,8 @@ _Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Resource = DescribeConfigsRequest.DescribeConfigsResource
 
-# Each has some forty entries.
-_RESOURCES_PER_SLICE = 2
+# Resources share the entries of their settings; a filter looks at some forty of them, or 250 of a broker.
+_RESOURCES_PER_SLICE = 16
 
 
 @sliced
@@ -40,22 +37,28 @@ def handle(
     context: RequestContext, request: DescribeConfigsRequest, *, cluster: ClusterService, settings: ApiSettings
 ) -> Slices[DescribeConfigsResponse]:
     """Show settings of topics, brokers, broker loggers and groups."""
-    view = ConfigView(cluster.node_id, settings.properties, cluster.image)
+    view = ConfigView(
+        cluster.node_id,
+        settings.properties,
+        cluster.image,
+        has_synonyms=request.include_synonyms,
+        has_documentation=request.include_documentation,
+    )
+    pauses = Pauses(_RESOURCES_PER_SLICE)
     results: list[_Result] = []
-    for number, resource in enumerate(request.resources, 1):
-        if not number % _RESOURCES_PER_SLICE:
+    for resource in request.resources:
+        if pauses.is_due():
             yield None
         wanted: Collection[str] | None = None
-        if resource.configuration_keys is not None:
+        if resource.configuration_keys:  # an empty list means all, as in Kafka
             wanted = yield from unique_in_slices(resource.configuration_keys)
-        results.append(_describe(cluster, view, request, resource, wanted))
+        results.append(_describe(cluster, view, resource, wanted))
     return DescribeConfigsResponse(results=results)
 
 
 def _describe(
     cluster: ClusterService,
     view: ConfigView,
-    request: DescribeConfigsRequest,
     resource: _Resource,
     wanted: Collection[str] | None,
 ) -> _Result:
@@ -70,10 +73,6 @@ def _describe(
         )
     if wanted is not None:
         entries = [entry for entry in entries if entry.name in wanted]
-    if not request.include_synonyms:
-        entries = [replace(entry, synonyms=()) for entry in entries]
-    if request.include_documentation and resource.resource_type != ConfigResourceType.BROKER_LOGGER:
-        entries = [replace(entry, documentation=config_description(entry.name)) for entry in entries]
     return _Result(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
@@ -81,7 +80,7 @@ def _describe(
     )
 
 
-def _entries(cluster: ClusterService, view: ConfigView, resource: _Resource) -> list[_Entry]:
+def _entries(cluster: ClusterService, view: ConfigView, resource: _Resource) -> Sequence[_Entry]:
     name = resource.resource_name
     match resource.resource_type:
         case ConfigResourceType.TOPIC:
@@ -100,7 +99,7 @@ def _entries(cluster: ClusterService, view: ConfigView, resource: _Resource) -> 
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
             _check_broker_id(cluster, name, or_empty=False)
-            return [_logger_entry(logger, level) for logger, level in logger_levels().items()]
+            return view.loggers()
         case ConfigResourceType.GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
@@ -123,13 +122,3 @@ def _check_broker_id(cluster: ClusterService, name: str, *, or_empty: bool) -> N
         wanted = f"{expected} or empty string," if or_empty else str(expected)
         msg = f"Unexpected broker id, expected {wanted} but received {name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, msg)
-
-
-def _logger_entry(logger: str, level: str) -> _Entry:
-    return _Entry(
-        name=logger,
-        value=level,
-        config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
-        config_type=ConfigType.STRING,
-        documentation=None,
-    )
