@@ -23,6 +23,7 @@ from kraftlog.quorum.state_machine import StateMachine
 from kraftlog.raft.voter_set import Endpoint, VoterSet
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo, describe
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog
+from kraftlog.storage.files import make_directory
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.storage.meta_properties import ensure_directory_id
 from kraftlog.types import Uuid
@@ -90,7 +91,7 @@ class AsyncQuorum:
             auto_join=options.auto_join,
             changes=options.config,
         )
-        options.data_dir.mkdir(parents=True, exist_ok=True)
+        make_directory(options.data_dir)
         self._log_dir = LogDir(options.data_dir)
         try:
             format_when_needed(options.data_dir, node_id=options.node_id, cluster_id=options.cluster_id, voters=voters)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kraftlog.errors import LogError
 from kraftlog.node.config import ConfigError, NodeConfig
-from kraftlog.storage.atomic_file import flush_directory
 from kraftlog.storage.dynamic_voter import DynamicVoter, voters_record
+from kraftlog.storage.files import make_directory
 from kraftlog.storage.meta_properties import (
     MetaProperties,
     random_uuid,
@@ -104,7 +104,7 @@ def format_when_needed(data_dir: Path, *, node_id: int, cluster_id: str, voters:
         LogError: The directory belongs to another replica or quorum.
         OSError: It cannot be written.
     """
-    data_dir.mkdir(parents=True, exist_ok=True)
+    make_directory(data_dir)
     found = read_meta_properties(data_dir)
     if found is not None:
         if found.node_id != node_id or found.cluster_id != cluster_id:
@@ -125,7 +125,7 @@ def format_when_needed(data_dir: Path, *, node_id: int, cluster_id: str, voters:
     ]
     own = next((voter for voter in initial if voter.node_id == node_id), None)
     partition = data_dir / CLUSTER_METADATA_DIRECTORY
-    partition.mkdir(exist_ok=True)
+    make_directory(partition)
     if own is not None:
         snapshot = Snapshot(kraft_version=1, voters=voters_record(initial, listener_name=LISTENER_NAME))
         data = encode_snapshot(snapshot, epoch=BOOTSTRAP_SNAPSHOT_ID.epoch, now_ms=0)
@@ -133,7 +133,6 @@ def format_when_needed(data_dir: Path, *, node_id: int, cluster_id: str, voters:
     directory_id = random_uuid() if own is None else own.directory_id
     properties = MetaProperties(cluster_id=cluster_id, node_id=NodeId(node_id), directory_id=directory_id)
     write_meta_properties(data_dir, properties)
-    flush_directory(data_dir)
 
 
 def _first_directory_id(cluster_id: str, node_id: int, address: str) -> Uuid:

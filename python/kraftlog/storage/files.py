@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +18,7 @@ __all__ = [
     "NewFile",
     "as_path",
     "create_file",
+    "make_directory",
     "remove_tree",
     "replace",
     "sync_directory",
@@ -125,6 +127,28 @@ def sync_directory(path: Path) -> None:
         directory.sync()
     finally:
         directory.close()
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory that survives a crash, and those above it that are missing.
+
+    The directory above is flushed even if ``path`` is there already: the process that made it may have crashed first.
+    If this process may not read that directory, somebody else made ``path``, and nothing is flushed.
+
+    Raises:
+        FileExistsError: A file has this name.
+        OSError: A directory cannot be made or opened, or fsync failed.
+    """
+    if path.is_dir():
+        with suppress(PermissionError):
+            sync_directory(path.parent)
+        return
+    made = [path]
+    while not made[-1].parent.exists():
+        made.append(made[-1].parent)
+    path.mkdir(parents=True, exist_ok=True)
+    for directory in made:
+        sync_directory(directory.parent)
 
 
 def remove_tree(path: Path) -> None:

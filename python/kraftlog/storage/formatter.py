@@ -18,9 +18,9 @@ from kraftlog.features import (
     metadata_version,
     validate_dependencies,
 )
-from kraftlog.storage.atomic_file import flush_directory
 from kraftlog.storage.bootstrap import BootstrapMetadata, write_bootstrap
 from kraftlog.storage.dynamic_voter import DynamicVoter, voters_record
+from kraftlog.storage.files import make_directory
 from kraftlog.storage.meta_properties import (
     META_PROPERTIES_NAME,
     MetaProperties,
@@ -200,7 +200,7 @@ class Formatter:
     def _format_directory(
         self, path: Path, bootstrap: BootstrapMetadata, used: set[Uuid | None], kraft_version: int
     ) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        make_directory(path)
         voter = self._own_voter()
         if path == self.metadata_directory and voter is not None:
             directory_id = voter.directory_id
@@ -212,7 +212,7 @@ class Formatter:
         write_bootstrap(path, bootstrap, now_ms=self.now_ms())
         if path == self.metadata_directory and self.initial_voters is not None:
             partition = path / CLUSTER_METADATA_DIRECTORY
-            partition.mkdir(exist_ok=True)
+            make_directory(partition)
             snapshot = Snapshot(
                 last_contained_log_timestamp=self.now_ms(),
                 kraft_version=kraft_version,
@@ -220,10 +220,8 @@ class Formatter:
             )
             data = encode_snapshot(snapshot, epoch=BOOTSTRAP_SNAPSHOT_ID.epoch, now_ms=self.now_ms())
             write_snapshot(partition, BOOTSTRAP_SNAPSHOT_ID, data)
-            flush_directory(path)
         properties = MetaProperties(cluster_id=self.cluster_id, node_id=self.node_id, directory_id=directory_id)
         write_meta_properties(path, properties, written_at_s=self.now_ms() / 1000)
-        flush_directory(path.parent)
 
 
 def _java_text(value: object) -> str:

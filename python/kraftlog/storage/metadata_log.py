@@ -12,6 +12,7 @@ from pathlib import Path
 from kraftlog._kraftlog import FileSlice, Log, LogConfig, RecordBatch, encode_batch, encode_values, read_batches
 from kraftlog.errors import CorruptRecordError, LogError
 from kraftlog.storage.atomic_file import flush_directory, move_durably
+from kraftlog.storage.files import make_directory
 from kraftlog.storage.recovery_report import log_recovery_events
 from kraftlog.storage.snapshot_file import (
     BOOTSTRAP_SNAPSHOT_ID,
@@ -78,7 +79,7 @@ class MetadataLog:
         self.config = config
         # Checkpoints are written and dropped on one thread and installed on another.
         self._checkpoint_lock = threading.Lock()
-        directory.mkdir(exist_ok=True)
+        make_directory(directory)
         self._deleted: list[tuple[int, Path]] = []
         self._parts: dict[SnapshotId, Path] = {}
         first_segment = min((int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit()), default=0)

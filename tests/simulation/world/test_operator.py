@@ -51,15 +51,19 @@ def test_commands_of_a_quorum_are_linearizable_under_faults():
     set controller.quorum.election.timeout.ms=500
     set controller.quorum.fetch.timeout.ms=1000
     set metadata.log.max.record.bytes.between.snapshots=2000
-    at 3000 isolate node=controller for_ms=3000
+    at 2000 power_off_all data=everything names=everything for_ms=400
+    at 4000 isolate node=controller for_ms=2500
     at 7000 power_off node=controller data=torn names=suffix for_ms=500
     at 9000 power_off_all data=everything names=everything for_ms=400
-    end 11000
+    at 11000 change_voters node=1 for_ms=500
+    end 14000
     """
     outcome = run(ClusterScenario.parse(text), commands, cluster_type=QuorumCluster)
     assert outcome.error is None, outcome.error
-    assert outcome.fault_count == 3
-    assert "commands were committed, in one order" in "\n".join(outcome.story)
+    assert outcome.fault_count == 5
+    story = "\n".join(outcome.story)
+    assert "commands were committed, in one order" in story
+    assert story.count(": NONE") == 2, story
 
 
 def history():

@@ -29,7 +29,6 @@ _FINAL_CODES: Final = frozenset(
         ErrorCode.NONE,
         ErrorCode.DUPLICATE_VOTER,
         ErrorCode.FEATURE_UPDATE_FAILED,
-        ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_UPDATE_VERSION,
         ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.VOTER_NOT_FOUND,
@@ -55,7 +54,9 @@ class Administration:
 
     async def add_voter(self, controller: NodeMachine) -> str:
         """Make a controller a voter; returns as ``update_feature``, DUPLICATE_VOTER if it is one."""
-        listener = AddRaftVoterRequest.Listener(name="CONTROLLER", host=controller.address, port=CONTROLLER_PORT)
+        listener = AddRaftVoterRequest.Listener(
+            name=controller.voter_listener_name, host=controller.address, port=CONTROLLER_PORT
+        )
         request = AddRaftVoterRequest(
             cluster_id=None,
             timeout_ms=_TIMEOUT_MS,
@@ -79,6 +80,9 @@ class Administration:
                 controller = self._controllers[number % len(self._controllers)]
                 number += 1
                 code = await self._ask(controller, request)
+                if code == ErrorCode.INVALID_REQUEST:
+                    msg = f"{controller.name} finds a request of the operator malformed: {request}"
+                    raise RuntimeError(msg)
                 if code in _FINAL_CODES:
                     return ErrorCode.name_of(code)
                 await asyncio.sleep(_RETRY_S)

@@ -57,6 +57,9 @@ class Cluster:
         story: What happened.
     """
 
+    has_features: bool = True
+    """Whether an operator can upgrade features of it."""
+
     def __init__(
         self,
         seed: int = 0,

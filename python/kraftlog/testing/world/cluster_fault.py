@@ -209,6 +209,8 @@ def _change_voters(target: _Target, *, node: int, for_ms: int) -> bool:
 
 
 def _upgrade(target: _Target, *, feature: str) -> bool:
+    if not target.cluster.has_features:
+        return False
     target.cluster.update_feature(feature)
     return True
 

@@ -41,6 +41,7 @@ class NodeMachine(Machine):
         start_count: Processes so far.
         disk_number: Disks so far, less one.
         directory_id: Of the log directory, once it is formatted.
+        voter_listener_name: Of the listener by which other voters reach it.
         has_bad_disk: Whether a fault spoilt what its disk holds; nothing is expected of its bytes then.
         is_disk_failing: Whether its disk fails, or did since the last start: the process may end by itself.
         on_exit: Called when the process has ended by itself.
@@ -61,6 +62,7 @@ class NodeMachine(Machine):
         self.has_bad_disk = False
         self.is_disk_failing = False
         self.directory_id = Uuid.ZERO
+        self.voter_listener_name = "CONTROLLER"
         self._voters: Sequence[DynamicVoter] | None = ()
         self._levels: Mapping[str, int] = {}
         self._cluster_id = ""

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from kraftlog.errors import KraftlogError
 from kraftlog.quorum.async_quorum import AsyncQuorum, Options
+from kraftlog.quorum.settings import LISTENER_NAME
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.testing.world.cluster import Cluster
 from kraftlog.testing.world.history import CommandHistory
 from kraftlog.testing.world.machine import Machine
 from kraftlog.testing.world.node_machine import CONTROLLER_PORT, ClusterShape, NodeMachine
 from kraftlog.testing.world.world import World
+from kraftlog.types import Uuid
 
 __all__ = ["QuorumCluster", "QuorumMachine"]
 
@@ -62,6 +64,7 @@ class QuorumMachine(NodeMachine):
         super().__init__(world, name, node_id=node_id, roles=["controller"])
         self._history = history
         self._number = 0
+        self.voter_listener_name = LISTENER_NAME
         self.voters: Mapping[int, str] = {}
         self.settings: Mapping[str, str] = {}
         self.is_quiet: Callable[[], bool] = lambda: False
@@ -103,6 +106,7 @@ class QuorumMachine(NodeMachine):
         await asyncio.wait([started])
         if started.cancelled() or started.exception() is not None:
             return
+        self.directory_id = Uuid.parse(quorum.directory_id)
         while not self.is_quiet():
             await self._propose(quorum)
             await self._read(quorum, commands)
@@ -140,6 +144,8 @@ class QuorumCluster(Cluster):
     Attributes:
         history: What clients were told, and what replicas applied.
     """
+
+    has_features = False
 
     def __init__(
         self, seed: int = 0, *, controllers: int = 3, properties: Mapping[str, str] | None = None, **_: Any
