@@ -144,11 +144,11 @@ model() { # five times the traces of CI; an hour or more
         KRAFTLOG_PARTITION_RUNS=${KRAFTLOG_PARTITION_RUNS:-200} "$py" -m pytest -s tests/model "$@"
 }
 
-#: linearizability  histories of replicas under faults for ten minutes (KRAFTLOG_LINEARIZABILITY_SECONDS)
-linearizability() { # kraftlog.Quorum in processes
+#: linearizability  histories of replicas and of partitions under faults, ten minutes each (KRAFTLOG_LINEARIZABILITY_SECONDS)
+linearizability() { # kraftlog.Quorum in processes, kraftlog.Cluster
     setup
     KRAFTLOG_LINEARIZABILITY_SECONDS=${KRAFTLOG_LINEARIZABILITY_SECONDS:-600} "$py" -m pytest -s \
-        tests/linearizability/test_linearizability.py "$@"
+        tests/linearizability/test_linearizability.py tests/linearizability/test_partition_registers.py "$@"
 }
 
 #: kill-replicas  500 leaders of replicated partitions killed, paused, stopped or cut off (KRAFTLOG_REPLICA_KILLS)
@@ -159,6 +159,13 @@ kill_replicas() { # KRAFTLOG_REPLICA_FLUSH=true lets acknowledgements wait for t
     go build -C tests/interop/franz -o "$PWD/target/franz" .
     KRAFTLOG_FRANZ=$PWD/target/franz KRAFTLOG_REPLICA_CLIENTS=${KRAFTLOG_REPLICA_CLIENTS:-confluent,java,franz} \
         KRAFTLOG_REPLICA_KILLS=${KRAFTLOG_REPLICA_KILLS:-500} "$py" -m pytest -s tests/interop/test_kill_replicas.py "$@"
+}
+
+#: consumer-kills  50 times kill -9 of Kafka's brokers under kraftlog.Consumer (KRAFTLOG_CONSUMER_KILLS)
+consumer_kills() { # KRAFTLOG_CONSUMER_NODES=kraftlog takes kraftlog's nodes, _MINUTES ends it earlier
+    setup
+    jars
+    KRAFTLOG_CONSUMER_KILLS=${KRAFTLOG_CONSUMER_KILLS:-50} "$py" -m pytest -s tests/interop/test_consumer_kills.py "$@"
 }
 
 #: kill-leader  500 times kill -9 of the leader of a quorum (KRAFTLOG_LEADER_KILLS)

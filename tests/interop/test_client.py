@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import kraftlog
 from interop.harness import Java, KafkaServer
+from interop.rows import confluent_rows, rows_of
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 500
@@ -46,32 +47,6 @@ def fill(bootstrap):
         (producer.abort_transaction if number % 3 == 0 else producer.commit_transaction)(30)
 
 
-def confluent_rows(bootstrap, topic, partitions, isolation, count):
-    reader = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "x", "isolation.level": isolation, "check.crcs": True}
-    )
-    reader.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
-    rows = []
-    deadline = time.monotonic() + 60
-    while len(rows) < count and time.monotonic() < deadline:
-        for found in reader.consume(1000, 1):
-            kind, timestamp = found.timestamp()
-            rows.append(
-                (
-                    found.partition(),
-                    found.offset(),
-                    found.key(),
-                    found.value(),
-                    timestamp,
-                    kind - 1,
-                    found.headers() or [],
-                )
-            )
-    assert not reader.consume(10, 0.5)
-    reader.close()
-    return sorted(rows, key=lambda row: row[:2])
-
-
 def kraftlog_rows(bootstrap, topic, partitions, isolation):
     with kraftlog.Consumer(
         bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level=isolation
@@ -81,20 +56,7 @@ def kraftlog_rows(bootstrap, topic, partitions, isolation):
         rows = []
         while any(reader.position(name).offset < end for name, end in ends.items()):
             batch = reader.poll(30)
-            for row in [] if batch is None else pa.record_batch(batch).to_pylist():
-                headers = [(header["key"], header["value"]) for header in row["headers"]]
-                timestamp = int(row["timestamp"].timestamp() * 1000 + 0.5)
-                rows.append(
-                    (
-                        row["partition"],
-                        row["offset"],
-                        row["key"],
-                        row["value"],
-                        timestamp,
-                        row["timestamp_type"],
-                        headers,
-                    )
-                )
+            rows += [] if batch is None else [row for _, row in rows_of(batch)]
     return sorted(rows, key=lambda row: row[:2])
 
 
