@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -137,3 +138,17 @@ class _Search:
 def dump(operations, path):
     """Write a history for the checker in Go."""
     path.write_text(json.dumps([asdict(operation) for operation in operations]))
+
+
+def verdict(operations, porcupine, path):
+    """What both checkers say, which has to be the same; porcupine may give up where many calls have no answer."""
+    dump(operations, path)
+    ours = is_linearizable(operations)
+    if porcupine is not None:
+        done = subprocess.run([porcupine, path], capture_output=True, text=True, timeout=100, check=False)
+        assert done.stdout.strip() in {"Ok", "Illegal", "Unknown"}, done.stderr
+        if done.stdout.strip() == "Unknown":
+            print("porcupine gave up")
+        else:
+            assert ours == (done.stdout.strip() == "Ok"), f"history.py says {ours}, porcupine says {done.stdout}"
+    return ours

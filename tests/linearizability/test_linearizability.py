@@ -6,20 +6,16 @@ import asyncio
 import itertools
 import os
 import random
-import shutil
 import signal
-import subprocess
 import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from linearizability.cluster import Cluster, MemberGoneError
-from linearizability.history import Operation, dump, is_linearizable, step
+from linearizability.history import Operation, is_linearizable, step, verdict
 
-CHECKER = Path(__file__).with_name("checker")
 SECONDS = float(os.environ.get("KRAFTLOG_LINEARIZABILITY_SECONDS", "8"))
 SEED = int(os.environ.get("KRAFTLOG_LINEARIZABILITY_SEED", "1"))
 CLIENT_COUNT = 6
@@ -133,35 +129,6 @@ async def take_history(home, seconds):
         await asyncio.gather(faults.run(end), *(clients.run(end) for _ in range(CLIENT_COUNT)))
     print(f"{len(clients.operations)} operations {dict(clients.outcomes)}, faults {dict(faults.counts)}")
     return clients.operations, faults.counts
-
-
-@pytest.fixture(scope="session")
-def porcupine(tmp_path_factory):
-    """The checker in Go; None where there is no Go: the one in Python runs in any case."""
-    if shutil.which("go") is None:
-        return None
-    binary = tmp_path_factory.mktemp("porcupine") / "checker"
-    built = subprocess.run(
-        ["go", "build", "-o", str(binary), "."], cwd=CHECKER, capture_output=True, text=True, timeout=200, check=False
-    )
-    if built.returncode:
-        print(f"porcupine cannot be built, only our own checker is asked: {built.stderr}")
-        return None
-    return binary
-
-
-def verdict(operations, porcupine, path):
-    """What both checkers say, which has to be the same; porcupine may give up where many calls have no answer."""
-    dump(operations, path)
-    ours = is_linearizable(operations)
-    if porcupine is not None:
-        done = subprocess.run([porcupine, path], capture_output=True, text=True, timeout=100, check=False)
-        assert done.stdout.strip() in {"Ok", "Illegal", "Unknown"}, done.stderr
-        if done.stdout.strip() == "Unknown":
-            print("porcupine gave up")
-        else:
-            assert ours == (done.stdout.strip() == "Ok"), f"ours says {ours}, porcupine says {done.stdout}"
-    return ours
 
 
 @pytest.mark.timeout(max(300, SECONDS * 3))
