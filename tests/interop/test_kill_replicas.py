@@ -35,6 +35,7 @@ CLIENTS = os.environ.get("KRAFTLOG_REPLICA_CLIENTS", "confluent,confluent,conflu
 MINUTES = float(os.environ.get("KRAFTLOG_REPLICA_MINUTES", "inf"))
 PARTITIONS = len(CLIENTS)
 SESSION_S = 2.0
+WAIT_S = 60.0 if KILLS <= 4 else 300.0  # other work on the machine must not decide a campaign
 HOW = ("kill", "leave", "pause", "cut")
 
 
@@ -79,7 +80,7 @@ def gap_s(clients: list[SequenceClient], since: float) -> float:
     for client in clients:
         client.progress.clear()
     for client in clients:
-        assert client.progress.wait(60), f"{client.name}: no acknowledgement for 60 s; {client.failures[:3]}"
+        assert client.progress.wait(WAIT_S), f"{client.name}: no acknowledgement for {WAIT_S} s; {client.failures[:3]}"
     return time.monotonic() - since
 
 

@@ -528,10 +528,13 @@ class Cluster:
 
     async def _apply_cut(self, cut: frozenset[int]) -> None:
         self._cut = cut
-        self._owners: dict[int, int] = self._find_owners()
-        for proxies in self._proxies.values():
-            for proxy in proxies:
-                proxy.apply_cut()
+        proxies = [proxy for proxies in self._proxies.values() for proxy in proxies]
+        # A connection that is there and that no node opened is a client's. To look for each of them again would take
+        # seconds if the nodes have many files open, and no proxy forwards anything meanwhile.
+        there = dict.fromkeys((port for proxy in proxies for port in proxy.sender_ports), 0)
+        self._owners: dict[int, int] = there | self._find_owners()
+        for proxy in proxies:
+            proxy.apply_cut()
 
     def _find_owners(self) -> dict[int, int]:
         """Local port -> node id, of all connections that nodes opened."""

@@ -37,6 +37,11 @@ class TcpProxy:
         """Where senders connect."""
         return int(self._listener.getsockname()[1])
 
+    @property
+    def sender_ports(self) -> list[int]:
+        """Local ports of the senders of all connections."""
+        return [link.sender_port for link in self.links]
+
     async def start(self) -> None:
         """Accept connections on the running loop."""
         loop = asyncio.get_running_loop()
@@ -112,13 +117,13 @@ class _Link:
         self.sender = _Side(self)
         self.target = _Side(self)
         self.is_held = False
-        self._sender_port = 0
+        self.sender_port = 0
         self._connecting: asyncio.Task[None] | None = None
 
     def opened(self, side: _Side) -> None:
         if side is self.sender:
             assert side.transport is not None
-            self._sender_port = side.transport.get_extra_info("peername")[1]
+            self.sender_port = side.transport.get_extra_info("peername")[1]
             self._proxy.links.add(self)
             side.let_read()
             self.apply_cut()
@@ -126,7 +131,7 @@ class _Link:
             self._let_read()
 
     def apply_cut(self) -> None:
-        self.is_held = self._proxy.is_blocked(self._sender_port)
+        self.is_held = self._proxy.is_blocked(self.sender_port)
         self._let_read()
         if not self.is_held and self.target.transport is None and self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+import kraftlog
+from kraftlog.cluster import cluster as cluster_module
 from kraftlog.cluster.socket_owner import can_tell_owners, local_ports_of
 from kraftlog.cluster.tcp_proxy import TcpProxy
 from waiting import settle, until
@@ -27,7 +29,7 @@ class Cut:
 
 
 @asynccontextmanager
-async def proxied(cut: Cut, connections: list[asyncio.StreamWriter]) -> AsyncIterator[TcpProxy]:
+async def proxied(cut: Callable[[int], bool], connections: list[asyncio.StreamWriter]) -> AsyncIterator[TcpProxy]:
     """A proxy before a server that sends back what it gets."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -123,3 +125,36 @@ def test_the_owner_of_a_connection_is_found():
         port = sender.getsockname()[1]
         assert local_ports_of([os.getpid()])[port] == os.getpid()
         assert port not in local_ports_of([1 << 30])
+
+
+@pytest.mark.skipif(not can_tell_owners(), reason="networks can only be cut on Linux")
+def test_a_cut_looks_for_the_owners_of_all_connections_at_once(monkeypatch):
+    """With one look per client connection, proxies with many clients forwarded nothing for a minute."""
+    looks: list[object] = []
+
+    def look(process_ids: object) -> dict[int, int]:
+        looks.append(process_ids)
+        return {}
+
+    monkeypatch.setattr(cluster_module, "local_ports_of", look)
+
+    async def check() -> None:
+        cluster = kraftlog.Cluster(nodes=1)
+        connections: list[asyncio.StreamWriter] = []
+        async with proxied(lambda port: cluster._is_blocked(port, 1), connections) as proxy:
+            cluster._proxies = {1: [proxy]}
+            clients = [await asyncio.open_connection("127.0.0.1", proxy.port) for _ in range(20)]
+            await until(lambda: len(connections) == len(clients))
+            await cluster._apply_cut(frozenset({1}))
+            assert all(link.is_held for link in proxy.links)
+            assert len(proxy.links) == len(clients)
+            assert len(looks) == 1
+            late = await asyncio.open_connection("127.0.0.1", proxy.port)  # opened during the cut: it may be a node's
+            await until(lambda: len(proxy.links) == len(clients) + 1)
+            assert len(looks) == 2
+            await cluster._apply_cut(frozenset())
+            assert not any(link.is_held for link in proxy.links)
+            for _, writer in (*clients, late):
+                writer.close()
+
+    asyncio.run(check())
