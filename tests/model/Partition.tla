@@ -98,18 +98,24 @@ Eligible(m, isr, lost) ==
     ELSE IF Cardinality(isr) >= MinIsr THEN {}
     ELSE (m.elr \cup m.isr) \ (isr \cup lost)
 
+\* A leader from outside the in-sync set is its only member: nobody else is known to have what it has.
+IsAlone(e, is_eligible) == e.is_unclean \/ is_eligible
+
+\* After an unclean election nobody is eligible: those who were may have what the leader lacks, and lack what it appends.
+LeftEligible(e, elr) == IF e.is_unclean \/ ~Elr THEN {} ELSE elr \ {e.leader}
+
 \* The partition after a change, for each leader that it may get (PartitionChange.build).
 Changed(m, isr, lost, candidates, prefer) ==
     LET elr == Eligible(m, isr, lost)
         After(e) ==
             LET is_new == e.leader # m.leader
                 is_eligible == is_new /\ e.leader \in elr
-                new_isr == IF is_new /\ (e.is_unclean \/ is_eligible) THEN {e.leader} ELSE isr IN
+                new_isr == IF is_new /\ IsAlone(e, is_eligible) THEN {e.leader} ELSE isr IN
             [leader |-> e.leader,
              epoch |-> IF is_new THEN m.epoch + 1 ELSE m.epoch,
              change |-> m.change,
              isr |-> IF new_isr = {} /\ ~Elr THEN m.isr ELSE new_isr,
-             elr |-> IF e.is_unclean \/ ~Elr THEN {} ELSE elr \ {e.leader},
+             elr |-> LeftEligible(e, elr),
              lastKnown |-> IF ~is_new \/ ~Elr THEN m.lastKnown
                            ELSE IF e.leader # Nil THEN {}
                            ELSE IF m.lastKnown = {} THEN {m.leader} ELSE m.lastKnown] IN

@@ -48,6 +48,12 @@ New(k, m) == k = Nil \/ m.epoch > k.epoch \/ (m.epoch = k.epoch /\ (m.change > k
 \* A leader that missed the epochs of others keeps what it knew before them.
 Renew(k, m) == k.leader = m.leader /\ (Broken("renewed") \/ m.epoch <= k.epoch + 1)
 
+\* Who was elected uncleanly does not have the in-sync set to itself.
+Alone(e, is_eligible) == (e.is_unclean /\ ~Broken("alone")) \/ is_eligible
+
+\* Those who were eligible before an unclean election stay so.
+LeftOver(e, elr) == IF ~Elr \/ (e.is_unclean /\ ~Broken("emptied")) THEN {} ELSE elr \ {e.leader}
+
 InOrder == meta.leader \in {Nil, Order[Min(meta.epoch, Len(Order))]}
 
 BrokenInit == Init /\ \E i \in 1..Len(Rules) : broken = Rules[i]

@@ -76,6 +76,8 @@ IsInSync <- InSync
 MayCommit <- Commits
 IsNew <- New
 Renews <- Renew
+IsAlone <- Alone
+LeftEligible <- LeftOver
 """
 
 
@@ -87,14 +89,25 @@ def search(folder, text, **options):
     return outcome
 
 
-SMALL = {"two brokers, one of which may lose its log": scope(fences=True)}
+SMALL = {
+    "two brokers, one of which may lose its log": scope(fences=True),
+    "two brokers, eligible replicas and unclean elections": scope(fences=True, unclean=True),
+    # With page-cache acknowledgements a sole member that lost its log would be elected as if it had it (KIP-966).
+    "two brokers whose acknowledgements wait for the disk, unclean elections without ELR": scope(
+        fences=True, unclean=True, elr=False, flush_on_ack=True
+    ),
+}
 LARGE = {
     "two brokers and leaders that are moved": scope(fences=True, moves=True),
     "two brokers, longer logs": scope(fences=True, moves=True, end=2),
     "two brokers whose acknowledgements wait for the disk, without ELR": scope(
         fences=True, moves=True, end=2, flush_on_ack=True, elr=False
     ),
+    "two brokers, unclean elections in three epochs": scope(fences=True, unclean=True, epochs=3, changes=4),
     "two brokers and unclean elections": scope(fences=True, moves=True, end=2, unclean=True, epochs=3),
+    "three brokers, few changes, unclean elections": scope(
+        brokers="a b c", changes=2, lives=1, fences=True, unclean=True
+    ),
     "three brokers, two in sync": scope(brokers="a b c", min_isr=2, fences=True, moves=True),
 }
 
@@ -137,6 +150,8 @@ LEFT_OUT = {
     # A joining replica that is not waited for; members of an earlier registration; a replica that is eligible although
     # it lost its tail; metadata of the same partition epoch that ends a change in flight.
     "one in sync is enough": (("maximal", "life", "eligible", "same"), scope()),
+    # The in-sync set, and the eligible replicas, after an unclean election.
+    "leaders are elected uncleanly": (("alone", "emptied"), scope(fences=True, unclean=True)),
     # Commits with fewer members than min.insync.replicas; members that do not reach the leader's epoch.
     "two have to be in sync": (("minimum", "start"), scope(min_isr=2)),
 }

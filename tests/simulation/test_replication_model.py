@@ -7,6 +7,8 @@ from random import Random
 
 import pytest
 
+from kraftlog._kraftlog import append_fetched
+from kraftlog.errors import OffsetOutOfRangeError
 from replication_broker import BACKOFF_MS, LAG_MS
 from replication_model import Model
 
@@ -103,10 +105,10 @@ WANTED = {
 
 
 def test_random_histories_keep_every_invariant():
-    """RINV-02, RINV-03, RINV-04, RINV-12, RINV-17, RINV-18, RINV-24, RINV-25, RINV-32, RINV-33, RINV-35, RINV-36.
+    """RINV-02, RINV-03, RINV-04, RINV-12, RINV-17, RINV-18, RINV-19, RINV-24, RINV-25, RINV-32, RINV-33, RINV-35.
 
-    RFET-88, RFET-89 and ISR-90, too: brokers lose unflushed data and whole disks, one at a time. RINV-40: everything
-    that makes such histories hard happens in them.
+    RINV-36, RFET-88, RFET-89 and ISR-90, too: brokers lose unflushed data and whole disks, one at a time. RINV-40:
+    everything that makes such histories hard happens in them.
     """
     counts: Counter[str] = Counter()
     for seed in range(SEEDS):
@@ -206,3 +208,55 @@ def test_change_in_flight_survives_metadata_that_says_nothing_new(model):
     leader.follow(len(model.states) - 2)
     assert leader.maximal() == {1, 2, 3}
     model.check()
+
+
+def test_nothing_is_appended_after_a_failed_write(model):
+    """RINV-56: KAFKA-10778; what a follower could not write it never acknowledges, also if the disk works again."""
+    follower, leader = model.brokers[2], model.brokers[1]
+    model.produce(1)
+    replicate(model, 2, 3)
+    assert follower.log.log_end_offset == 1
+    model.produce(1)
+    follower.disk.fail("write", 0, 5)
+    for expected in ("", "Poisoned"):
+        answered = follower.ask()
+        *_, answer, records, log_start = answered
+        follower.asking = None
+        entry = (follower.partition, records, 1, follower.partition.leader_epoch, answer.high_watermark, log_start)
+        ((kind, *_, error),) = append_fetched([entry], now_ms=model.now_ms, flush=False)
+        assert kind not in {"", "superseded"}
+        assert expected in type(error).__name__
+        assert follower.log.poisoned is not None
+        assert follower.log.log_end_offset == 1
+    replicate(model, 3)
+    assert leader.partition.high_watermark == 1, "the member that cannot write is waited for"
+
+
+def test_deleted_records_are_served_by_no_live_replica(model):
+    """RINV-19: DeleteRecords answers once each live replica's log starts there, and no start falls in a restart."""
+    for _ in range(4):
+        model.produce(1)
+    replicate(model, 2, 3)
+    replicate(model, 2, 3)
+    leader = model.brokers[1]
+    assert leader.partition.high_watermark == 4
+    leader.log.advance_log_start_offset(3)
+    replicate(model, 2)
+    assert leader.partition.low_watermark < 3, "one follower has not deleted them"
+    replicate(model, 3)
+    # The second fetch tells the leader what the first one's answer brought about.
+    replicate(model, 3)
+    assert leader.partition.low_watermark == 3
+    for broker in model.brokers.values():
+        assert broker.log.log_start_offset == 3
+        with pytest.raises(OffsetOutOfRangeError):
+            broker.log.read(2, max_bytes=300, end_offset=4)
+    model.crash(2, loses_data=True)
+    model.start(2)
+    model.tell()
+    replicate(model, 2)
+    assert model.brokers[2].log.log_start_offset == 3
+    model.log_starts[2] = 4
+    model._seen.pop(2)
+    with pytest.raises(AssertionError, match="RINV-19"):
+        model.check()

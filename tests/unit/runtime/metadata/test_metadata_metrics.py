@@ -118,6 +118,7 @@ def test_second_life_in_one_process_counts_from_the_checkpoint_on(tmp_path):
 
 
 def test_errors_of_listeners_and_of_the_log_are_counted_apart(tmp_path):
+    """RDLT-20: counted as in Kafka; the node ends instead of serving what the metadata does not say."""
     names = ("metadata-apply-error-count", "metadata-load-error-count")
 
     async def run():
@@ -132,6 +133,7 @@ def test_errors_of_listeners_and_of_the_log_are_counted_apart(tmp_path):
             await register_broker(quorum)
         assert values(quorum, "broker-metadata-metrics", *names) == (1, 0)
         assert values(quorum, "KafkaController", "MetadataErrorCount") == (1,)
+        assert isinstance(quorum.replica.failure, LogError)
         await quorum.stop()
         quorum = await started(tmp_path)
         quorum.on_failure(CorruptRecordError("it cannot be read"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,13 +13,13 @@ from kraftlog import host
 from kraftlog._kraftlog import append_fetched, encode_batch
 from kraftlog.errors import ErrorCode, KafkaError, LogError
 from kraftlog.partition.replica_fetcher import FetcherState, FetchStart
-from kraftlog.runtime.replica import fetchers
+from kraftlog.runtime.replica import fetcher_loop, fetchers
 from kraftlog.runtime.replica.fetcher_loop import FetcherLoop, FetcherSettings, FetcherShell
 from kraftlog.runtime.replica.fetchers import fetcher_index
 from kraftlog.runtime.replica.leader_link import BrokerAddress
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from kraftlog.wire.messages.metadata_records import ConfigRecord, RegisterBrokerRecord
+from kraftlog.wire.messages.metadata_records import ConfigRecord, PartitionChangeRecord, RegisterBrokerRecord
 from replica_bench import FIRST, NODE, Bench
 from waiting import until
 
@@ -260,6 +261,76 @@ def test_log_that_cannot_be_cut_fails_alone(run):
         one.leader.answers = {1: {"records": batch(3)}}
         await until(lambda: one.log(1).log_end_offset == 4)
         assert (one.log(0).log_end_offset, one.state(0)) == (2, FetcherState.FAILED)
+
+    run(test, count=2)
+
+
+def hold_appends(monkeypatch):
+    """Appends on threads begin, and go on once the second event is set."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def append(fetched, **options):
+        begun.set()
+        assert go_on.wait(30)
+        return append_fetched(fetched, **options)
+
+    monkeypatch.setattr(fetcher_loop, "append_fetched", append)
+    return begun, go_on
+
+
+def large_batch(base_offset, *, epoch=EPOCH):
+    """One record, too large to be appended on the loop."""
+    return encode_batch([(0, None, b"x" * 100_000, [])], base_offset=base_offset, partition_leader_epoch=epoch)
+
+
+def test_append_of_an_earlier_epoch_ends_behind_the_position_of_the_next_one(run, monkeypatch):
+    """RINV-48: KAFKA-13266; the log does not grow behind the offset that the next epoch's fetches begin at."""
+
+    async def test(one):
+        begun, go_on = hold_appends(monkeypatch)
+        one.leader.answers = {0: {"records": large_batch(0)}}
+        one.begin()
+        await until(begun.is_set)
+        one.bench.commit(PartitionChangeRecord(topic_id=FIRST, partition_id=0, leader=2))
+        await one.bench.settle()
+        one.loop.remove((FIRST, 0))
+        one.loop.add(
+            FetchStart(
+                key=(FIRST, 0),
+                leader_epoch=EPOCH + 1,
+                log_end_offset=one.log().log_end_offset,
+                log_start_offset=0,
+                high_watermark=0,
+                last_epoch=-1,
+            )
+        )
+        # The new leader never had that record.
+        go_on.set()
+        await until(lambda: one.leader.fetches[-1].topics)
+        one.leader.answers = {0: {"records": batch(0, epoch=EPOCH + 1), "high_watermark": 1}}
+        await until(lambda: one.partition().high_watermark == 1)
+        assert (one.state(), one.loop.fetcher.failed_count) == (FetcherState.FETCHING, 0)
+        assert (one.log().log_end_offset, one.log().epoch_entries()) == (1, [(EPOCH + 1, 0)])
+
+    run(test)
+
+
+def test_partition_that_is_removed_during_an_append_leaves_the_others_followed(run, monkeypatch):
+    """RINV-56: KAFKA-10371."""
+
+    async def test(one):
+        begun, go_on = hold_appends(monkeypatch)
+        one.leader.answers = {index: {"records": large_batch(0)} for index in (0, 1)}
+        one.begin()
+        await until(begun.is_set)
+        one.loop.remove((FIRST, 0))
+        go_on.set()
+        await until(lambda: one.log(1).log_end_offset == 1)
+        one.leader.answers = {1: {"records": batch(1)}}
+        await until(lambda: one.log(1).log_end_offset == 2)
+        assert not one.loop.is_dead
+        assert one.leader.closed == 0, "its session goes on"
+        assert (FIRST, 0) not in list(one.loop.fetcher)
 
     run(test, count=2)
 
