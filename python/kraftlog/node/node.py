@@ -381,11 +381,11 @@ class Node:
         self.dynamic_settings.load(self.metadata.image)  # before logs are placed in directories
         await self.replicas.load()
         self.partitions.add_listener(self._on_partition_changed)
-        self.dynamic_settings.load(self.metadata.image)
-        self.metadata.add_listener(self.dynamic_settings.apply)
         self.groups.start()
         self.transactions.start()
         self.shares.start()
+        self.dynamic_settings.load(self.metadata.image)
+        self.metadata.add_listener(self.dynamic_settings.apply)  # last, as in Kafka's BrokerMetadataPublisher
         self._group_metrics = GroupMetrics(
             self.metrics,
             counts=lambda: count_groups(self.groups),
