@@ -26,23 +26,31 @@ python_path() { # KRAFTLOG_TEST_DATA_PATH has the same effect on any other verb
         KRAFTLOG_FUZZ_SECONDS=${KRAFTLOG_FUZZ_SECONDS:-20} "$py" -m pytest "$@"
 }
 
-#: franz      franz-go against both data paths (needs Go; its modules come through Go's proxy)
+#: franz      franz-go against both data paths, and its own tests of groups and transactions (needs Go; its modules come
+#:            through Go's proxy; KRAFTLOG_INTEROP_TARGET=kafka runs its own tests against Kafka)
 franz() {
     setup
     need go "franz-go is a library of Go."
     go build -C tests/interop/franz -o "$PWD/target/franz" .
-    KRAFTLOG_FRANZ=$PWD/target/franz "$py" -m pytest -s tests/interop/test_franz.py "$@"
+    own=$(go list -C tests/interop/franz -m -f '{{.Dir}}' github.com/twmb/franz-go)
+    go test -C "$own" -c -o "$PWD/target/franz-tests" ./pkg/kgo
+    KRAFTLOG_FRANZ=$PWD/target/franz KRAFTLOG_FRANZ_TESTS=$PWD/target/franz-tests "$py" -m pytest -s tests/interop/test_franz.py "$@"
 }
 
-#: foreign    the client against Kafka 2.1, 2.8, 3.3 and 3.9 and franz-go's kfake (jars through Maven; Go)
+#: foreign    the client against Kafka 2.1, 2.8, 3.3 and 3.9 and franz-go's kfake, and sarama and kafkajs against a node
+#:            and Kafka (jars through Maven; Go; npm)
 foreign() {
     setup
-    need go "kfake is a library of Go."
+    jars
+    need go "kfake and sarama are libraries of Go."
+    need npm "kafkajs is a package of npm."
     for pom in tests/interop/foreign/kafka-*/pom.xml; do
         fetch_jars "${pom%/pom.xml}"
     done
     go build -C tests/interop/foreign/kfake -o "$PWD/target/kfake" .
-    KRAFTLOG_KFAKE=$PWD/target/kfake "$py" -m pytest -s tests/interop/foreign "$@"
+    go build -C tests/interop/foreign/sarama -o "$PWD/target/sarama" .
+    npm ci --prefix tests/interop/foreign/kafkajs --no-audit --no-fund
+    KRAFTLOG_SARAMA=$PWD/target/sarama KRAFTLOG_KFAKE=$PWD/target/kfake "$py" -m pytest -s tests/interop/foreign "$@"
 }
 
 #: sim        scenarios of the consensus core, and 200 clusters under faults (KRAFTLOG_SEEDS sets the number);
