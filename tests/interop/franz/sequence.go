@@ -83,14 +83,18 @@ func (s *sequence) run(seed int64) {
 	}
 }
 
+func (s *sequence) status() string {
+	line := fmt.Sprintf("status %d %d", s.acked.Load(), s.sent.Load())
+	for index := range s.next {
+		line += fmt.Sprintf(" %d", s.next[index].Load())
+	}
+	return line
+}
+
 func (s *sequence) report() {
 	before := ""
 	for {
-		line := fmt.Sprintf("status %d %d", s.acked.Load(), s.sent.Load())
-		for index := range s.next {
-			line += fmt.Sprintf(" %d", s.next[index].Load())
-		}
-		if line != before {
+		if line := s.status(); line != before {
 			before = line
 			s.say(line)
 		}
@@ -141,6 +145,7 @@ func (s *sequence) produce(chance *rand.Rand) {
 		s.failed("flush: %v", err)
 		return
 	}
+	s.say(s.status()) // before it, so that the supervisor has the last numbers
 	s.say("flushed")
 }
 

@@ -73,16 +73,21 @@ public class SequenceClient {
         }
     }
 
+    private static String status() {
+        var line = new StringBuilder("status " + ACKED.get() + " " + SENT.get());
+        for (int index = 0; index < next.length(); index++) {
+            line.append(' ').append(next.get(index));
+        }
+        return line.toString();
+    }
+
     private static void report() {
         String before = "";
         while (true) {
-            var line = new StringBuilder("status " + ACKED.get() + " " + SENT.get());
-            for (int index = 0; index < next.length(); index++) {
-                line.append(' ').append(next.get(index));
-            }
-            if (!before.contentEquals(line)) {
-                before = line.toString();
-                say(before);
+            String line = status();
+            if (!before.equals(line)) {
+                before = line;
+                say(line);
             }
             sleep(20);
         }
@@ -135,6 +140,7 @@ public class SequenceClient {
         while (ACKED.get() < SENT.get()) {
             sleep(5);  // a callback that failed has said so; the supervisor gives up then
         }
+        say(status());  // before it, so that the supervisor has the last numbers
         say("flushed");
     }
 
