@@ -32,11 +32,20 @@ def xxh3_64(data: bytes) -> int:
 class TopicPattern:
     """A regular expression, in the syntax of Rust's ``regex``, that has to match a whole topic name.
 
+    To compile one takes at most some 15 ms of processor time, to match one name at most 0.04 ms times ``cost``.
+
+    Args:
+        pattern: At most 8 KiB of UTF-8.
+        is_text: Whether names may have other characters than those of topics.
+
     Raises:
-        ValueError: The pattern does not parse, or takes more than 1 MiB when compiled; the text says why.
+        ValueError: The pattern does not parse, or takes more than 128 KiB when compiled; the text says why.
     """
 
-    def __new__(cls, pattern: str) -> Self: ...
+    def __new__(cls, pattern: str, *, is_text: bool = False) -> Self: ...
+    @property
+    def cost(self) -> int:
+        """How long a match may take: 1 for a common pattern, up to 250 for a large one."""
     def matches(self, name: str) -> bool:
         """Whether the whole of ``name`` matches."""
 

@@ -4,7 +4,7 @@ use kraftlog_log::{topic_hash, topic_pattern};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// A regular expression that has to match a whole topic name.
+/// A regular expression that has to match a whole topic name, or a whole text.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 struct TopicPattern {
     inner: topic_pattern::TopicPattern,
@@ -13,9 +13,18 @@ struct TopicPattern {
 #[pymethods]
 impl TopicPattern {
     #[new]
-    fn new(pattern: &str) -> PyResult<Self> {
-        let inner = topic_pattern::TopicPattern::new(pattern).map_err(PyValueError::new_err)?;
-        Ok(Self { inner })
+    #[pyo3(signature = (pattern, *, is_text = false))]
+    fn new(pattern: &str, is_text: bool) -> PyResult<Self> {
+        let compile = match is_text {
+            true => topic_pattern::TopicPattern::of_text,
+            false => topic_pattern::TopicPattern::new,
+        };
+        Ok(Self { inner: compile(pattern).map_err(PyValueError::new_err)? })
+    }
+
+    #[getter]
+    fn cost(&self) -> u32 {
+        self.inner.cost()
     }
 
     /// Whether the whole of `name` matches.

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kraftlog._kraftlog import TopicPattern, encode_batch
+from kraftlog.api.handlers import list_transactions
+from kraftlog.api.slices import at_once
 from kraftlog.coordinator.effects import CoordinatorRecord
 from kraftlog.coordinator.transaction.transaction import Transaction
-from kraftlog.coordinator.transaction.transaction_filters import list_transactions
+from kraftlog.coordinator.transaction.transaction_filters import TransactionFilter
 from kraftlog.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kraftlog.runtime.coordinator.record_codec import TRANSACTION_RECORDS
-from kraftlog.wire.messages.list_transactions import ListTransactionsRequest
+from kraftlog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kraftlog.wire.messages.transaction_coordinator_records import TransactionLogKey, TransactionLogValue
 from transaction_fixture import T0, T1, Harness, S
 
@@ -106,10 +112,8 @@ def _listed(**filters: Any) -> list[str]:
         )
     ]
     request = ListTransactionsRequest(**({"duration_filter": -1} | filters))
-    return [
-        found.transactional_id
-        for found in list_transactions(transactions, request, 6_000, compile_pattern=TopicPattern).transaction_states
-    ]
+    chosen = TransactionFilter(request, 6_000, compile_pattern=partial(TopicPattern, is_text=True))
+    return [transaction.transactional_id for transaction in transactions if chosen.passes(transaction)]
 
 
 @pytest.mark.parametrize(
@@ -126,16 +130,52 @@ def _listed(**filters: Any) -> list[str]:
         # Backtracking engines need 2**28 steps for this one; RE2, and so Kafka, does not backtrack.
         ({"transactional_id_pattern": "(a|a?)+" * 28 + "b"}, []),
         ({"transactional_id_pattern": ""}, ["a1", "a2", "b1"]),
+        ({"transactional_id_pattern": "é?a."}, ["a1", "a2"]),
     ],
 )
 def test_list_filters(filters: dict[str, Any], expected: list[str]) -> None:
     assert _listed(**filters) == expected
 
 
+def _handled(request: ListTransactionsRequest, transactions: Sequence[Transaction]) -> ListTransactionsResponse:
+    """The answer of a broker with these transactions."""
+    answer = _handle(request, transactions)
+    return answer if isinstance(answer, ListTransactionsResponse) else at_once(answer)
+
+
+def _handle(request: ListTransactionsRequest, transactions: Sequence[Transaction]) -> Any:
+    runner = SimpleNamespace(is_loaded=True, shard=transactions)
+    services: dict[str, Any] = {
+        "transactions": SimpleNamespace(runners=lambda: [runner]),
+        "replicas": SimpleNamespace(now_ms=lambda: 0),
+    }
+    context: Any = None
+    return list_transactions.handle(context, request, **services)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "slices"), [(None, 3), ("t.*", 3), ("a?" * 200, 200), ("(?:a?){1000}", 200)], ids=str
+)
+def test_many_transactions_are_listed_in_slices(pattern: str | None, slices: int) -> None:
+    # All were looked at in one turn of the loop, at 10 ms each with the pattern of a hostile client.
+    transactions = [
+        Transaction(transactional_id=f"t{number}", producer_id=number, producer_epoch=0, timeout_ms=1, state=S.ONGOING)
+        for number in range(200)
+    ]
+    request = ListTransactionsRequest(transactional_id_pattern=pattern, duration_filter=-1)
+    left = _handle(request, transactions)
+    # The first place was passed before the rest of the generator was returned.
+    assert 1 + sum(1 for _ in left) == slices
+    answered = _handled(request, transactions).transaction_states
+    assert len(answered) == (0 if pattern and pattern != "t.*" else 200)
+
+
 def test_list_reports_unknown_states_and_bad_patterns() -> None:
     """TXNC-113, TXNC-115."""
     request = ListTransactionsRequest(state_filters=["Ongoing", "Bogus"], duration_filter=-1)
-    assert list_transactions([], request, 0, compile_pattern=TopicPattern).unknown_state_filters == ["Bogus"]
+    assert _handled(request, []).unknown_state_filters == ["Bogus"]
+    pattern = replace(request, transactional_id_pattern="(")
+    assert _handled(pattern, []).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     with pytest.raises(KafkaError) as raised:
         _listed(transactional_id_pattern="(")
     assert raised.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION

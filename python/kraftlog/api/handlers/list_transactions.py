@@ -7,11 +7,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kraftlog._kraftlog import TopicPattern
-from kraftlog.api.slices import LOOKUPS_PER_SLICE, Slices, in_slices, sliced, unique_in_slices
-from kraftlog.coordinator.transaction.transaction_filters import list_transactions
+from kraftlog.api.slices import (
+    ENTRIES_PER_SLICE,
+    LOOKUPS_PER_SLICE,
+    Pauses,
+    Slices,
+    in_slices,
+    sliced,
+    unique_in_slices,
+)
+from kraftlog.coordinator.transaction.transaction_filters import TransactionFilter, listed
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.vocabulary import TRANSACTION_STATES
 from kraftlog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -41,9 +50,18 @@ def handle(
     # One unknown state is enough to list nothing for it.
     names = [*(name for name in TRANSACTION_STATES if name in asked), *unknown[:1]]
     try:
-        listed = list_transactions(
-            found, replace(request, state_filters=names), replicas.now_ms(), compile_pattern=TopicPattern
+        chosen = TransactionFilter(
+            replace(request, state_filters=names),
+            replicas.now_ms(),
+            compile_pattern=partial(TopicPattern, is_text=True),
         )
-        return replace(listed, unknown_state_filters=unknown)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
+    states: list[ListTransactionsResponse.TransactionState] = []
+    pauses = Pauses(max(1, ENTRIES_PER_SLICE // chosen.cost))
+    for transaction in list(found):
+        if pauses.is_due():
+            yield None
+        if chosen.passes(transaction):
+            states.append(listed(transaction))
+    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states)

@@ -5,7 +5,7 @@ Source: ``GroupMetadataManager.maybeUpdateRegularExpressions`` and ``TopicRegexR
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from enum import Enum, auto
 from functools import partial
 
@@ -21,40 +21,65 @@ from kraftlog.errors import ErrorCode, KafkaError
 __all__ = ["RegexStatus", "RegexSubscriptions"]
 
 _REFRESH_PAUSE_MS = 10_000
-_NAMES_PER_STEP = 1_000
+# What one step may cost, in units of ``TopicMatcher.cost``: at most 10 ms, and one more name or regular expression.
+_COST_PER_STEP = 250
+_COMPILE_COST = 10
+_REGEX_LENGTH_PER_COST = 32
 _STEP_PAUSE_MS = 1
 
 
 class _Matching:
     """The regular expressions of a group on their way through the names of all topics.
 
+    Args:
+        names: Of all topics.
+        version: Of the topics.
+        regexes: What is matched.
+        compile_regex: Gives None for what matches nothing.
+
     Attributes:
         version: Of the topics when it began.
         matched: Topics by regular expression, complete once ``is_complete``.
+        is_complete: Whether no name is left.
     """
 
-    __slots__ = ("_matchers", "_names", "_position", "matched", "version")
+    __slots__ = ("_costs", "is_complete", "matched", "version")
 
-    def __init__(self, names: Sequence[str], version: int, matchers: Mapping[str, TopicMatcher | None]) -> None:
-        self._names = names
-        self._matchers = matchers
-        self._position = 0
+    def __init__(
+        self,
+        names: Sequence[str],
+        version: int,
+        regexes: Iterable[str],
+        compile_regex: Callable[[str], TopicMatcher | None],
+    ) -> None:
         self.version = version
-        self.matched: dict[str, set[str]] = {regex: set() for regex in matchers}
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no name is left."""
-        return self._position >= len(self._names)
+        self.matched: dict[str, set[str]] = {regex: set() for regex in regexes}
+        self.is_complete = False
+        self._costs = self._match(names, compile_regex)
 
     def step(self) -> None:
         """Match so many names that the loop is not held up."""
-        count = max(1, _NAMES_PER_STEP // max(1, len(self._matchers)))
-        names = self._names[self._position : self._position + count]
-        self._position += count
-        for regex, matcher in self._matchers.items():
-            if matcher is not None:
-                self.matched[regex].update(name for name in names if matcher.matches(name))
+        left = _COST_PER_STEP
+        while left > 0:
+            cost = next(self._costs, None)
+            if cost is None:
+                self.is_complete = True
+                return
+            left -= cost
+
+    def _match(
+        self, names: Sequence[str], compile_regex: Callable[[str], TopicMatcher | None]
+    ) -> Generator[int, None, None]:
+        """Matches one name after the other; yields what each may have cost."""
+        for regex, matched in self.matched.items():
+            yield _COMPILE_COST + len(regex) // _REGEX_LENGTH_PER_COST
+            matcher = compile_regex(regex)
+            if matcher is None:
+                continue
+            for name in names:
+                if matcher.matches(name):
+                    matched.add(name)
+                yield matcher.cost
 
 
 class RegexStatus(Enum):
@@ -133,8 +158,8 @@ class RegexSubscriptions:
         """
         matching = self._matchings.get(group.group_id)
         if matching is None:
-            matchers = {regex: self._matcher(regex) for regex in group.subscribed_regexes}
-            matching = _Matching(list(self._topics.names()), self._topics.version, matchers)
+            names = list(self._topics.names())
+            matching = _Matching(names, self._topics.version, group.subscribed_regexes, self._matcher)
             self._matchings[group.group_id] = matching
         matching.step()
         if not matching.is_complete:

@@ -23,6 +23,11 @@ class TopicMetadata:
 class TopicMatcher(Protocol):
     """A compiled regular expression."""
 
+    @property
+    def cost(self) -> int:
+        """How long a match may take, in units of some 0.04 ms; 1 for a common one."""
+        ...
+
     def matches(self, name: str) -> bool:
         """Whether the whole of a topic's name matches."""
         ...

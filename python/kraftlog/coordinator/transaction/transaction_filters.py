@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from kraftlog.coordinator.transaction.transaction import Transaction, TransactionState
 from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.vocabulary import TRANSACTION_STATES
 from kraftlog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
-__all__ = ["list_transactions"]
+__all__ = ["TransactionFilter", "listed"]
 
 _NO_DURATION: Final = -1
 
@@ -18,56 +17,60 @@ _NO_DURATION: Final = -1
 class Matcher(Protocol):
     """A compiled regular expression; RE2 and its kin match in time linear in the text, whatever the expression."""
 
+    @property
+    def cost(self) -> int:
+        """How long a match may take; 1 for a common expression."""
+        ...
+
     def matches(self, text: str, /) -> bool:
         """Whether the whole of ``text`` matches."""
         ...
 
 
-def list_transactions(
-    transactions: Iterable[Transaction],
-    request: ListTransactionsRequest,
-    now_ms: int,
-    *,
-    compile_pattern: Callable[[str], Matcher],
-) -> ListTransactionsResponse:
-    """The transactions that pass every filter of ``request``.
+class TransactionFilter:
+    """Every filter of a request for a list.
 
     Args:
-        transactions: All that are known.
         request: The filters.
         now_ms: For the durations.
         compile_pattern: Compiles the pattern of ids; raises ValueError if it is none.
 
+    Attributes:
+        cost: How long it may take to look at one transaction, in units of ``Matcher.cost``.
+
     Raises:
         KafkaError: INVALID_REGULAR_EXPRESSION.
     """
-    names = frozenset(request.state_filters)
-    producer_ids = frozenset(request.producer_id_filters)
-    pattern = _compile(request.transactional_id_pattern, compile_pattern)
 
-    def passes(transaction: Transaction) -> bool:
+    def __init__(
+        self, request: ListTransactionsRequest, now_ms: int, *, compile_pattern: Callable[[str], Matcher]
+    ) -> None:
+        self._now_ms = now_ms
+        self._names = frozenset(request.state_filters)
+        self._producer_ids = frozenset(request.producer_id_filters)
+        self._duration_ms = request.duration_filter
+        self._pattern = _compile(request.transactional_id_pattern, compile_pattern)
+        self.cost = 1 if self._pattern is None else self._pattern.cost
+
+    def passes(self, transaction: Transaction) -> bool:
+        """Whether a list has this transaction."""
         if transaction.state is TransactionState.DEAD:
             return False
-        if names and transaction.state.text not in names:
+        if self._names and transaction.state.text not in self._names:
             return False
-        if producer_ids and transaction.producer_id not in producer_ids:
+        if self._producer_ids and transaction.producer_id not in self._producer_ids:
             return False
-        duration_ms = request.duration_filter
-        if duration_ms > _NO_DURATION and now_ms - transaction.start_ms <= duration_ms:
+        if self._duration_ms > _NO_DURATION and self._now_ms - transaction.start_ms <= self._duration_ms:
             return False
-        return pattern is None or pattern.matches(transaction.transactional_id)
+        return self._pattern is None or self._pattern.matches(transaction.transactional_id)
 
-    return ListTransactionsResponse(
-        unknown_state_filters=[name for name in dict.fromkeys(request.state_filters) if name not in TRANSACTION_STATES],
-        transaction_states=[
-            ListTransactionsResponse.TransactionState(
-                transactional_id=transaction.transactional_id,
-                producer_id=transaction.producer_id,
-                transaction_state=transaction.state.text,
-            )
-            for transaction in transactions
-            if passes(transaction)
-        ],
+
+def listed(transaction: Transaction) -> ListTransactionsResponse.TransactionState:
+    """A transaction as a list shows it."""
+    return ListTransactionsResponse.TransactionState(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        transaction_state=transaction.state.text,
     )
 
 

@@ -111,7 +111,7 @@ class GroupTopics:
         """Compile a regular expression in the syntax of Rust's ``regex``, which is close to RE2.
 
         Raises:
-            ValueError: It does not parse, or is too large.
+            ValueError: It does not parse, or is too large as text or when compiled.
         """
         return TopicPattern(pattern)
 
