@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import kraftlog
+from kraftlog.coordinator.share import share_session
 from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest
@@ -220,6 +221,24 @@ def test_too_many_sessions_are_refused_after_the_wait(cluster: Cluster) -> None:
     assert time.monotonic() - begin >= 0.3
     for number in range(100):
         g.fetch(f"m{number}", -1)
+
+
+def test_a_session_with_too_many_partitions_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A member could name any number of partitions, for as long as its connection lived.
+    g = Group(cluster, "many", (b"a",))
+    unknown = [(g.topic_id, index) for index in range(1, 5)]
+    monkeypatch.setattr(share_session, "SESSION_PARTITIONS_MAX", 3)
+    refused = cluster.fetch(g.name, "A", 0, g.place, *unknown, max_wait_ms=1)
+    assert refused.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert g.fetch("A", 1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert acquired(g.fetch("A", 0)) == [(0, 0, 1)]
+    assert cluster.fetch(g.name, "A", 1, *unknown[:2], max_wait_ms=1).error_code == 0
+    refused = cluster.fetch(g.name, "A", 2, *unknown[:3], max_wait_ms=1)
+    assert refused.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert cluster.fetch(g.name, "A", 3, *unknown[:2], max_wait_ms=1).error_code == 0, "it has these already"
+    monkeypatch.setattr(share_session, "ALL_PARTITIONS_MAX", 3)
+    assert g.fetch("B", 0, max_wait_ms=1).error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    g.fetch("A", -1)
 
 
 # -- administration ----------------------------------------------------------------------------------------------------

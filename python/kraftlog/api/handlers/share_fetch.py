@@ -69,6 +69,12 @@ def handle(
         if error.code == ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             return tasks.spawn(_refuse_late(error, request.max_wait_ms))
         return ShareFetchResponse(error_code=error.code, error_message=error.message)
+    if epoch != FINAL_EPOCH and not shares.sessions.has_room(session, (yield from _new_count(session, request))):
+        if epoch == INITIAL_EPOCH:
+            shares.end_session(session)
+        return ShareFetchResponse(
+            error_code=ErrorCode.SHARE_SESSION_LIMIT_REACHED, error_message="The session has too many partitions."
+        )
     acknowledged = yield from acknowledge(
         shares,
         group_id,
@@ -95,6 +101,20 @@ def handle(
         max_bytes=min(request.max_bytes, settings.fetch_max_bytes),
     )
     return tasks.spawn(answer.finish(list(session.partitions), limits, acknowledged, []))
+
+
+def _new_count(session: ShareSession, request: ShareFetchRequest) -> Slices[int]:
+    """How many partitions a request adds to its session."""
+    pauses = Pauses(LOOKUPS_PER_SLICE)
+    count = 0
+    for topic in request.topics:
+        if pauses.is_due():
+            yield None
+        for partition in topic.partitions:
+            if pauses.is_due():
+                yield None
+            count += (topic.topic_id, partition.partition_index) not in session.partitions
+    return count
 
 
 def _update(session: ShareSession, request: ShareFetchRequest) -> Slices[None]:

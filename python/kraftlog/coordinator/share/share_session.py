@@ -16,6 +16,9 @@ __all__ = ["FINAL_EPOCH", "INITIAL_EPOCH", "ShareSession", "ShareSessions"]
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1
+# Bounds of fetch sessions as well. Kafka has none but the number of sessions.
+SESSION_PARTITIONS_MAX: Final = 50_000
+ALL_PARTITIONS_MAX: Final = 500_000
 
 
 class ShareSession:
@@ -108,6 +111,13 @@ class ShareSessions:
     def has_group(self, group_id: str) -> bool:
         """Whether a member of this group has a session."""
         return any(known == group_id for known, _ in self._sessions)
+
+    def has_room(self, session: ShareSession, more: int) -> bool:
+        """Whether a session may have so many partitions in addition to those that it has."""
+        if not more:
+            return True
+        known = sum(len(other.partitions) for other in self._sessions.values())
+        return len(session.partitions) + more <= SESSION_PARTITIONS_MAX and known + more <= ALL_PARTITIONS_MAX
 
     def remove(self, session: ShareSession) -> None:
         """End a session."""
