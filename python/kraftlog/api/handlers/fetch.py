@@ -63,7 +63,8 @@ def handle(
     isr_changes: IsrChangeService,
 ) -> FetchResponse | asyncio.Future[Any] | Slices[FetchResponse]:
     """Answer from the logs, at once or when there is enough."""
-    if sum(len(topic.partitions) for topic in request.topics) > LARGE_ENTRIES:
+    topics = request.topics
+    if len(topics) > LARGE_ENTRIES or sum(len(topic.partitions) for topic in topics) > LARGE_ENTRIES:
         return _handle_large(context, request, cluster, settings, replicas, sessions, isr_changes)
     asked = list(_asked(request))
     return _handle(context, request, asked, cluster, settings, replicas, sessions, isr_changes)
