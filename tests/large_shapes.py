@@ -16,6 +16,7 @@ from kraftlog.wire.registry import API_BY_KEY, Api
 from kraftlog.wire.schema import FieldSchema, parse_schema
 from raw_client import RawClient
 from transaction_requests import add, begin
+from waiting import until_true
 
 __all__ = ["Shape", "World", "make_world", "shapes_of"]
 
@@ -185,10 +186,8 @@ def make_world(bootstrap: str, partitions: int, cluster_id: str) -> World:
         topic_id = next(topic.topic_id for topic in made if topic.name == _TOPIC)
         find = _request_class("FindCoordinator")
         for key_type, keys in ((0, ["g", "c", "s"]), (1, ["t"])):
-            while any(
-                found.error_code for found in client.call(find(key_type=key_type, coordinator_keys=keys)).coordinators
-            ):
-                time.sleep(0.1)
+            asked = find(key_type=key_type, coordinator_keys=keys)
+            until_true(lambda asked=asked: not any(c.error_code for c in client.call(asked).coordinators))
         producer = begin(client, "t")
         add(client, "t", producer, (_TOPIC, 0))
         commit = _request_class("OffsetCommit")

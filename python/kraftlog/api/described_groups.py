@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.cluster_view import GROUP_OPERATIONS
 from kraftlog.api.combined_answer import gather
-from kraftlog.api.slices import Slices, in_slices
+from kraftlog.api.slices import ENTRIES_PER_SLICE, LARGE_ENTRIES, Slices, in_slices
 from kraftlog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def describe_groups(
     group_class: Callable[..., Any],
     ask: Callable[[GroupShard, asyncio.Future[Any], str], None],
     answer: Callable[[Sequence[Any]], Any],
-) -> Slices[asyncio.Future[Any]]:
+) -> Slices[Any]:
     """Ask the shard of each group of a request, and put the answers together in its order.
 
     Args:
@@ -56,6 +56,22 @@ def describe_groups(
         return replace(group, authorized_operations=GROUP_OPERATIONS) if wanted else group
 
     asked = yield from in_slices(described(name) for name in names)
+    if len(asked) > LARGE_ENTRIES:
+        found = []
+        for index, part in enumerate(asked):
+            if not index % ENTRIES_PER_SLICE:
+                yield None
+            if isinstance(part, asyncio.Future):
+                if not part.done():
+                    yield part
+                try:
+                    group = part.result()
+                except KafkaError as error:
+                    group = group_class(group_id=names[index], error_code=error.code)
+            else:
+                group = part
+            found.append(with_operations(group))
+        return answer(found)
     return gather(
         asked,
         lambda error, index: group_class(group_id=names[index], error_code=error.code),

@@ -29,10 +29,12 @@ def handle(
     cluster: ClusterService,
     groups: GroupService,
     settings: ApiSettings,
-) -> Slices[asyncio.Future[ConsumerGroupDescribeResponse]]:
+) -> Slices[ConsumerGroupDescribeResponse | asyncio.Future[ConsumerGroupDescribeResponse]]:
     """Describe consumer groups: state, epochs, members, what they have and what they are to have."""
     is_served = bool(cluster.image.features.get(GROUP_VERSION)) and "consumer" in settings.group_protocols
-    described = yield from describe_groups(
+    described: (
+        ConsumerGroupDescribeResponse | asyncio.Future[ConsumerGroupDescribeResponse]
+    ) = yield from describe_groups(
         groups,
         request,
         is_served=is_served,

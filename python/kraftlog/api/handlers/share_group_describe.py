@@ -20,9 +20,9 @@ __all__ = ["handle"]
 @sliced
 def handle(
     context: RequestContext, request: ShareGroupDescribeRequest, *, groups: GroupService, shares: ShareService
-) -> Slices[asyncio.Future[ShareGroupDescribeResponse]]:
+) -> Slices[ShareGroupDescribeResponse | asyncio.Future[ShareGroupDescribeResponse]]:
     """Describe share groups: state, epochs, members and what they have."""
-    described = yield from describe_groups(
+    described: ShareGroupDescribeResponse | asyncio.Future[ShareGroupDescribeResponse] = yield from describe_groups(
         groups,
         request,
         is_served=shares.is_enabled,
