@@ -21,7 +21,7 @@ from kraftlog.client.state.assignors import (
     encode_subscription,
 )
 from kraftlog.client.state.consumer_core import ConsumerCore
-from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.types import TopicPartition, Uuid
 from kraftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest
@@ -171,7 +171,7 @@ class GroupMembership(ABC):
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 await self._send_leave()
-        except (KafkaError, TimeoutError) as error:
+        except (KraftlogError, TimeoutError) as error:
             self._core.warnings.append(f"leaving {self._group.group_id}: {error}")
         self.generation = -1
 

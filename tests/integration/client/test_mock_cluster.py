@@ -15,6 +15,10 @@ pytest.importorskip("confluent_kafka")
 RECORDS = 300
 
 
+# An answer that cannot be read must not end the thread of a consumer that is being closed.
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+
+
 @pytest.fixture(scope="module")
 def bootstrap():
     with mock_cluster() as servers:

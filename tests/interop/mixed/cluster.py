@@ -323,7 +323,8 @@ class MixedCluster:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, len(replicas), replica_assignment=list(replicas), config=settings)
         admin = self.admin()
-        admin.create_topics([new], operation_timeout=30)[name].result(60)
+        # Two of Kafka's controllers that stand for election at the same moment need more than one round of it.
+        admin.create_topics([new], operation_timeout=60, request_timeout=60)[name].result(90)
         self.wait_until_in_sync()
 
     def elect_preferred(self) -> None:
