@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kraftlog.controller import MetadataDelta, MetadataImage
 from kraftlog.errors import LogError
@@ -162,6 +162,24 @@ class Bench:
     def error(self, index: int = 0) -> int:
         assert self.partitions.get_by_name("t", index) is None
         return self.partitions.missing_error("t", index)
+
+
+BenchType = TypeVar("BenchType", bound=Bench)
+
+
+def run_on(make_bench: Callable[[], BenchType], test: Callable[[BenchType], Coroutine[Any, Any, None]]) -> None:
+    """Run a test with a bench, which is stopped after it."""
+
+    async def main() -> None:
+        bench = make_bench()
+        try:
+            await test(bench)
+            await bench.manager.stop()
+        finally:
+            for log_dir in bench.log_dirs:
+                log_dir.release()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def change(index: int = 0, topic_id: Uuid = FIRST, **fields: Any) -> PartitionChangeRecord:

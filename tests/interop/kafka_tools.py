@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import select
+import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -78,3 +81,31 @@ def metadata_shell(java: Java, snapshot: Path, *command: str) -> str:
         if done.stdout.strip():
             break
     return done.stdout
+
+
+def assert_verification_finds_no_lag(java: Java, bootstrap: str, topic: str, *, within_s: float = 60) -> None:
+    """Kafka's ReplicaVerificationTool finds equal checksums, and within that time no lag.
+
+    The tool reports until it is killed, and so runs in a JVM of its own.
+    """
+    command = java.command(
+        "org.apache.kafka.tools.ReplicaVerificationTool",
+        *("--broker-list", bootstrap, "--topics-include", topic, "--report-interval-ms", "1000"),
+    )
+    printed: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            deadline = time.monotonic() + within_s
+            while not any("max lag is 0 for partition" in line for line in printed):
+                left_s = deadline - time.monotonic()
+                assert left_s > 0, "".join(printed)
+                assert select.select([process.stdout], [], [], left_s)[0], "".join(printed)
+                line = process.stdout.readline()
+                assert line, "".join(printed)
+                printed.append(line)
+        finally:
+            process.kill()
+    said = "".join(printed)
+    assert "has different checksum" not in said, said
+    assert "doesn't match" not in said, said

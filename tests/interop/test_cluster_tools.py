@@ -6,9 +6,6 @@ import asyncio
 import json
 import re
 import secrets
-import select
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from confluent_kafka import Producer
 
 import kraftlog
 from interop.harness import HERE, Java
+from interop.kafka_tools import assert_verification_finds_no_lag
 from kraftlog.cli.transactions import main as transactions_tool
 from kraftlog.client import OffsetAndEpoch
 from kraftlog.errors import ErrorCode, LogTruncationError
@@ -430,28 +428,6 @@ def test_log_dirs_quorum_features_and_cluster_commands(tools: Tools, cluster: kr
 
 @pytest.mark.timeout(300)
 def test_replica_verification_tool_finds_no_lag(java: Java, cluster: kraftlog.Cluster) -> None:
-    """The tool never ends by itself: it reports until it is killed, and so runs in a JVM of its own."""
     cluster.create_topic("verified", 2)
     fill(cluster, "verified", 2, 500)
-    command = java.command(
-        TOOLS + "ReplicaVerificationTool",
-        *("--broker-list", cluster.bootstrap_servers, "--topics-include", "verified", "--report-interval-ms", "1000"),
-    )
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        printed: list[str] = []
-        try:
-            deadline = time.monotonic() + 60
-            while not any("max lag is" in line for line in printed):
-                left_s = deadline - time.monotonic()
-                assert left_s > 0, "".join(printed)
-                assert select.select([process.stdout], [], [], left_s)[0], "".join(printed)
-                line = process.stdout.readline()
-                assert line, "".join(printed)
-                printed.append(line)
-        finally:
-            process.kill()
-    said = "".join(printed)
-    assert "max lag is 0 for partition" in said, said
-    assert "has different checksum" not in said
-    assert "doesn't match" not in said
+    assert_verification_finds_no_lag(java, cluster.bootstrap_servers, "verified")

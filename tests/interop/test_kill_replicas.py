@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ import pytest
 
 import kraftlog
 from interop.harness import Java
+from interop.kafka_tools import assert_verification_finds_no_lag
 from interop.sequence_client import SequenceClient, make_client
 from interop.test_kill import TOPIC, Reader
 from kraftlog.cluster import NodeProcess
@@ -94,30 +94,6 @@ def check_followers(clients: list[SequenceClient]) -> None:
             assert not client.failures, f"seed {SEED}: {client.failures[:3]}"
             assert time.monotonic() < deadline, f"{client.name} follows to {client.followed} of {wanted}"
             time.sleep(0.05)
-
-
-def check_replicas_by_tool(cluster: kraftlog.Cluster, java: Java) -> None:
-    """Kafka's ReplicaVerificationTool, which reports until it is killed, finds equal checksums and no lag."""
-    command = java.command(
-        "org.apache.kafka.tools.ReplicaVerificationTool",
-        *("--broker-list", cluster.bootstrap_servers, "--topics-include", TOPIC, "--report-interval-ms", "1000"),
-    )
-    printed: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            deadline = time.monotonic() + 300
-            while not any("max lag is 0 for partition" in line for line in printed):
-                left_s = deadline - time.monotonic()
-                assert left_s > 0, "".join(printed)
-                assert select.select([process.stdout], [], [], left_s)[0], "".join(printed)
-                line = process.stdout.readline()
-                assert line, "".join(printed)
-                printed.append(line)
-        finally:
-            process.kill()
-    said = "".join(printed)
-    assert "has different checksum" not in said, said
-    assert "doesn't match" not in said, said
 
 
 def check_equal_logs(cluster: kraftlog.Cluster) -> None:
@@ -195,7 +171,7 @@ def test_whatever_happens_to_leaders_nothing_acknowledged_is_lost(cluster: kraft
         for client in clients:
             client.close()
     if "java" in CLIENTS:
-        check_replicas_by_tool(cluster, java)
+        assert_verification_finds_no_lag(java, cluster.bootstrap_servers, TOPIC, within_s=300)
     time.sleep(1)  # replicas learn what is committed with their next fetch
     for node in cluster.nodes.values():
         node.terminate()

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices
 from kraftlog.errors import KafkaError
 
-__all__ = ["gather", "transform"]
+__all__ = ["gather", "gather_in_slices", "transform"]
 
 Part = TypeVar("Part")
 Whole = TypeVar("Whole")
@@ -94,3 +95,31 @@ def gather(
     if not missing:
         finish()
     return whole
+
+
+def gather_in_slices(
+    parts: Sequence[Part | asyncio.Future[Part]], on_error: Callable[[KafkaError, int], Part]
+) -> Slices[list[Part]]:
+    """Wait for parts one after the other, letting other requests have their turns in between.
+
+    Args:
+        parts: What is known already, or futures of it.
+        on_error: What stands for the part with that index when its future ends with a KafkaError.
+
+    Returns:
+        The parts in their order.
+    """
+    results: list[Part] = []
+    for index, part in enumerate(parts):
+        if not index % ENTRIES_PER_SLICE:
+            yield None
+        if not isinstance(part, asyncio.Future):
+            results.append(part)
+            continue
+        if not part.done():
+            yield part
+        try:
+            results.append(part.result())
+        except KafkaError as error:
+            results.append(on_error(error, index))
+    return results

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.cluster_view import GROUP_OPERATIONS
-from kraftlog.api.combined_answer import gather
-from kraftlog.api.slices import ENTRIES_PER_SLICE, LARGE_ENTRIES, Slices, in_slices
+from kraftlog.api.combined_answer import gather, gather_in_slices
+from kraftlog.api.slices import LARGE_ENTRIES, Slices, in_slices
 from kraftlog.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from kraftlog.api.services import GroupService
     from kraftlog.coordinator.group.group_shard import GroupShard
 
@@ -51,29 +52,15 @@ def describe_groups(
             return group_class(group_id=name, error_code=error.code)
         return runner.ask(lambda shard, future, _now_ms: ask(shard, future, name))
 
+    def failed(error: KafkaError, index: int) -> Any:
+        return group_class(group_id=names[index], error_code=error.code)
+
     def with_operations(group: Any) -> Any:
         wanted = request.include_authorized_operations and not group.error_code
         return replace(group, authorized_operations=GROUP_OPERATIONS) if wanted else group
 
     asked = yield from in_slices(described(name) for name in names)
     if len(asked) > LARGE_ENTRIES:
-        found = []
-        for index, part in enumerate(asked):
-            if not index % ENTRIES_PER_SLICE:
-                yield None
-            if isinstance(part, asyncio.Future):
-                if not part.done():
-                    yield part
-                try:
-                    group = part.result()
-                except KafkaError as error:
-                    group = group_class(group_id=names[index], error_code=error.code)
-            else:
-                group = part
-            found.append(with_operations(group))
-        return answer(found)
-    return gather(
-        asked,
-        lambda error, index: group_class(group_id=names[index], error_code=error.code),
-        lambda results: answer([with_operations(group) for group in results]),
-    )
+        found = yield from gather_in_slices(asked, failed)
+        return answer((yield from in_slices(map(with_operations, found))))
+    return gather(asked, failed, lambda found: answer([with_operations(group) for group in found]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,7 @@ from kraftlog.storage.log_dir import LogDir
 from kraftlog.types import TopicPartition, Uuid
 from kraftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kraftlog.wire.messages.metadata_records import FeatureLevelRecord, PartitionChangeRecord
-from replica_bench import FIRST, NODE, Bench
+from replica_bench import FIRST, NODE, Bench, run_on
 from waiting import until
 
 KEY = TopicPartition("t", 0)
@@ -96,20 +96,8 @@ Test = Callable[[MovingBench], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[[Test], None]]:
-    def run(test: Test) -> None:
-        async def main() -> None:
-            bench = MovingBench(tmp_path)
-            try:
-                await test(bench)
-                await bench.manager.stop()
-            finally:
-                for log_dir in bench.log_dirs:
-                    log_dir.release()
-
-        asyncio.run(asyncio.wait_for(main(), 60))
-
-    return run
+def run(tmp_path: Path) -> Callable[[Test], None]:
+    return lambda test: run_on(lambda: MovingBench(tmp_path), test)
 
 
 def described(bench: MovingBench) -> list[list[tuple[int, bool, int]]]:
