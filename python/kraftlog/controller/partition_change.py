@@ -130,7 +130,7 @@ class PartitionChange:
             leader_recovery_state=self._new_recovery_state(is_unclean=is_unclean),
             directories=self._new_directories(replicas),
             eligible_leader_replicas=_changed(elr, partition.elr),
-            last_known_elr=self._new_last_known_leader(leader),
+            last_known_elr=self._new_last_known_leader(leader, is_any_safe=bool(isr or elr)),
         )
         nothing = PartitionChangeRecord(partition_id=self.index, topic_id=self.topic_id)
         return None if record == nothing else record
@@ -204,14 +204,25 @@ class PartitionChange:
         )
         return _changed(directories, partition.directories)
 
-    def _new_last_known_leader(self, leader: int) -> tuple[int, ...] | None:
-        """Remember who led when the partition lost its leader; forget it once somebody leads again."""
-        before = self.partition.last_known_elr
+    def _new_last_known_leader(self, leader: int, *, is_any_safe: bool) -> tuple[int, ...] | None:
+        """Remember who led when the partition lost its leader; forget it once somebody leads again.
+
+        A partition that lost its leader while eligible leader replicas were disabled has no last known leader, but kept
+        its last in-sync replica. If that replica returns after an unclean shutdown once they are enabled, it is the
+        last known leader; Kafka forgets it, and then only an unclean election of any replica is left.
+        """
+        partition = self.partition
+        before = partition.last_known_elr
         if not self.rules.is_elr_enabled:
             return None
-        if leader == NO_LEADER and not before and self.partition.has_leader:
-            return (self.partition.leader,)
-        return () if leader >= 0 and before else None
+        if leader >= 0:
+            return () if before else None
+        if before:
+            return None
+        if partition.has_leader:
+            return (partition.leader,) if leader == NO_LEADER else None
+        safe = {*partition.isr, *partition.elr}.intersection(partition.replicas)
+        return tuple(safe) if len(safe) == 1 and not is_any_safe else None
 
 
 def _changed(target: tuple[T, ...], before: tuple[T, ...]) -> tuple[T, ...] | None:

@@ -6,12 +6,13 @@ import pytest
 
 from kraftlog.controller import election_control
 from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.features import metadata_version_from_string
+from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION, metadata_version_from_string
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest
 from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlog.wire.messages.metadata_records import PartitionChangeRecord
 from kraftlog.wire.messages.unregister_broker import UnregisterBrokerRequest
+from kraftlog.wire.messages.update_features import UpdateFeaturesRequest
 from metadata_fixture import cluster_of
 
 PREFERRED, UNCLEAN = 0, 1
@@ -173,6 +174,28 @@ def test_last_known_leader_leads_uncleanly_once_it_is_back_and_nobody_else():
     assert elect(cluster, PREFERRED, ("t", 0)) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
     cluster.heartbeat(1)
     assert state(cluster) == (1, (1,), ())
+    partition = cluster.partition("t")
+    assert (partition.leader_recovery_state, partition.last_known_elr) == (1, ())
+
+
+@pytest.mark.spec("CPRT-64", "CPRT-66", "RINV-34")
+def test_last_in_sync_replica_leads_again_if_eligible_replicas_were_enabled_while_it_was_away():
+    """A simulated cluster lost power around the upgrade, and no replica of its partitions could lead afterwards."""
+    cluster = cluster_of(2, version=metadata_version_from_string("4.0"))
+    cluster.create("t", assignments=[(0, [1, 2])], configs={"min.insync.replicas": "2"})
+    cluster.heartbeat(1, want_fence=True)
+    cluster.heartbeat(2, want_fence=True)
+    assert state(cluster) == (-1, (2,), ())
+    upgrade = UpdateFeaturesRequest.FeatureUpdateKey(feature=ELIGIBLE_LEADER_REPLICAS_VERSION, max_version_level=1)
+    assert cluster.ask(UpdateFeaturesRequest(feature_updates=(upgrade,))).error_code == ErrorCode.NONE
+    for broker_id in (2, 1):
+        cluster.core.sessions.forget(broker_id)
+        cluster.register(broker_id, incarnation=1)
+    assert state(cluster) == (-1, (), ())
+    cluster.heartbeat(1)
+    assert state(cluster) == (-1, (), ()), "it was not in sync"
+    cluster.heartbeat(2)
+    assert state(cluster) == (2, (2,), ())
     partition = cluster.partition("t")
     assert (partition.leader_recovery_state, partition.last_known_elr) == (1, ())
 

@@ -48,6 +48,7 @@ def change(*, live, rules=RULES, election=ONLINE, isr_target=None, unclean_repli
         ({"isr": (), "elr": (), "leader": -1, "last_known_elr": (3,)}, {1, 3}, UNCLEAN, 3),
         # else, uncleanly, the first one that can lead; else nobody.
         ({"isr": (), "elr": (), "leader": -1, "last_known_elr": (3,)}, {1, 2}, UNCLEAN, 1),
+        ({"isr": (), "elr": (), "leader": -1}, {2, 3}, UNCLEAN, 2),
         ({"isr": (3,), "leader": 3}, {2}, UNCLEAN, 2),
         ({"isr": (3,), "leader": 3}, {2}, ONLINE, -1),
         ({"isr": (3,), "leader": 3}, set(), UNCLEAN, -1),
@@ -75,6 +76,25 @@ def test_eligible_replicas_are_those_that_left_a_small_set_and_lost_nothing():
     assert change(live={1}, isr=(1, 3), leader=1, isr_target=(1,)).eligible_leader_replicas == (3,)
     unclean = change(live={1}, isr=(1, 3), leader=1, isr_target=(1,), unclean_replicas=frozenset({3}))
     assert unclean.eligible_leader_replicas is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "left", "last_known"),
+    [
+        ({"isr": (3,)}, {3}, (3,)),
+        ({"isr": (), "elr": (2,)}, {2}, (2,)),
+        ({"isr": (), "elr": (2, 3)}, {2}, None),  # replica 3 may still lead cleanly
+        ({"isr": (3,)}, {2}, None),
+        ({"isr": (2, 3)}, {2, 3}, None),  # either may have led last
+        ({"isr": (), "elr": ()}, {3}, None),
+        ({"isr": (3,), "last_known_elr": (1,)}, {3}, None),
+    ],
+)
+def test_last_replica_that_could_lead_becomes_the_last_known_leader(fields, left, last_known):
+    """CPRT-66: the partition lost its leader while eligible leader replicas were disabled."""
+    in_sync = tuple(replica for replica in fields["isr"] if replica not in left)
+    record = change(live=set(), leader=-1, isr_target=in_sync, unclean_replicas=frozenset(left), **fields)
+    assert (None if record is None else record.last_known_elr) == last_known
 
 
 @pytest.mark.parametrize(("version", "leader"), [("4.1", -2), ("3.6-IV0", -2), ("3.5-IV2", 1)])
