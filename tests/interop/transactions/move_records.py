@@ -159,6 +159,22 @@ class GroupMover:
                     leave(FENCED if error.name() in ("_FENCED", "PRODUCER_FENCED") else FAILED, failure)
 
 
+def committed_position(bootstrap: str, group: str, topic: str, index: int) -> int:
+    """The committed offset that confluent-kafka finds, 0 if there is none."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    try:
+        [found] = consumer.committed([TopicPartition(topic, index)], timeout=TIMEOUT_S)
+    except KafkaException as failure:
+        leave(FAILED, failure)
+    finally:
+        consumer.close()
+    if found.error is not None:
+        leave(FAILED, found.error)
+    return max(found.offset, 0)
+
+
 async def move_partition(
     bootstrap: str, source: str, target: str, transactional_id: str, index: int, seed: int
 ) -> None:
@@ -182,7 +198,10 @@ async def move_partition(
     await consumer.start()
     partition = TopicPartition(source, index)
     consumer.assign([partition])
-    position = await consumer.committed(partition) or 0
+    position = await consumer.committed(partition)
+    if position is None:
+        # aiokafka 0.14 takes an error of the whole answer (COORDINATOR_LOAD_IN_PROGRESS) for "nothing committed".
+        position = await asyncio.to_thread(committed_position, bootstrap, group, source, index)
     consumer.seek(partition, position)
     while True:
         messages = (await consumer.getmany(timeout_ms=200, max_records=BATCH)).get(partition, [])
