@@ -7,6 +7,7 @@ from typing import Any
 from group_fixture import make_group_shard
 from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Respond
 from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
+from kraftlog.coordinator.group.events import GroupEvents
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest
 from kraftlog.wire.messages.join_group import JoinGroupRequest
@@ -31,10 +32,10 @@ def protocols(*pairs: tuple[str, bytes]) -> dict[str, Any]:
 class ClassicShard:
     """A shard, a clock, and everything it answered or wrote."""
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, events: GroupEvents | None = None, **config: Any) -> None:
         settings: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0, **config}
         self.config = GroupConfig(**settings)
-        self.shard = make_group_shard(self.config)
+        self.shard = make_group_shard(self.config, events=events)
         self.shard.finish_loading(0)
         self.now_ms = 0
         self.answers: dict[str, Any] = {}

@@ -10,6 +10,7 @@ from typing import Any
 from kraftlog._kraftlog import TopicPattern, xxh3_64
 from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Respond
 from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
+from kraftlog.coordinator.group.events import GroupEvents
 from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.coordinator.group.topics import TopicMetadata
 from kraftlog.types import Uuid
@@ -67,6 +68,7 @@ def make_group_shard(
     topics: FakeTopics | None = None,
     settings: Mapping[str, Mapping[str, str]] | None = None,
     seed: int = 7,
+    events: GroupEvents | None = None,
 ) -> GroupShard:
     """A shard, empty and not yet loaded."""
     return GroupShard(
@@ -74,6 +76,7 @@ def make_group_shard(
         rng=random.Random(seed),
         topics=topics or FakeTopics(),
         group_settings=lambda group_id: (settings or {}).get(group_id, {}),
+        events=events or GroupEvents(),
     )
 
 
@@ -89,11 +92,13 @@ def _names(partitions: Any, topics: FakeTopics) -> Parts:
 class ConsumerShard:
     """A shard, a clock, and everything it answered or wrote."""
 
-    def __init__(self, topics: dict[str, int] | None = None, **config: Any) -> None:
+    def __init__(
+        self, topics: dict[str, int] | None = None, *, events: GroupEvents | None = None, **config: Any
+    ) -> None:
         self.topics = FakeTopics({"t": 7} if topics is None else topics)
         self.settings: dict[str, dict[str, str]] = {}
         self.config = GroupConfig(**config)
-        self.shard = make_group_shard(self.config, topics=self.topics, settings=self.settings)
+        self.shard = make_group_shard(self.config, topics=self.topics, settings=self.settings, events=events)
         self.shard.finish_loading(0)
         self.now_ms = 0
         self.answers: list[Any] = []
@@ -173,9 +178,9 @@ class ConsumerShard:
         return [p.error_code for p in self.answers[-1].topics[0].partitions]
 
 
-def two_members() -> ConsumerShard:
+def two_members(events: GroupEvents | None = None) -> ConsumerShard:
     """A on all of t (7), then B, who waits for 4 to 6."""
-    s = ConsumerShard()
+    s = ConsumerShard(events=events)
     s.join("A")
     s.advance(2_000)
     assert s.got(s.join("B")) == (3, {})

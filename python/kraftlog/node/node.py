@@ -19,13 +19,12 @@ from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
 from kraftlog.errors import LogError, NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
-from kraftlog.metrics.groups import GroupMetrics
 from kraftlog.metrics.listener import MetricsListener
 from kraftlog.node.broker_links import BrokerLinks
 from kraftlog.node.config import METRICS_LISTENER, ConfigError
 from kraftlog.node.controller_registration import ControllerRegistration
 from kraftlog.node.dynamic_settings import DynamicSettings
-from kraftlog.node.group_gauges import count_groups, count_shards
+from kraftlog.node.group_gauges import GroupGauges
 from kraftlog.node.producer_ids import ProducerIds
 from kraftlog.node.quorum_settings import channel_settings, check_metadata_log, metadata_settings
 from kraftlog.node.registration import BrokerRegistration
@@ -115,7 +114,6 @@ class Node:
     transactions: ShardRegistry[TransactionShard]
     _transaction_services: TransactionServices
     broker_links: BrokerLinks
-    _group_metrics: GroupMetrics
     shares: ShareService
     share_admin: ShareAdmin
     log_cleaner: LogCleaner
@@ -126,6 +124,7 @@ class Node:
         self.log_dirs: list[LogDir] = []
         self.metrics = Metrics()
         self.metrics_listener = MetricsListener(lambda: to_prometheus_text(self.metrics.snapshot()))
+        self._group_gauges = GroupGauges(self.metrics)
         self.tasks = NodeTasks()
         self.cluster_id = ""
         self._acceptors: list[Acceptor] = []
@@ -358,6 +357,8 @@ class Node:
             topics=self.topic_creation,
             tasks=self.tasks,
             on_event=self._on_group_event,
+            events=self._group_gauges.events,
+            meter=self._group_gauges.groups.runtime,
         )
         self._make_transactions()
         self._make_shares()
@@ -386,12 +387,7 @@ class Node:
         self.shares.start()
         self.dynamic_settings.load(self.metadata.image)
         self.metadata.add_listener(self.dynamic_settings.apply)  # last, as in Kafka's BrokerMetadataPublisher
-        self._group_metrics = GroupMetrics(
-            self.metrics,
-            counts=lambda: count_groups(self.groups),
-            shards=lambda: count_shards(self.groups),
-            share_shards=lambda: count_shards(self.shares.coordinator),
-        )
+        self._group_gauges.register(self.groups, self.shares)
         self.replicas.start_timers()
         self.log_cleaner.start()
         await self._registration.unfence()
@@ -439,6 +435,7 @@ class Node:
             topics=self.topic_creation,
             tasks=self.tasks,
             links=self.broker_links,
+            gauges=self._group_gauges,
         )
 
     def _on_partition_changed(self, partition: Partition) -> None:
@@ -545,7 +542,7 @@ class Node:
                     self._registration.stop()
             if self._connections is not None:
                 self._connections.stop_reading()
-            self._group_metrics.close()
+            self._group_gauges.close()
             self.groups.stop()
             self._transaction_services.stop()
             self.shares.stop()

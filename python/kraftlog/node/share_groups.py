@@ -14,6 +14,7 @@ from kraftlog.runtime.share.share_service import ShareService
 if TYPE_CHECKING:
     from kraftlog.node.broker_links import BrokerLinks
     from kraftlog.node.config import NodeConfig
+    from kraftlog.node.group_gauges import GroupGauges
     from kraftlog.runtime.coordinator.shard_registry import CommittedMetadata, TaskGroup, TopicCreator
     from kraftlog.runtime.replica.registry import Partitions
 
@@ -29,6 +30,7 @@ def share_groups(
     topics: TopicCreator,
     tasks: TaskGroup,
     links: BrokerLinks,
+    gauges: GroupGauges,
 ) -> tuple[ShareService, ShareAdmin]:
     """The service for members, and the one for the group coordinator."""
     coordinator = share_coordinator(
@@ -38,6 +40,8 @@ def share_groups(
         partitions=partitions,
         topics=topics,
         tasks=tasks,
+        meter=gauges.groups.share_runtime,
+        state_meter=gauges.groups.share_states,
     )
     persister = ShareStatePersister(config.node_id, coordinator, links, metadata)
     service = ShareService(
@@ -48,6 +52,7 @@ def share_groups(
         metadata=metadata,
         tasks=tasks,
         now_ms=now_ms,
+        meter=gauges.shares,
     )
     admin = ShareAdmin(config.node_id, persister, links, metadata=metadata, find_partition=partitions.get, tasks=tasks)
     return service, admin

@@ -12,7 +12,7 @@ import pytest
 from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Emit, Respond
 from kraftlog.coordinator.share.share_key import ShareKey
 from kraftlog.coordinator.share.state_batches import StateBatch, combine
-from kraftlog.coordinator.share.state_shard import PruneLog, ShareStateConfig, ShareStateShard
+from kraftlog.coordinator.share.state_shard import PruneLog, ShareStateConfig, ShareStateShard, StateWritten
 from kraftlog.errors import ErrorCode
 from kraftlog.runtime.coordinator.record_codec import encode_records
 from kraftlog.types import Uuid
@@ -42,6 +42,7 @@ class States:
         self.log: list[CoordinatorRecord] = []
         self.answers: list[Any] = []
         self.pruned: list[int] = []
+        self.written: list[int | None] = []
         self.now_ms = 0
         self.held: list[AppendRecords] | None = None
 
@@ -57,6 +58,8 @@ class States:
             for effect in effects:
                 if isinstance(effect, Respond):
                     self.answers.append(effect.response)
+                elif isinstance(effect, Emit) and isinstance(effect.event, StateWritten):
+                    self.written.append(effect.event.begun_ms)
                 elif isinstance(effect, Emit):
                     assert isinstance(effect.event, PruneLog)
                     self.pruned.append(effect.event.offset)
@@ -168,6 +171,7 @@ def test_a_read_with_another_leader_epoch_stores_it() -> None:
     assert (len(s.log), s.summary().leader_epoch, s.summary().delivery_complete_count) == (written + 1, 7, 5)
     s.read(7)
     assert len(s.log) == written + 1
+    assert s.written == [0, None], "the read that changed the epoch counts as a write without a request"
 
 
 def test_initializing_again_replaces_the_state() -> None:

@@ -17,6 +17,7 @@ from kraftlog.coordinator.group.consumer_member import JOIN_EPOCH, STATIC_LEAVE_
 from kraftlog.coordinator.group.consumer_membership import ConsumerMembership, GroupSettings
 from kraftlog.coordinator.group.consumer_records import apply_record, group_id_of, group_tombstones, recorded
 from kraftlog.coordinator.group.consumer_requests import Heartbeat, check_heartbeat, heartbeat_response
+from kraftlog.coordinator.group.events import GroupEvents
 from kraftlog.coordinator.group.membership import Membership
 from kraftlog.coordinator.group.migration import can_downgrade, downgrade, upgrade
 from kraftlog.coordinator.group.topics import Topics
@@ -54,6 +55,7 @@ class ConsumerGroups:
         rng: Source of member ids.
         writes: The shard's queue of answers and appends.
         classic: The rules of the shard's classic groups; no id is in both.
+        events: Counts rebalances.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class ConsumerGroups:
         rng: random.Random,
         writes: WriteLog,
         classic: Membership,
+        events: GroupEvents,
     ) -> None:
         self._config = config
         self._topics = topics
@@ -74,7 +77,7 @@ class ConsumerGroups:
         self._changes = Changes(writes)
         self.timers = Timers()
         self._membership = ConsumerMembership(
-            config, group_settings, topics, self.timers, rng, expire=self._on_expired, resolve=self._on_resolve
+            config, group_settings, topics, self.timers, rng, events, expire=self._on_expired, resolve=self._on_resolve
         )
         self._classic_members = ClassicMembers(config, topics, self._membership)
         self.groups = self._membership.groups

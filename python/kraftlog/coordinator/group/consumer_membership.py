@@ -28,6 +28,7 @@ from kraftlog.coordinator.group.consumer_records import (
     target_record,
 )
 from kraftlog.coordinator.group.consumer_requests import Heartbeat
+from kraftlog.coordinator.group.events import GroupEvents
 from kraftlog.coordinator.group.reconciliation import OwnedPartitions, Reconciliation
 from kraftlog.coordinator.group.regex_subscriptions import RegexStatus, RegexSubscriptions
 from kraftlog.coordinator.group.target_assignment import target_records
@@ -51,6 +52,7 @@ class ConsumerMembership:
         topics: The committed topics.
         timers: Of the shard.
         rng: Source of member ids.
+        events: Counts rebalances.
         expire: Called with group id, member id and time when a member's time is over.
         resolve: Called with group id and time when regular expressions are to be resolved, in a change of its own.
     """
@@ -62,6 +64,7 @@ class ConsumerMembership:
         topics: Topics,
         timers: Timers,
         rng: random.Random,
+        events: GroupEvents,
         *,
         expire: Callable[[str, str, int], None],
         resolve: Callable[[str, int], None],
@@ -71,8 +74,9 @@ class ConsumerMembership:
         self._topics = topics
         self._timers = timers
         self._rng = rng
+        self._events = events
         self._expire = expire
-        self.regexes = RegexSubscriptions(config, topics, timers, resolve)
+        self.regexes = RegexSubscriptions(config, topics, timers, events, resolve)
         self.groups: dict[str, ConsumerGroup] = {}
 
     # -- heartbeat ----------------------------------------------------------------------------------------------
@@ -224,6 +228,7 @@ class ConsumerMembership:
         group.checked_version = self._topics.version
         metadata_hash = self._topics.group_hash(group.subscribed_names())
         if is_due or metadata_hash != group.metadata_hash:
+            self._events.consumer_rebalances += 1
             change.write(epoch_record(group.group_id, group.epoch + 1, metadata_hash))
 
     def _update_target(self, group: ConsumerGroup, change: Change, now_ms: int) -> None:

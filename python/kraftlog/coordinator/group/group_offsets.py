@@ -16,6 +16,7 @@ from kraftlog.coordinator.group.classic_group import ClassicGroup, GroupState
 from kraftlog.coordinator.group.config import GroupConfig
 from kraftlog.coordinator.group.consumer_group import ConsumerGroup
 from kraftlog.coordinator.group.consumer_groups import ConsumerGroups
+from kraftlog.coordinator.group.events import GroupEvents
 from kraftlog.coordinator.offsets import CommittedOffset, OffsetStore
 from kraftlog.coordinator.write_log import WriteLog
 from kraftlog.errors import ErrorCode
@@ -43,15 +44,22 @@ class GroupOffsets:
         writes: The shard's queue of answers and appends.
         classic: The shard's classic groups by id.
         consumers: The shard's consumer groups.
+        events: Counts offsets.
     """
 
     def __init__(
-        self, config: GroupConfig, writes: WriteLog, classic: dict[str, ClassicGroup], consumers: ConsumerGroups
+        self,
+        config: GroupConfig,
+        writes: WriteLog,
+        classic: dict[str, ClassicGroup],
+        consumers: ConsumerGroups,
+        events: GroupEvents,
     ) -> None:
         self._config = config
         self._writes = writes
         self._classic = classic
         self._consumers = consumers
+        self._events = events
         self._committing: Counter[str] = Counter()
         self.store = OffsetStore()
 
@@ -153,6 +161,7 @@ class GroupOffsets:
     ) -> None:
         """Append offsets of a group, which comes to be with its first offset."""
         self._committing[group_id] += 1
+        self._events.offset_commits += len(records)
 
         def then(error_code: int) -> None:
             self._committing[group_id] -= 1
@@ -243,6 +252,7 @@ class GroupOffsets:
             )
             self._writes.respond(token, OffsetDeleteResponse(topics=topics))
 
+        self._events.offset_deletions += len(records)
         if records:
             self._writes.append(records, then)
         else:
@@ -332,13 +342,15 @@ class GroupOffsets:
             now_ms: The time.
         """
         pending = self.store.pending_of(group_id)
-        return [
+        expired = [
             (topic, partition)
             for (topic, partition), committed in self.store.of(group_id).items()
             if not is_subscribed(topic)
             and (topic, partition) not in pending
             and _is_expired(committed, base_ms, self._config.offsets_retention_ms, now_ms)
         ]
+        self._events.offset_expirations += len(expired)
+        return expired
 
     def _is_all(self, group_id: str, expired: Collection[tuple[str, int]]) -> bool:
         return len(expired) == len(self.store.of(group_id)) and not self.store.pending_of(group_id)

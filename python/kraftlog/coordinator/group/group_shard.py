@@ -18,6 +18,7 @@ from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
 from kraftlog.coordinator.group.consumer_groups import ConsumerGroups
 from kraftlog.coordinator.group.consumer_membership import GroupSettings
 from kraftlog.coordinator.group.consumer_records import CONSUMER_GROUP_KEYS
+from kraftlog.coordinator.group.events import GroupEvents
 from kraftlog.coordinator.group.group_offsets import GROUP_ERROR_VERSION, GroupOffsets
 from kraftlog.coordinator.group.membership import Membership
 from kraftlog.coordinator.group.share_groups import ShareGroups
@@ -56,18 +57,27 @@ class GroupShard:
         rng: Where member ids come from.
         topics: The committed topics.
         group_settings: Settings of single groups.
+        events: Counters that the shards of a node share.
     """
 
     def __init__(
-        self, config: GroupConfig, *, rng: random.Random, topics: Topics, group_settings: GroupSettings
+        self,
+        config: GroupConfig,
+        *,
+        rng: random.Random,
+        topics: Topics,
+        group_settings: GroupSettings,
+        events: GroupEvents,
     ) -> None:
         self._config = config
         self._writes = WriteLog()
-        self._membership = Membership(config, rng, self._writes)
+        self._membership = Membership(config, rng, self._writes, events)
         self._groups = self._membership.groups
-        self._consumers = ConsumerGroups(config, group_settings, topics, rng, self._writes, self._membership)
-        self._offsets = GroupOffsets(config, self._writes, self._groups, self._consumers)
-        self.shares = ShareGroups(config, group_settings, topics, self._writes, is_other_type=self._has_other_group)
+        self._consumers = ConsumerGroups(config, group_settings, topics, rng, self._writes, self._membership, events)
+        self._offsets = GroupOffsets(config, self._writes, self._groups, self._consumers, events)
+        self.shares = ShareGroups(
+            config, group_settings, topics, self._writes, events, is_other_type=self._has_other_group
+        )
         self._next_expiry_ms: int | None = None
 
     # -- loading ------------------------------------------------------------------------------------------------

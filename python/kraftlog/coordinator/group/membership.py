@@ -16,6 +16,7 @@ from functools import partial
 from kraftlog.coordinator.group.classic_answers import join_error, join_result, sync_result
 from kraftlog.coordinator.group.classic_group import ClassicGroup, GroupState
 from kraftlog.coordinator.group.config import PROTOCOLS_MAX, ClientInfo, GroupConfig
+from kraftlog.coordinator.group.events import GroupEvents
 from kraftlog.coordinator.group.member import Member
 from kraftlog.coordinator.timers import Timers
 from kraftlog.coordinator.write_log import WriteLog
@@ -38,12 +39,14 @@ class Membership:
         config: Limits and times.
         rng: Source of member ids.
         writes: The shard's queue of answers and appends.
+        events: Counts rebalances.
     """
 
-    def __init__(self, config: GroupConfig, rng: random.Random, writes: WriteLog) -> None:
+    def __init__(self, config: GroupConfig, rng: random.Random, writes: WriteLog, events: GroupEvents) -> None:
         self._config = config
         self._rng = rng
         self._writes = writes
+        self._events = events
         self.groups: dict[str, ClassicGroup] = {}
         self.timers = Timers()
 
@@ -412,6 +415,7 @@ class Membership:
             for member in group.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
             group.transition_to(GroupState.STABLE, now_ms=now_ms)
+            self._events.completed_rebalances += 1
             for member in group.members.values():
                 waiting = member.sync_token
                 member.sync_token = None

@@ -14,6 +14,7 @@ from kraftlog.coordinator.group.config import GroupConfig
 from kraftlog.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex
 from kraftlog.coordinator.group.consumer_member import ConsumerMember
 from kraftlog.coordinator.group.consumer_records import epoch_record, regex_record, regex_tombstone
+from kraftlog.coordinator.group.events import GroupEvents
 from kraftlog.coordinator.group.topics import TopicMatcher, Topics
 from kraftlog.coordinator.timers import Timers
 from kraftlog.errors import ErrorCode, KafkaError
@@ -94,15 +95,25 @@ class RegexSubscriptions:
     """Resolves the regular expressions of groups, apart from the request that needs them.
 
     Args:
+        config: Limits and times.
+        topics: The committed topics.
+        timers: Of the shard.
+        events: Counts rebalances.
         resolve: Called with the group id and the time; to call ``resolve`` of this object in a change of its own.
     """
 
     def __init__(
-        self, config: GroupConfig, topics: Topics, timers: Timers, resolve: Callable[[str, int], None]
+        self,
+        config: GroupConfig,
+        topics: Topics,
+        timers: Timers,
+        events: GroupEvents,
+        resolve: Callable[[str, int], None],
     ) -> None:
         self._config = config
         self._topics = topics
         self._timers = timers
+        self._events = events
         self._resolve = resolve
         self._matchings: dict[str, _Matching] = {}
 
@@ -192,5 +203,6 @@ class RegexSubscriptions:
             resolved = ResolvedRegex(matched, matching.version, now_ms)
             change.write(regex_record(group.group_id, regex, resolved))
         if has_changed:
+            self._events.consumer_rebalances += 1
             metadata_hash = self._topics.group_hash(group.subscribed_names())
             change.write(epoch_record(group.group_id, group.epoch + 1, metadata_hash))

@@ -17,6 +17,7 @@ from kraftlog.coordinator.group.assignors.specification import Assignment, Group
 from kraftlog.coordinator.group.changes import Change, Changes
 from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
 from kraftlog.coordinator.group.consumer_requests import size_problem
+from kraftlog.coordinator.group.events import GroupEvents
 from kraftlog.coordinator.group.share_group import ShareGroup, ShareMember, StatePartitions
 from kraftlog.coordinator.group.share_records import (
     apply_record,
@@ -68,6 +69,7 @@ class ShareGroups:
         group_settings: Settings of single groups.
         topics: The committed topics.
         writes: The shard's queue of answers and appends.
+        events: Counts rebalances.
         is_other_type: Whether a group of this id has another type.
     """
 
@@ -77,6 +79,7 @@ class ShareGroups:
         group_settings: Callable[[str], Mapping[str, str]],
         topics: Topics,
         writes: WriteLog,
+        events: GroupEvents,
         *,
         is_other_type: Callable[[str], bool],
     ) -> None:
@@ -84,6 +87,7 @@ class ShareGroups:
         self._group_settings = group_settings
         self._topics = topics
         self._writes = writes
+        self._events = events
         self._is_other_type = is_other_type
         self._changes = Changes(writes)
         self._started_ms: dict[tuple[str, Uuid], int] = {}
@@ -262,6 +266,7 @@ class ShareGroups:
         group.checked_version = self._topics.version
         metadata_hash = self._topics.group_hash(group.subscribed_names())
         if is_due or metadata_hash != group.metadata_hash:
+            self._events.share_rebalances += 1
             change.write(epoch_record(group.group_id, group.epoch + 1, metadata_hash))
 
     def _has_unassigned(self, group: ShareGroup) -> bool:

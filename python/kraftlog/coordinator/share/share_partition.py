@@ -362,10 +362,20 @@ class SharePartition:
         """When ``handle_timeout`` is wanted; it may be early."""
         return self._deadline_ms
 
-    def handle_timeout(self, now_ms: int) -> None:
-        """End the locks whose time is over; their records are available again, whether that can be stored or not."""
+    @property
+    def in_flight(self) -> tuple[int, int]:
+        """How many offsets and batches the window has; any thread may ask."""
+        batch_count = len(self._batches)
+        return (max(0, self.next_offset - self.start_offset) if batch_count else 0), batch_count
+
+    def handle_timeout(self, now_ms: int) -> int:
+        """End the locks whose time is over; their records are available again, whether that can be stored or not.
+
+        Returns:
+            The number of these records.
+        """
         if self._deadline_ms is None or self._deadline_ms > now_ms:
-            return
+            return 0
         limit = self._settings().delivery_limit
         changed = []
         next_ms: int | None = None
@@ -381,6 +391,7 @@ class SharePartition:
         if changed:
             self._emit([_stored(run) for run in changed])
             self._advance()
+        return sum(len(run) for run in changed)
 
     def _locked(self) -> list[Run]:
         return [run for batch in self._batches for run in batch.runs if run.is_held]

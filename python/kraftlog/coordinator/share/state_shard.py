@@ -33,7 +33,7 @@ from kraftlog.wire.messages.share_coordinator_records import (
 )
 from kraftlog.wire.messages.write_share_group_state import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 
-__all__ = ["PruneLog", "ShareState", "ShareStateConfig", "ShareStateShard"]
+__all__ = ["PruneLog", "ShareState", "ShareStateConfig", "ShareStateShard", "StateWritten"]
 
 _UNCHECKED: Final = -1
 _UNINITIALIZED_WRITE: Final = "Write operation on uninitialized share partition not allowed."
@@ -61,6 +61,16 @@ class PruneLog:
     """An event for the shell: no record below ``offset`` is needed any more."""
 
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateWritten:
+    """An event for the shell: a state was stored, or could not be.
+
+    ``begun_ms`` is the wall clock of its request; None for the new leader epoch that a read stores.
+    """
+
+    begun_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,11 +258,15 @@ class ShareStateShard:
             ],
         )
 
+        unchanged = {_UNCHECKED, state.leader_epoch}
+
         def then(error_code: int) -> None:
+            if leader_epoch not in unchanged:
+                self._writes.emit(StateWritten(None))
             failed = result(partition=key.partition, error_code=error_code, error_message=_text(error_code))
             self._writes.respond(token, failed if error_code else answer)
 
-        if leader_epoch in {_UNCHECKED, state.leader_epoch}:
+        if leader_epoch in unchanged:
             return self._writes.after_pending(then)
         update = WriteShareGroupStateRequest.PartitionData(
             partition=key.partition,
@@ -279,7 +293,8 @@ class ShareStateShard:
                 code, text = int(ErrorCode.FENCED_STATE_EPOCH), _text(ErrorCode.FENCED_STATE_EPOCH)
         if code or state is None:
             return self._writes.respond(token, result(partition=key.partition, error_code=code, error_message=text))
-        return self._answer_append(token, key, self._state_record(key, state, request, now_ms), result, now_ms)
+        record = self._state_record(key, state, request, now_ms)
+        return self._answer_append(token, key, record, result, now_ms, event=StateWritten(now_ms))
 
     def delete(self, token: object, key: ShareKey, now_ms: int) -> None:
         """Forget a state; answered with a ``PartitionResult`` of DeleteShareGroupState. An unknown one is no error."""
@@ -355,8 +370,19 @@ class ShareStateShard:
         )
         return _snapshot_record(key, snapshot)
 
-    def _answer_append(self, token: object, key: ShareKey, record: CoordinatorRecord, result: Any, now_ms: int) -> None:
+    def _answer_append(
+        self,
+        token: object,
+        key: ShareKey,
+        record: CoordinatorRecord,
+        result: Any,
+        now_ms: int,
+        *,
+        event: StateWritten | None = None,
+    ) -> None:
         def then(error_code: int) -> None:
+            if event is not None:
+                self._writes.emit(event)
             text = _text(error_code) if error_code else None
             self._writes.respond(token, result(partition=key.partition, error_code=error_code, error_message=text))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kraftlog import host
 from kraftlog.coordinator.group.config import GroupConfig
+from kraftlog.coordinator.group.events import GroupEvents
 from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.runtime.coordinator.group_topics import GroupTopics
 from kraftlog.runtime.coordinator.record_codec import GroupRecordCodec
@@ -18,7 +19,7 @@ from kraftlog.runtime.coordinator.shard_registry import (
     TaskGroup,
     TopicCreator,
 )
-from kraftlog.runtime.coordinator.shard_runner import Compression, ShardRunner, ShardShell
+from kraftlog.runtime.coordinator.shard_runner import Compression, CoordinatorMeter, ShardRunner, ShardShell
 from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, ConfigResourceType
 
 __all__ = ["GroupCoordinatorSettings", "group_coordinator"]
@@ -48,6 +49,8 @@ def group_coordinator(
     topics: TopicCreator,
     tasks: TaskGroup,
     on_event: Callable[[ShardRunner[GroupShard], object], None],
+    events: GroupEvents,
+    meter: CoordinatorMeter,
 ) -> ShardRegistry[GroupShard]:
     """Make the group coordinator; ``start`` begins its work."""
     group_topics = GroupTopics(metadata)
@@ -58,6 +61,7 @@ def group_coordinator(
             rng=random.Random(host.random_bits(64)),
             topics=group_topics,
             group_settings=lambda group_id: metadata.image.configs.get(ConfigResourceType.GROUP, group_id),
+            events=events,
         )
 
     return ShardRegistry(
@@ -69,6 +73,7 @@ def group_coordinator(
             now_ms=now_ms,
             on_event=on_event,
             write_timeout_ms=settings.write_timeout_ms,
+            meter=meter,
         ),
         metadata=metadata,
         partitions=partitions,

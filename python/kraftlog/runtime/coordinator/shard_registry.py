@@ -272,9 +272,11 @@ class ShardRegistry(Generic[S]):
                 len(topic.partitions),
                 count,
             )
+            runner.has_failed = True
             return
         try:
             await runner.load()
         except KraftlogError:
             # Its shard stays in "loading", and requests for it are refused so; the other shards go on.
+            runner.has_failed = True
             logger.exception("cannot load the coordinator's shard of %s-%d", self._topic, index)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from kraftlog._kraftlog import Log, encode_batch
@@ -18,7 +18,7 @@ from kraftlog.coordinator.shard import Shard
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.runtime.coordinator.record_codec import RecordCodec, read_records
 
-__all__ = ["Compression", "CoordinatorPartition", "ShardRunner", "ShardShell"]
+__all__ = ["Compression", "CoordinatorMeter", "CoordinatorPartition", "ShardRunner", "ShardShell", "Unmeasured"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,11 @@ _RECORD_OVERHEAD_BYTES = 32
 
 class CoordinatorPartition(Protocol):
     """The partition that holds the records of a shard."""
+
+    @property
+    def index(self) -> int:
+        """Its index in the topic."""
+        ...
 
     @property
     def log(self) -> Log:
@@ -65,6 +70,57 @@ class CoordinatorPartition(Protocol):
         ...
 
 
+class CoordinatorMeter(Protocol):
+    """Measures the runners of one coordinator; times are nanoseconds of a monotonic clock."""
+
+    def begin(self) -> int:
+        """A runner begins to work; returns the time."""
+        ...
+
+    def end(self, begun_ns: int) -> None:
+        """The work that began then has ended."""
+        ...
+
+    def on_processed(self, begun_ns: int) -> None:
+        """Likewise; it was a request."""
+        ...
+
+    def on_flushed(self, *, lingered_ns: int, duration_ns: int) -> None:
+        """A batch was written; its first record had waited for ``lingered_ns``."""
+        ...
+
+    def on_committed(self, event_count: int, since_ns: int) -> None:
+        """A batch of so many appends was committed, or failed; it was written at ``since_ns``."""
+        ...
+
+    def on_loaded(self, duration_ms: float) -> None:
+        """A shard was loaded."""
+        ...
+
+
+class Unmeasured:
+    """Measures nothing."""
+
+    def begin(self) -> int:
+        """No time."""
+        return 0
+
+    def end(self, begun_ns: int) -> None:
+        """Nothing."""
+
+    def on_processed(self, begun_ns: int) -> None:
+        """Nothing."""
+
+    def on_flushed(self, *, lingered_ns: int, duration_ns: int) -> None:
+        """Nothing."""
+
+    def on_committed(self, event_count: int, since_ns: int) -> None:
+        """Nothing."""
+
+    def on_loaded(self, duration_ms: float) -> None:
+        """Nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardShell:
     """What every shard of a coordinator shares.
@@ -77,7 +133,7 @@ class ShardShell:
         on_event: Takes what a shard emits.
         write_timeout_ms: How long a request waits for the commit of its records; it gets COORDINATOR_NOT_AVAILABLE
             then, and the records take effect when they are committed nevertheless, as in Kafka. None: no limit.
-        on_loaded: Takes how many milliseconds a shard took to load.
+        meter: Takes what the runners do and how long that takes.
     """
 
     codec: RecordCodec
@@ -86,7 +142,7 @@ class ShardShell:
     is_batched: bool = True
     on_event: Callable[[ShardRunner[Any], object], None] | None = None
     write_timeout_ms: int | None = None
-    on_loaded: Callable[[float], None] | None = None
+    meter: CoordinatorMeter = field(default_factory=Unmeasured)
 
 
 class ShardRunner(Generic[S]):
@@ -100,6 +156,7 @@ class ShardRunner(Generic[S]):
     Attributes:
         leader_epoch: In which the shard was loaded; another one ends this runner.
         is_loaded: Whether requests can be asked.
+        has_failed: Whether it cannot be loaded.
     """
 
     def __init__(self, shard: S, partition: CoordinatorPartition, shell: ShardShell) -> None:
@@ -107,7 +164,9 @@ class ShardRunner(Generic[S]):
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.is_loaded = False
+        self.has_failed = False
         self._shell = shell
+        self._meter = shell.meter
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self._is_scheduled = False
@@ -115,6 +174,7 @@ class ShardRunner(Generic[S]):
         self._timer_at_ms: int | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
         self._effects: list[Effect] = []
+        self._lingering_since_ns = 0
         self._writers: dict[int, asyncio.Future[Any]] = {}
 
     async def load(self) -> None:
@@ -136,8 +196,7 @@ class ShardRunner(Generic[S]):
             return
         self.shard.finish_loading(self._shell.now_ms())
         self.is_loaded = True
-        if self._shell.on_loaded is not None:
-            self._shell.on_loaded((self._loop.time() - began_s) * 1000)
+        self._meter.on_loaded((self._loop.time() - began_s) * 1000)
         self._schedule()
         if loaded_count:
             logger.info("loaded %d records from %s", loaded_count, self.partition)
@@ -159,8 +218,10 @@ class ShardRunner(Generic[S]):
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
         self._effects += self.shard.take_effects()
+        begun_ns = self._meter.begin()
         request(self.shard, future, self._shell.now_ms())
         effects = self.shard.take_effects()
+        self._meter.on_processed(begun_ns)
         self._effects += effects
         if self._shell.write_timeout_ms is not None:
             appends = [effect for effect in effects if isinstance(effect, AppendRecords)]
@@ -175,7 +236,9 @@ class ShardRunner(Generic[S]):
         Args:
             request: Called with the shard and the wall clock in milliseconds.
         """
+        begun_ns = self._meter.begin()
         answer = request(self.shard, self._shell.now_ms())
+        self._meter.on_processed(begun_ns)
         self._schedule()
         return answer
 
@@ -211,12 +274,14 @@ class ShardRunner(Generic[S]):
     def _schedule(self) -> None:
         if not self._is_scheduled and not self._is_closed:
             self._is_scheduled = True
+            self._lingering_since_ns = self._meter.begin()
             self._loop.call_soon(self._drive)
 
     def _drive(self) -> None:
         self._is_scheduled = False
         if self._is_closed:
             return
+        begun_ns = self._meter.begin()
         appends: list[AppendRecords] = []
         effects, self._effects = self._effects, []
         for effect in effects + self.shard.take_effects():
@@ -229,11 +294,12 @@ class ShardRunner(Generic[S]):
                     appends.append(effect)
                 case Emit() if self._shell.on_event is not None:
                     self._shell.on_event(self, effect.event)
-        self._append(appends)
+        self._append(appends, min(self._lingering_since_ns, begun_ns))
         self._arm_timer()
+        self._meter.end(begun_ns)
 
-    def _append(self, appends: list[AppendRecords]) -> None:
-        """Append in order, in as few batches as fit."""
+    def _append(self, appends: list[AppendRecords], since_ns: int) -> None:
+        """Append in order, in as few batches as fit; the first has waited since ``since_ns``."""
         append_ids: list[tuple[int, int]] = []
         records: list[tuple[bytes, bytes | None]] = []
         size_bytes = 0
@@ -243,23 +309,25 @@ class ShardRunner(Generic[S]):
             encoded_bytes = sum(len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES for key, value in encoded)
             is_separate = not self._shell.is_batched or append.producer != producer
             if records and (is_separate or size_bytes + encoded_bytes > BATCH_BYTES_MAX):
-                self._append_batch(append_ids, records, producer)
+                self._append_batch(append_ids, records, producer, since_ns)
                 append_ids, records, size_bytes = [], [], 0
             producer = append.producer
             records.extend(encoded)
             append_ids.append((append.append_id, len(records)))
             size_bytes += encoded_bytes
         if records:
-            self._append_batch(append_ids, records, producer)
+            self._append_batch(append_ids, records, producer, since_ns)
 
     def _append_batch(
         self,
         append_ids: list[tuple[int, int]],
         records: list[tuple[bytes, bytes | None]],
         producer: tuple[int, int] | None,
+        since_ns: int,
     ) -> None:
         """Append records; ``append_ids`` has each append with the number of records up to its end."""
         now_ms = self._shell.now_ms()
+        begun_ns = self._meter.begin()
         producer_id, producer_epoch = (-1, -1) if producer is None else producer
         batch = encode_batch(
             [(now_ms, key, value, ()) for key, value in records],
@@ -278,6 +346,7 @@ class ShardRunner(Generic[S]):
             error_code = 0 if future.cancelled() else _append_error(future.exception())
             if timer is not None:
                 timer.cancel()
+            self._meter.on_committed(len(append_ids), begun_ns)
             for append_id in writers:
                 self._writers.pop(append_id, None)
             if self._is_closed:
@@ -287,7 +356,9 @@ class ShardRunner(Generic[S]):
                 self.shard.on_appended(append_id, error_code, base_offset + end - 1 if base_offset >= 0 else -1)
             self._schedule()
 
-        self.partition.append_coordinator(batch).add_done_callback(on_done)
+        appended = self.partition.append_coordinator(batch)
+        self._meter.on_flushed(lingered_ns=begun_ns - since_ns, duration_ns=self._meter.begin() - begun_ns)
+        appended.add_done_callback(on_done)
 
     def _give_up(self, append_ids: list[int]) -> None:
         for append_id in append_ids:
@@ -310,7 +381,9 @@ class ShardRunner(Generic[S]):
 
     def _on_timer(self) -> None:
         self._timer = None
+        begun_ns = self._meter.begin()
         self.shard.handle_timeout(self._shell.now_ms())
+        self._meter.end(begun_ns)
         self._drive()
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
-from kraftlog.coordinator.share.state_shard import PruneLog, ShareStateConfig, ShareStateShard
+from kraftlog.coordinator.share.state_shard import PruneLog, ShareStateConfig, ShareStateShard, StateWritten
 from kraftlog.errors import KraftlogError
 from kraftlog.runtime.coordinator.record_codec import KeyedRecordCodec
 from kraftlog.runtime.coordinator.shard_registry import (
@@ -16,11 +18,11 @@ from kraftlog.runtime.coordinator.shard_registry import (
     TaskGroup,
     TopicCreator,
 )
-from kraftlog.runtime.coordinator.shard_runner import Compression, ShardRunner, ShardShell
+from kraftlog.runtime.coordinator.shard_runner import Compression, CoordinatorMeter, ShardRunner, ShardShell
 from kraftlog.types import Uuid
 from kraftlog.vocabulary import SHARE_GROUP_STATE_TOPIC
 
-__all__ = ["ShareCoordinatorSettings", "share_coordinator"]
+__all__ = ["ShareCoordinatorSettings", "ShareStateMeter", "share_coordinator"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,18 @@ class ShareCoordinatorSettings:
     states: ShareStateConfig = field(default_factory=ShareStateConfig)
 
 
+class ShareStateMeter(Protocol):
+    """Counts writes and deletions."""
+
+    def on_write(self, duration_ms: int | None) -> None:
+        """A state was written; None when that was part of a read."""
+        ...
+
+    def on_pruned(self, partition: int, offset: int) -> None:
+        """The records of a partition below ``offset`` were deleted."""
+        ...
+
+
 def share_coordinator(
     settings: ShareCoordinatorSettings,
     *,
@@ -48,6 +62,8 @@ def share_coordinator(
     partitions: PartitionLookup,
     topics: TopicCreator,
     tasks: TaskGroup,
+    meter: CoordinatorMeter,
+    state_meter: ShareStateMeter,
 ) -> ShardRegistry[ShareStateShard]:
     """Make the share coordinator; ``start`` begins its work."""
 
@@ -69,8 +85,9 @@ def share_coordinator(
             codec=KeyedRecordCodec("share", "the state of share groups"),
             compression=settings.compression,
             now_ms=now_ms,
-            on_event=_on_event,
+            on_event=partial(_on_event, state_meter, now_ms),
             write_timeout_ms=settings.write_timeout_ms,
+            meter=meter,
         ),
         metadata=metadata,
         partitions=partitions,
@@ -79,11 +96,17 @@ def share_coordinator(
     )
 
 
-def _on_event(runner: ShardRunner[ShareStateShard], event: object) -> None:
-    if isinstance(event, PruneLog) and runner.partition.is_leader:
+def _on_event(
+    meter: ShareStateMeter, now_ms: Callable[[], int], runner: ShardRunner[ShareStateShard], event: object
+) -> None:
+    if isinstance(event, StateWritten):
+        meter.on_write(None if event.begun_ms is None else now_ms() - event.begun_ms)
+    elif isinstance(event, PruneLog) and runner.partition.is_leader:
         try:
             # A new leader may have loaded records that its high watermark has not passed yet.
-            runner.partition.delete_records(min(event.offset, runner.partition.high_watermark))
+            offset = min(event.offset, runner.partition.high_watermark)
+            runner.partition.delete_records(offset)
+            meter.on_pruned(runner.partition.index, offset)
         except KraftlogError:
             # The records stay until the next snapshots move the offset on.
             logger.warning("cannot delete records of %s below offset %d", runner.partition, event.offset, exc_info=True)

@@ -17,7 +17,7 @@ from kraftlog.runtime.coordinator.shard_registry import (
     TaskGroup,
     TopicCreator,
 )
-from kraftlog.runtime.coordinator.shard_runner import ShardRunner, ShardShell
+from kraftlog.runtime.coordinator.shard_runner import ShardRunner, ShardShell, Unmeasured
 from kraftlog.vocabulary import TRANSACTION_STATE_TOPIC
 
 __all__ = ["TransactionCoordinatorSettings", "transaction_coordinator"]
@@ -42,6 +42,17 @@ class TransactionCoordinatorSettings:
     request_timeout_ms: int = 30_000
 
 
+class _LoadMeter(Unmeasured):
+    """Measures loads alone: Kafka's transaction coordinator has no other times of its runtime."""
+
+    def __init__(self, on_loaded: Callable[[float], None]) -> None:
+        self._on_loaded = on_loaded
+
+    def on_loaded(self, duration_ms: float) -> None:
+        """A shard was loaded."""
+        self._on_loaded(duration_ms)
+
+
 def transaction_coordinator(
     settings: TransactionCoordinatorSettings,
     *,
@@ -52,7 +63,7 @@ def transaction_coordinator(
     tasks: TaskGroup,
     take_producer_id: Callable[[], int | None],
     send_markers: Callable[[ShardRunner[TransactionShard], MarkersDue], None],
-    on_loaded: Callable[[float], None] | None = None,
+    on_loaded: Callable[[float], None],
 ) -> ShardRegistry[TransactionShard]:
     """Make the transaction coordinator; ``start`` begins its work."""
 
@@ -73,7 +84,7 @@ def transaction_coordinator(
         now_ms=now_ms,
         is_batched=False,
         on_event=on_event,
-        on_loaded=on_loaded,
+        meter=_LoadMeter(on_loaded),
     )
     return ShardRegistry(
         TRANSACTION_STATE_TOPIC,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraftlog.coordinator.share.share_partition import (
     Acknowledgement,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.runtime.share.persister import ShareStatePersister
 
-__all__ = ["LivePartition", "SharedRecords", "StartOffset"]
+__all__ = ["LivePartition", "PartitionMeter", "SharedRecords", "StartOffset"]
 
 StartOffset = Callable[["Partition"], int]
 """Finds the offset at which a group begins to read a partition."""
@@ -54,6 +54,18 @@ def mapped_error(code: int) -> int:
     return code if code in _AS_THEY_ARE else int(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
+class PartitionMeter(Protocol):
+    """Counts what happens to the records of one share partition."""
+
+    def on_lock_timeout(self, record_count: int) -> None:
+        """The locks of so many records ended."""
+        ...
+
+    def on_acquired(self, record_count: int) -> None:
+        """So many records were handed out together, for the first time."""
+        ...
+
+
 class SharedRecords:
     """What one fetch gives of a share partition: a slice of the log, and the offsets that the member has now."""
 
@@ -77,10 +89,13 @@ class LivePartition:
         tasks: Run the requests.
         now_ms: Wall clock.
         on_fenced: Called when the state machine is of no use any more.
+        on_loaded: Takes how many milliseconds the state took to load.
+        meter: Counts what happens to its records.
 
     Attributes:
         leader_epoch: In which this node leads; another one ends this object.
         error_code: Why it cannot be used; 0 while it can, or while it loads.
+        meter: As given.
     """
 
     def __init__(
@@ -95,6 +110,8 @@ class LivePartition:
         tasks: TaskGroup,
         now_ms: Callable[[], int],
         on_fenced: Callable[[LivePartition], None],
+        on_loaded: Callable[[float], None],
+        meter: PartitionMeter,
     ) -> None:
         self.key = key
         self.partition = partition
@@ -107,6 +124,8 @@ class LivePartition:
         self._tasks = tasks
         self._now_ms = now_ms
         self._on_fenced = on_fenced
+        self._on_loaded = on_loaded
+        self.meter = meter
         self._loop = asyncio.get_running_loop()
         self._core: SharePartition | None = None
         self._state_epoch = 0
@@ -120,6 +139,7 @@ class LivePartition:
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
+        began_s = self._loop.time()
         result = await self._persister.read(self.key, leader_epoch=self.leader_epoch)
         if self.error_code:
             return
@@ -139,12 +159,18 @@ class LivePartition:
             self.fence(int(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         self._state_epoch = result.state_epoch
+        self._on_loaded((self._loop.time() - began_s) * 1000)
         self._wake()
 
     @property
     def is_loaded(self) -> bool:
         """Whether the state has been read."""
         return self._core is not None and not self.error_code
+
+    @property
+    def in_flight(self) -> tuple[int, int]:
+        """How many offsets and batches the window has; any thread may ask."""
+        return (0, 0) if self._core is None else self._core.in_flight
 
     def fence(self, error_code: int) -> None:
         """End it: everyone who waits gets the error, and the next use reads the state again."""
@@ -228,6 +254,9 @@ class LivePartition:
         self._carry_out()
         if not acquired:
             return SharedRecords(None, [])
+        for part in acquired:
+            if part.delivery_count == 1:
+                self.meter.on_acquired(part.last - part.first + 1)
         first, last = acquired[0].first, acquired[-1].last
         ends = [batch.last for batch in bounds if batch.last >= last]
         end_offset = (ends[0] if ends else last) + 1
@@ -330,6 +359,8 @@ class LivePartition:
     def _on_timer(self) -> None:
         self._timer = None
         if self._core is not None and not self.error_code:
-            self._core.handle_timeout(self._now_ms())
+            ended_count = self._core.handle_timeout(self._now_ms())
+            if ended_count:
+                self.meter.on_lock_timeout(ended_count)
             self._carry_out()
             self._wake()

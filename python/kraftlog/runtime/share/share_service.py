@@ -15,7 +15,7 @@ from kraftlog.coordinator.share.share_partition import Acknowledgement, Acquired
 from kraftlog.coordinator.share.share_session import ShareSession, ShareSessions
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.runtime.share.group_settings import ShareBrokerSettings, duration_ms, is_read_committed, reset_of
-from kraftlog.runtime.share.live_partition import LivePartition
+from kraftlog.runtime.share.live_partition import LivePartition, PartitionMeter
 from kraftlog.types import Uuid
 from kraftlog.vocabulary import ConfigResourceType
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kraftlog.runtime.share.persister import ShareStatePersister
     from kraftlog.transport.exchange import PeerLoss
 
-__all__ = ["ShareFetchLimits", "ShareService", "SharedPartition"]
+__all__ = ["ShareFetchLimits", "ShareMeter", "ShareService", "SharedPartition"]
 
 SHARE_VERSION = "share.version"
 _Place = tuple[Uuid, int]
@@ -80,6 +80,22 @@ class _Wait:
         self._event.set()
 
 
+class ShareMeter(Protocol):
+    """Measures the share partitions of a broker."""
+
+    def make_meter(self) -> PartitionMeter:
+        """The meter of a share partition that begins."""
+        ...
+
+    def on_loaded(self, duration_ms: float) -> None:
+        """The state of a share partition was read."""
+        ...
+
+    def on_acknowledged(self, kind: int, record_count: int) -> None:
+        """A member acknowledged so many records with this type."""
+        ...
+
+
 class ShareService:
     """Everything that share groups need on a broker beside the coordinators.
 
@@ -90,6 +106,7 @@ class ShareService:
         metadata: Settings of groups, and the feature level.
         tasks: Run requests to the share coordinator.
         now_ms: Wall clock.
+        meter: Measures them.
 
     Attributes:
         sessions: Share sessions of this broker.
@@ -107,12 +124,14 @@ class ShareService:
         metadata: CommittedMetadata,
         tasks: TaskGroup,
         now_ms: Callable[[], int],
+        meter: ShareMeter,
     ) -> None:
         self._settings = settings
         self._replicas = replicas
         self._metadata = metadata
         self._tasks = tasks
         self._now_ms = now_ms
+        self._meter = meter
         self.coordinator = coordinator
         self.persister = persister
         self.sessions = ShareSessions(lambda: settings.max_share_sessions)
@@ -164,8 +183,14 @@ class ShareService:
                 tasks=self._tasks,
                 now_ms=self._now_ms,
                 on_fenced=self._on_fenced,
+                on_loaded=self._meter.on_loaded,
+                meter=self._meter.make_meter(),
             )
         return known
+
+    def live_partitions(self) -> tuple[LivePartition, ...]:
+        """The share partitions in use on this node; any thread may ask."""
+        return tuple(self._live.values())
 
     def _first_offset(self, group_id: str, partition: Partition) -> int:
         reset = reset_of(self._own(group_id))
@@ -249,7 +274,12 @@ class ShareService:
         """Take a member's acknowledgements: the error code, or a future of it."""
         known = self._live.get(key)
         if known is not None and known.partition.is_leader:
-            return known.acknowledge(member_id, batches)
+            outcome = known.acknowledge(member_id, batches)
+            if not isinstance(outcome, int) or not outcome:
+                for batch in batches:
+                    for first, last, kind in batch.parts():
+                        self._meter.on_acknowledged(kind, last - first + 1)
+            return outcome
         partition = self._replicas.get(key.topic_id, key.partition)
         if partition is None:
             return self._replicas.missing_error_by_id(key.topic_id, key.partition)

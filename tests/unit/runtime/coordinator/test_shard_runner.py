@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,10 @@ from kraftlog.coordinator.effects import TransactionEnd
 from kraftlog.coordinator.share.share_key import ShareKey
 from kraftlog.coordinator.share.state_shard import PruneLog, ShareStateConfig, ShareStateShard
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.metrics.coordinator import CoordinatorMetrics, ShardCounts
+from kraftlog.metrics.groups import ShareStateMetrics
 from kraftlog.runtime.coordinator.record_codec import KeyedRecordCodec
-from kraftlog.runtime.coordinator.shard_runner import ShardRunner, ShardShell
+from kraftlog.runtime.coordinator.shard_runner import CoordinatorMeter, ShardRunner, ShardShell, Unmeasured
 from kraftlog.runtime.coordinator.share_coordinator import _on_event
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
@@ -22,9 +25,13 @@ from waiting import settle
 KEY = ShareKey("g", Uuid(b"t" * 16), 0)
 
 
+METER = ShareStateMetrics()
+
+
 class Partition:
     """Holds back commits."""
 
+    index = 7
     leader_epoch = 1
     is_leader = True
     high_watermark = 41
@@ -45,15 +52,18 @@ class Partition:
         self.deleted_to.append(offset)
 
 
-async def _runner(write_timeout_ms: int) -> tuple[ShardRunner[ShareStateShard], Partition]:
+async def _runner(
+    write_timeout_ms: int, meter: CoordinatorMeter | None = None
+) -> tuple[ShardRunner[ShareStateShard], Partition]:
     partition = Partition()
     shard = ShareStateShard(ShareStateConfig(), has_partition=lambda *_: True, has_topic=lambda _: True)
     shell = ShardShell(
         codec=KeyedRecordCodec("share", "the state of share groups"),
         compression="none",
         now_ms=lambda: 0,
-        on_event=_on_event,
+        on_event=partial(_on_event, METER, lambda: 0),
         write_timeout_ms=write_timeout_ms,
+        meter=meter or Unmeasured(),
     )
     runner = ShardRunner(shard, partition, shell)  # type: ignore[arg-type]
     await runner.load()
@@ -121,11 +131,40 @@ async def _offsets_of_committed_records_reach_the_shard_and_the_log_start_follow
     await settle()
     assert partition.deleted_to == [41], "never beyond the high watermark"
     partition.high_watermark = 60
-    _on_event(runner, PruneLog(42))
+    _on_event(METER, lambda: 0, runner, PruneLog(42))
     partition.is_leader = False
-    _on_event(runner, PruneLog(50))
+    _on_event(METER, lambda: 0, runner, PruneLog(50))
     assert partition.deleted_to == [41, 42]
     runner.close()
+
+
+def test_requests_and_batches_are_measured() -> None:
+    asyncio.run(_requests_and_batches_are_measured())
+
+
+async def _requests_and_batches_are_measured() -> None:
+    clock = [0]
+
+    def tick() -> int:
+        clock[0] += 1_000_000
+        return clock[0]
+
+    measured = CoordinatorMetrics(clock_ns=tick)
+    runner, partition = await _runner(write_timeout_ms=1_000, meter=measured)
+    written = [_initialize(runner) for _ in range(3)]
+    await settle()
+    clock[0] += 40_000_000
+    partition.appended[0].set_result(42)
+    await asyncio.wait_for(asyncio.gather(*written), 30)
+    runner.close()
+    clock[0] = 30_000_000_000
+    found = {reading.name: float(str(reading.value)) for reading in measured.read(ShardCounts())}
+    assert found["batch-flush-rate"] == pytest.approx(1 / 30, rel=0.01), "three requests share a batch"
+    assert found["event-processing-time-ms-p50"] == pytest.approx(1, rel=0.02)
+    assert 1 <= found["batch-linger-time-ms-max"] < 20
+    assert found["event-purgatory-time-ms-p50"] == pytest.approx(42, rel=0.1)
+    assert found["partition-load-time-max"] >= 0
+    assert 0.99 < found["thread-idle-ratio-avg"] < 1
 
 
 def test_a_marker_is_appended_behind_what_the_shard_decided_before() -> None:

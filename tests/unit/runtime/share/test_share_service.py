@@ -14,6 +14,8 @@ from kraftlog._kraftlog import Log, LogConfig, encode_batch
 from kraftlog.coordinator.share.share_key import ShareKey
 from kraftlog.coordinator.share.share_partition import Acknowledgement, AcquireLimits
 from kraftlog.errors import ErrorCode
+from kraftlog.metrics import Metrics
+from kraftlog.metrics.share import SharedMetrics
 from kraftlog.runtime.share.group_settings import ShareBrokerSettings
 from kraftlog.runtime.share.share_service import SharedPartition, ShareFetchLimits, ShareService
 from kraftlog.runtime.tasks import NodeTasks
@@ -90,6 +92,7 @@ class Leader:
             metadata=SimpleNamespace(image=image),  # type: ignore[arg-type]
             tasks=self.tasks,
             now_ms=lambda: 1_000,
+            meter=SharedMetrics(Metrics()),
         )
         self.session = self.service.open_session("g", "A", object(), None)
         self.session.add(TOPIC, 0)
