@@ -33,6 +33,13 @@ bench_replication() {
     "$py" benches/replication.py --json target/replication.json "$@"
 }
 
+#: bench-coordinators  groups and transactions beside Kafka (eight minutes; --rounds 1 --seconds 2: two)
+bench_coordinators() {
+    setup
+    jars
+    "$py" benches/coordinators.py "$@"
+}
+
 #: busy-threads  ten minutes of produce to a node beside threads that compute (--seconds sets the time)
 busy_threads() {
     setup

@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -112,7 +113,26 @@ func code(err error) string {
 
 func (s *story) create(topic string, count int32, entries map[string]*string) error {
 	detail := &sarama.TopicDetail{NumPartitions: count, ReplicationFactor: 1, ConfigEntries: entries}
-	return s.admin.CreateTopic(s.prefix+topic, detail, false)
+	if err := s.admin.CreateTopic(s.prefix+topic, detail, false); err != nil {
+		return err
+	}
+	return s.awaitTopic(s.prefix + topic)
+}
+
+// awaitTopic returns when the broker knows a topic: a controller answers before brokers have applied the metadata.
+func (s *story) awaitTopic(name string) error {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		found, err := s.admin.DescribeTopics([]string{name})
+		if err != nil {
+			return err
+		}
+		if err = found[0].Err; !errors.Is(err, sarama.ErrUnknownTopicOrPartition) || time.Now().After(end) {
+			if errors.Is(err, sarama.ErrNoError) {
+				return nil
+			}
+			return err
+		}
+	}
 }
 
 // send produces count values "LABEL/PARTITION/NUMBER" to each partition.
