@@ -44,7 +44,11 @@ class RecentLatencies:
     def record(self, duration_ns: int, count: int = 1) -> None:
         """Note ``count`` events that took ``duration_ns`` each."""
         window = self._windows[0]
-        window[_bucket(duration_ns // 1000)] += count
+        value_us = duration_ns // 1000
+        if 0 <= value_us < _STEPS << 1:
+            window[value_us] += count
+        else:
+            window[_bucket(value_us)] += count
         window[-1] = max(window[-1], duration_ns)
 
     def rotate(self) -> None:

@@ -9,6 +9,7 @@ several hundred of these classes, and 0.4 ms each would be most of its start.
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from kraftlog._kraftlog import StructBase, decode_message, encode_message
@@ -63,7 +64,9 @@ def _fill_defaults(cls: Any, structs: dict[str, Any]) -> None:
             cls.DEFAULTS[index] = structs[kind]()
 
 
+@cache
 def _dataclass_fields(cls: Any) -> dict[str, dataclasses.Field[Any]]:
+    """Made when ``dataclasses`` first asks for those of a class, which few do: an import would take longer."""
     fields = {}
     annotations = {**cls.__annotations__, "unknown_tagged_fields": "tuple[tuple[int, bytes], ...]"}
     for name, default in zip((*cls.FIELDS, "unknown_tagged_fields"), (*cls.DEFAULTS, ()), strict=True):

@@ -123,13 +123,13 @@ class GroupShard:
 
     def next_timeout_ms(self) -> int | None:
         """When ``handle_timeout`` is wanted; may change after every call but pure reads."""
-        candidates = (
-            self._membership.timers.next_ms(),
-            self._consumers.timers.next_ms(),
-            self.shares.timers.next_ms(),
-            self._next_expiry_ms,
-        )
-        return min((candidate for candidate in candidates if candidate is not None), default=None)
+        earliest_ms = self._next_expiry_ms
+        # Asked after every request.
+        for timers in (self._membership.timers, self._consumers.timers, self.shares.timers):
+            at_ms = timers.next_ms()
+            if at_ms is not None and (earliest_ms is None or at_ms < earliest_ms):
+                earliest_ms = at_ms
+        return earliest_ms
 
     def handle_timeout(self, now_ms: int) -> None:
         """End what is overdue; harmless when called early or twice."""

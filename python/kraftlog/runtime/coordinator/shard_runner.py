@@ -73,6 +73,11 @@ class CoordinatorPartition(Protocol):
 class CoordinatorMeter(Protocol):
     """Measures the runners of one coordinator; times are nanoseconds of a monotonic clock."""
 
+    @property
+    def clock_ns(self) -> Callable[[], int]:
+        """The clock."""
+        ...
+
     def begin(self) -> int:
         """A runner begins to work; returns the time."""
         ...
@@ -100,6 +105,11 @@ class CoordinatorMeter(Protocol):
 
 class Unmeasured:
     """Measures nothing."""
+
+    @staticmethod
+    def clock_ns() -> int:
+        """No time."""
+        return 0
 
     def begin(self) -> int:
         """No time."""
@@ -175,6 +185,8 @@ class ShardRunner(Generic[S]):
         self._waiting: set[asyncio.Future[Any]] = set()
         self._effects: list[Effect] = []
         self._lingering_since_ns = 0
+        self._uncommitted_count = 0
+        self._done: list[tuple[Callable[[asyncio.Future[int]], None], asyncio.Future[int]]] = []
         self._writers: dict[int, asyncio.Future[Any]] = {}
 
     async def load(self) -> None:
@@ -197,7 +209,7 @@ class ShardRunner(Generic[S]):
         self.shard.finish_loading(self._shell.now_ms())
         self.is_loaded = True
         self._meter.on_loaded((self._loop.time() - began_s) * 1000)
-        self._schedule()
+        self._schedule(self._meter.begin())
         if loaded_count:
             logger.info("loaded %d records from %s", loaded_count, self.partition)
 
@@ -223,11 +235,11 @@ class ShardRunner(Generic[S]):
         effects = self.shard.take_effects()
         self._meter.on_processed(begun_ns)
         self._effects += effects
+        self._schedule(begun_ns)
         if self._shell.write_timeout_ms is not None:
             appends = [effect for effect in effects if isinstance(effect, AppendRecords)]
             if appends:
                 self._writers[appends[-1].append_id] = future
-        self._schedule()
         return future
 
     def call(self, request: Callable[[S, int], T]) -> T:
@@ -239,7 +251,7 @@ class ShardRunner(Generic[S]):
         begun_ns = self._meter.begin()
         answer = request(self.shard, self._shell.now_ms())
         self._meter.on_processed(begun_ns)
-        self._schedule()
+        self._schedule(begun_ns)
         return answer
 
     def append_marker(self, batch: bytes, end: TransactionEnd, *, transaction_version: int) -> asyncio.Future[int]:
@@ -252,7 +264,7 @@ class ShardRunner(Generic[S]):
         def on_done(future: asyncio.Future[int]) -> None:
             if not self._is_closed and not future.cancelled() and future.exception() is None:
                 self.shard.replay(end, now_ms=self._shell.now_ms())
-                self._schedule()
+                self._schedule(self._meter.begin())
 
         # What the shard decided before belongs before the marker.
         self._drive()
@@ -271,10 +283,11 @@ class ShardRunner(Generic[S]):
             if not future.done():
                 future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
 
-    def _schedule(self) -> None:
+    def _schedule(self, since_ns: int) -> None:
+        """Carry effects out in a later call of the loop, with those that come up until then."""
         if not self._is_scheduled and not self._is_closed:
             self._is_scheduled = True
-            self._lingering_since_ns = self._meter.begin()
+            self._lingering_since_ns = since_ns
             self._loop.call_soon(self._drive)
 
     def _drive(self) -> None:
@@ -282,9 +295,28 @@ class ShardRunner(Generic[S]):
         if self._is_closed:
             return
         begun_ns = self._meter.begin()
+        appends = self._carry_out()
+        if appends:
+            self._append(appends, min(self._lingering_since_ns, begun_ns))
+            if self._done:
+                # Committed already, as by a leader alone in sync. What that leads to is appended in the next call.
+                done, self._done = self._done, []
+                for on_done, future in done:
+                    on_done(future)
+                self._effects += self._carry_out()
+                if self._effects:
+                    self._schedule(begun_ns)
+        self._arm_timer()
+        self._meter.end(begun_ns)
+
+    def _carry_out(self) -> list[AppendRecords]:
+        """Answer requests and hand out events; what is to be appended."""
         appends: list[AppendRecords] = []
-        effects, self._effects = self._effects, []
-        for effect in effects + self.shard.take_effects():
+        effects = self.shard.take_effects()
+        if self._effects:
+            effects = self._effects + effects
+            self._effects = []
+        for effect in effects:
             match effect:
                 case Respond():
                     future: Any = effect.token
@@ -294,9 +326,7 @@ class ShardRunner(Generic[S]):
                     appends.append(effect)
                 case Emit() if self._shell.on_event is not None:
                     self._shell.on_event(self, effect.event)
-        self._append(appends, min(self._lingering_since_ns, begun_ns))
-        self._arm_timer()
-        self._meter.end(begun_ns)
+        return appends
 
     def _append(self, appends: list[AppendRecords], since_ns: int) -> None:
         """Append in order, in as few batches as fit; the first has waited since ``since_ns``."""
@@ -327,7 +357,6 @@ class ShardRunner(Generic[S]):
     ) -> None:
         """Append records; ``append_ids`` has each append with the number of records up to its end."""
         now_ms = self._shell.now_ms()
-        begun_ns = self._meter.begin()
         producer_id, producer_epoch = (-1, -1) if producer is None else producer
         batch = encode_batch(
             [(now_ms, key, value, ()) for key, value in records],
@@ -336,11 +365,9 @@ class ShardRunner(Generic[S]):
             producer_epoch=producer_epoch,
             transactional=producer is not None,
         )
-
         writers = [append_id for append_id, _ in append_ids if append_id in self._writers]
         timer: asyncio.TimerHandle | None = None
-        if writers and self._shell.write_timeout_ms is not None:
-            timer = self._loop.call_later(self._shell.write_timeout_ms / 1000, self._give_up, writers)
+        begun_ns = self._meter.clock_ns()
 
         def on_done(future: asyncio.Future[int]) -> None:
             error_code = 0 if future.cancelled() else _append_error(future.exception())
@@ -354,11 +381,28 @@ class ShardRunner(Generic[S]):
             base_offset = -1 if future.cancelled() or error_code else future.result() - len(records) + 1
             for append_id, end in append_ids:
                 self.shard.on_appended(append_id, error_code, base_offset + end - 1 if base_offset >= 0 else -1)
-            self._schedule()
+
+        def on_late(future: asyncio.Future[int]) -> None:
+            self._uncommitted_count -= 1
+            on_done(future)
+            self._drive_unless_scheduled()
 
         appended = self.partition.append_coordinator(batch)
-        self._meter.on_flushed(lingered_ns=begun_ns - since_ns, duration_ns=self._meter.begin() - begun_ns)
-        appended.add_done_callback(on_done)
+        written_ns = self._meter.clock_ns()
+        self._meter.on_flushed(lingered_ns=begun_ns - since_ns, duration_ns=written_ns - begun_ns)
+        if appended.done() and not self._uncommitted_count:
+            self._done.append((on_done, appended))
+            return
+        # The shard hears of appends in their order, so that this one waits for the callbacks of those before it.
+        self._uncommitted_count += 1
+        if writers and self._shell.write_timeout_ms is not None:
+            timer = self._loop.call_later(self._shell.write_timeout_ms / 1000, self._give_up, writers)
+        appended.add_done_callback(on_late)
+
+    def _drive_unless_scheduled(self) -> None:
+        if not self._is_scheduled:
+            self._lingering_since_ns = self._meter.clock_ns()
+            self._drive()
 
     def _give_up(self, append_ids: list[int]) -> None:
         for append_id in append_ids:

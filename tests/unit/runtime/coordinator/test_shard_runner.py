@@ -35,6 +35,7 @@ class Partition:
     leader_epoch = 1
     is_leader = True
     high_watermark = 41
+    is_committed_at_once = False
 
     def __init__(self) -> None:
         self.appended: list[asyncio.Future[int]] = []
@@ -46,6 +47,8 @@ class Partition:
         assert transaction_version == 0
         self.batches.append(records)
         self.appended.append(asyncio.get_running_loop().create_future())
+        if self.is_committed_at_once:
+            self.appended[-1].set_result(len(self.appended) - 1)
         return self.appended[-1]
 
     def delete_records(self, offset: int) -> None:
@@ -165,6 +168,33 @@ async def _requests_and_batches_are_measured() -> None:
     assert found["event-purgatory-time-ms-p50"] == pytest.approx(42, rel=0.1)
     assert found["partition-load-time-max"] >= 0
     assert 0.99 < found["thread-idle-ratio-avg"] < 1
+
+
+def test_an_append_that_is_committed_at_once_waits_for_those_before_it() -> None:
+    asyncio.run(_an_append_that_is_committed_at_once_waits_for_those_before_it())
+
+
+async def _an_append_that_is_committed_at_once_waits_for_those_before_it() -> None:
+    runner, partition = await _runner(write_timeout_ms=1_000)
+    order: list[int] = []
+    on_appended = runner.shard.on_appended
+
+    def note(append_id: int, error_code: int, last_offset: int = -1) -> None:
+        order.append(append_id)
+        on_appended(append_id, error_code, last_offset)
+
+    runner.shard.on_appended = note  # type: ignore[method-assign]
+    first = _initialize(runner)
+    await settle()
+    partition.is_committed_at_once = True
+    second = _initialize(runner)
+    partition.appended[0].set_result(0)  # heard of behind the turn that appends the second
+    await asyncio.wait_for(asyncio.gather(first, second), 30)
+    assert order == [0, 1]
+    third = _initialize(runner)
+    await asyncio.wait_for(third, 30)
+    assert order == [0, 1, 2]
+    runner.close()
 
 
 def test_a_marker_is_appended_behind_what_the_shard_decided_before() -> None:
