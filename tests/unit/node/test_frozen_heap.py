@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from kraftlog.node.frozen_heap import PARTITIONS_PER_FREEZE, FrozenHeap
+from kraftlog.node.frozen_heap import NEW_OBJECTS, PARTITIONS_PER_FREEZE, FrozenHeap
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +32,15 @@ def test_heap_is_frozen_at_the_start_and_with_each_thousand_partitions():
     assert not is_collected(partitions[PARTITIONS_PER_FREEZE])
     heap.end()
     assert gc.get_freeze_count() == 0
+
+
+def test_young_collections_are_rare_while_the_node_runs():
+    before = gc.get_threshold()
+    heap = FrozenHeap([])
+    heap.begin()
+    assert gc.get_threshold() == (NEW_OBJECTS, *before[1:])
+    heap.end()
+    assert gc.get_threshold() == before
 
 
 def test_partitions_that_replace_deleted_ones_are_frozen_too():

@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -116,23 +115,27 @@ func (s *story) create(topic string, count int32, entries map[string]*string) er
 	if err := s.admin.CreateTopic(s.prefix+topic, detail, false); err != nil {
 		return err
 	}
-	return s.awaitTopic(s.prefix + topic)
+	return s.awaitTopic(s.prefix+topic, count)
 }
 
-// awaitTopic returns when the broker knows a topic: a controller answers before brokers have applied the metadata.
-func (s *story) awaitTopic(name string) error {
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		found, err := s.admin.DescribeTopics([]string{name})
-		if err != nil {
+// awaitTopic returns when a topic's leaders serve it: a controller answers before brokers have opened the partitions.
+func (s *story) awaitTopic(name string, count int32) error {
+	client, err := sarama.NewClient(s.bootstrap, s.config())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	end := time.Now().Add(patience)
+	for partition := int32(0); partition < count; {
+		if _, err := client.GetOffset(name, partition, sarama.OffsetNewest); err == nil {
+			partition++
+		} else if time.Now().After(end) {
 			return err
-		}
-		if err = found[0].Err; !errors.Is(err, sarama.ErrUnknownTopicOrPartition) || time.Now().After(end) {
-			if errors.Is(err, sarama.ErrNoError) {
-				return nil
-			}
-			return err
+		} else {
+			time.Sleep(10 * time.Millisecond)
 		}
 	}
+	return nil
 }
 
 // send produces count values "LABEL/PARTITION/NUMBER" to each partition.
