@@ -12,7 +12,8 @@ import secrets
 import socket
 import threading
 import time
-from asyncio import _get_running_loop
+from asyncio import AbstractEventLoop, _get_running_loop
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from kraftlog._kraftlog import FlushPool
 __all__ = [
     "Host",
     "ProcessHost",
+    "clock_of",
     "executor",
     "flush_pool",
     "joined_executor",
@@ -147,6 +149,12 @@ def monotonic_s() -> float:
 def wall_ms() -> int:
     """Wall clock, milliseconds since 1970."""
     return _host().wall_ms()
+
+
+def clock_of(loop: AbstractEventLoop) -> Callable[[], float]:
+    """``monotonic_s`` for the callbacks of one loop; it does not look for their host each time."""
+    found: Host = getattr(loop, "host", _PROCESS)
+    return time.monotonic if found is _PROCESS else lambda: found.monotonic_ns() / 1e9
 
 
 def random_bits(count: int) -> int:

@@ -68,9 +68,9 @@ class Scheduler:
 
     __slots__ = ("_at_once_until", "_is_armed", "_last_end", "_loop", "_parts", "clock", "on_large_request")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = host.monotonic_s) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] | None = None) -> None:
         self._loop = loop
-        self.clock = clock
+        self.clock = clock or host.clock_of(loop)
         self._parts: dict[Weight, deque[Served]] = {weight: deque() for weight in Weight}
         self._is_armed = False
         self._at_once_until = 0.0
