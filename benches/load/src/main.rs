@@ -7,6 +7,7 @@ mod batch;
 mod connection;
 mod fetch;
 mod fetch_wire;
+mod floor;
 mod histogram;
 mod idle;
 mod options;
@@ -32,7 +33,13 @@ fn main() -> ExitCode {
             "fetch" => fetch::run(&mut options)?,
             "session" => session::run(&mut options)?,
             "idle" => idle::run(&mut options)?,
-            _ => return Err(format!("{mode:?} is no mode; use produce, fetch, session or idle").into()),
+            "floor" => {
+                floor::run(&mut options)?;
+                return Err("the floor ended".into());
+            }
+            _ => {
+                return Err(format!("{mode:?} is no mode; use produce, fetch, session, idle or floor").into())
+            }
         };
         Ok(report)
     });

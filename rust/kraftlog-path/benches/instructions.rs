@@ -79,7 +79,7 @@ impl Fixture {
         let request = RequestId { connection, number: self.next_number };
         self.next_number += 1;
         let outcome = self.service.handle(request, &self.peer, frame, now);
-        self.service.end_turn(now, &mut Vec::new());
+        self.service.end_turn(now, false, &mut Vec::new());
         match outcome {
             Outcome::Answer(outputs) => outputs,
             other => panic!("{other:?}"),

@@ -99,7 +99,10 @@ pub trait Service: Send + 'static {
 
     /// Called once after the frames and messages of a wake-up, before answers are sent: what those put off (flushes
     /// that were asked for, long polls that moved) happens now.
-    fn end_turn(&mut self, now: Instant, answered: &mut Vec<Answered>);
+    ///
+    /// `is_alone`: lately the thread had requests of one connection only, so that a short wait delays nobody else. The
+    /// thread takes its messages afterwards without being told.
+    fn end_turn(&mut self, now: Instant, is_alone: bool, answered: &mut Vec<Answered>);
 
     /// The connection is gone: nothing waits for its pending requests any more.
     fn connection_lost(&mut self, connection: ConnectionId);

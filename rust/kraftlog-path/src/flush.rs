@@ -111,6 +111,8 @@ struct Queue {
     threads: Vec<JoinHandle<()>>,
     thread_count: usize,
     waiting_count: usize,
+    /// Flushes that run on the threads of callers.
+    callers_count: usize,
     is_stopped: bool,
     /// No thread is ever started.
     is_stepped: bool,
@@ -175,6 +177,31 @@ impl FlushPool {
         }
     }
 
+    /// Like [`Self::request`], but the flush runs on this thread: it saves two changes of threads if nobody else needs
+    /// this one meanwhile. A round that has begun is not waited for.
+    pub fn flush_here<F: Flushable>(&self, target: &Arc<F>) {
+        if !target.round().want() {
+            return;
+        }
+        let job: Job = Arc::<F>::clone(target);
+        {
+            let mut queue = self.shared.lock();
+            if queue.is_stopped || queue.is_stepped {
+                drop(queue);
+                self.shared.push(job);
+                return;
+            }
+            queue.callers_count += 1;
+        }
+        self.shared.flush(job);
+        let mut queue = self.shared.lock();
+        queue.callers_count -= 1;
+        if queue.is_stopped {
+            drop(queue);
+            self.shared.wake_up.notify_all();
+        }
+    }
+
     /// Flush a log that belongs to no partition; `inbox` gets the outcome with `token`.
     pub fn request_log(&self, log: Arc<Log>, inbox: Arc<PythonInbox>, token: u64) {
         self.request(&Arc::new(LogFlush { log, inbox, token, round: Round::default() }));
@@ -198,6 +225,10 @@ impl FlushPool {
         for thread in threads {
             // A thread that panicked has told so.
             let _ = thread.join();
+        }
+        let mut queue = self.shared.lock();
+        while queue.callers_count > 0 {
+            queue = self.shared.wake_up.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

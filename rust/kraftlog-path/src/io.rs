@@ -13,6 +13,7 @@ mod output;
 mod request_queue;
 mod slots;
 mod socket_status;
+mod sole_connection;
 mod thread;
 mod threads;
 

@@ -14,8 +14,18 @@ pub struct Mailbox<M> {
 #[derive(Debug)]
 struct State<M> {
     messages: Vec<M>,
-    /// The bell was rung since the reader last looked.
-    is_rung: bool,
+    bell: Bell,
+}
+
+/// How the reader hears of the next message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bell {
+    /// The sender rings.
+    Silent,
+    /// It was rung since the reader last looked.
+    Rung,
+    /// The reader is awake and looks without being told.
+    Attended,
 }
 
 impl<M> Mailbox<M> {
@@ -25,7 +35,7 @@ impl<M> Mailbox<M> {
     /// No descriptor is left.
     pub fn new() -> std::io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { state: Mutex::new(State { messages: Vec::new(), is_rung: false }), bell })
+        Ok(Self { state: Mutex::new(State { messages: Vec::new(), bell: Bell::Silent }), bell })
     }
 
     /// Readable while messages wait that the reader has not been told of.
@@ -51,10 +61,18 @@ impl<M> Mailbox<M> {
     }
 
     fn ring(&self, state: &mut State<M>) {
-        if !state.is_rung {
-            state.is_rung = true;
+        if state.bell == Bell::Silent {
+            state.bell = Bell::Rung;
             // Only a full counter could refuse, and one is written per look of the reader.
             let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// For the reader: it will [`Self::take`] before it sleeps, and need not be told until then.
+    pub fn attend(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.bell == Bell::Silent {
+            state.bell = Bell::Attended;
         }
     }
 
@@ -62,8 +80,7 @@ impl<M> Mailbox<M> {
     pub fn take(&self, into: &mut Vec<M>) {
         into.clear();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.is_rung {
-            state.is_rung = false;
+        if std::mem::replace(&mut state.bell, Bell::Silent) == Bell::Rung {
             let mut count = [0; 8];
             let _ = rustix::io::read(&self.bell, &mut count);
         }
@@ -92,5 +109,25 @@ mod tests {
         rustix::io::read(mailbox.bell(), &mut count).unwrap();
         mailbox.take(&mut taken);
         assert_eq!(taken, [4]);
+    }
+
+    #[test]
+    fn an_attended_mailbox_rings_no_bell_until_it_was_taken() {
+        let mailbox = Mailbox::new().unwrap();
+        let mut taken = Vec::new();
+        let mut count = [0; 8];
+        mailbox.attend();
+        mailbox.send(1);
+        assert_eq!(rustix::io::read(mailbox.bell(), &mut count), Err(rustix::io::Errno::AGAIN));
+        mailbox.take(&mut taken);
+        assert_eq!(taken, [1]);
+        mailbox.send(2);
+        mailbox.attend();
+        mailbox.send(3);
+        mailbox.take(&mut taken);
+        assert_eq!(taken, [2, 3]);
+        mailbox.send(4);
+        rustix::io::read(mailbox.bell(), &mut count).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), 1, "rung for 4 alone");
     }
 }

@@ -324,6 +324,11 @@ impl Partition {
         self.pool().request(self);
     }
 
+    /// The same, on this thread and now.
+    pub fn flush_here(self: &Arc<Self>) {
+        self.pool().flush_here(self);
+    }
+
     /// `flush.ms` is over since Python was told of an unflushed record.
     pub fn flush_in_time(self: &Arc<Self>) {
         let is_unflushed = {

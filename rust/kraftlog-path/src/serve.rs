@@ -13,6 +13,7 @@ use crate::session::FetchSession;
 use crate::wire::{RequestHeader, FETCH_KEY, PRODUCE_KEY};
 
 mod fetch;
+mod flush_here;
 mod pending;
 pub mod probe;
 mod produce;
@@ -24,6 +25,7 @@ mod tests;
 pub use shared::{ServiceSettings, ServiceShared};
 
 use fetch::{FetchCall, FetchScratch};
+use flush_here::FlushHere;
 use pending::PendingTable;
 use produce::{PlannedAppend, ProduceWait};
 use shared::SettingsView;
@@ -92,6 +94,7 @@ pub struct DataService {
     looks: Vec<u64>,
     /// Partitions that have to be flushed after this turn.
     unflushed: Vec<Arc<Partition>>,
+    flush_here: FlushHere,
     planned: Vec<PlannedAppend>,
     fetch_scratch: FetchScratch,
     /// Stands where a fetch has no session yet.
@@ -108,6 +111,7 @@ impl DataService {
             pending: PendingTable::default(),
             looks: Vec::new(),
             unflushed: Vec::new(),
+            flush_here: FlushHere::default(),
             planned: Vec::new(),
             fetch_scratch: FetchScratch::default(),
             no_session: Arc::new(FetchSession::new()),
@@ -172,15 +176,23 @@ impl Service for DataService {
         }
     }
 
-    fn end_turn(&mut self, _now: Instant, answered: &mut Vec<Answered>) {
-        for partition in self.unflushed.drain(..) {
-            partition.request_flush();
+    fn end_turn(&mut self, now: Instant, is_alone: bool, answered: &mut Vec<Answered>) {
+        let flushes_here = is_alone && self.unflushed.len() == 1 && self.flush_here.is_allowed(now);
+        if !flushes_here {
+            for partition in self.unflushed.drain(..) {
+                partition.request_flush();
+            }
         }
         let mut looks = std::mem::take(&mut self.looks);
         for id in looks.drain(..) {
             self.look_again(id, false, answered);
         }
         self.looks = looks;
+        if let Some(partition) = self.unflushed.pop() {
+            let began = Instant::now();
+            partition.flush_here();
+            self.flush_here.ended(began, Instant::now());
+        }
     }
 
     fn connection_lost(&mut self, connection: ConnectionId) {

@@ -134,7 +134,7 @@ pub(crate) fn idempotent_batch(value: &str, producer_id: i64, base_sequence: i32
 }
 
 /// Wait for another thread, at most ten seconds.
-pub(crate) fn until(what: &str, is_true: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     for _ in 0..10_000 {
         if is_true() {
             return;

@@ -35,6 +35,41 @@ fn a_bare_log_is_flushed_and_its_inbox_told() {
 }
 
 #[test]
+fn a_caller_that_flushes_itself_leaves_a_round_that_began_alone_and_nothing_to_a_stopped_pool() {
+    let fixture = Fixture::new(true);
+    let recorder = Arc::new(Recorder::default());
+    let append = |id| {
+        let ack = Some((&recorder.listener(), token(id)));
+        fixture.partition.append(&batch("a"), -1, 0, Origin::Client, ack).unwrap();
+    };
+    append(0);
+    fixture.partition.flush_here();
+    assert_eq!((recorder.acks(), fixture.pool.thread_count()), (vec![(0, error_code::NONE)], 0));
+    append(1);
+    assert!(fixture.partition.round().want());
+    fixture.partition.round().begin();
+    fixture.partition.flush_here();
+    assert_eq!(recorder.acks().len(), 1, "the thread that has the round flushes once more");
+    assert!(fixture.partition.round().end());
+    fixture.partition.round().begin();
+    assert!(!fixture.partition.round().end());
+    fixture.pool.stop();
+    fixture.partition.flush_here();
+    assert_eq!((recorder.acks().len(), fixture.partition.log().recovery_point()), (1, 1));
+}
+
+#[test]
+fn stepped_flushes_wait_for_their_step_wherever_they_were_asked_for() {
+    let pool = Arc::new(FlushPool::stepped("flush"));
+    let fixture = Fixture::over(&MemoryFileSystem::new(), 0, true, &pool);
+    fixture.partition.append(&batch("a"), 1, 0, Origin::Client, None).unwrap();
+    fixture.partition.flush_here();
+    assert_eq!((pool.queued_count(), fixture.partition.log().recovery_point()), (1, 0));
+    assert!(pool.run_next(0));
+    assert_eq!(fixture.partition.log().recovery_point(), 1);
+}
+
+#[test]
 fn many_partitions_are_flushed_and_the_pool_keeps_to_its_size() {
     let fs = MemoryFileSystem::new();
     let pool = Arc::new(FlushPool::new("flush", 3));

@@ -29,7 +29,7 @@ impl Service for HandOverAll {
 
     fn on_time(&mut self, _now: Instant, _answered: &mut Vec<Answered>) {}
 
-    fn end_turn(&mut self, _now: Instant, _answered: &mut Vec<Answered>) {}
+    fn end_turn(&mut self, _now: Instant, _is_alone: bool, _answered: &mut Vec<Answered>) {}
 
     fn connection_lost(&mut self, _connection: ConnectionId) {}
 }

@@ -15,6 +15,7 @@ use super::input::{Pool, SCRATCH_BYTES};
 use super::limits::Limits;
 use super::slots::Slots;
 use super::socket_status::SocketStatus;
+use super::sole_connection::SoleConnection;
 use crate::exchange::{Answered, ConnectionId, Outcome, Peer, RequestId, RequestNumber, Service};
 use crate::mailbox::Mailbox;
 
@@ -64,6 +65,8 @@ pub(super) struct IoThread<S: Service> {
     queue: VecDeque<u32>,
     /// Slots of connections with answers to send in this turn.
     dirty: Vec<u32>,
+    sole: SoleConnection,
+    commands: Vec<Command<S::Message>>,
     scratch: Box<[u8]>,
     pool: Pool,
     events: Vec<IoEvent>,
@@ -93,6 +96,8 @@ impl<S: Service> IoThread<S> {
             connections: Vec::new(),
             queue: VecDeque::new(),
             dirty: Vec::new(),
+            sole: SoleConnection::new(Instant::now()),
+            commands: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             pool: Pool::default(),
             events: Vec::new(),
@@ -106,7 +111,6 @@ impl<S: Service> IoThread<S> {
     /// Serve until told to stop.
     pub(super) fn run(&mut self) -> std::io::Result<()> {
         let mut ready = Vec::with_capacity(EVENTS_PER_WAKE_UP);
-        let mut commands = Vec::new();
         while !self.is_stopped {
             let timeout = self.timeout();
             match epoll::wait(&self.epoll, spare_capacity(&mut ready), timeout.as_ref()) {
@@ -114,15 +118,16 @@ impl<S: Service> IoThread<S> {
                 Err(error) => return Err(error.into()),
             }
             let now = Instant::now();
+            let mut is_told = false;
             for event in ready.drain(..) {
                 if event.data.u64() == BELL {
-                    self.mailbox.take(&mut commands);
+                    is_told = true;
                 } else {
                     self.socket_event(event.data.u64(), event.flags);
                 }
             }
-            for command in commands.drain(..) {
-                self.obey(command, now);
+            if is_told {
+                self.take_commands(now);
             }
             self.serve_round(now);
             self.end_turn();
@@ -143,6 +148,18 @@ impl<S: Service> IoThread<S> {
         let first = deadlines.into_iter().flatten().min()?;
         let left = first.saturating_duration_since(Instant::now());
         Timespec::try_from(left).ok()
+    }
+
+    /// Obey what other threads asked for; how many commands that were.
+    fn take_commands(&mut self, now: Instant) -> usize {
+        let mut commands = mem::take(&mut self.commands);
+        self.mailbox.take(&mut commands);
+        let count = commands.len();
+        for command in commands.drain(..) {
+            self.obey(command, now);
+        }
+        self.commands = commands;
+        count
     }
 
     fn socket_event(&mut self, data: u64, flags: epoll::EventFlags) {
@@ -285,6 +302,7 @@ impl<S: Service> IoThread<S> {
             return now;
         };
         connection.is_queued = false;
+        self.sole.served(connection.id, now);
         let mut desk = Desk {
             service: &mut self.service,
             scratch: &mut self.scratch,
@@ -334,8 +352,18 @@ impl<S: Service> IoThread<S> {
         if self.service.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.service.on_time(now, &mut self.answered);
         }
-        self.service.end_turn(now, &mut self.answered);
+        let is_alone = self.sole.is_alone(now);
+        if is_alone {
+            // What the service does itself now it need not be told through the kernel.
+            self.mailbox.attend();
+        }
+        self.service.end_turn(now, is_alone, &mut self.answered);
         self.apply_answered(now);
+        if is_alone && self.take_commands(Instant::now()) > 0 {
+            // They may have given the service work that it puts off again.
+            self.service.end_turn(now, false, &mut self.answered);
+            self.apply_answered(now);
+        }
         let mut dirty = mem::take(&mut self.dirty);
         for slot in dirty.drain(..) {
             self.send(slot);

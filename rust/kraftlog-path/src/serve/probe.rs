@@ -151,7 +151,7 @@ impl DataServiceProbe {
         let outcome = self.service.handle(REQUEST, &self.peer, frame, Instant::now());
         let mut answered = Vec::new();
         let mut messages = Vec::new();
-        self.service.end_turn(Instant::now(), &mut answered);
+        self.service.end_turn(Instant::now(), false, &mut answered);
         if !matches!(outcome, Outcome::Pending) {
             return outcome;
         }
@@ -166,7 +166,7 @@ impl DataServiceProbe {
                 self.service.message(message, now, &mut answered);
             }
             self.service.on_time(now, &mut answered);
-            self.service.end_turn(now, &mut answered);
+            self.service.end_turn(now, false, &mut answered);
         }
     }
 

@@ -52,13 +52,17 @@ impl Bench {
 
     /// What a wake-up of the I/O thread does after its frames.
     fn turn(&mut self) -> Vec<Answered> {
+        self.turn_of(false)
+    }
+
+    fn turn_of(&mut self, is_alone: bool) -> Vec<Answered> {
         let mut answered = Vec::new();
         let mut messages = Vec::new();
         self.mailbox.take(&mut messages);
         for message in messages {
             self.service.message(message, self.start, &mut answered);
         }
-        self.service.end_turn(self.start, &mut answered);
+        self.service.end_turn(self.start, is_alone, &mut answered);
         answered
     }
 
@@ -460,6 +464,26 @@ fn a_later_request_of_a_session_ends_the_one_that_waits() {
 }
 
 #[test]
+fn the_thread_of_a_sole_connection_flushes_one_partition_itself_and_gives_several_to_the_pool() {
+    let mut bench = Bench::new(2, true);
+    let pool = Arc::clone(&bench.fixtures[0].pool);
+    let records = batch("a");
+    assert!(matches!(bench.handle(&produce(-1, 1000, &[(0, &records)])), Outcome::Pending));
+    assert!(bench.turn_of(true).is_empty());
+    assert_eq!((pool.thread_count(), pool.queued_count()), (0, 0));
+    assert_eq!(produced(only(bench.turn())), [(0, error_code::NONE, 0)]);
+    assert!(matches!(bench.handle(&produce(-1, 1000, &[(0, &records), (1, &records)])), Outcome::Pending));
+    assert!(bench.turn_of(true).is_empty());
+    assert_eq!(pool.thread_count(), 1);
+    let mut answered = Vec::new();
+    until("flushed by the pool", || {
+        answered.extend(bench.turn());
+        !answered.is_empty()
+    });
+    assert_eq!(produced(only(answered)), [(0, error_code::NONE, 1), (1, error_code::NONE, 0)]);
+}
+
+#[test]
 fn a_lost_connection_leaves_nothing_and_its_session_forgets_nothing() {
     let mut bench = Bench::new(1, true);
     let records = batch("a");
@@ -472,7 +496,7 @@ fn a_lost_connection_leaves_nothing_and_its_session_forgets_nothing() {
     waits.min_bytes = 1000;
     assert!(matches!(bench.handle(&waits.frame()), Outcome::Pending));
     bench.fixtures[0].partition.on_flushed(1);
-    bench.service.end_turn(bench.start, &mut Vec::new());
+    bench.service.end_turn(bench.start, false, &mut Vec::new());
     bench.service.connection_lost(CONNECTION);
     assert_eq!((bench.service.pending_count(), bench.turn().len()), (0, 0));
     let next = fetched(bench.handle(&Ask::of((id, 2), &[]).frame()));
