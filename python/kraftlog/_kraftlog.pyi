@@ -424,6 +424,8 @@ class DataPath:
         fetch_sessions_max: Fetch sessions; 0 turns them off.
         fetch_session_eviction_ms: A session unused for so long gives way to another one.
         selects_replicas: Hand fetches of consumers that name their rack over (KIP-392).
+        max_queued_requests: Connections that may have requests in Python that it has not taken up.
+        max_queued_bytes: Above this many bytes of such requests no further one is handed over; 0 or less is no bound.
 
     Raises:
         OSError: No descriptor or thread is left.
@@ -448,6 +450,8 @@ class DataPath:
         fetch_sessions_max: int,
         fetch_session_eviction_ms: int,
         selects_replicas: bool = False,
+        max_queued_requests: int = 500,
+        max_queued_bytes: int = -1,
     ) -> Self: ...
     def adopt(self, fd: int, *, listener: int, host: str) -> DataSocket:
         """Give a connected, non-blocking socket away; its descriptor belongs to the thread from then on.
@@ -495,6 +499,9 @@ class DataSocket:
 
     def begun(self, number: int, /) -> None:
         """The requests up to this one have begun: their appends come before those of later requests."""
+
+    def taken(self, number: int, /) -> None:
+        """The requests up to this one wait for the loop no more, as after ``begun`` and ``answer``."""
 
     def close(self, reason: str | None, /) -> None:
         """Send what can be sent at once, then close; the reason comes back in the event."""

@@ -157,7 +157,12 @@ class Dispatcher:
             is_held=is_change and APIS[api_key].resource is not ResourceKind.GROUP,
         )
         return PendingResponse(
-            work.future, finish, is_long_poll=api_key in LONG_POLL_KEYS, ends_with_peer=True, is_exclusive=True
+            work.future,
+            finish,
+            is_long_poll=api_key in LONG_POLL_KEYS,
+            ends_with_peer=True,
+            is_exclusive=True,
+            undecoded=work,
         )
 
     def _large_requests(self) -> LargeRequests:

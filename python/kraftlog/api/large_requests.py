@@ -111,6 +111,8 @@ class LargeRequests:
                 return refuse(error)
             remains.append(request)
             work.is_kept = is_change
+            if work.on_decoded is not None:
+                work.on_decoded()
             context, response = call(header, request)
             del request
             if type(response) is GeneratorType:

@@ -172,9 +172,10 @@ class SlicedRequest:
     Attributes:
         future: Ends with what the handler returns, or with the result of the future that it returns.
         is_kept: Whether the work is completed if the future is cancelled, since it changes something; else it ends.
+        on_decoded: See ``Undecoded``.
     """
 
-    __slots__ = ("_awaited", "_scheduler", "_slices", "future", "is_kept")
+    __slots__ = ("_awaited", "_scheduler", "_slices", "future", "is_kept", "on_decoded")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, scheduler: Scheduler, slices: Slices[Any]) -> None:
         self.future: asyncio.Future[Any] = loop.create_future()
@@ -182,6 +183,7 @@ class SlicedRequest:
         self._slices = slices
         self._awaited: asyncio.Future[Any] | None = None
         self.is_kept = False
+        self.on_decoded: Callable[[], None] | None = None
         self.future.add_done_callback(self._ended)
         scheduler.count_large(1)
         scheduler.add(self, Weight.HEAVY)

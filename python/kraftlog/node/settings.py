@@ -102,6 +102,8 @@ def connection_limits(config: NodeConfig) -> ConnectionLimits:
         max_connections_by_listener=_by_listener(config, "max.connections"),
         max_connection_creation_rate_by_listener=_by_listener(config, "max.connection.creation.rate"),
         unlimited_listener=_unlimited_listener(config),
+        max_queued_requests=config.get_int("queued.max.requests"),
+        max_queued_bytes=config.get_int("queued.max.request.bytes"),
     )
 
 
@@ -146,6 +148,8 @@ def data_path_limits(config: NodeConfig) -> DataPathLimits:
         fetch_sessions_max=config.get_int("max.incremental.fetch.session.cache.slots"),
         fetch_session_eviction_ms=FETCH_SESSION_EVICTION_MS,
         selects_replicas=_selects_replicas_by_rack(config),
+        max_queued_requests=config.get_int("queued.max.requests"),
+        max_queued_bytes=config.get_int("queued.max.request.bytes"),
     )
 
 

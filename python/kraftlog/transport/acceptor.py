@@ -22,6 +22,7 @@ from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
 from kraftlog.transport.listener import ConfigError, EndPoint
 from kraftlog.transport.peer_log import PeerLog
 from kraftlog.transport.peer_watch import PeerWatch
+from kraftlog.transport.request_room import REQUESTS_MAX, RequestRoom
 from kraftlog.transport.scheduler import TURN_S, Scheduler
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class ConnectionLimits:
         max_connection_creation_rate: New connections per second; those above it wait.
         max_connections_by_listener, max_connection_creation_rate_by_listener: The same under
             ``listener.name.<name>.``, by lower-case name of the listener.
+        max_queued_requests: queued.max.requests, of the connections on the event loop.
+        max_queued_bytes: queued.max.request.bytes, likewise; 0 or less is no bound.
         unlimited_listener: Name of the listener for which the rate of the whole node does not count; empty for none.
     """
 
@@ -77,6 +80,8 @@ class ConnectionLimits:
     max_connections_by_listener: Mapping[str, int] = field(default_factory=dict)
     max_connection_creation_rate_by_listener: Mapping[str, int] = field(default_factory=dict)
     unlimited_listener: str = ""
+    max_queued_requests: int = REQUESTS_MAX
+    max_queued_bytes: int = -1
 
 
 class Connections:
@@ -87,6 +92,8 @@ class Connections:
         native: Owns the sockets of clients without TLS, if the data path is native.
         scheduler: Shares the loop among the connections of clients.
         peer_watch: Notices the end of connections that are not read for now.
+        room: Bounds the requests of clients that wait for the loop; those of the controller's listeners have their own.
+        controller_room: The latter.
         controller_scheduler: The same for those of the controller's listeners, which do not wait behind clients.
     """
 
@@ -102,6 +109,10 @@ class Connections:
         self.peer_log = PeerLog(loop, logger)
         self.scheduler = Scheduler(loop)
         self.controller_scheduler = Scheduler(loop)
+        self.room, self.controller_room = (
+            RequestRoom(loop, requests_max=limits.max_queued_requests, bytes_max=limits.max_queued_bytes)
+            for _ in range(2)
+        )
         self.peer_watch = PeerWatch(loop)
         self._release_timer: asyncio.TimerHandle | None = None
         self._removed_at_s = 0.0
@@ -388,6 +399,7 @@ class Acceptor:
                 peer_log=connections.peer_log,
                 scheduler=connections.controller_scheduler if self.is_controller_listener else connections.scheduler,
                 peer_watch=connections.peer_watch,
+                room=connections.controller_room if self.is_controller_listener else connections.room,
                 tls=self._tls,
             )
         connections.add(connection)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kraftlog.transport.frame_reader import Frame, FrameReader
     from kraftlog.transport.peer_log import PeerLog
     from kraftlog.transport.peer_watch import PeerWatch
+    from kraftlog.transport.request_room import RequestRoom
     from kraftlog.transport.scheduler import Scheduler
     from kraftlog.transport.socket import Output
 
@@ -60,6 +61,7 @@ class Connection:
 
     __slots__ = (
         "_backlog",
+        "_backlog_bytes",
         "_done",
         "_exclusive",
         "_held_bytes",
@@ -70,8 +72,12 @@ class Connection:
         "_peer_watch",
         "_pending",
         "_pending_bytes",
+        "_room",
+        "_room_bytes",
         "_scheduler",
         "_slice_end_s",
+        "_undecoded",
+        "_waits_for_room",
         "_watched_fd",
         "_weight",
         "_writing_paused",
@@ -93,6 +99,7 @@ class Connection:
         peer_log: PeerLog,
         scheduler: Scheduler,
         peer_watch: PeerWatch | None = None,
+        room: RequestRoom | None = None,
         tls: SSLContext | None = None,
     ) -> None:
         self.exchange = exchange
@@ -109,6 +116,11 @@ class Connection:
         self._exclusive: PendingResponse | None = None
         self._done: deque[PendingResponse] = deque()
         self._backlog: deque[Frame] = deque()
+        self._backlog_bytes = 0
+        self._undecoded: PendingResponse | None = None
+        self._room = room
+        self._room_bytes = 0
+        self._waits_for_room = False
         self._is_queued = False
         self._slice_end_s = 0.0
         self._weight = Weight.UNKNOWN
@@ -167,7 +179,34 @@ class Connection:
 
     def may_receive(self) -> bool:
         """Whether the transport receives now; if not, this connection's next slice receives."""
-        return not self._is_queued and self._may_work()
+        return not self._is_queued and self._has_room() and self._may_work()
+
+    def _has_room(self) -> bool:
+        """Whether further requests may wait to be handled; if not, reading goes on once they may."""
+        if self._room is None or (self._room.is_free and not self._waits_for_room):
+            return True
+        self.transport.pause_reading()
+        if not self._waits_for_room:
+            self._waits_for_room = True
+            self._room.wait(self)
+        return False
+
+    def room_freed(self) -> None:
+        """Requests may wait again."""
+        self._waits_for_room = False
+        if not self._backlog and not self._writing_paused:
+            self.transport.resume_reading()
+
+    def _count_waiting(self) -> None:
+        """Count the frames that wait for the loop, and not for this connection."""
+        if self._room is None:
+            return
+        undecoded = self._undecoded
+        is_behind_itself = self._writing_paused or self.is_full or self.transport.is_closed
+        now_bytes = (0 if is_behind_itself else self._backlog_bytes) + (undecoded.frame_bytes if undecoded else 0)
+        if now_bytes != self._room_bytes:
+            self._room.change(self._room_bytes, now_bytes)
+            self._room_bytes = now_bytes
 
     def _may_work(self) -> bool:
         """Begin a slice at once if the scheduler grants one; else queue."""
@@ -194,7 +233,7 @@ class Connection:
         if self._backlog:
             self._handle_backlog()
         else:
-            received = self.transport.receive(_SLICE_RECEIVE_BYTES)
+            received = self._has_room() and self.transport.receive(_SLICE_RECEIVE_BYTES)
         self._is_queued = self._has_work() or (received and not self._backlog and self.transport.is_reading)
         return self._weight if self._is_queued else None
 
@@ -212,10 +251,12 @@ class Connection:
             self._weight = Weight.LIGHT
         else:
             self._backlog.extend(frames)
+            self._backlog_bytes += sum(map(len, frames))
             if len(frames) > FEW_FRAMES and self._weight is not Weight.HEAVY and self._scheduler:
                 # The others that wait are served before the first of so many requests.
                 self._weight = Weight.HEAVY
                 self._queue()
+                self._count_waiting()
             else:
                 self._handle_backlog()
         self._scheduler.ended(self._scheduler.clock())
@@ -229,7 +270,9 @@ class Connection:
             if handled and (handled >= MAX_FRAMES_PER_SLICE or clock() >= self._slice_end_s):
                 break
             handled += 1
-            if not self._handle(backlog.popleft(), outputs):
+            frame = backlog.popleft()
+            self._backlog_bytes -= len(frame)
+            if not self._handle(frame, outputs):
                 return
             if outputs and (len(outputs) >= _BUFFERS_PER_WRITE or _is_large(outputs[-1])):
                 self.transport.write(outputs)
@@ -247,6 +290,7 @@ class Connection:
             # One slice too many may be chance: the loop's thread had to wait for a processor.
             self._weight = Weight.UNKNOWN if self._weight is Weight.LIGHT else Weight.HEAVY
             self._queue()
+        self._count_waiting()
 
     def _watch_peer(self) -> None:
         """Notice the end of a peer that nothing more is received from; a long poll might last for weeks."""
@@ -284,12 +328,22 @@ class Connection:
             self._pending.append(answer)
             if answer.is_exclusive:
                 self._exclusive = answer
+                if answer.undecoded is not None:
+                    self._undecoded = answer
+                    answer.undecoded.on_decoded = lambda: self._decoded(answer)
+                    self._count_waiting()
             answer.future.add_done_callback(lambda _: self._completed(answer))
             return True
         if outputs:
             self.transport.write(outputs)
         self.close(answer.reason)
         return False
+
+    def _decoded(self, pending: PendingResponse) -> None:
+        """The frame of a large request is decoded."""
+        if pending is self._undecoded:
+            self._undecoded = None
+            self._count_waiting()
 
     def _completed(self, pending: PendingResponse) -> None:
         """A response became known; runs from the loop, never inside a handler."""
@@ -314,6 +368,9 @@ class Connection:
         self._unwatch_peer()
         if pending is self._exclusive:
             self._exclusive = None
+            if pending is self._undecoded:
+                self._undecoded = None
+                self._count_waiting()
         outputs = pending.finish(pending.future)
         if isinstance(outputs, CloseConnection):
             self.close(outputs.reason)
@@ -340,6 +397,7 @@ class Connection:
         """The peer does not take its responses: handle nothing more for it."""
         self._writing_paused = True
         self.transport.pause_reading()
+        self._count_waiting()
 
     def writing_resumed(self) -> None:
         """The peer takes its responses again."""
@@ -370,6 +428,11 @@ class Connection:
                 pending.future.cancel()
         self._pending.clear()
         self._backlog.clear()
+        self._backlog_bytes = 0
+        self._undecoded = None
+        if self._room is not None:
+            self._room.leave(self)
+            self._count_waiting()
         self._on_lost(self)
         if self.context.loss is not None:
             self.context.loss.tell()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kraftlog.transport.frame_reader import Frame
     from kraftlog.transport.socket import Output
 
-__all__ = ["CloseConnection", "Exchange", "PeerContext", "PeerLoss", "PendingResponse"]
+__all__ = ["CloseConnection", "Exchange", "PeerContext", "PeerLoss", "PendingResponse", "Undecoded"]
 
 
 class PeerLoss:
@@ -63,6 +63,13 @@ class PeerContext:
     loss: PeerLoss | None = None
 
 
+class Undecoded(Protocol):
+    """A large request while its frame is being decoded."""
+
+    on_decoded: Callable[[], None] | None
+    """Called once the frame is not needed any more, unless the request ends before."""
+
+
 class CloseConnection:
     """The answer to a frame that the protocol has no answer for."""
 
@@ -83,11 +90,21 @@ class PendingResponse:
         ends_with_peer: It is cancelled when the connection is lost.
         is_exclusive: The request is handled in slices: no later one of its connection is handled before its response
             is known.
+        undecoded: The frame is decoded later than now; None if it was.
         frame_bytes: Size of the request's frame, which it keeps in memory.
         outputs: The encoded response once it is known; an empty list when the protocol wants none.
     """
 
-    __slots__ = ("ends_with_peer", "finish", "frame_bytes", "future", "is_exclusive", "is_long_poll", "outputs")
+    __slots__ = (
+        "ends_with_peer",
+        "finish",
+        "frame_bytes",
+        "future",
+        "is_exclusive",
+        "is_long_poll",
+        "outputs",
+        "undecoded",
+    )
 
     def __init__(
         self,
@@ -97,12 +114,14 @@ class PendingResponse:
         is_long_poll: bool = False,
         ends_with_peer: bool = False,
         is_exclusive: bool = False,
+        undecoded: Undecoded | None = None,
     ) -> None:
         self.future = future
         self.finish = finish
         self.is_long_poll = is_long_poll
         self.ends_with_peer = is_long_poll or ends_with_peer
         self.is_exclusive = is_exclusive
+        self.undecoded = undecoded
         self.frame_bytes = 0
         self.outputs: list[Output] | None = None
 
@@ -116,6 +135,7 @@ class PendingResponse:
         """A response that is known but has to wait for its turn."""
         pending = cls.__new__(cls)
         pending.is_long_poll = pending.ends_with_peer = pending.is_exclusive = False
+        pending.undecoded = None
         pending.frame_bytes = 0
         pending.outputs = outputs
         return pending

@@ -56,6 +56,7 @@ class NativeConnection:
         "_peer_log",
         "_pending",
         "_scheduler",
+        "_undecoded",
         "_weight",
         "context",
         "socket",
@@ -89,6 +90,7 @@ class NativeConnection:
         self._backlog: deque[tuple[int, bytes | memoryview]] = deque()
         self._pending: dict[int, PendingResponse] = {}
         self._exclusive: PendingResponse | None = None
+        self._undecoded: PendingResponse | None = None
         self._done: deque[int] = deque()
         self._weight = Weight.UNKNOWN
         self._is_queued = False
@@ -155,7 +157,14 @@ class NativeConnection:
                 return self._weight
         if not backlog:
             self._weight = Weight.LIGHT
+        else:
+            self._release_room()
         return None
+
+    def _release_room(self) -> None:
+        """What waits for its own connection must not hold up the requests of others; see ``RequestRoom``."""
+        if self._undecoded is None and self._backlog:
+            self.socket.taken(self._backlog[-1][0])
 
     def _must_wait(self) -> bool:
         """Whether the peer does not take its responses; ``work`` is called again when it does."""
@@ -173,11 +182,24 @@ class NativeConnection:
             self._pending[number] = answer
             if answer.is_exclusive:
                 self._exclusive = answer
+                if answer.undecoded is None:
+                    self.socket.taken(number)
+                else:
+                    self._undecoded = answer
+                    answer.undecoded.on_decoded = partial(self._decoded, answer, number)
             else:
                 self.socket.begun(number)
             answer.future.add_done_callback(partial(self._completed, number))
         else:
             self.close(answer.reason)
+
+    def _decoded(self, pending: PendingResponse, number: int) -> None:
+        """The frame of a large request is decoded."""
+        if pending is self._undecoded and not self._is_closed:
+            self._undecoded = None
+            self.socket.taken(number)
+            self._release_room()
+            self._flush_soon()
 
     def _completed(self, number: int, future: asyncio.Future[Any]) -> None:
         """A response became known; runs from the loop, never inside a handler."""
@@ -191,7 +213,7 @@ class NativeConnection:
     def _finish(self, number: int) -> None:
         pending = self._pending.pop(number)
         if pending is self._exclusive:
-            self._exclusive = None
+            self._exclusive = self._undecoded = None
         outputs = pending.finish(pending.future)
         if isinstance(outputs, CloseConnection):
             self.close(outputs.reason)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from kraftlog._kraftlog import DataPath
 from kraftlog.errors import LogError
 from kraftlog.transport.native_connection import NativeConnection
+from kraftlog.transport.request_room import REQUESTS_MAX
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,6 +37,8 @@ class DataPathLimits:
         fetch_sessions_max: max.incremental.fetch.session.cache.slots.
         fetch_session_eviction_ms: A session unused for so long gives way to another one.
         selects_replicas: Whether consumers that name their rack may be sent to followers.
+        max_queued_requests: queued.max.requests.
+        max_queued_bytes: queued.max.request.bytes; 0 or less is no bound.
     """
 
     threads: int
@@ -45,6 +48,8 @@ class DataPathLimits:
     fetch_sessions_max: int
     fetch_session_eviction_ms: int
     selects_replicas: bool = False
+    max_queued_requests: int = REQUESTS_MAX
+    max_queued_bytes: int = -1
 
 
 class SocketInbox(Protocol):
@@ -95,6 +100,8 @@ class NativeSockets:
             fetch_sessions_max=limits.fetch_sessions_max,
             fetch_session_eviction_ms=limits.fetch_session_eviction_ms,
             selects_replicas=limits.selects_replicas,
+            max_queued_requests=limits.max_queued_requests,
+            max_queued_bytes=limits.max_queued_bytes,
         )
         self._by_key: dict[int, NativeConnection] = {}
         self._is_flush_armed = False

@@ -11,6 +11,7 @@ mod input;
 mod limits;
 mod output;
 mod request_queue;
+mod request_room;
 mod slots;
 mod socket_status;
 mod sole_connection;

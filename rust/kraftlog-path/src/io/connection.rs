@@ -14,6 +14,7 @@ use super::input::{cut, Cut, Input, Pool, SCRATCH_BYTES};
 use super::limits::Limits;
 use super::output::{size_bytes, OutputQueue, Sent};
 use super::request_queue::{Owner, RequestQueue};
+use super::request_room::RequestRoom;
 use super::socket_status::SocketStatus;
 use crate::exchange::{ConnectionId, Outcome, Output, Peer, RequestId, RequestNumber, Service, FETCH};
 
@@ -24,6 +25,8 @@ pub(super) struct Desk<'a, S> {
     pub(super) pool: &'a mut Pool,
     pub(super) events: &'a mut Vec<IoEvent>,
     pub(super) limits: &'a Limits,
+    /// Other connections wait for room for what they hand over.
+    pub(super) is_room_contended: bool,
     /// What this connection may use now.
     pub(super) frames_left: usize,
     /// As above.
@@ -50,6 +53,14 @@ pub(super) enum Served {
     Close(Option<String>),
 }
 
+/// What became of one frame.
+enum Handled {
+    Done,
+    HandOver(RequestId),
+    /// It has to be handed over, for which there is no room. Nothing was done.
+    NoRoom,
+}
+
 /// A socket and what belongs to it.
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
@@ -73,6 +84,13 @@ pub(super) struct Connection {
     is_stopping: bool,
     /// The first unhandled frame waits until Python has begun all requests that it was given.
     waits_for_begun: bool,
+    /// The first unhandled frame waits for room among those that are in Python's hands.
+    pub(super) waits_for_room: bool,
+    /// It is in the thread's list of those that do.
+    pub(super) is_room_queued: bool,
+    /// Its turn to have room has come.
+    pub(super) is_admitted: bool,
+    room: Arc<RequestRoom>,
     last_active: Instant,
 }
 
@@ -82,6 +100,7 @@ impl Connection {
         socket: OwnedFd,
         peer: Peer,
         status: Arc<SocketStatus>,
+        room: Arc<RequestRoom>,
         now: Instant,
     ) -> Self {
         Self {
@@ -100,6 +119,10 @@ impl Connection {
             is_hung_up: false,
             is_stopping: false,
             waits_for_begun: false,
+            waits_for_room: false,
+            is_room_queued: false,
+            is_admitted: false,
+            room,
             last_active: now,
         }
     }
@@ -137,7 +160,10 @@ impl Connection {
 
     /// Whether frames that had to wait need not wait any more.
     pub(super) fn may_go_on(&self, limits: &Limits) -> bool {
-        self.is_blocked && !self.is_full(limits) && !(self.waits_for_begun && self.requests.has_unbegun())
+        self.is_blocked
+            && !self.is_full(limits)
+            && !(self.waits_for_begun && self.requests.has_unbegun())
+            && (!self.waits_for_room || self.is_admitted)
     }
 
     /// Handle what was received, and receive, within the bounds of the desk.
@@ -254,10 +280,14 @@ impl Connection {
                 return served;
             }
             match self.handle(frame, desk) {
-                Ok(None) => {}
-                Ok(Some(request)) => {
+                Ok(Handled::Done) => {}
+                Ok(Handled::HandOver(request)) => {
                     let frame = Frame::new(frame.to_vec(), 0);
                     desk.events.push(IoEvent::HandedOver { request, frame });
+                }
+                Ok(Handled::NoRoom) => {
+                    self.input.append(data, desk.pool);
+                    return Served::Blocked;
                 }
                 Err(reason) => return Served::Close(Some(reason)),
             }
@@ -293,8 +323,9 @@ impl Connection {
             return Some(served);
         }
         match self.handle(frame, desk) {
-            Ok(None) => input.consume(4 + size, desk.pool),
-            Ok(Some(request)) => {
+            Ok(Handled::Done) => input.consume(4 + size, desk.pool),
+            Ok(Handled::NoRoom) => return Some(Served::Blocked),
+            Ok(Handled::HandOver(request)) => {
                 let (buffer, start) = input.take_frame(size, desk.pool);
                 desk.events.push(IoEvent::HandedOver { request, frame: Frame::new(buffer, start) });
             }
@@ -315,13 +346,10 @@ impl Connection {
         self.waits_for_begun.then_some(Served::Blocked)
     }
 
-    /// Handle one frame. Gives the request back if it is handed over.
-    fn handle<S: Service>(
-        &mut self,
-        frame: &[u8],
-        desk: &mut Desk<'_, S>,
-    ) -> Result<Option<RequestId>, String> {
+    /// Handle one frame.
+    fn handle<S: Service>(&mut self, frame: &[u8], desk: &mut Desk<'_, S>) -> Result<Handled, String> {
         let request = RequestId { connection: self.id, number: self.requests.next_number() };
+        self.waits_for_room = false;
         let outcome = desk.service.handle(request, &self.peer, frame, desk.now);
         desk.frames_left -= 1;
         desk.now = Instant::now();
@@ -343,16 +371,32 @@ impl Connection {
                 }
             }
             Outcome::HandOver => {
+                // Connections that wait already come first.
+                let is_next = self.is_admitted || !desk.is_room_contended;
+                self.is_admitted = false;
+                self.waits_for_room = !is_next || !self.room.is_free_or_wanted();
+                if self.waits_for_room {
+                    return Ok(Handled::NoRoom);
+                }
+                self.room.enter(frame.len(), !self.requests.has_queued());
                 self.requests.wait(Owner::Python { frame_bytes: frame.len() });
-                return Ok(Some(request));
+                return Ok(Handled::HandOver(request));
             }
             Outcome::Close(reason) => return Err(reason),
         }
-        Ok(None)
+        Ok(Handled::Done)
+    }
+
+    /// Python has taken up the requests up to this one: they wait for it no more.
+    pub(super) fn taken(&mut self, number: RequestNumber) {
+        if let Some(bytes) = self.requests.taken(number) {
+            self.room.leave(bytes, !self.requests.has_queued());
+        }
     }
 
     /// Python has begun the requests up to this one.
     pub(super) fn begun(&mut self, number: RequestNumber) {
+        self.taken(number);
         self.requests.begun(number);
     }
 
@@ -381,7 +425,8 @@ impl Connection {
         }
         match self.requests.answer(number, outputs) {
             Some(Owner::Service { is_long_poll: false }) => self.status.settle(),
-            Some(_) => {}
+            Some(Owner::Service { is_long_poll: true }) => {}
+            Some(Owner::Python { .. }) => self.taken(number),
             None => return Err(format!("internal error: request {number} waits for no answer")),
         }
         while let Some(outputs) = self.requests.pop_known() {
@@ -433,11 +478,15 @@ impl Connection {
             let max_idle_ms = max_idle.as_millis();
             return Some(Some(format!("no bytes for connections.max.idle.ms={max_idle_ms} inside a frame")));
         }
+        if self.waits_for_room {
+            return None;
+        }
         (self.requests.len() == 0 || self.status.unsent_bytes() > 0).then_some(None)
     }
 
-    /// Give memory back before the connection is dropped.
+    /// Give memory and room back before the connection is dropped.
     pub(super) fn free(&mut self, pool: &mut Pool) {
+        self.taken(RequestNumber::MAX);
         self.input.clear(pool);
     }
 }

@@ -14,6 +14,12 @@ pub struct Limits {
     pub max_handed_over: usize,
     /// Bytes of the frames that were handed over and are not answered.
     pub max_handed_over_bytes: usize,
+    /// Connections, of all threads, that may have requests that were handed over and that Python has not taken up
+    /// (`queued.max.requests`).
+    pub max_queued_requests: usize,
+    /// Above this many bytes of frames that were handed over and that Python has not taken up, of all connections, none
+    /// is handed over (`queued.max.request.bytes`).
+    pub max_queued_bytes: Option<usize>,
     /// Above this many bytes of answers that the peer has not taken, no further request is handled.
     pub high_water_bytes: usize,
     /// What a connection may use before the turn of another one comes.
@@ -40,6 +46,8 @@ impl Limits {
             max_in_flight: 256,
             max_handed_over: 64,
             max_handed_over_bytes: 32 << 20,
+            max_queued_requests: 500,
+            max_queued_bytes: None,
             high_water_bytes: 4 << 20,
             slice: Slice { frames: 128, time: Duration::from_millis(2), sent_bytes: 2 << 20 },
         }

@@ -26,6 +26,8 @@ pub(super) struct RequestQueue {
     states: VecDeque<State>,
     handed_over: usize,
     handed_over_bytes: usize,
+    /// Requests that Python has not taken up, and the bytes of their frames.
+    queued: VecDeque<(RequestNumber, usize)>,
     /// All requests below this number have begun in Python, as far as they were handed over.
     begun_below: RequestNumber,
     /// The newest request that was handed over.
@@ -62,12 +64,29 @@ impl RequestQueue {
         had_unbegun && !self.has_unbegun()
     }
 
+    /// Whether Python has not taken up everything.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    /// Python has taken up all requests up to this one, inclusive. The bytes of those that it had not before; `None` if
+    /// there are none.
+    pub(super) fn taken(&mut self, number: RequestNumber) -> Option<usize> {
+        let mut taken = None;
+        while let Some((_, bytes)) = self.queued.front().filter(|(queued, _)| *queued <= number) {
+            taken = Some(taken.unwrap_or(0) + bytes);
+            self.queued.pop_front();
+        }
+        taken
+    }
+
     /// The next request is answered later.
     pub(super) fn wait(&mut self, owner: Owner) {
         if let Owner::Python { frame_bytes } = owner {
             self.handed_over += 1;
             self.handed_over_bytes += frame_bytes;
             self.last_handed_over = Some(self.next_number());
+            self.queued.push_back((self.next_number(), frame_bytes));
         }
         self.states.push_back(State::Waiting(owner));
     }

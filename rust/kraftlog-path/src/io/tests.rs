@@ -518,3 +518,5 @@ fn connections_end_with_the_threads() {
         assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
     }
 }
+
+mod request_room;

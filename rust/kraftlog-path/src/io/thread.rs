@@ -13,6 +13,7 @@ use super::connection::{Connection, Desk, Served};
 use super::event::{Inbox, IoEvent};
 use super::input::{Pool, SCRATCH_BYTES};
 use super::limits::Limits;
+use super::request_room::RequestRoom;
 use super::slots::Slots;
 use super::socket_status::SocketStatus;
 use super::sole_connection::SoleConnection;
@@ -35,6 +36,10 @@ pub(super) enum Command<M> {
     },
     /// Requests up to this one have begun in Python.
     Begun(RequestId),
+    /// Requests up to this one wait for Python no more.
+    Taken(RequestId),
+    /// There is room for requests that Python answers: the end of the turn looks.
+    Room,
     Close {
         connection: ConnectionId,
         reason: Option<String>,
@@ -65,6 +70,9 @@ pub(super) struct IoThread<S: Service> {
     queue: VecDeque<u32>,
     /// Slots of connections with answers to send in this turn.
     dirty: Vec<u32>,
+    /// Connections that wait for room for what they hand over, in the order in which they began.
+    room_waiters: VecDeque<ConnectionId>,
+    room: Arc<RequestRoom>,
     sole: SoleConnection,
     commands: Vec<Command<S::Message>>,
     scratch: Box<[u8]>,
@@ -82,6 +90,7 @@ impl<S: Service> IoThread<S> {
         slots: Arc<Slots>,
         inbox: Arc<dyn Inbox>,
         limits: Limits,
+        room: Arc<RequestRoom>,
         service: S,
     ) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -96,6 +105,8 @@ impl<S: Service> IoThread<S> {
             connections: Vec::new(),
             queue: VecDeque::new(),
             dirty: Vec::new(),
+            room_waiters: VecDeque::new(),
+            room,
             sole: SoleConnection::new(Instant::now()),
             commands: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
@@ -200,10 +211,17 @@ impl<S: Service> IoThread<S> {
     fn obey(&mut self, command: Command<S::Message>, now: Instant) {
         match command {
             Command::Adopt { connection, socket, peer, status } => {
-                self.adopt(Connection::new(connection, socket, peer, status, now));
+                let room = Arc::clone(&self.room);
+                self.adopt(Connection::new(connection, socket, peer, status, room, now));
             }
             Command::Answer { request, outcome } => self.answer(request, outcome, true, now),
             Command::Begun(RequestId { connection: id, number }) => self.begun(id, number),
+            Command::Taken(RequestId { connection: id, number }) => {
+                if let Some(connection) = self.find(id) {
+                    connection.taken(number);
+                }
+            }
+            Command::Room => {}
             Command::Close { connection: id, reason } => {
                 if self.find(id).is_some() {
                     self.send(id.slot);
@@ -309,6 +327,7 @@ impl<S: Service> IoThread<S> {
             pool: &mut self.pool,
             events: &mut self.events,
             limits: &self.limits,
+            is_room_contended: !self.room_waiters.is_empty(),
             frames_left: self.limits.slice.frames,
             end: now + time,
             now,
@@ -316,6 +335,10 @@ impl<S: Service> IoThread<S> {
         let served = if connection.is_blocked { Served::Blocked } else { connection.serve(&mut desk) };
         let now = desk.now;
         connection.is_blocked = served == Served::Blocked;
+        if served == Served::Blocked && connection.waits_for_room && !connection.is_room_queued {
+            connection.is_room_queued = true;
+            self.room_waiters.push_back(connection.id);
+        }
         if let Some(place) = self.connections.get_mut(slot as usize) {
             *place = Some(connection);
         }
@@ -364,11 +387,27 @@ impl<S: Service> IoThread<S> {
             self.service.end_turn(now, false, &mut self.answered);
             self.apply_answered(now);
         }
+        self.admit_waiters();
         let mut dirty = mem::take(&mut self.dirty);
         for slot in dirty.drain(..) {
             self.send(slot);
         }
         self.dirty = dirty;
+    }
+
+    /// Let connections go on that waited for room, as many as may find some.
+    fn admit_waiters(&mut self) {
+        if self.room_waiters.is_empty() || !self.room.is_free_or_wanted() {
+            return;
+        }
+        for _ in 0..self.room.free_requests() {
+            let Some(id) = self.room_waiters.pop_front() else { return };
+            if let Some(connection) = self.find(id) {
+                connection.is_room_queued = false;
+                connection.is_admitted = true;
+                self.go_on(id.slot);
+            }
+        }
     }
 
     /// Work that recurs: unused memory, idle connections.

@@ -9,6 +9,7 @@ use std::thread::{Builder, JoinHandle};
 use super::event::{Inbox, IoEvent};
 use super::limits::Limits;
 use super::output::size_bytes;
+use super::request_room::RequestRoom;
 use super::slots::Slots;
 use super::socket_status::SocketStatus;
 use super::thread::{Command, IoThread};
@@ -76,12 +77,21 @@ impl<M: Send + 'static> IoThreads<M> {
         mut make_service: impl FnMut(ServiceSender<M>) -> S,
     ) -> std::io::Result<Self> {
         let mut threads = Self { threads: Vec::new(), handles: Mutex::new(Vec::new()) };
+        let room = Arc::new(RequestRoom::new(&limits));
         for index in 0..count.max(1) {
-            let mailbox = Arc::new(Mailbox::new()?);
+            let mailbox: Arc<Mailbox<Command<M>>> = Arc::new(Mailbox::new()?);
+            let told = Arc::clone(&mailbox);
+            room.add_waker(Box::new(move || told.send(Command::Room)));
             let slots = Arc::new(Slots::default());
             let service = make_service(ServiceSender { mailbox: Arc::clone(&mailbox) });
-            let mut thread =
-                IoThread::new(Arc::clone(&mailbox), Arc::clone(&slots), Arc::clone(inbox), limits, service)?;
+            let mut thread = IoThread::new(
+                Arc::clone(&mailbox),
+                Arc::clone(&slots),
+                Arc::clone(inbox),
+                limits,
+                Arc::clone(&room),
+                service,
+            )?;
             let inbox = Arc::clone(inbox);
             let handle = Builder::new().name(format!("kraftlog-io-{index}")).spawn(move || {
                 let failure = match catch_unwind(AssertUnwindSafe(|| thread.run())) {
@@ -185,6 +195,12 @@ impl<M> Socket<M> {
     /// The requests up to this one have begun: later ones may be served by the thread.
     pub fn begun(&self, number: RequestNumber) {
         self.ask(Command::Begun(RequestId { connection: self.connection, number }));
+    }
+
+    /// The requests up to this one wait for the loop no more: their frames were decoded, or they wait for an earlier one
+    /// of their connection. [`Self::begun`] and [`Self::answer`] imply it.
+    pub fn taken(&self, number: RequestNumber) {
+        self.ask(Command::Taken(RequestId { connection: self.connection, number }));
     }
 
     /// Close after the answers that were given before; `reason` comes back in [`IoEvent::Lost`].

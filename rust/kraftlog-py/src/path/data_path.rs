@@ -44,7 +44,7 @@ impl DataPath {
     #[allow(clippy::too_many_arguments)]
     #[new]
     #[pyo3(signature = (partitions, inbox, *, threads, max_frame_bytes, max_idle_ms, fetch_max_bytes, fetch_sessions_max,
-        fetch_session_eviction_ms, selects_replicas=false))]
+        fetch_session_eviction_ms, selects_replicas=false, max_queued_requests=500, max_queued_bytes=-1))]
     fn new(
         partitions: &Partitions,
         inbox: &Inbox,
@@ -55,6 +55,8 @@ impl DataPath {
         fetch_sessions_max: usize,
         fetch_session_eviction_ms: i64,
         selects_replicas: bool,
+        max_queued_requests: usize,
+        max_queued_bytes: i64,
     ) -> PyResult<Self> {
         let shared = Arc::new(ServiceShared::new(
             Arc::clone(&partitions.partitions),
@@ -71,7 +73,11 @@ impl DataPath {
         ));
         let max_idle = u64::try_from(max_idle_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
         let as_inbox: Arc<dyn io::Inbox> = Arc::<PythonInbox>::clone(&inbox.inbox);
-        let limits = Limits::new(max_frame_bytes, max_idle);
+        let limits = Limits {
+            max_queued_requests,
+            max_queued_bytes: usize::try_from(max_queued_bytes).ok().filter(|bytes| *bytes > 0),
+            ..Limits::new(max_frame_bytes, max_idle)
+        };
         let threads = IoThreads::start(u16::from(threads), limits, &as_inbox, |sender| {
             DataService::new(Arc::clone(&shared), Arc::new(sender))
         })?;

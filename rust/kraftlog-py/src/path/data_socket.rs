@@ -54,6 +54,11 @@ impl DataSocket {
         self.socket.begun(number);
     }
 
+    #[pyo3(signature = (number, /))]
+    fn taken(&self, number: u64) {
+        self.socket.taken(number);
+    }
+
     #[pyo3(signature = (reason, /))]
     fn close(&self, reason: Option<String>) {
         self.socket.close(reason);
