@@ -2595,8 +2595,10 @@ def produced_batches(
     compression: _Compression = "none",
     compression_level: int | None = None,
     batch_bytes: int = 1048576,
-) -> list[tuple[int, int, bytes]]:
-    """The batches that a producer sends for Arrow rows: partition, number of records, bytes at offset 0.
+) -> list[tuple[int, int, EncodedBatch]]:
+    """The batches that a producer sends for Arrow rows: partition, number of records, the batch at offset 0.
+
+    A batch that compression would not make smaller is not compressed.
 
     Args:
         rows: Columns ``value`` and maybe ``key``, ``headers``, ``timestamp`` and ``partition``.
@@ -2611,11 +2613,28 @@ def produced_batches(
         ValueError: Another column or type, or a partition that the topic does not have.
     """
 
-def with_producer(
-    batch: bytes, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
-) -> bytes:
-    """A copy of a batch with its producer and sequence, and with a new checksum.
+@final
+class EncodedBatch:
+    """A record batch that waits for its producer and sequence; a buffer once it is sealed, which never changes.
 
-    Raises:
-        ValueError: Fewer bytes than a header.
+    Args:
+        data: A whole batch (bytes); they are copied.
     """
+
+    def __new__(cls, data: Buffer, /) -> Self: ...
+    def __len__(self) -> int:
+        """Bytes."""
+    def seal(
+        self,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        *,
+        is_transactional: bool = False,
+    ) -> None:
+        """Give the batch its producer, none if the id is negative, and its checksum.
+
+        Raises:
+            ValueError: It is sealed already, or has fewer bytes than a header.
+        """
+    def __buffer__(self, flags: int, /) -> memoryview: ...

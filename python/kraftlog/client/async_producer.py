@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from kraftlog._kraftlog import encode_batch, produced_batches, with_producer
+from kraftlog._kraftlog import EncodedBatch, encode_batch, produced_batches
 from kraftlog.client.config import ClientConfig, ClientConfigError
 from kraftlog.client.connections import Connections
 from kraftlog.client.producer_batch import BatchDelivery, OpenBatch, ProducerBatch, byte_count
@@ -319,21 +319,21 @@ class AsyncProducer(TransactionalCalls):
         """Encode the records that wait; the next record begins another batch."""
         found = self._open.pop(name)
         try:
-            data = encode_batch(
-                found.records,
-                compression=self._config["compression.type"],
-                compression_level=self._config["compression.level"],
-            )
+            codec, level = self._config["compression.type"], self._config["compression.level"]
+            data = encode_batch(found.records, compression=codec, compression_level=level)
+            if len(data) > self._batch_bytes:
+                # Codecs add to bytes that they cannot make fewer, and max.message.bytes may be batch.size.
+                data = encode_batch(found.records)
         except (ValueError, TypeError) as error:
             self._used_bytes -= found.size_bytes
             found.delivery.set_exception(error)
             return
         self._used_bytes += len(data) - found.size_bytes
         self._sticky[name.topic] = self._sticky.get(name.topic, 0) + 1
-        self._enqueue(name, data, len(found.records), found.delivery)
+        self._enqueue(name, EncodedBatch(data), len(found.records), found.delivery)
 
     def _enqueue(
-        self, name: TopicPartition, data: bytes, record_count: int, delivery: asyncio.Future[BatchDelivery]
+        self, name: TopicPartition, data: EncodedBatch, record_count: int, delivery: asyncio.Future[BatchDelivery]
     ) -> None:
         deadline_s = self._loop.time() + self._config["delivery.timeout.ms"] / 1000
         self._queues.setdefault(name, deque()).append(ProducerBatch(name, data, record_count, delivery, deadline_s))
@@ -401,15 +401,17 @@ class AsyncProducer(TransactionalCalls):
             self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
             self._spawn(self._produce(node_id, chosen))
 
-    def _wire_of(self, batch: ProducerBatch) -> bytes:
-        if batch.wire is None:
-            batch.wire = batch.data
+    def _sealed(self, batch: ProducerBatch) -> EncodedBatch:
+        if not batch.is_sealed:
+            batch.is_sealed = True
             if self._is_idempotent and self._producer is not None:
                 sequence = self._sequences.get(batch.name, 0)
                 self._sequences[batch.name] = (sequence + batch.record_count) % SEQUENCE_COUNT
                 is_transactional = self._transactions is not None
-                batch.wire = with_producer(batch.data, *self._producer, sequence, is_transactional=is_transactional)
-        return batch.wire
+                batch.data.seal(*self._producer, sequence, is_transactional=is_transactional)
+            else:
+                batch.data.seal()
+        return batch.data
 
     async def _produce(self, node_id: int, batches: list[ProducerBatch]) -> None:
         transactions = self._transactions
@@ -423,7 +425,7 @@ class AsyncProducer(TransactionalCalls):
         topics: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
         for batch in batches:
             topics.setdefault(batch.name.topic, []).append(
-                ProduceRequest.PartitionProduceData(index=batch.name.partition, records=self._wire_of(batch))
+                ProduceRequest.PartitionProduceData(index=batch.name.partition, records=self._sealed(batch))
             )
         ids = {topic: self._metadata.topic_id(topic) for topic in topics}
         request = ProduceRequest(

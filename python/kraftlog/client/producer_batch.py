@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kraftlog._kraftlog import EncodedBatch
 from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -39,11 +40,11 @@ class ProducerBatch:
     """Encoded records that wait for the cluster."""
 
     name: TopicPartition
-    data: bytes
+    data: EncodedBatch
     record_count: int
     delivery: asyncio.Future[BatchDelivery]
     deadline_s: float
-    wire: bytes | None = None
+    is_sealed: bool = False
     is_under_way: bool = False
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, RemoteProtocolError
+from kraftlog.transport.vectored_writer import VectoredWriter
 from kraftlog.version import VERSION
 from kraftlog.wire.frame import FrameReader, decode_response, encode_request
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -25,6 +26,8 @@ API_VERSIONS_KEY = 18
 MAX_FRAME_BYTES = 100 * 1024 * 1024
 # Inside a large frame the loop is woken when so many bytes wait in the socket, not for each segment of TCP.
 LOW_WATER_BYTES = 512 * 1024
+# Requests with a buffer of so many bytes, such as records, are sent without copying it.
+SHARED_BYTES_MIN = 64 * 1024
 
 Callback = Callable[["Message | KafkaError"], None]
 
@@ -53,6 +56,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         self._is_heard = False
         self._is_ended_unheard = False
         self._socket: Any = None
+        self._writer: VectoredWriter | None = None
         self._low_water_bytes = 1
         self.is_closed = False
         self.finalized_features: dict[str, int] = {}
@@ -139,7 +143,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         # Encoded first: a message that the version cannot hold raises, and no answer is waited for.
         buffers: Any = encode_request(api_key, version_, correlation_id, self._client_id, message)
         self._asked[correlation_id] = (api_key, version_, self._loop.time(), callback)
-        self._transport.writelines(buffers)
+        self._write(buffers)
 
     async def request(self, message: Message) -> Message:
         """Ask in the highest common version.
@@ -163,13 +167,30 @@ class RpcConnection(asyncio.BufferedProtocol):
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the connection is closed")
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
-        buffers: Any = encode_request(message.API_KEY, version_, correlation_id, self._client_id, message)
-        self._transport.writelines(buffers)
+        self._write(encode_request(message.API_KEY, version_, correlation_id, self._client_id, message))
 
     @property
     def unsent_bytes(self) -> int:
         """Bytes that the socket did not take yet."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        in_writer = 0 if self._writer is None else self._writer.unsent_bytes
+        return in_writer + (0 if self._transport is None else self._transport.get_write_buffer_size())
+
+    def _write(self, buffers: Any) -> None:
+        """Send the buffers of a request: large ones are not copied, and the order is that of the calls."""
+        if self._transport is None:
+            return
+        writer = self._writer
+        if writer is None and len(buffers) > 1 and self._can_share(buffers):
+            writer = self._writer = VectoredWriter(self._loop, self._socket)
+        is_transport_empty = self._transport.get_write_buffer_size() == 0
+        if writer is not None and (writer.unsent_bytes or (is_transport_empty and self._can_share(buffers))):
+            writer.write(buffers)
+        else:
+            self._transport.writelines(buffers)
+
+    def _can_share(self, buffers: Any) -> bool:
+        is_large = any(memoryview(buffer).nbytes >= SHARED_BYTES_MIN for buffer in buffers)
+        return is_large and VectoredWriter.serves(self._socket)
 
     async def ask(self, message: Message, version_: int) -> Message:
         """Ask in a version.
@@ -259,6 +280,8 @@ class RpcConnection(asyncio.BufferedProtocol):
         if self.is_closed:
             return
         self.is_closed = True
+        if self._writer is not None:
+            self._writer.close()
         if self._transport is not None:
             self._transport.abort()
         asked, self._asked = self._asked, {}

@@ -3,6 +3,7 @@ use crate::batch::{
     attributes, increment_sequence, update_crc, BatchHeader, TimestampType, HEADER_SIZE, LOG_OVERHEAD, MAGIC,
     NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP,
 };
+use crate::byte_pool;
 use crate::compression::{self, check_level, Codec, CodecError};
 use crate::varint::{unsigned_varint_size, varint_size, varlong_size, write_varint, zigzag32, zigzag64};
 use crate::{Error, Result};
@@ -292,29 +293,84 @@ impl BatchBuilder {
         self.record_count = 0;
     }
 
+    /// The current batch in memory of its own, without its checksum; the next one begins at the same offset. Records that
+    /// do not get smaller by compression stay as they are, and the header says so. None when there are no records.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the codec's library fails, which takes more memory than there is, or when there are
+    /// finished batches.
+    pub fn take_batch(&mut self) -> Result<Option<Vec<u8>>> {
+        if self.batch_start != 0 {
+            return Err(Error::Invalid("batches were finished in the same buffer".to_owned()));
+        }
+        if self.record_count == 0 {
+            return Ok(None);
+        }
+        self.compressed.clear();
+        if self.options.codec != Codec::None {
+            if self.compressed.capacity() == 0 {
+                self.compressed = byte_pool::take(self.out.len());
+            }
+            self.compressed.extend_from_slice(&[0; HEADER_SIZE]);
+            let records = self.out.get(HEADER_SIZE..).unwrap_or_default();
+            compression::compress(self.options.codec, self.options.level, records, &mut self.compressed)
+                .map_err(invalid)?;
+        }
+        let summary = self.summary();
+        let is_smaller = (HEADER_SIZE..self.out.len()).contains(&self.compressed.len());
+        let batch = if is_smaller {
+            write_fields(&self.options, &summary, &mut self.compressed)?;
+            let mut batch = byte_pool::take(self.compressed.len());
+            batch.extend_from_slice(&self.compressed);
+            self.out.clear();
+            batch
+        } else {
+            let options = BatchOptions { codec: Codec::None, ..self.options };
+            write_fields(&options, &summary, &mut self.out)?;
+            let room = self.out.capacity();
+            let mut batch = std::mem::replace(&mut self.out, byte_pool::take(room));
+            if batch.capacity() / 2 > batch.len() {
+                batch.shrink_to_fit();
+            }
+            batch
+        };
+        self.begin();
+        Ok(Some(batch))
+    }
+
+    /// Gives the memory to the pool, records that were not taken with it.
+    pub fn recycle(self) {
+        byte_pool::give(self.out);
+        byte_pool::give(self.compressed);
+    }
+
     fn end(&mut self) -> Result<()> {
-        let options = &self.options;
-        if options.codec != Codec::None {
+        if self.options.codec != Codec::None {
             let records_start = self.batch_start + HEADER_SIZE;
             let records = self.out.get(records_start..).unwrap_or_default();
             self.compressed.clear();
-            compression::compress(options.codec, options.level, records, &mut self.compressed)
+            compression::compress(self.options.codec, self.options.level, records, &mut self.compressed)
                 .map_err(invalid)?;
             self.out.truncate(records_start);
             self.out.extend_from_slice(&self.compressed);
         }
+        let summary = self.summary();
+        let batch = self.out.get_mut(self.batch_start..).unwrap_or_default();
+        write_header(&self.options, &summary, batch)
+    }
+
+    fn summary(&self) -> Summary {
+        let options = &self.options;
         let max_timestamp = match options.timestamp_type {
             TimestampType::CreateTime | TimestampType::NoTimestamp => self.max_timestamp,
             TimestampType::LogAppendTime => options.log_append_time_ms,
         };
-        let summary = Summary {
+        Summary {
             last_offset_delta: options.last_offset_delta.unwrap_or(self.last_offset_delta),
             base_timestamp: self.base_timestamp,
             max_timestamp: options.max_timestamp_ms.unwrap_or(max_timestamp),
             record_count: self.record_count,
-        };
-        let batch = self.out.get_mut(self.batch_start..).unwrap_or_default();
-        write_header(options, &summary, batch)
+        }
     }
 }
 
@@ -351,8 +407,16 @@ struct Summary {
 
 /// Writes the header of `batch`, whose records are in place, with length and checksum.
 fn write_header(options: &BatchOptions, summary: &Summary, batch: &mut [u8]) -> Result<()> {
-    let length = i32::try_from(batch.len() - LOG_OVERHEAD).map_err(|_| too_large())?;
+    write_fields(options, summary, batch)?;
     let (header, body) = crate::batch::split_header_mut(batch)?;
+    update_crc(header, body);
+    Ok(())
+}
+
+/// Writes the header of `batch`, whose records are in place; the checksum is 0.
+fn write_fields(options: &BatchOptions, summary: &Summary, batch: &mut [u8]) -> Result<()> {
+    let length = i32::try_from(batch.len() - LOG_OVERHEAD).map_err(|_| too_large())?;
+    let (header, _) = crate::batch::split_header_mut(batch)?;
     let mut rest = header.as_mut_slice();
     let mut put = |bytes: &[u8]| {
         if let Some((field, after)) = std::mem::take(&mut rest).split_at_mut_checked(bytes.len()) {
@@ -373,7 +437,6 @@ fn write_header(options: &BatchOptions, summary: &Summary, batch: &mut [u8]) -> 
     put(&options.producer_epoch.to_be_bytes());
     put(&options.base_sequence.to_be_bytes());
     put(&summary.record_count.to_be_bytes());
-    update_crc(header, body);
     debug_assert_eq!(BatchHeader::new(header).record_count(), summary.record_count);
     Ok(())
 }

@@ -9,6 +9,7 @@ pub use error::{Error, Result};
 pub mod batch;
 mod batch_view;
 pub mod builder;
+pub mod byte_pool;
 pub mod columns;
 pub mod compression;
 mod continuation;

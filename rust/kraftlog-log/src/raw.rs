@@ -51,13 +51,19 @@ pub(crate) fn numbers_mut<T: Plain>(units: &mut [Unit]) -> &mut [T] {
     unsafe { std::slice::from_raw_parts_mut(units.as_mut_ptr().cast(), count) }
 }
 
+/// Bytes as an Arrow buffer, which keeps them.
+pub(crate) fn shared_bytes(bytes: Arc<crate::byte_pool::PooledBytes>) -> Buffer {
+    let (start, size) = (NonNull::from(bytes.as_slice()).cast(), bytes.as_slice().len());
+    // SAFETY: the bytes lie on the heap and are neither moved, changed nor freed while the buffer shares their owner.
+    unsafe { Buffer::from_custom_allocation(start, size, bytes) }
+}
+
 /// The first `size` bytes of a block as an Arrow buffer, at most all; the block goes with the last reference.
 pub(crate) fn shared(block: Block, size: usize) -> Buffer {
     let block = Arc::new(block);
     let bytes = numbers::<u8>(block.units());
     let (start, size) = (NonNull::from(bytes).cast(), size.min(bytes.len()));
-    // SAFETY: the units are initialised, lie on the heap where moving the block does not move them, and are neither
-    // changed nor freed while the buffer holds the only reference to the block.
+    // SAFETY: as above, and the units are initialised; the buffer holds the only reference to the block.
     unsafe { Buffer::from_custom_allocation(start, size, block) }
 }
 

@@ -21,7 +21,7 @@ mod columns;
 mod produced;
 
 use columns::RowColumns;
-pub use produced::{produced_batches, set_producer, ProducedBatch, ProducedOptions};
+pub use produced::{produced_batches, seal, BatchProducer, ProducedBatch, ProducedOptions};
 
 /// Encoded batches are handed to the log when there are this many bytes of them.
 const FLUSH_BYTES: usize = 4 << 20;

@@ -14,6 +14,7 @@ mod log;
 mod memory;
 mod memory_disk;
 mod path;
+mod produced;
 mod raw;
 mod records;
 mod rows;
@@ -38,6 +39,7 @@ fn _kraftlog(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
     m.add("build_profile", profile)?;
     records::register(m)?;
+    produced::register(m)?;
     log::register(m)?;
     memory::register(m)?;
     memory_disk::register(m)?;

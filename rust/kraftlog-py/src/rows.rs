@@ -9,13 +9,10 @@ use kraftlog_log::batch::TimestampType;
 use kraftlog_log::builder::Column;
 use kraftlog_log::compression::{check_level, Codec};
 use kraftlog_log::fs::RealFileSystem;
-use kraftlog_log::rows::{
-    self, ProducedOptions, RowOptions, RowWriter as Writer, Start, Target, WrittenPartition,
-};
+use kraftlog_log::rows::{RowOptions, RowWriter as Writer, Start, Target, WrittenPartition};
 use kraftlog_log::{partitioner, Error};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,20 +20,18 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<RowWriter>()?;
     m.add_class::<WrittenRows>()?;
     m.add_function(wrap_pyfunction!(key_partitions, m)?)?;
-    m.add_function(wrap_pyfunction!(produced_batches, m)?)?;
-    m.add_function(wrap_pyfunction!(with_producer, m)?)?;
     m.add_function(wrap_pyfunction!(check_compression, m)?)
 }
 
 /// Rows that cannot be written are a ValueError, not a fault of a log.
-fn invalid(error: Error) -> PyErr {
+pub(crate) fn invalid(error: Error) -> PyErr {
     match error {
         Error::Invalid(reason) => PyValueError::new_err(reason),
         other => PyLogError(other).into(),
     }
 }
 
-fn codec(name: &str) -> PyResult<Codec> {
+pub(crate) fn codec(name: &str) -> PyResult<Codec> {
     Codec::from_name(name).ok_or_else(|| PyValueError::new_err(format!("no codec is called {name:?}")))
 }
 
@@ -61,55 +56,6 @@ fn key_partitions(
         })
         .map_err(invalid)?;
     Ok(ArrowArray { array: Arc::new(Int32Array::from(partitions)) })
-}
-
-#[pyfunction]
-#[pyo3(signature = (rows, *, partition_count, now_ms, sticky_partition=0, compression="none", compression_level=None,
-    batch_bytes=1_048_576))]
-#[allow(clippy::too_many_arguments)]
-fn produced_batches<'py>(
-    py: Python<'py>,
-    rows: &Bound<'py, PyAny>,
-    partition_count: i32,
-    now_ms: i64,
-    sticky_partition: i32,
-    compression: &str,
-    compression_level: Option<i32>,
-    batch_bytes: usize,
-) -> PyResult<Vec<(i32, i32, Bound<'py, PyBytes>)>> {
-    let rows = import_array(rows)?;
-    let rows = rows
-        .as_struct_opt()
-        .ok_or_else(|| PyValueError::new_err("rows are an Arrow record batch or a struct array"))?;
-    let options = ProducedOptions {
-        partition_count,
-        sticky_partition,
-        codec: codec(compression)?,
-        level: compression_level,
-        batch_bytes,
-        now_ms,
-    };
-    let batches = py.detach(|| rows::produced_batches(rows, &options)).map_err(invalid)?;
-    let to_python =
-        |batch: rows::ProducedBatch| (batch.partition, batch.record_count, PyBytes::new(py, &batch.bytes));
-    Ok(batches.into_iter().map(to_python).collect())
-}
-
-#[pyfunction]
-#[pyo3(signature = (batch, producer_id, producer_epoch, base_sequence, *, is_transactional=false))]
-fn with_producer<'py>(
-    py: Python<'py>,
-    batch: &Bound<'py, PyBytes>,
-    producer_id: i64,
-    producer_epoch: i16,
-    base_sequence: i32,
-    is_transactional: bool,
-) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, batch.as_bytes().len(), |bytes| {
-        bytes.copy_from_slice(batch.as_bytes());
-        rows::set_producer(bytes, producer_id, producer_epoch, base_sequence, is_transactional)
-            .map_err(invalid)
-    })
 }
 
 /// What a writer made of one partition.

@@ -2,6 +2,7 @@
 //
 //	franz BOOTSTRAP RECORDS
 //	franz sequence BOOTSTRAP TOPIC PARTITION PARTITIONS SEED
+//	franz consume BOOTSTRAP TOPIC RECORDS PASSES FETCH_BYTES
 //
 // It ends with an error if a record is lost, doubled, changed or out of order within its partition.
 package main
@@ -28,6 +29,21 @@ func main() {
 			os.Exit(2)
 		}
 		client.run(seed)
+		return
+	}
+	if len(os.Args) == 7 && os.Args[1] == "consume" {
+		numbers := make([]int, 3)
+		var err error
+		for index, text := range os.Args[4:] {
+			if numbers[index], err = strconv.Atoi(text); err != nil {
+				fmt.Fprintln(os.Stderr, "franz:", err)
+				os.Exit(2)
+			}
+		}
+		if err = consume(os.Args[2], os.Args[3], numbers[0], numbers[1], numbers[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "franz:", err)
+			os.Exit(1)
+		}
 		return
 	}
 	if len(os.Args) != 3 {

@@ -101,3 +101,45 @@ fn level_that_the_codec_has_not_is_refused() {
     let options = BatchOptions { codec: Codec::Lz4, level: Some(99), ..BatchOptions::default() };
     assert!(matches!(BatchBuilder::new(options), Err(Error::Invalid(_))));
 }
+
+#[test]
+fn a_batch_that_is_taken_has_the_bytes_of_one_that_is_finished() {
+    for codec in Codec::ALL {
+        let options = BatchOptions { codec, ..BatchOptions::default() };
+        let mut taken = BatchBuilder::new(options).unwrap();
+        for _ in 0..2 {
+            let mut finished = BatchBuilder::new(options).unwrap();
+            for row in 0..300 {
+                for builder in [&mut taken, &mut finished] {
+                    builder.append(1_000 + row, Some(b"key"), Some(b"a value again and again"), &[]).unwrap();
+                }
+            }
+            let mut batch = taken.take_batch().unwrap().unwrap();
+            let (header, body) = crate::batch::split_header_mut(&mut batch).unwrap();
+            update_crc(header, body);
+            assert_eq!(batch, finished.finish().unwrap(), "{codec:?}");
+        }
+        assert_eq!(taken.take_batch().unwrap(), None);
+    }
+}
+
+#[test]
+fn records_that_do_not_get_smaller_are_not_compressed() {
+    let mut state = 1u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(100_000)
+    .collect();
+    for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+        let mut builder = BatchBuilder::new(BatchOptions { codec, ..BatchOptions::default() }).unwrap();
+        builder.append(1, None, Some(&noise), &[]).unwrap();
+        let size = builder.batch_bytes();
+        let batch = builder.take_batch().unwrap().unwrap();
+        assert_eq!(batch.len(), size);
+        let view = BatchView::parse(&batch).unwrap();
+        assert_eq!(view.codec(), Ok(Codec::None));
+        assert_eq!(view.records(&mut Vec::new()).unwrap().next().unwrap().unwrap().value, Some(&*noise));
+    }
+}

@@ -3,6 +3,7 @@ use super::bytes::{CopyColumn, ViewColumn};
 use super::options::{BinaryType, Column, ColumnOptions};
 use super::rows::{BatchFacts, Body, Rows, RowsMark};
 use crate::batch::{BatchHeader, BatchView, TimestampType, MAGIC};
+use crate::byte_pool::{self, PooledBytes};
 use crate::compression::{Bound, Codec};
 use crate::Result;
 use arrow_array::RecordBatch;
@@ -319,7 +320,12 @@ impl ColumnsDecoder {
         let size = self.scratch.len();
         self.scratch.extend_from_slice(&PADDING);
         match self.kind {
-            Kind::View(_) => Place::Owned(Buffer::from_vec(std::mem::take(&mut self.scratch)), size),
+            Kind::View(_) => {
+                // The next batch is likely as large.
+                let next = byte_pool::take(self.scratch.len());
+                let bytes = PooledBytes::new(std::mem::replace(&mut self.scratch, next));
+                Place::Owned(bytes.into_buffer(), size)
+            }
             Kind::Copy(_) => Place::Scratch,
         }
     }

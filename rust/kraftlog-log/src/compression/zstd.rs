@@ -1,5 +1,6 @@
 //! zstd with one context a thread for each direction.
 use super::{with_context, Failure};
+use crate::byte_pool;
 use std::cell::RefCell;
 use zstd_safe::{CCtx, CParameter, DCtx, ResetDirective};
 
@@ -37,16 +38,20 @@ fn is_out_of_room(code: zstd_safe::ErrorCode) -> bool {
 }
 
 pub(super) fn compress(level: i32, data: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-    let mut compressed = Vec::with_capacity(zstd_safe::compress_bound(data.len()));
+    let mut compressed = byte_pool::take(zstd_safe::compress_bound(data.len()));
     let result = with_context(&ENCODER, CCtx::try_create, |context| {
         context.reset(ResetDirective::SessionAndParameters)?;
         context.set_parameter(CParameter::CompressionLevel(level))?;
         context.compress2(&mut compressed, data)
     });
-    match result {
-        Some(Ok(_)) => out.append(&mut compressed),
-        Some(Err(code)) => return Err(zstd_safe::get_error_name(code).to_owned()),
-        None => return Err(NO_CONTEXT.to_owned()),
-    }
-    Ok(())
+    let outcome = match result {
+        Some(Ok(_)) => {
+            out.extend_from_slice(&compressed);
+            Ok(())
+        }
+        Some(Err(code)) => Err(zstd_safe::get_error_name(code).to_owned()),
+        None => Err(NO_CONTEXT.to_owned()),
+    };
+    byte_pool::give(compressed);
+    outcome
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use arrow_array::{Array, StructArray};
 
 use super::columns::RowColumns;
-use crate::batch::{split_header_mut, update_crc, BatchView, Batches};
+use crate::batch::{split_header_mut, update_crc, BatchHeader};
 use crate::builder::{BatchBuilder, BatchOptions};
+use crate::byte_pool;
 use crate::compression::Codec;
 use crate::partitioner::murmur2;
 use crate::{Error, Result};
@@ -13,6 +14,8 @@ use crate::{Error, Result};
 /// Small integers of a record, at most, and the most that a header adds to its bytes.
 const RECORD_OVERHEAD_MAX: usize = 32;
 const HEADER_OVERHEAD_MAX: usize = 10;
+/// The builder wants this much room behind a record that it appends.
+const APPEND_SLACK: usize = 256;
 /// More is left to the buffer's own growth.
 const RESERVE_BYTES_MAX: usize = 4 << 20;
 
@@ -40,8 +43,21 @@ pub struct ProducedBatch {
     pub partition: i32,
     /// Its records.
     pub record_count: i32,
-    /// The batch at offset 0, without a producer.
+    /// The batch at offset 0, without a producer and without its checksum: see [`seal`].
     pub bytes: Vec<u8>,
+}
+
+/// The producer of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchProducer {
+    /// Its id.
+    pub id: i64,
+    /// Its epoch.
+    pub epoch: i16,
+    /// Sequence of the first record.
+    pub base_sequence: i32,
+    /// Whether the batch is part of a transaction.
+    pub is_transactional: bool,
 }
 
 /// The batches of `rows`, whose columns are `value` and maybe `key`, `headers`, `timestamp` and `partition`. A row
@@ -66,6 +82,7 @@ pub fn produced_batches(rows: &StructArray, options: &ProducedOptions) -> Result
     let mut builders: BTreeMap<i32, BatchBuilder> = BTreeMap::new();
     let mut sticky = options.sticky_partition.rem_euclid(options.partition_count);
     let mut headers = Vec::new();
+    let mut produced = Vec::new();
     for row in 0..columns.len() {
         let (key, value) = (columns.key(row), columns.value(row));
         let partition = match key {
@@ -84,73 +101,63 @@ pub fn produced_batches(rows: &StructArray, options: &ProducedOptions) -> Result
             std::collections::btree_map::Entry::Vacant(entry) => {
                 let batch =
                     BatchOptions { codec: options.codec, level: options.level, ..BatchOptions::default() };
-                let mut builder = BatchBuilder::new(batch)?;
-                builder.reserve(reserve);
-                entry.insert(builder)
+                entry.insert(BatchBuilder::with_buffer(batch, byte_pool::take(reserve + APPEND_SLACK))?)
             }
         };
         let timestamp = columns.timestamp(row).unwrap_or(options.now_ms);
         columns.headers(row, &mut headers)?;
-        let finished_before = builder.finished_bytes();
-        if headers.is_empty() {
-            builder.append_within(Some(options.batch_bytes), timestamp, key, value)?;
-        } else {
-            let of_header = |(key, value): &(&[u8], Option<&[u8]>)| {
-                HEADER_OVERHEAD_MAX + key.len() + value.map_or(0, <[u8]>::len)
-            };
-            let size = RECORD_OVERHEAD_MAX
-                + key.map_or(0, <[u8]>::len)
-                + value.map_or(0, <[u8]>::len)
-                + headers.iter().map(of_header).sum::<usize>();
-            if builder.record_count() > 0 && builder.batch_bytes() + size > options.batch_bytes {
-                builder.next_batch()?;
+        let size = RECORD_OVERHEAD_MAX
+            + key.map_or(0, <[u8]>::len)
+            + value.map_or(0, <[u8]>::len)
+            + headers.iter().map(of_header).sum::<usize>();
+        if builder.record_count() > 0 && builder.batch_bytes() + size > options.batch_bytes {
+            take(builder, partition, &mut produced)?;
+            if key.is_none() && !has_partitions {
+                sticky = (sticky + 1) % options.partition_count;
             }
-            builder.append(timestamp, key, value, &headers)?;
         }
-        if key.is_none() && !has_partitions && builder.finished_bytes() > finished_before {
-            sticky = (sticky + 1) % options.partition_count;
-        }
+        builder.append(timestamp, key, value, &headers)?;
     }
-    let mut produced = Vec::new();
-    for (partition, builder) in builders {
-        let bytes = builder.finish()?;
-        for batch in Batches::new(&bytes) {
-            produced.push(restarted(&batch?, partition)?);
-        }
+    for (partition, mut builder) in builders {
+        take(&mut builder, partition, &mut produced)?;
+        builder.recycle();
     }
+    // Full ones were taken while rows of other partitions came: those of a partition stay in their order.
+    produced.sort_by_key(|batch| batch.partition);
     Ok(produced)
 }
 
-/// The batch at offset 0; the checksum does not cover the base offset.
-fn restarted(batch: &BatchView<'_>, partition: i32) -> Result<ProducedBatch> {
-    let mut bytes = batch.bytes().to_vec();
-    let (header, _) = split_header_mut(&mut bytes)?;
-    crate::batch::set_base_offset(header, 0);
-    Ok(ProducedBatch { partition, record_count: batch.record_count(), bytes })
+fn of_header((key, value): &(&[u8], Option<&[u8]>)) -> usize {
+    HEADER_OVERHEAD_MAX + key.len() + value.map_or(0, <[u8]>::len)
 }
 
-/// Gives a batch its producer and sequence, and its checksum anew.
+fn take(builder: &mut BatchBuilder, partition: i32, produced: &mut Vec<ProducedBatch>) -> Result<()> {
+    if let Some(bytes) = builder.take_batch()? {
+        let header = bytes.first_chunk().map(BatchHeader::new);
+        let record_count = header.map_or(0, |header| header.record_count());
+        produced.push(ProducedBatch { partition, record_count, bytes });
+    }
+    Ok(())
+}
+
+/// Gives a batch its producer, if it has one, and its checksum.
 ///
 /// # Errors
 /// [`Error::Invalid`] for fewer bytes than a header.
-pub fn set_producer(
-    batch: &mut [u8],
-    producer_id: i64,
-    producer_epoch: i16,
-    base_sequence: i32,
-    is_transactional: bool,
-) -> Result<()> {
+pub fn seal(batch: &mut [u8], producer: Option<BatchProducer>) -> Result<()> {
     let (header, body) = split_header_mut(batch)?;
-    let mut put = |at: usize, bytes: &[u8]| {
-        if let Some(field) = header.get_mut(at..at + bytes.len()) {
-            field.copy_from_slice(bytes);
+    if let Some(producer) = producer {
+        let mut put = |at: usize, bytes: &[u8]| {
+            if let Some(field) = header.get_mut(at..at + bytes.len()) {
+                field.copy_from_slice(bytes);
+            }
+        };
+        put(43, &producer.id.to_be_bytes());
+        put(51, &producer.epoch.to_be_bytes());
+        put(53, &producer.base_sequence.to_be_bytes());
+        if let Some(low) = header.get_mut(22) {
+            *low = if producer.is_transactional { *low | 0x10 } else { *low & !0x10 };
         }
-    };
-    put(43, &producer_id.to_be_bytes());
-    put(51, &producer_epoch.to_be_bytes());
-    put(53, &base_sequence.to_be_bytes());
-    if let Some(low) = header.get_mut(22) {
-        *low = if is_transactional { *low | 0x10 } else { *low & !0x10 };
     }
     update_crc(header, body);
     Ok(())
