@@ -217,7 +217,8 @@ class Elections:
             self.learn_leader(leader_id, epoch, response.leader_endpoints, now_ms)
             # Who has nothing to tell is not asked again at once: without a leader that would go on without a pause.
             return replica.role is not role
-        if leader_id is not None and role.leader_id is None:
+        # An unattached replica may remember who leads and not where: its log, and the voters in it, are gone.
+        if leader_id is not None and (role.leader_id is None or isinstance(role, Unattached)):
             self.learn_leader(leader_id, epoch, response.leader_endpoints, now_ms)
             return True if error else None
         if not error:

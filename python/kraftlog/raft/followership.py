@@ -295,7 +295,8 @@ class Followership:
         replica = self._replica
         role = replica.role
         if not isinstance(role, Follower) or response.error_code:
-            return not response.error_code
+            # Who is still unattached has not learned where the leader is: it does not ask again at once.
+            return not response.error_code and not isinstance(role, Unattached)
         if request.fetch_offset != replica.log.end_offset or request.current_leader_epoch > role.epoch:
             return True  # the log moved on since the question was asked
         if response.diverging_epoch is not None:

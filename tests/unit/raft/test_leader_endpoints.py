@@ -9,10 +9,10 @@ import pytest
 from kraftlog.errors import ErrorCode
 from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.core import RaftCore
-from kraftlog.raft.messages import BeginQuorumEpochRequest, FetchResponse, RemoveVoterRequest
+from kraftlog.raft.messages import BeginQuorumEpochRequest, FetchedBatch, FetchResponse, RemoveVoterRequest
 from kraftlog.raft.voter_set import Endpoint, LogHistory, VoterSet
 from kraftlog.runtime.metadata.quorum_info import describe
-from kraftlog.types import Epoch, NodeId
+from kraftlog.types import ElectionState, Epoch, NodeId, Offset
 from raft_fixture import FoundLog, fetch, follower_of, key, leader_of, requests_of
 
 ONE = (Endpoint("CONTROLLER", "one", 1),)
@@ -40,12 +40,12 @@ def test_more_endpoints_of_the_leader_replace_fewer_and_never_the_other_way():
     assert begin(core, ONE) == TWO
 
 
-def observer(**options):
+def observer(stored=None, **options):
     """A replica that knows no voters at all."""
     kraft_versions = LogHistory(0)
     config = RaftConfig(cluster_id="c", local_key=key(7), bootstrap_servers=BOOTSTRAP, **options)
     core = RaftCore(
-        config, None, FoundLog(), voters=LogHistory(VoterSet()), kraft_versions=kraft_versions,
+        config, stored, FoundLog(), voters=LogHistory(VoterSet()), kraft_versions=kraft_versions,
         rng=random.Random(1), now_ms=0,
     )  # fmt: skip
     core.handle_timeout(0)
@@ -74,6 +74,36 @@ def test_a_leader_without_endpoint_is_looked_for_at_the_bootstrap_servers():
     (sent,) = requests_of(core).values()
     answer(core, sent, leader_id=NodeId(2), leader_endpoints=())
     assert (core.leader_id, core.leader_endpoints, core.epoch) == (2, (), 5)
+    core.handle_timeout(5_000)
+    assert set(requests_of(core)) == {-2}
+
+
+REMEMBERS_LEADER = ElectionState(epoch=Epoch(5), leader_id=NodeId(2))
+
+
+@pytest.mark.spec("ENDP-16", "ENDP-17", "INV-36")
+def test_a_leader_without_endpoint_is_followed_once_it_answers_itself():
+    """A simulated broker lost power, and with it the log with the voters; it fetched for ever and took no record."""
+    core = observer(REMEMBERS_LEADER)
+    assert (core.leader_id, core.leader_endpoints) == (2, ())
+    (sent,) = requests_of(core).values()
+    batch = FetchedBatch(base_offset=Offset(0), last_offset=Offset(2), epoch=Epoch(5), size_bytes=10, payload=b"")
+    response = FetchResponse(
+        leader_id=NodeId(2), leader_epoch=Epoch(5), leader_endpoints=ONE, high_watermark=Offset(3), batches=(batch,)
+    )
+    core.handle_response(sent.destination.node_id, sent.correlation_id, response, 10)
+    assert (core.leader_id, core.leader_endpoints, core.log.end_offset) == (2, ONE, 3)
+    assert requests_of(core)[2].destination.endpoint == ONE[0]
+
+
+@pytest.mark.spec("ENDP-17", "INV-32")
+def test_who_answers_without_endpoints_of_the_leader_is_not_asked_again_at_once():
+    core = observer(REMEMBERS_LEADER)
+    (sent,) = requests_of(core).values()
+    response = FetchResponse(leader_id=NodeId(2), leader_epoch=Epoch(5), high_watermark=Offset(0))
+    core.handle_response(sent.destination.node_id, sent.correlation_id, response, 10)
+    core.handle_timeout(10)
+    assert not requests_of(core)
     core.handle_timeout(5_000)
     assert set(requests_of(core)) == {-2}
 
