@@ -138,12 +138,14 @@ def _adopt(host: Host) -> None:
 
 def monotonic_ns() -> int:
     """A clock that never goes back, nanoseconds; also while a callback runs, unlike the time of some loops."""
-    return _host().monotonic_ns()
+    loop = _get_running_loop()  # ``_host`` written out: what is measured asks for the time more often than for all else
+    return getattr(_THREAD if loop is None else loop, "host", _PROCESS).monotonic_ns()
 
 
 def monotonic_s() -> float:
     """The same clock in seconds."""
-    return _host().monotonic_ns() / 1e9
+    loop = _get_running_loop()
+    return getattr(_THREAD if loop is None else loop, "host", _PROCESS).monotonic_ns() / 1e9
 
 
 def wall_ms() -> int:

@@ -323,12 +323,13 @@ class RaftDriver:
             return  # told by the state machine from within: the loop below gets to it
         self._is_turning = True
         try:
-            while not self._is_waiting:
-                if not self._effects:
-                    self._effects.extend(self.core.take_effects())
-                if not self._effects:
-                    break
-                effect = self._effects.popleft()
+            effects = self._effects
+            while self._election_write is None and self._retry is None:
+                if not effects:
+                    effects.extend(self.core.take_effects())
+                    if not effects:
+                        break
+                effect = effects.popleft()
                 try:
                     self._carry_out(effect)
                 except OSError as error:
@@ -434,7 +435,7 @@ class RaftDriver:
         self._listener.on_appended(effect.base_offset, last_offset, effect.epoch, size_bytes)
 
     def _check_persisted(self, needed: ElectionState | None) -> None:
-        if needed is not None and needed != self._persisted:
+        if needed is not None and needed is not self._persisted and needed != self._persisted:
             raise LogError(f"{needed} was not made durable before it was relied on; stored is {self._persisted}")
 
     def _send_when_durable(self, effect: SendRequest | SendResponse) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from asyncio import _set_running_loop
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -14,7 +15,7 @@ from kraftlog.storage.memory_path import MEMORY_ROOT, MemoryPath, add_disk, remo
 from kraftlog.testing.world.machine_loop import MachineLoop
 
 if TYPE_CHECKING:
-    from kraftlog.testing.world.network import ListeningSocket
+    from kraftlog.testing.world.network import ListeningSocket, SimulatedSocket
     from kraftlog.testing.world.world import Event, World
 
 __all__ = ["FLUSH_MS", "Machine", "SteppedExecutor"]
@@ -62,6 +63,7 @@ class Machine:
         self._clock_rate = 1.0
         self._clock_base_ns = 0
         self._clock_since_ns = world.now_ns
+        self._clock_offset_ns = -world.now_ns
         # Time that passed on this machine within the event that runs, ahead of the world.
         self._drift_ns = 0
         self._entered_ns = 0
@@ -82,12 +84,14 @@ class Machine:
 
     def monotonic_ns(self) -> int:
         """Nanoseconds since the machine was made, by its own clock."""
-        self._drift_ns += _CLOCK_READ_NS
-        return self._clock_ns(self.world.now_ns) + self._drift_ns
+        self._drift_ns = drift_ns = self._drift_ns + _CLOCK_READ_NS
+        if self._clock_rate == 1.0:
+            return self.world.now_ns + self._clock_offset_ns + drift_ns
+        return self._clock_ns(self.world.now_ns) + drift_ns
 
     def _clock_ns(self, world_ns: int) -> int:
         if self._clock_rate == 1.0:
-            return self._clock_base_ns + world_ns - self._clock_since_ns
+            return world_ns + self._clock_offset_ns
         return self._clock_base_ns + int((world_ns - self._clock_since_ns) * self._clock_rate)
 
     def wall_ms(self) -> int:
@@ -138,12 +142,14 @@ class Machine:
     def clock_rate(self, rate: float) -> None:
         self._clock_base_ns = self._clock_ns(self.world.now_ns)
         self._clock_since_ns = self.world.now_ns
+        self._clock_offset_ns = self._clock_base_ns - self._clock_since_ns
         self._clock_rate = rate
 
     def at_monotonic_s(self, when_s: float, action: Callable[[], None]) -> Event:
         """An event at a moment of this machine's clock."""
-        ahead_ns = when_s * 1e9 - self._clock_ns(self.world.now_ns) - self._drift_ns
-        return self.world.at(self.world.now_ns + max(0, int(ahead_ns / self._clock_rate) + 1), action)
+        world = self.world
+        ahead_ns = when_s * 1e9 - self._clock_ns(world.now_ns) - self._drift_ns
+        return world.at(world.now_ns + int(ahead_ns / self._clock_rate) + 1, action)
 
     # Processor
 
@@ -158,45 +164,90 @@ class Machine:
             world = self.world
             # 1 to 20 microseconds; `randrange` takes thrice as long.
             soon_ns = world.now_ns + 1_000 + int(world.rng.random() * 19_000)
-            self._turn = world.at(max(self._free_at_ns, soon_ns), self._run_turn)
+            free_ns = self._free_at_ns
+            self._turn = world.at(max(soon_ns, free_ns), self._run_turn)
 
     def _run_turn(self) -> None:
         self._turn = None
-        if self._is_paused or self.loop.is_closed():
-            return
-        self._enter(self._iterate)
+        if not self._is_paused and not self.loop.is_closed():
+            self._enter(self._iterate)
 
     def _iterate(self) -> None:
         """Run iterations of the loop, mostly as long as something is ready: nothing can come in between as quickly."""
         loop, chance = self.loop, self.world.rng.random
         while True:
             self._drift_ns += _CALLBACK_NS * loop.turn()
-            if not loop.has_ready or chance() < _YIELD_SHARE or loop.is_closed():
+            if loop.is_closed():
                 return
             loop.poll()
+            if not loop.ready or chance() < _YIELD_SHARE:
+                return
+
+    def _work(self, work: Callable[[], object]) -> None:
+        """Run something that is no iteration on the loop; mostly, the loop goes on with what came of it."""
+
+        def run() -> None:
+            work()
+            if not self.loop.is_closed():
+                self.loop.poll()
+                if self.loop.ready and self.world.rng.random() >= _YIELD_SHARE:
+                    self._iterate()
+
+        self._enter(run)
+
+    def _is_at_once(self) -> bool:
+        """Whether the machine handles within this event what the event brings: mostly, if it is at rest."""
+        return (
+            self._turn is None
+            and not self._is_paused
+            and not self._is_entered
+            and self._free_at_ns <= self.world.now_ns
+            and self.world.rng.random() >= _YIELD_SHARE
+        )
+
+    def arrive(self, sock: SimulatedSocket, data: bytes) -> None:
+        """Bytes of a connection are here."""
+        if not self._is_at_once():
+            sock.arrive(data)
+            return
+        self._is_entered = True
+        sock.arrive(data)
+        self._is_entered = False
+        if self.loop.ready:
+            self._enter(self._iterate)
+
+    def run_timer(self, timer: asyncio.TimerHandle) -> None:
+        """The time of a timer of the loop has come."""
+        loop = self.loop
+        if loop.is_closed() or timer.cancelled():
+            return
+        if self._is_at_once():
+            loop.ready.append(timer)
+            self._enter(self._iterate)
+        else:
+            self.wake_up()
+            loop.ready.append(timer)
 
     def _enter(self, work: Callable[[], object]) -> None:
         """Run something on the loop, and see what it set going in native code."""
         loop, world = self.loop, self.world
         now_ns = self._clock_ns(world.now_ns)
-        drift_ns = self._drift_ns - (now_ns - self._entered_ns)
+        drift_ns = self._drift_ns - now_ns + self._entered_ns
         drift_ns = max(drift_ns, 0)
         self._drift_ns = drift_ns
         self._entered_ns = now_ns
         self._is_entered = True
-        asyncio._set_running_loop(loop)
+        _set_running_loop(loop)
         try:
             work()
-            if not loop.is_closed():
-                loop.poll()
         finally:
-            asyncio._set_running_loop(None)
+            _set_running_loop(None)
             self._is_entered = False
         self._free_at_ns = world.now_ns + self._drift_ns - drift_ns
         for pool in self._pools:
             if pool.queued_count != self._flushes_due.get(id(pool), 0):
                 self._schedule_flushes(pool)
-        if loop.has_ready:
+        if loop.ready:
             self.wake_up()
         for watch in world.watchers:
             watch(self)
@@ -212,19 +263,19 @@ class Machine:
         if pool.queued_count:
             self.disk.set_now_ms(self.wall_ms())
             index = self.world.rng.randrange(pool.queued_count)
-            self._enter(lambda: pool.run_next(index))
+            self._work(lambda: pool.run_next(index))
 
     def run_now(self, work: Callable[[], T]) -> T:
         """Run something outside of events that asks for its host: this machine; it takes no time."""
-        asyncio._set_running_loop(self.loop)
+        _set_running_loop(self.loop)
         try:
             return work()
         finally:
-            asyncio._set_running_loop(None)
+            _set_running_loop(None)
 
     def after_work(self, action: Callable[[], None]) -> None:
         """Run ``action`` on this machine after the time that blocking work takes."""
-        self.world.after_ms(self.world.rng.uniform(*self.work_ms), self._bound(lambda: self._enter(action)))
+        self.world.after_ms(self.world.rng.uniform(*self.work_ms), self._bound(self._work, action))
 
     def _bound(self, action: Callable[..., None], *arguments: Any) -> Callable[[], None]:
         """``action`` unless the process was stopped meanwhile; later if it is paused."""
@@ -262,7 +313,7 @@ class Machine:
     def resume(self) -> None:
         """Go on."""
         self._is_paused = False
-        if self.loop.has_ready:
+        if self.loop.ready:
             self.wake_up()
 
     def stop(self, *, data: Any = "nothing", names: Any = "nothing") -> None:

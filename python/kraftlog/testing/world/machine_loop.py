@@ -10,6 +10,7 @@ import select
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any, Protocol
 
 from kraftlog.testing.world.network import FIRST_DESCRIPTOR, Network, SimulatedSocket, SocketOwner
@@ -45,6 +46,10 @@ class Processor(SocketOwner, Protocol):
         """Let something happen at a moment of its clock."""
         ...
 
+    def run_timer(self, timer: asyncio.TimerHandle) -> None:
+        """The time of a timer of its loop has come."""
+        ...
+
     def keep(self, task: asyncio.Task[Any]) -> None:
         """A task was made."""
 
@@ -53,10 +58,47 @@ class Processor(SocketOwner, Protocol):
         ...
 
 
+class _Handle(asyncio.Handle):
+    """As asyncio's, less what is for debugging."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: MachineLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
+
 class _Timer(asyncio.TimerHandle):
     __slots__ = ("event",)
 
     event: Any
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: MachineLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+        self._when = when
+        self._scheduled = True
 
 
 class MachineLoop(asyncio.AbstractEventLoop):
@@ -64,12 +106,15 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     Args:
         machine: It belongs to.
+
+    Attributes:
+        ready: What the next turn runs.
     """
 
     def __init__(self, machine: Processor) -> None:
         self.host: Any = machine
         self._machine = machine
-        self._ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[asyncio.Handle] = deque()
         self._readers: dict[int, _ReaderCallback] = {}
         self._writers: dict[int, _ReaderCallback] = {}
         # Descriptors of the process: mailboxes that native code writes to.
@@ -82,18 +127,21 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     # What the machine drives
 
-    @property
-    def has_ready(self) -> bool:
-        """Whether a turn would run anything."""
-        return bool(self._ready)
-
     def turn(self) -> int:
         """Run what is ready now, as one iteration of a loop does; returns the number of callbacks."""
-        count = len(self._ready)
+        ready = self.ready
+        count = len(ready)
         for _ in range(count):
-            handle = self._ready.popleft()
-            if not handle.cancelled():
-                handle._run()
+            handle: Any = ready.popleft()
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001  as asyncio's
+                context = {"message": "Exception in a callback", "exception": error, "handle": handle}
+                self.call_exception_handler(context)
         return count
 
     def poll(self) -> None:
@@ -106,9 +154,9 @@ class MachineLoop(asyncio.AbstractEventLoop):
     def socket_changed(self, sock: Any) -> None:
         """Make the reader and the writer of a simulated socket ready, if there is something for them."""
         descriptor = sock.fileno()
-        if sock.is_readable and descriptor in self._readers:
+        if descriptor in self._readers and sock.is_readable:
             self.call_soon(self._read_if_readable, sock)
-        if sock.is_writable and descriptor in self._writers:
+        if self._writers and descriptor in self._writers and sock.is_writable:
             self.call_soon(self._write_if_writable, sock)
 
     def _read_if_readable(self, sock: Any) -> None:
@@ -116,7 +164,8 @@ class MachineLoop(asyncio.AbstractEventLoop):
         if found is not None and sock.is_readable:
             callback, arguments = found
             callback(*arguments)
-            self.socket_changed(sock)
+            if sock.is_readable:
+                self.socket_changed(sock)
 
     def _write_if_writable(self, sock: Any) -> None:
         found = self._writers.get(sock.fileno())
@@ -144,7 +193,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
     def close(self) -> None:
         """Run nothing any more."""
         self._is_closed = True
-        self._ready.clear()
+        self.ready.clear()
         self._readers.clear()
         self._writers.clear()
 
@@ -156,10 +205,11 @@ class MachineLoop(asyncio.AbstractEventLoop):
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """As asyncio's."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         if not self._is_closed:
-            self._ready.append(handle)
-            self._machine.wake_up()
+            if not self.ready:
+                self._machine.wake_up()
+            self.ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -175,14 +225,8 @@ class MachineLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         """As asyncio's."""
         handle = _Timer(when, callback, args, self, context)
-
-        def due() -> None:
-            if not self._is_closed and not handle.cancelled():
-                self._ready.append(handle)
-                self._machine.wake_up()
-
         if not self._is_closed:
-            handle.event = self._machine.at_monotonic_s(when, due)
+            handle.event = self._machine.at_monotonic_s(when, partial(self._machine.run_timer, handle))
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -36,6 +37,9 @@ class SocketOwner(Protocol):
     def socket_changed(self, sock: Any) -> None:
         """It has something to read, or room to write."""
 
+    def arrive(self, sock: SimulatedSocket, data: bytes) -> None:
+        """Bytes of a connection are here: ``SimulatedSocket.arrive``, and what the machine does at once."""
+
 
 class SimulatedSocket:
     """One end of a connection, with the methods of a non-blocking ``socket.socket``.
@@ -47,6 +51,7 @@ class SimulatedSocket:
         peer_address: Of the other end.
 
     Attributes:
+        link: Addresses of the two machines, its own first.
         loses_output: Whether what is sent from now on never arrives: the connection is about to be reset.
     """
 
@@ -55,6 +60,7 @@ class SimulatedSocket:
     ) -> None:
         self.network = network
         self.machine = machine
+        self.link = (machine.address, peer_address[0])
         self.peer: SimulatedSocket | None = None
         self._address = address
         self._peer_address = peer_address
@@ -321,9 +327,9 @@ class Network:
         target = source.peer
         if target is None or source.loses_output:
             return
-        link = (source.machine.address, target.machine.address)
+        link = source.link
         at_ns = target.arrival_ns(self._world.now_ns + self._delay_ns(link))
-        if len(data) > 1 and link in self._breaking:
+        if self._breaking and len(data) > 1 and link in self._breaking:
             self._breaking.discard(link)
             source.loses_output = True
             part = data[: self._world.rng.randrange(1, len(data))]
@@ -331,7 +337,13 @@ class Network:
             # A while later, as the reset discards what the peer has not read yet.
             self._world.at(at_ns + 1_000_000, target.reset)
             return
-        self._world.at(at_ns, lambda: self._deliver(link, lambda: target.arrive(data)))
+        self._world.at(at_ns, partial(self._arrive, link, target, data))
+
+    def _arrive(self, link: tuple[str, str], target: SimulatedSocket, data: bytes) -> None:
+        if link in self._cut:
+            self._held.setdefault(link, []).append(partial(target.arrive, data))
+        else:
+            target.machine.arrive(target, data)
 
     def _over(self, link: tuple[str, str], action: Callable[[], None]) -> None:
         self._world.at(self._world.now_ns + self._delay_ns(link), lambda: self._deliver(link, action))
@@ -344,7 +356,9 @@ class Network:
 
     def _delay_ns(self, link: tuple[str, str]) -> int:
         low, high = self.latency_ms
-        delay_ms = self._world.rng.uniform(low, high) + self._extra_ms.get(link, 0.0)
+        delay_ms = low + (high - low) * self._world.rng.random()
+        if self._extra_ms:
+            delay_ms += self._extra_ms.get(link, 0.0)
         share, most_ms = self.spikes
         if share and self._world.rng.random() < share:
             delay_ms += self._world.rng.uniform(0.0, most_ms)

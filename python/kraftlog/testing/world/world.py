@@ -21,6 +21,8 @@ T = TypeVar("T")
 _EPOCH_MS = 1_700_000_000_000
 # Finalizers run at the same events in every run: the collector is not left to its own thresholds.
 _EVENTS_PER_COLLECTION = 20_000
+# So many collections go over what is new, and one over everything.
+_COLLECTIONS_PER_FULL = 16
 
 
 class StuckError(Exception):
@@ -164,7 +166,8 @@ class World:
             self.now_ns = event.at_ns
             self.event_count += 1
             if self.event_count % _EVENTS_PER_COLLECTION == 0:
-                gc.collect()
+                is_full = self.event_count % (_EVENTS_PER_COLLECTION * _COLLECTIONS_PER_FULL) == 0
+                gc.collect(2 if is_full else 1)
             event.action()
             return True
         return False

@@ -1,0 +1,96 @@
+"""Virtual time per CPU time of a cluster without faults: `python tests/simulation/world/rate.py`.
+
+    python tests/simulation/world/rate.py --seeds 901:906                       without clients
+    python tests/simulation/world/rate.py --seeds 901:906 --clients 2           each produces and fetches once a second
+
+CPU time of the process counts, from 5 s of virtual time after the start; all invariants are checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import logging
+import os
+import pstats
+import statistics
+import sys
+import time
+
+from kraftlog.client.async_consumer import AsyncConsumer
+from kraftlog.client.async_producer import AsyncProducer
+from kraftlog.testing.world.cluster import Cluster
+from kraftlog.types import TopicPartition
+
+TOPIC = "rate"
+SETTINGS = {"num.partitions": "3", "default.replication.factor": "3", "min.insync.replicas": "2"}
+WARM_UP_MS = 5_000
+
+
+async def once_a_second(cluster, number, counts):
+    """One client: it produces a record, and fetches what is new, every second."""
+    servers = {"bootstrap.servers": cluster.bootstrap_servers}
+    name = TopicPartition(TOPIC, number % 3)
+    async with (
+        AsyncProducer({**servers, "linger.ms": "0"}) as producer,
+        AsyncConsumer({**servers, "auto.offset.reset": "earliest", "fetch.max.wait.ms": "500"}) as consumer,
+    ):
+        await (await producer.send(TOPIC, b"first", partition=name.partition))
+        consumer.assign([name])
+        while not cluster.is_quiet:
+            await (await producer.send(TOPIC, b"a record", partition=name.partition))
+            counts["produced"] += 1
+            counts["fetched"] += len(await consumer.poll_records(0.5))
+            await asyncio.sleep(1)
+
+
+def measure(seed: int, clients: int, simulated_s: float, profile: str | None):
+    """Cluster-hours per CPU-minute, and what happened in the meantime."""
+    counts = {"produced": 0, "fetched": 0}
+    with Cluster(seed, properties=SETTINGS) as cluster:
+        for number in range(clients):
+            cluster.begin(once_a_second(cluster, number, counts), client=f"client-{number}")
+        cluster.run_for(WARM_UP_MS)
+        before = counts.copy()
+        events = cluster.world.event_count
+        profiler = cProfile.Profile(time.process_time, builtins=False) if profile else None
+        began_s = time.process_time()
+        if profiler is not None:
+            profiler.enable()
+        cluster.run_for(simulated_s * 1e3)
+        if profiler is not None:
+            profiler.disable()
+            pstats.Stats(profiler).dump_stats(profile)
+        spent_s = time.process_time() - began_s
+        events = cluster.world.event_count - events
+    done = {name: (count - before[name]) / simulated_s for name, count in counts.items()}
+    rate = simulated_s / 3600 / (spent_s / 60)
+    print(
+        f"seed {seed}: {rate:.2f} cluster-hours per CPU-minute, {simulated_s / spent_s:.1f} cluster-s per CPU-s,"
+        f" {events / simulated_s:.0f} events, {done['produced']:.1f} records produced and {done['fetched']:.1f} fetched"
+        " per virtual second",
+        flush=True,
+    )
+    return rate
+
+
+def main() -> None:
+    """Measure what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", default="901:902", help="FIRST:END")
+    parser.add_argument("--clients", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=60, help="virtual")
+    parser.add_argument("--profile", help="write a cProfile of the last seed to this file")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.CRITICAL + 1)
+    sys.unraisablehook = lambda _: None
+    first, _, end = arguments.seeds.partition(":")
+    rates = [
+        measure(seed, arguments.clients, arguments.seconds, arguments.profile) for seed in range(int(first), int(end))
+    ]
+    print(f"median {statistics.median(rates):.2f} cluster-hours per CPU-minute; load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

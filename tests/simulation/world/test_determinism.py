@@ -1,0 +1,56 @@
+"""A run with clients depends on its seed alone: not on the process, nor on the order of its sets of texts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+RUN = """
+import hashlib, logging, sys
+
+sys.path.insert(0, sys.argv[1])
+logging.basicConfig(level=logging.CRITICAL + 1)
+sys.unraisablehook = lambda _: None
+from workloads import records_every
+
+from kraftlog.testing.world.cluster import Cluster
+
+settings = {"num.partitions": "2", "default.replication.factor": "2", "offsets.topic.num.partitions": "1"}
+trace = hashlib.sha256()
+with Cluster(12, controllers=1, brokers=2, properties=settings) as cluster:
+    world = cluster.world
+    world.watchers.append(lambda machine: trace.update(f"{world.now_ns} {machine.name}\\n".encode()))
+    task = cluster.begin(records_every(cluster, 0.1))
+    cluster.run_for(2_000)
+    cluster.power_off("broker-2")
+    cluster.run_for(2_000)
+    cluster.become_quiet()
+    cluster.recover()
+    cluster.run_until(task.done, within_ms=120_000)
+    task.result()
+    print(cluster.story)
+    print(world.event_count, world.now_ns, trace.hexdigest(), cluster.story.last(1)[0])
+"""
+
+
+def trace_with(hash_seed: str) -> str:
+    """Each turn of each machine, hashed, and the story of a run in a process of its own."""
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(HERE)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_run_with_clients_is_the_same_in_every_process():
+    first, second = trace_with("1").splitlines(), trace_with("4242").splitlines()
+    assert "all of them are there" in first[-1]
+    # Line by line: explaining how two texts of thousands of lines differ takes minutes.
+    differences = [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
+    assert not differences[:1], differences[:3]
+    assert len(first) == len(second)
