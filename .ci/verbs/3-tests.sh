@@ -71,7 +71,7 @@ sim_mutants() {
 }
 
 #: put-back   [--chance CPU_SECONDS] [--only WORDS]: bugs put back into the product, each noticed by its test, or by seeds
-put_back() { # --core with --chance: only those of the consensus core
+put_back() { # --core with --chance: only those of the consensus core; --native: those of the native code, compiled for each
     setup
     (cd tests && PYTHONPATH=../python:. "$py" -m put_back "$@")
 }

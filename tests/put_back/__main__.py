@@ -2,6 +2,7 @@
 
 python -m put_back                          the test of each bug; exit code 1 if one misses its bug
 python -m put_back --chance 60              seeds that nobody chose, at most 60 CPU-seconds per bug
+python -m put_back --native                 those of the native code: the extension is compiled anew for each
 python -m put_back --only "minority"        bugs whose names contain this
 """
 
@@ -16,6 +17,8 @@ from functools import partial
 from put_back.bug import Bug
 from put_back.consensus_bugs import CONSENSUS_BUGS
 from put_back.coordinator_bugs import COORDINATOR_BUGS
+from put_back.native import NativeTree
+from put_back.native_bugs import NATIVE_BUGS
 from put_back.notice import Notice, by_core_seeds, by_test, by_world_seeds, in_a_process
 from put_back.partition_bugs import PARTITION_BUGS
 from put_back.shell_bugs import SHELL_BUGS
@@ -55,11 +58,15 @@ def main() -> int:
     parser.add_argument("--chance", type=float, metavar="CPU_SECONDS", help="by drawn seeds instead of the bug's test")
     parser.add_argument("--core", action="store_true", help="with --chance: only the consensus core's bugs")
     parser.add_argument("--seed", type=int, default=None, help="with --chance: the first seed")
+    parser.add_argument("--native", action="store_true", help="the bugs of the native code instead of Python's")
     parser.add_argument("--only", default="", help="bugs whose names contain this")
     arguments = parser.parse_args()
     bugs = [bug for bug in BUGS if arguments.only in bug.name]
     works: list[tuple[str, Callable[[], Notice]]]
-    if arguments.chance is None:
+    if arguments.native:
+        tree = NativeTree()
+        bugs, works = [], [(bug.name, partial(tree.notice, bug)) for bug in NATIVE_BUGS if arguments.only in bug.name]
+    elif arguments.chance is None:
         works = [(bug.name, partial(by_test, bug.install, bug.test)) for bug in bugs]
     else:
         first_seed = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
@@ -78,7 +85,7 @@ def main() -> int:
     known = {bug.name for bug in bugs if not bug.test}
     unexpected = 0
     for name, work in works:
-        notice = in_a_process(work)
+        notice = work() if arguments.native else in_a_process(work)
         unnoticed += not notice.by
         unexpected += not notice.by and name not in known
         print(_row(name, notice), flush=True)

@@ -10,7 +10,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-PYTHON = Path(__file__).parents[2] / "python"
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / "python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,7 @@ class Bug:
         Raises:
             ValueError: The right piece is not there, or more than once.
         """
-        text = self.path.read_text()
-        count = text.count(self.right)
-        if count != 1:
-            msg = f"{self.name}: {self.path} has its piece {count} times"
-            raise ValueError(msg)
-        return text.replace(self.right, self.wrong)
+        return _changed(self.name, self.path, self.right, self.wrong)
 
     def install(self) -> None:
         """Have the module imported with the bug from now on in this process.
@@ -60,6 +56,47 @@ class Bug:
             msg = f"{name} is imported already"
             raise RuntimeError(msg)
         sys.meta_path.insert(0, _Finder(name, self))
+
+
+@dataclass(frozen=True, slots=True)
+class NativeBug:
+    """A bug in the native code.
+
+    Args:
+        name: The id of a known bug, or a few words.
+        file: Its source below ``rust``.
+        right: A piece of the source that is there exactly once.
+        wrong: What stands there with the bug.
+        test: As of a :class:`Bug`, run with the extension compiled anew.
+    """
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+    test: str
+
+    @property
+    def path(self) -> Path:
+        """The source."""
+        return ROOT / "rust" / self.file
+
+    def source(self) -> str:
+        """The source with the bug.
+
+        Raises:
+            ValueError: The right piece is not there, or more than once.
+        """
+        return _changed(self.name, self.path, self.right, self.wrong)
+
+
+def _changed(name: str, path: Path, right: str, wrong: str) -> str:
+    text = path.read_text()
+    count = text.count(right)
+    if count != 1:
+        msg = f"{name}: {path} has its piece {count} times"
+        raise ValueError(msg)
+    return text.replace(right, wrong)
 
 
 class _Loader(SourceFileLoader):

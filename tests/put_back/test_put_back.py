@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 from put_back.__main__ import BUGS
+from put_back.native_bugs import NATIVE_BUGS
 
 TESTS = Path(__file__).parents[1]
 
@@ -17,7 +19,17 @@ def test_each_bug_changes_a_piece_of_the_source_that_is_there_once():
     for bug in BUGS:
         compile(bug.source(), str(bug.path), "exec")
         assert not bug.test or (TESTS / bug.test.partition("::")[0]).is_file(), bug.name
-    assert [name for name, count in Counter(bug.name for bug in BUGS).items() if count > 1] == []
+    for bug in NATIVE_BUGS:
+        assert bug.source() != bug.path.read_text()
+        assert (TESTS / bug.test.partition("::")[0]).is_file(), bug.name
+    names = Counter(bug.name for bug in (*BUGS, *NATIVE_BUGS))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_every_known_bug_of_replication_can_be_put_back():
+    """RINV-41: those of area 29 are RINV-42 to RINV-91."""
+    named = {int(number) for bug in (*BUGS, *NATIVE_BUGS) for number in re.findall(r"RINV-(\d+)", bug.name)}
+    assert sorted(set(range(42, 92)) - named) == []
 
 
 def put_back(*arguments):

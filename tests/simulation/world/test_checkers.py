@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import errno
+import struct
 from types import SimpleNamespace
 
 import pytest
 
 from kraftlog.testing import InvariantViolationError
+from kraftlog.testing.world.answer_checker import AnswerChecker
 from kraftlog.testing.world.metadata_checker import MetadataChecker
 from kraftlog.testing.world.partition_checker import PartitionChecker
 from kraftlog.testing.world.story import Story
+from kraftlog.wire.frame import encode_request
+from kraftlog.wire.messages.fetch import FetchRequest
+from kraftlog.wire.messages.produce import ProduceRequest
 
 TOPIC_ID = "topic"
 
@@ -115,3 +120,88 @@ def test_an_epoch_that_was_never_stored_may_be_forgotten():
         epochs([(1, 1), (2, 2)], [(1, 1)])
     with pytest.raises(InvariantViolationError, match="INV-04"):
         epochs([(2, 1), (1, 1)])
+
+
+class Thing(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+class Broker:
+    """A machine with one connection, and what reaches and leaves it."""
+
+    def __init__(self):
+        self.world = SimpleNamespace(now_ns=0)
+        self.machine = Thing(name="broker-1", world=self.world, paused_ns=0, flush_ms=(0, 0))
+        self.sock = Thing(
+            machine=self.machine, is_closed=False, is_broken=False, is_writable=True, getsockname=lambda: ("b", 9092)
+        )
+        self.checker = AnswerChecker(9092, story())
+
+    def ask(self, request, version, correlation_id):
+        frame = b"".join(encode_request(request.API_KEY, version, correlation_id, "someone", request))
+        middle = len(frame) // 2
+        self.checker.arrived(self.sock, frame[:middle])
+        self.checker.arrived(self.sock, frame[middle:])
+
+    def answer(self, correlation_id):
+        self.checker.sent(self.sock, struct.pack(">iii", 8, correlation_id, 0))
+
+    def after(self, time_ms):
+        self.world.now_ns += int(time_ms * 1e6)
+        self.checker.after_turn(self.machine)
+
+
+FETCH = FetchRequest(replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=1000)
+PRODUCE = ProduceRequest(acks=-1, timeout_ms=1000)
+
+
+@pytest.mark.parametrize(("request_", "version"), [(FETCH, 4), (FETCH, 12), (FETCH, 17), (PRODUCE, 3), (PRODUCE, 12)])
+def test_a_request_is_answered_in_its_time(request_, version):
+    """RINV-38."""
+    broker = Broker()
+    broker.ask(request_, version, 1)
+    broker.after(1_000)
+    broker.ask(request_, version, 2)
+    broker.answer(1)
+    broker.after(2_500)  # of which the first one took 1 000
+    broker.answer(2)
+    assert broker.checker.looked["RINV-38"] >= 2
+    broker.ask(request_, version, 3)
+    with pytest.raises(InvariantViolationError, match="RINV-38"):
+        broker.after(4_000)
+
+
+def test_only_time_in_which_the_machine_runs_counts_and_the_client_takes_bytes():
+    broker = Broker()
+    broker.ask(FETCH, 12, 1)
+    broker.machine.paused_ns = 60_000_000_000
+    broker.after(61_000)
+    broker.sock.is_writable = False
+    broker.answer(1)
+    broker.ask(FETCH, 12, 2)
+    broker.after(60_000)
+    broker.sock.is_writable = True
+    broker.answer(2)
+    assert broker.checker.looked["RINV-38"] == 3
+
+
+@pytest.mark.parametrize("answers", [(2,), (1, 1), (1, 3)])
+def test_answers_are_one_per_request_and_in_order(answers):
+    broker = Broker()
+    for number in (1, 2):
+        broker.ask(FETCH, 12, number)
+    *right, wrong = answers
+    for number in right:
+        broker.answer(number)
+    with pytest.raises(InvariantViolationError, match="RINV-38"):
+        broker.answer(wrong)
+
+
+def test_a_request_that_wants_no_answer_and_one_of_a_lost_connection_are_not_waited_for():
+    broker = Broker()
+    broker.ask(ProduceRequest(acks=0, timeout_ms=1), 9, 1)
+    broker.ask(FETCH, 12, 2)
+    broker.answer(2)
+    broker.ask(FETCH, 12, 3)
+    broker.sock.is_broken = True
+    broker.after(60_000)

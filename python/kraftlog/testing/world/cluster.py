@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from kraftlog.features import FEATURES, LATEST_PRODUCTION, METADATA_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.administration import Administration
+from kraftlog.testing.world.answer_checker import AnswerChecker
 from kraftlog.testing.world.machine import FLUSH_MS, Machine
 from kraftlog.testing.world.metadata_checker import MetadataChecker
 from kraftlog.testing.world.node_machine import BROKER_PORT, ClusterShape, NodeMachine, make_cluster
@@ -85,6 +86,9 @@ class Cluster:
         self.metadata = MetadataChecker(self.story)
         self.partitions = PartitionChecker(by_id, self.metadata, self.story)
         self._checks = checks
+        self.answers = AnswerChecker(BROKER_PORT, self.story)
+        if checks:
+            self.world.network.byte_watcher = self.answers
         self.world.watchers.append(self._after_turn)
         self._clients: dict[str, Machine] = {}
         self._is_quiet = False
@@ -128,6 +132,7 @@ class Cluster:
         if self._checks:
             self.metadata.after_turn(machine)
             self.partitions.after_turn(machine)
+            self.answers.after_turn(machine)
 
     def _fail_callback(self, machine: NodeMachine) -> None:
         failure = machine.loop.failures[0]

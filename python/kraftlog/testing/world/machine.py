@@ -71,6 +71,8 @@ class Machine:
         self._is_entered = False
         self._free_at_ns = 0
         self._is_paused = False
+        self._paused_since_ns = 0
+        self.paused_ns = 0
         self._incarnation = 0
         self._pools: list[FlushPool] = []
         self._flushes_due: dict[int, int] = {}
@@ -308,10 +310,14 @@ class Machine:
 
     def pause(self) -> None:
         """Stop the process as SIGSTOP does: connections stay, nothing is run."""
+        if not self._is_paused:
+            self._paused_since_ns = self.world.now_ns
         self._is_paused = True
 
     def resume(self) -> None:
         """Go on."""
+        if self._is_paused:
+            self.paused_ns += self.world.now_ns - self._paused_since_ns
         self._is_paused = False
         if self.loop.ready:
             self.wake_up()

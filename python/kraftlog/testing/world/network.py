@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-__all__ = ["FIRST_DESCRIPTOR", "ListeningSocket", "Network", "SimulatedSocket", "SocketOwner"]
+__all__ = ["FIRST_DESCRIPTOR", "ByteWatcher", "ListeningSocket", "Network", "SimulatedSocket", "SocketOwner"]
 
 # Numbers from here on are simulated sockets and no descriptors of the process.
 FIRST_DESCRIPTOR = 1 << 24
@@ -39,6 +39,16 @@ class SocketOwner(Protocol):
 
     def arrive(self, sock: SimulatedSocket, data: bytes) -> None:
         """Bytes of a connection are here: ``SimulatedSocket.arrive``, and what the machine does at once."""
+
+
+class ByteWatcher(Protocol):
+    """Sees every byte that reaches or leaves a process."""
+
+    def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
+        """Bytes have reached a socket; none are the end of the stream."""
+
+    def sent(self, sock: SimulatedSocket, data: bytes) -> None:
+        """A process has handed bytes to a socket."""
 
 
 class SimulatedSocket:
@@ -126,6 +136,11 @@ class SimulatedSocket:
         view[: len(data)] = data
         return len(data)
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether the connection was reset."""
+        return self._error is not None
+
     # Writing
 
     @property
@@ -157,6 +172,8 @@ class SimulatedSocket:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         data = data[:room]
         self._in_flight_bytes += len(data)
+        if self.network.byte_watcher is not None:
+            self.network.byte_watcher.sent(self, data)
         self.network.carry(self, data)
         return len(data)
 
@@ -175,6 +192,8 @@ class SimulatedSocket:
             return
         if data:
             self._received += data
+            if self.network.byte_watcher is not None:
+                self.network.byte_watcher.arrived(self, data)
         else:
             self._is_ended = True
         self.machine.socket_changed(self)
@@ -267,9 +286,11 @@ class Network:
             connection waits behind them, as on TCP.
         sockets: By descriptor.
         listening: By address.
+        byte_watcher: Sees what is sent and what arrives, if there is one.
     """
 
     def __init__(self, world: Time) -> None:
+        self.byte_watcher: ByteWatcher | None = None
         self._world = world
         self.latency_ms = (0.05, 0.3)
         self.spikes = (0.0, 0.0)

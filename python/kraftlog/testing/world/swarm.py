@@ -239,7 +239,7 @@ def run(scenario: ClusterScenario, workload: Workload, *, cluster_type: type[Clu
     outcome.simulated_ms = cluster.world.now_ms
     outcome.election_count = cluster.metadata.election_count
     outcome.leader_changes = cluster.partitions.leader_changes
-    outcome.looked = dict(cluster.metadata.looked + cluster.partitions.looked)
+    outcome.looked = dict(cluster.metadata.looked + cluster.partitions.looked + cluster.answers.looked)
     return outcome
 
 

@@ -121,6 +121,13 @@ def test_follower_below_the_log_start_is_out_of_range_and_not_told_to_truncate(r
         one.partition.delete_records(6)
         assert one.fetch(3, last_epoch=0)[:2] == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
         assert one.fetch(6, last_epoch=1)[:2] == (0, None)
+        # Epoch 2 was another leader's: of the follower's last record this leader has only the epoch before.
+        for leader in (2, NODE):
+            one.bench.commit(PartitionChangeRecord(topic_id=FIRST, partition_id=0, leader=leader))
+            await one.bench.settle()
+        one.replica.append(batch(), acks=1, now_ms=NOW_MS)
+        assert one.fetch(7, epoch=3, last_epoch=2)[:2] == (0, (1, 10))
+        assert one.fetch(5, epoch=3, last_epoch=2)[:2] == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
 
     run(test)
 
