@@ -183,7 +183,7 @@ kill_leader() { # KRAFTLOG_LEADER_KILL_TIMERS=default takes Kafka's time-outs in
 }
 
 #: exactly-once  a chain of transactional clients while nodes and clients are struck (KRAFTLOG_EXACTLY_ONCE_SECONDS=1800)
-exactly_once() { # _NODES=1 has one node, _SEED repeats the strikes, _SERVER=kafka takes Apache Kafka's nodes
+exactly_once() { # _NODES=1 has one node, _SEED repeats the strikes, _SERVER=kafka takes Apache Kafka's nodes, _CUTS=1 cuts networks too
     setup
     jars
     KRAFTLOG_EXACTLY_ONCE_SECONDS=${KRAFTLOG_EXACTLY_ONCE_SECONDS:-1800} "$py" -m pytest -s \

@@ -4,7 +4,8 @@ The Java client, confluent-kafka and aiokafka each consume, transform and produc
 abort; the nodes are three of a cluster with replication factor 3, or one. Whatever is struck, a reader of committed
 records finds each number once and in order, no aborted record, and in the end no transaction is left open.
 KRAFTLOG_EXACTLY_ONCE_STRIKES, _SECONDS, _NODES and _SEED make a campaign of it: `.ci/dev exactly-once`. With
-KRAFTLOG_EXACTLY_ONCE_SERVER=kafka the nodes are those of Apache Kafka 4.3.1, for comparison.
+KRAFTLOG_EXACTLY_ONCE_SERVER=kafka the nodes are those of Apache Kafka 4.3.1, for comparison. With _CUTS=1 there are
+proxies before all listeners, and the network of a node is cut as one more strike.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from interop.harness import Java
 from interop.transactions.chain import FENCED, PARTITIONS, STUCK, TOPICS, Check, Feed, Mover, Zombie, movers
 from interop.transactions.cluster_process import ClusterProcess
+from interop.transactions.cut_network import CutNetwork
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.wire.messages.list_transactions import ListTransactionsRequest
 from quorum_api_fixture import free_addresses
@@ -35,8 +37,11 @@ SECONDS = float(os.environ.get("KRAFTLOG_EXACTLY_ONCE_SECONDS", "0"))
 NODES = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_NODES", "3"))
 SEED = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 FLUSH = os.environ.get("KRAFTLOG_EXACTLY_ONCE_FLUSH", "false")
+CUTS = os.environ.get("KRAFTLOG_EXACTLY_ONCE_CUTS", "") not in {"", "0"}
 KINDS = ("kill node", "zombie", "kill client", "stop node", "pause node")
 WEIGHTS = (4, 3, 4, 1, 1)
+if CUTS:
+    KINDS, WEIGHTS = ("cut node", *KINDS), (4, *WEIGHTS)
 SERVER = os.environ.get("KRAFTLOG_EXACTLY_ONCE_SERVER", "kraftlog")
 DEADLINE_S = 300.0  # without any progress
 PAUSE_S = 3.0
@@ -48,8 +53,10 @@ IDLE_RECORDS = 1_000
 
 
 @pytest.fixture
-def nodes(tmp_path, java: Java) -> Iterator[tuple[list[ClusterProcess], str]]:
+def nodes(tmp_path, java: Java) -> Iterator[tuple[list[ClusterProcess], str, CutNetwork | None]]:
     addresses = free_addresses(2 * NODES)
+    controllers, brokers = addresses[:NODES], addresses[NODES:]
+    network: CutNetwork | None = None
     cluster_id = str(random_uuid())
     factor = str(NODES)
     changes = {
@@ -62,24 +69,40 @@ def nodes(tmp_path, java: Java) -> Iterator[tuple[list[ClusterProcess], str]]:
         "default_replication_factor": factor,
         "min_insync_replicas": str(min(2, NODES)),
     }
-    made = [
-        ClusterProcess(number, tmp_path, addresses[:NODES], addresses[NODES:], cluster_id, **changes)
-        for number in range(1, NODES + 1)
-    ]
-    for node in made:
-        if SERVER == "kafka":
-            node.run_by(java)
-        node.start()
-    yield made, ",".join(addresses[NODES:])
-    for node in made:
-        node.end(signal.SIGKILL)
+    with contextlib.ExitStack() as ends:
+        if CUTS:
+            network = CutNetwork(
+                {number: list(pair) for number, pair in enumerate(zip(controllers, brokers, strict=True), 1)}
+            )
+            ends.enter_context(network)
+        made = []
+        for number in range(1, NODES + 1):
+            listeners = {"listeners": listeners_of(brokers[number - 1], controllers[number - 1])}
+            if network is not None:
+                controller, broker = network.addresses[number]
+                listeners["advertised_listeners"] = listeners_of(broker, controller)
+            known = (controllers, brokers) if network is None else zip(*network.addresses.values(), strict=True)
+            voters, seeds = map(list, known)
+            made.append(ClusterProcess(number, tmp_path, voters, seeds, cluster_id, **changes | listeners))
+        for node in made:
+            if SERVER == "kafka":
+                node.run_by(java)
+            ends.callback(node.end, signal.SIGKILL)
+            node.start()
+        yield made, ",".join(seeds), network
+
+
+def listeners_of(broker: str, controller: str) -> str:
+    return f"PLAINTEXT://{broker},CONTROLLER://{controller}"
 
 
 class Fire:
     """The cluster, the chain, and what is done to them."""
 
-    def __init__(self, made: list[ClusterProcess], bootstrap: str, rng: random.Random) -> None:
-        self.nodes, self.bootstrap, self.rng = made, bootstrap, rng
+    def __init__(
+        self, made: list[ClusterProcess], bootstrap: str, network: CutNetwork | None, rng: random.Random
+    ) -> None:
+        self.nodes, self.bootstrap, self.network, self.rng = made, bootstrap, network, rng
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 100})
         self.movers: list[Mover] = []
         self.checks: list[Check] = []
@@ -170,9 +193,23 @@ class Fire:
                 node.signal(signal.SIGSTOP)
                 time.sleep(PAUSE_S)
                 node.signal(signal.SIGCONT)
+            case "cut node":
+                self._cut(node)
         if NODES == 1 and node.process is None:
             node.start()
         return f"node {node.node_id}"
+
+    def _cut(self, node: ClusterProcess) -> None:
+        """Cut the network of a node for a moment, or until others lead its partitions; it runs on by itself."""
+        assert self.network is not None
+        processes = {node.node_id: node.process.pid for node in self.nodes if node.process is not None}
+        self.network.cut(node.node_id, processes)
+        until = time.monotonic() + self.rng.choice((PAUSE_S, 5 * PAUSE_S))
+        try:
+            while time.monotonic() < until:
+                self.tend()
+        finally:
+            self.network.heal()
 
     def _await_end(self, zombie: Zombie) -> None:
         """A zombie that sends finds out that it was fenced, or fails, and ends by itself."""
