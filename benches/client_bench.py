@@ -9,7 +9,8 @@ then up to ``--passes`` times, at least three times but no new pass after ``--se
 process, user and system. Prints the median of the passes, one row of JSON per client. Consumers check the checksums
 and read the value of every record; ``kraftlog`` takes Arrow batches instead, and ``kraftlog-view`` Arrow batches whose
 values are views of what was received. ``java`` is ``ConsumerPerformance`` of the jars in ``KAFKA_LIBS``, one pass, less
-what a run for one record costs; ``franz-go`` is the program of ``tests/interop/franz`` that ``FRANZ`` names.
+what a run for one record costs; it checks no checksums. ``franz-go`` is the program of ``tests/interop/franz`` that
+``FRANZ`` names.
 ``first-poll`` prints milliseconds of wall time from the constructor to the first record, the median of 15.
 
 ``--table`` runs 100 and 1000 bytes with each codec, and prints Markdown after the rows of JSON. ``--values words`` are
@@ -146,10 +147,12 @@ def aiokafka_fetch(work: Work) -> Iterator[float]:
             bootstrap_servers=work.bootstrap, check_crcs=True, max_partition_fetch_bytes=FETCH_BYTES
         )
         await consumer.start()
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
         return consumer
 
-    consumer = loop.run_until_complete(make())
     partition = aiokafka.TopicPartition(work.topic, 0)
+    consumer = loop.run_until_complete(make())
 
     async def read_once() -> int:
         size = count = 0
@@ -159,8 +162,6 @@ def aiokafka_fetch(work: Work) -> Iterator[float]:
                 count += 1
         return count
 
-    consumer.assign([partition])
-    consumer.seek(partition, 0)
     yield from passes(work, lambda: loop.run_until_complete(read_once()), lambda: consumer.seek(partition, 0))
 
 
@@ -247,11 +248,12 @@ def first_polls(work: Work) -> list[float]:
 def java_fetch(work: Work) -> Iterator[float]:
     command = ["java", "-Xmx512m", "-cp", os.environ["KAFKA_LIBS"], "org.apache.kafka.tools.ConsumerPerformance"]
     command += ["--bootstrap-server", work.bootstrap, "--topic", work.topic, "--timeout", "10000"]
-    command += ["--command-property", f"max.partition.fetch.bytes={FETCH_BYTES}"]
+    command += ["--fetch-size", str(FETCH_BYTES)]
 
     def cpu_s(records: int) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([*command, "--num-records", str(records)], check=True, stdout=subprocess.DEVNULL)
+        asked = [*command, "--num-records", str(records)]
+        subprocess.run(asked, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Smaller blocks are left to the allocator.
 const POOLED_SIZE_MIN: usize = 64 << 10;
-/// Most bytes that wait in the pool.
-pub const POOL_SIZE_MAX: usize = 16 << 20;
+/// Most bytes that wait in the pool: what a producer has under way, by default.
+pub const POOL_SIZE_MAX: usize = 32 << 20;
 /// Most blocks that wait in the pool.
-const POOL_COUNT_MAX: usize = 32;
+const POOL_COUNT_MAX: usize = 64;
 /// A block is not given to somebody who needs less of it than one part in so many.
 const WASTE_MAX: usize = 2;
 

@@ -321,8 +321,8 @@ impl ColumnsDecoder {
         self.scratch.extend_from_slice(&PADDING);
         match self.kind {
             Kind::View(_) => {
-                // The next batch is likely as large.
-                let next = byte_pool::take(self.scratch.len());
+                // The next batch is likely as large, or a little larger.
+                let next = byte_pool::take(self.scratch.len() + self.scratch.len() / 16);
                 let bytes = PooledBytes::new(std::mem::replace(&mut self.scratch, next));
                 Place::Owned(bytes.into_buffer(), size)
             }
