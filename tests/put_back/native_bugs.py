@@ -189,7 +189,7 @@ NATIVE_BUGS = (
         PARTITION,
         "        self.high_watermark() >= self.epoch_start_offset.load(Ordering::Acquire)\n",
         "        self.high_watermark() >= 0\n",
-        LEADING,
+        FOLLOWING,
     ),
     NativeBug(
         "KAFKA-9835: a read goes beyond the high watermark (RINV-73)",
@@ -225,6 +225,6 @@ NATIVE_BUGS = (
         CORE,
         "let followers = self.isr().iter().filter_map(of).filter(has);",
         "let followers = self.replicas.iter().filter_map(of).filter(has);",
-        IN_SYNC,
+        "unit/partition/test_replica_selector.py",
     ),
 )
