@@ -400,16 +400,12 @@ fn a_small_request_does_not_wait_for_those_of_another_connection() {
     }
     until(|| stage.handled() > 10);
     let (_socket, mut peer) = stage.connect();
-    let mut longest = Duration::ZERO;
     for _ in 0..10 {
-        let begun = Instant::now();
         peer.write_all(&request(METADATA, b'e', b"small")).unwrap();
         assert_eq!(receive(&mut peer), b"small");
-        longest = longest.max(begun.elapsed());
     }
     let handled = stage.handled();
-    assert!(handled < 2_000, "{handled} requests were handled before the small one");
-    assert!(longest < Duration::from_millis(500), "{longest:?}");
+    assert!(handled < 2_000, "{handled} requests were handled before the last small one");
 }
 
 #[test]
