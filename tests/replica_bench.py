@@ -87,13 +87,14 @@ class Bench:
             log_dir.was_clean_shutdown = True
             log_dir.directory_id = Uuid(bytes([number + 1] * 16))
         self.image = MetadataImage()
+        self.now_ms = 1_700_000_000_000
         self.workers = HandWorkers()
         self.fatal: list[LogError] = []
         settings = replica_settings(config)
         self.manager = ReplicaManager(
             settings,
             loop=asyncio.get_running_loop(),
-            now_ms=lambda: 1_700_000_000_000,
+            now_ms=lambda: self.now_ms,
             log_dirs=self.log_dirs,
             image=lambda: self.image,
             compactor=LogCleaner(settings.cleaner, lambda: 0),

@@ -1074,8 +1074,9 @@ class DataServiceProbe:
         fetch_max_bytes: int = 57671680,
         session_slots: int = 1000,
         session_eviction_ms: int = 120000,
+        partitions: Partitions | None = None,
     ) -> DataServiceProbe:
-        """Logs are made in ``directory``.
+        """Logs are made in ``directory``; ``partitions`` may have others already.
 
         Raises:
             OSError: No descriptor is left.
@@ -1681,6 +1682,10 @@ class Partition:
         """Whether I/O threads may answer requests for it."""
 
     @property
+    def serves_followers(self) -> bool:
+        """Whether I/O threads may answer fetches of followers: not of a throttled replica, nor once it is withdrawn."""
+
+    @property
     def min_insync_replicas(self) -> int:
         """The topic's setting."""
 
@@ -1778,13 +1783,21 @@ class Partition:
             Epoch and first offset to be written into the log's leader epochs. The partition is held until then.
         """
 
-    def update(self, *, min_insync_replicas: int, flush_messages: int, flushes_in_time: bool) -> None:
+    def update(
+        self,
+        *,
+        min_insync_replicas: int,
+        flush_messages: int,
+        flushes_in_time: bool,
+        throttles_followers: bool = False,
+    ) -> None:
         """Follow the topic's settings.
 
         Args:
             min_insync_replicas: min.insync.replicas.
             flush_messages: Offsets behind the last flush that make the next one due.
             flushes_in_time: Whether the inbox gets ("unflushed", number) at the first append behind a flush.
+            throttles_followers: Whether I/O threads leave fetches of followers to Python, which has the quota.
         """
 
     def publish(self, is_published: bool) -> None:
@@ -1845,6 +1858,9 @@ class Partition:
 
     def isr_refused(self, number: int) -> None:
         """The controller refused a proposal; another one may follow."""
+
+    def set_adding(self, replica_ids: list[int]) -> None:
+        """The replicas that a reassignment adds: bytes that they are sent count apart."""
 
     def update_live_brokers(self, brokers: list[tuple[int, int, bool]]) -> None:
         """(broker, epoch, whether it shuts down) of the other replicas that are registered and not fenced."""
@@ -1937,6 +1953,9 @@ class Partitions:
 
     def add(self, partition: Partition) -> None:
         """A partition's log was opened. It replaces one of the same key or name."""
+
+    def take_replicated_out(self) -> tuple[int, int]:
+        """Bytes that I/O threads sent to followers since the last call, and those of them to replicas being added."""
 
     def remove(self, partition: Partition) -> None:
         """A partition is deleted or its directory failed; another one of its key or name stays."""

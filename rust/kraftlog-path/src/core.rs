@@ -389,6 +389,16 @@ impl<T> PartitionCore<T> {
         proposal
     }
 
+    /// A follower has fetched again at `at_ms` since [`Self::on_follower_fetch`], from the same position, and nothing was
+    /// appended in between. An incremental fetch does not name such a partition, so a shell may say this late: before it
+    /// says anything else of the follower, or asks who fell behind.
+    pub fn on_repeated_fetch(&mut self, replica_id: i32, at_ms: i64) {
+        if let Some(follower) = self.followers.get_mut(&replica_id) {
+            self.now_ms = self.now_ms.max(at_ms);
+            follower.repeat(at_ms);
+        }
+    }
+
     // --- a follower ---
 
     /// Records of the leader were appended; it said that those below `leader_high_watermark` are committed. The high

@@ -67,6 +67,8 @@ pub struct PartitionSettings {
     pub flush_messages: i64,
     /// Whether the topic has `flush.ms`: Python hears of the first append behind a flush.
     pub flushes_in_time: bool,
+    /// Whether this replica is throttled as a leader (KIP-73): Python, which has the quota, answers its followers.
+    pub throttles_followers: bool,
 }
 
 /// What an append did.
@@ -123,6 +125,9 @@ struct State {
     listeners: Vec<(Arc<dyn Listener>, u64)>,
     /// Told of each append, for followers that wait.
     append_listener: Option<(Arc<dyn Listener>, u64)>,
+    following: Vec<Following>,
+    /// Replicas that a reassignment adds.
+    adding: Vec<i32>,
     settings: PartitionSettings,
     /// Python was told of an unflushed record and has not asked for the flush yet.
     is_flush_timed: bool,
@@ -149,6 +154,7 @@ pub struct Partition {
     epoch_start_offset: AtomicI64,
     is_under_min_isr: AtomicBool,
     is_published: AtomicBool,
+    serves_followers: AtomicBool,
     is_held: AtomicBool,
     recompresses: AtomicBool,
 }
@@ -178,12 +184,15 @@ impl Partition {
             min_insync_replicas: start.min_insync_replicas,
             flush_messages: i64::MAX,
             flushes_in_time: false,
+            throttles_followers: false,
         };
         let state = State {
             core: PartitionCore::new(start),
             effects: Vec::new(),
             listeners: Vec::new(),
             append_listener: None,
+            following: Vec::new(),
+            adding: Vec::new(),
             settings,
             is_flush_timed: false,
             is_failed: false,
@@ -206,6 +215,7 @@ impl Partition {
             epoch_start_offset: AtomicI64::new(-1),
             is_under_min_isr: AtomicBool::new(false),
             is_published: AtomicBool::new(false),
+            serves_followers: AtomicBool::new(true),
             is_held: AtomicBool::new(false),
             recompresses: AtomicBool::new(recompresses),
         })
@@ -290,6 +300,11 @@ impl Partition {
         self.is_published.load(Ordering::Acquire)
     }
 
+    /// Whether fetches of followers may be answered without Python: not of a throttled replica, nor once it is withdrawn.
+    pub fn serves_followers(&self) -> bool {
+        self.serves_followers.load(Ordering::Acquire)
+    }
+
     /// Tell `listener` once everything below `end_offset` is committed, or can no longer be. What is known already is
     /// returned instead.
     ///
@@ -369,6 +384,7 @@ impl Partition {
         for (listener, token) in &state.listeners {
             listener.moved(*token);
         }
+        state.following.iter().for_each(Following::tell_moved);
     }
 
     // --- metadata ---
@@ -381,9 +397,11 @@ impl Partition {
         if state.is_withdrawn {
             return Assigned::default();
         }
+        state.note_repeated_fetches();
         state.core.handle_assignment(assignment, now_ms);
         self.publish_in_sync(&state);
         let mut assigned = self.carry_out(&mut state);
+        state.review_followers();
         if assigned.epoch_start.is_some_and(|(epoch, _)| self.log.latest_epoch() == Some(epoch)) {
             assigned.epoch_start = None;
         }
@@ -398,6 +416,7 @@ impl Partition {
         self.recompresses.store(self.log.config().compression.is_some(), Ordering::Relaxed);
         let mut state = lock(&self.state);
         state.settings = settings;
+        self.serves_followers.store(!settings.throttles_followers && !state.is_withdrawn, Ordering::Release);
         state.core.update_min_insync_replicas(settings.min_insync_replicas);
         self.publish_in_sync(&state);
         self.carry_out(&mut state);
@@ -427,6 +446,7 @@ impl Partition {
     pub fn withdraw(&self) {
         let mut state = lock(&self.state);
         self.is_published.store(false, Ordering::Release);
+        self.serves_followers.store(false, Ordering::Release);
         state.is_withdrawn = true;
         state.core.close();
         self.carry_out(&mut state);
@@ -456,7 +476,9 @@ impl Partition {
 
     /// Look at the state machine, for tests and for what nobody asks often.
     pub fn with_core<R>(&self, look: impl FnOnce(&CoreView<'_>) -> R) -> R {
-        look(&CoreView(&lock(&self.state).core))
+        let mut state = lock(&self.state);
+        state.note_repeated_fetches();
+        look(&CoreView(&state.core))
     }
 
     fn carry_out(&self, state: &mut MutexGuard<'_, State>) -> Assigned {
@@ -536,6 +558,7 @@ mod core_view;
 mod following;
 mod future;
 mod leading;
+mod sessions;
 #[cfg(test)]
 mod tests;
 pub use core_view::CoreView;
@@ -543,5 +566,7 @@ pub use following::{flush_all, Fetched, FollowError, Replicated};
 use future::FutureLog;
 pub use future::{Copied, CopyError};
 pub use leading::{FollowerAnswer, FollowerPosition};
+pub use sessions::FollowerSession;
+use sessions::Following;
 #[cfg(all(test, feature = "loom"))]
 mod model;

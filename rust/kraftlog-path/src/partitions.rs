@@ -1,5 +1,6 @@
 //! The partitions of this node, by topic id and by name.
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::partition::{Partition, PartitionKey};
@@ -23,6 +24,8 @@ pub struct ReplicaCounts {
 #[derive(Debug, Default)]
 pub struct Partitions {
     maps: RwLock<Maps>,
+    replicated_bytes: AtomicU64,
+    reassigned_bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +98,18 @@ impl Partitions {
             });
         }
         counts
+    }
+
+    /// A follower was answered with so many bytes, of which `reassigned_bytes` to a replica that is being added. True if
+    /// they are the first since [`Self::take_replicated_out`].
+    pub fn replicated_out(&self, bytes: u64, reassigned_bytes: u64) -> bool {
+        self.reassigned_bytes.fetch_add(reassigned_bytes, Ordering::Relaxed);
+        self.replicated_bytes.fetch_add(bytes, Ordering::Relaxed) == 0
+    }
+
+    /// Bytes that followers were answered with since the last call, and those of them to replicas that are being added.
+    pub fn take_replicated_out(&self) -> (u64, u64) {
+        (self.replicated_bytes.swap(0, Ordering::Relaxed), self.reassigned_bytes.swap(0, Ordering::Relaxed))
     }
 
     /// How many there are.

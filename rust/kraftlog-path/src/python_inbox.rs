@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use kraftlog_log::Error;
 
+use crate::core::IsrProposal;
 use crate::io::IoEvent;
 use crate::mailbox::Mailbox;
-use crate::partition::{AckToken, Listener};
+use crate::partition::{AckToken, Listener, PartitionKey};
 
 /// The mailbox of one event loop.
 pub type PythonInbox = Mailbox<PythonEvent>;
@@ -47,6 +48,15 @@ pub enum PythonEvent {
         /// What failed, on which file.
         reason: String,
     },
+    /// A follower's fetch asks for a change of the in-sync set; Python sends it to the controller.
+    InSyncProposed {
+        /// Topic id and index.
+        key: PartitionKey,
+        /// The change.
+        proposal: IsrProposal,
+    },
+    /// A follower was sent the first bytes since Python last took their count.
+    Replicated,
     /// A flush of a log without a partition is over.
     LogFlushed {
         /// What Python gave with the request.

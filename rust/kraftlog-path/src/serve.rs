@@ -14,6 +14,9 @@ use crate::wire::{RequestHeader, FETCH_KEY, PRODUCE_KEY};
 
 mod fetch;
 mod flush_here;
+mod follower;
+#[cfg(test)]
+mod follower_tests;
 mod pending;
 pub mod probe;
 mod produce;
@@ -114,7 +117,7 @@ impl DataService {
             flush_here: FlushHere::default(),
             planned: Vec::new(),
             fetch_scratch: FetchScratch::default(),
-            no_session: Arc::new(FetchSession::new()),
+            no_session: Arc::new(FetchSession::new(None)),
         }
     }
 

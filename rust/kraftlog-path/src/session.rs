@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::partition::{Listener, Partition, PartitionKey};
+use crate::partition::{FollowerSession, Listener, Partition, PartitionKey};
 use crate::wire::fetch::FetchPartition;
 
 mod bell;
@@ -35,10 +35,22 @@ pub(crate) struct SessionPartition {
     is_candidate: bool,
 }
 
+/// A broker that fetches to replicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FollowingBroker {
+    /// Its id.
+    pub replica_id: i32,
+    /// Of its registration, -1 where the request does not say.
+    pub broker_epoch: i64,
+}
+
 /// The partitions that one client follows.
 pub struct FetchSession {
     bell: Arc<Bell>,
     listener: Arc<dyn Listener>,
+    as_follower: Arc<dyn FollowerSession>,
+    /// `None` for a consumer.
+    follower: Option<FollowingBroker>,
     partition_count: AtomicUsize,
     set: Mutex<FetchSet>,
 }
@@ -66,12 +78,37 @@ impl fmt::Debug for FetchSession {
 }
 
 impl FetchSession {
-    /// A session without partitions, and without an id.
-    pub(crate) fn new() -> Self {
+    /// A session without partitions, and without an id; `follower` is `None` for a consumer.
+    pub(crate) fn new(follower: Option<FollowingBroker>) -> Self {
         let bell = Arc::new(Bell::default());
         let listener = Arc::clone(&bell) as Arc<dyn Listener>;
+        let as_follower = Arc::clone(&bell) as Arc<dyn FollowerSession>;
         let set = Mutex::new(FetchSet::default());
-        Self { bell, listener, partition_count: AtomicUsize::new(0), set }
+        Self { bell, listener, as_follower, follower, partition_count: AtomicUsize::new(0), set }
+    }
+
+    /// The broker that it belongs to; `None` for a consumer.
+    pub fn follower(&self) -> Option<FollowingBroker> {
+        self.follower
+    }
+
+    /// What partitions know of the session of a follower.
+    pub(crate) fn as_follower(&self) -> &Arc<dyn FollowerSession> {
+        &self.as_follower
+    }
+
+    fn join(&self, partition: &Partition, place: u32) {
+        match self.follower {
+            Some(follower) => partition.follow(&self.as_follower, place, follower.replica_id),
+            None => partition.subscribe(&self.listener, u64::from(place)),
+        }
+    }
+
+    fn leave(&self, partition: &Partition, place: u32) {
+        match self.follower {
+            Some(_) => partition.unfollow(&self.as_follower, place),
+            None => partition.unsubscribe(&self.listener, u64::from(place)),
+        }
     }
 
     /// How many partitions it has.
@@ -92,7 +129,7 @@ impl FetchSession {
         set.is_subscribed = true;
         for place in 0..set.places.len() as u32 {
             if let Some(entry) = set.entry(place) {
-                entry.partition.subscribe(&self.listener, u64::from(place));
+                self.join(&entry.partition, place);
             }
             set.mark(place);
         }
@@ -139,7 +176,7 @@ impl FetchSession {
             None => set.places.push(Some(entry)),
         }
         if set.is_subscribed {
-            partition.subscribe(&self.listener, u64::from(place));
+            self.join(partition, place);
         }
         set.mark(place);
         self.partition_count.fetch_add(1, Ordering::Relaxed);
@@ -152,7 +189,7 @@ impl FetchSession {
         let place = known.remove();
         let Some(entry) = set.places.get_mut(place as usize).and_then(Option::take) else { return };
         if set.is_subscribed {
-            entry.partition.unsubscribe(&self.listener, u64::from(place));
+            self.leave(&entry.partition, place);
         }
         set.free.push(place);
         self.partition_count.fetch_sub(1, Ordering::Relaxed);
@@ -161,13 +198,13 @@ impl FetchSession {
 
 impl Drop for FetchSession {
     fn drop(&mut self) {
-        let set = self.set.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let set = std::mem::take(self.set.get_mut().unwrap_or_else(PoisonError::into_inner));
         if !set.is_subscribed {
             return;
         }
-        for (place, entry) in set.places.iter().enumerate() {
+        for (place, entry) in (0..).zip(&set.places) {
             if let Some(entry) = entry {
-                entry.partition.unsubscribe(&self.listener, place as u64);
+                self.leave(&entry.partition, place);
             }
         }
     }

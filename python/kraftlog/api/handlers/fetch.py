@@ -46,6 +46,8 @@ __all__ = ["handle", "handle_on_controller"]
 
 ERROR_CODE_FROM = 7  # version of Fetch
 DATA_PATH_FROM = 12  # version of Fetch
+DATA_PATH_ELEMENTS_MAX = 8 * 1024
+"""Partitions of a follower's request that the I/O threads take for sure; with its topics they take twice as many."""
 PREFERRED_REPLICA_FROM = 11  # version of Fetch
 NAMES_LEADERS_FROM = 16  # version of Fetch (KIP-951); as Kafka, although version 12 has the field of the leader
 
@@ -120,7 +122,9 @@ def _handle(
     # The client of a session comes here with every fetch. Without one its next fetch is full again, and the data path
     # answers that as soon as it can.
     offers_session = (
-        is_follower or version < DATA_PATH_FROM or not context.peer.is_on_data_path or preferred is not None
+        _keeps_follower(context, replicas, asked, uses_topic_ids=uses_topic_ids)
+        if is_follower
+        else version < DATA_PATH_FROM or not context.peer.is_on_data_path or preferred is not None
     )
     opened = _open_session(
         replicas,
@@ -134,6 +138,11 @@ def _handle(
     if isinstance(opened, int):
         return FetchResponse(error_code=opened)
     session, wanted, is_incremental = opened
+    is_continued = is_follower and is_incremental and session is not None
+    if is_continued and not _keeps_follower(context, replicas, wanted, uses_topic_ids=uses_topic_ids):
+        # The throttle is over: the follower's next fetch is full, and the data path opens a session for it.
+        sessions.remove(request.session_id)
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     limits = FetchLimits(
         isolation_level=request.isolation_level,
         max_bytes=min(request.max_bytes, settings.fetch_max_bytes),
@@ -172,6 +181,19 @@ def _handle(
     if limits.max_wait_ms <= 0 or not reads or is_enough(reads, limits):
         return finish(reads)
     return FetchWait(replicas, wanted, limits, reads, finish, follower).future
+
+
+def _keeps_follower(
+    context: RequestContext, replicas: ReplicaService, wanted: list[SessionPartition], *, uses_topic_ids: bool
+) -> bool:
+    """Whether a follower's fetches come here for longer: the data path hands them all over."""
+    if context.api_version < DATA_PATH_FROM or not context.peer.is_on_data_path or len(wanted) > DATA_PATH_ELEMENTS_MAX:
+        return True
+    found = (
+        replicas.get(asked.topic_id, asked.index) if uses_topic_ids else replicas.get_by_name(asked.topic, asked.index)
+        for asked in wanted
+    )
+    return any(partition is not None and not partition.replica.serves_followers for partition in found)
 
 
 def _preferred_replica(

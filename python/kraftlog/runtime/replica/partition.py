@@ -132,6 +132,7 @@ class Partition:
         "_is_closed",
         "_is_failed",
         "_is_watched",
+        "_node_id",
         "_number",
         "_on_storage_failed",
         "_threads",
@@ -179,6 +180,7 @@ class Partition:
         self._on_storage_failed = on_storage_failed
         self._is_closed = False
         self._is_failed = False
+        self._node_id = start.node_id
         self._number = threads.inbox.next_number()
         self.replica = NativePartition(
             topic=topic,
@@ -432,6 +434,7 @@ class Partition:
             min_insync_replicas=self.config.min_insync_replicas,
             flush_messages=self.config.flush_messages,
             flushes_in_time=self.config.flush_ms is not None,
+            throttles_followers=self.config.leader_throttle.has(self.index, self._node_id),
         )
 
     def publish(self, *, is_published: bool) -> None:

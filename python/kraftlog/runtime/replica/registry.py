@@ -169,6 +169,8 @@ class Partitions:
     def set_adding(self, partition: Partition, broker_ids: Sequence[int]) -> None:
         """Which replicas a reassignment adds."""
         key = (partition.topic_id, partition.index)
+        if list(broker_ids) != list(self._adding.get(key, ())):
+            partition.replica.set_adding(list(broker_ids))
         if broker_ids:
             self._adding[key] = broker_ids
         else:
@@ -183,6 +185,13 @@ class Partitions:
         """A follower was answered with so many bytes."""
         if self.traffic is not None:
             self.traffic.on_replicated_out(size_bytes, is_reassignment=self._is_adding(partition, broker_id))
+
+    def take_replicated_out(self) -> None:
+        """Count what I/O threads have sent to followers."""
+        size_bytes, reassigned_bytes = self.native.take_replicated_out()
+        if self.traffic is not None:
+            self.traffic.on_replicated_out(size_bytes - reassigned_bytes, is_reassignment=False)
+            self.traffic.on_replicated_out(reassigned_bytes, is_reassignment=True)
 
     def _is_adding(self, partition: Partition, broker_id: int) -> bool:
         return broker_id in self._adding.get((partition.topic_id, partition.index), ())

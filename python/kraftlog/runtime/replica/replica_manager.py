@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kraftlog.partition.stop_replica import ReplicaStop
     from kraftlog.runtime.inbox import Inbox
     from kraftlog.runtime.replica.compactor import LogCleaner
-    from kraftlog.runtime.replica.isr_changes import Controllers
+    from kraftlog.runtime.replica.isr_changes import Controllers, Proposal
     from kraftlog.runtime.replica.log_workers import LogWorkers
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.runtime.replica.registry import PartitionKey
@@ -56,6 +56,8 @@ __all__ = ["ReplicaManager"]
 logger = logging.getLogger(__name__)
 
 _CLOSING_THREADS = 8
+# Far below the five seconds in which meters move on.
+_COUNTING_S = 1
 # In which a coordinator should have ended a transaction after its longest time, as in Kafka's ProducerStateManager.
 _LATE_TRANSACTION_MS = 300_000
 
@@ -155,6 +157,8 @@ class ReplicaManager:
         )
         self.partitions.traffic = self._metrics
         self.isr_changes = IsrChanges(settings.node_id, broker_epoch, controllers, self._metrics)
+        self._threads.inbox.handle("in_sync_proposed", self._in_sync_proposed)
+        self._threads.inbox.handle("replicated", self._replicated)
         self.fetchers = ReplicaFetchers(
             settings.fetcher,
             partitions=self.partitions,
@@ -298,6 +302,16 @@ class ReplicaManager:
         proposal = partition.replica.propose_shrink(now_ms)
         if proposal is not None:
             self.isr_changes.submit(partition, proposal)
+
+    def _in_sync_proposed(self, topic_id: bytes, index: int, proposal: Proposal) -> None:
+        """A follower's fetch on an I/O thread asks for a change of the in-sync set."""
+        partition = self.partitions.get(Uuid(topic_id), index)
+        if partition is not None and partition.replica.is_proposal_pending(proposal[0]):
+            self.isr_changes.submit(partition, proposal)
+
+    def _replicated(self) -> None:
+        """I/O threads have begun to send records to followers; what they send until then is counted at once."""
+        self._loop.call_later(_COUNTING_S, self.partitions.take_replicated_out)
 
     def admit(self, *, controller_epoch: int, broker_epoch: int) -> int:
         """0, or why a StopReplica request is refused as a whole. See :class:`ControllerFence`."""

@@ -77,6 +77,15 @@ impl Follower {
         self.last_fetch_leader_end = self.last_fetch_leader_end.max(leader_end_offset);
     }
 
+    /// It fetched again at `at_ms`, from where it was, and the leader's log had not grown since its last fetch: if it had
+    /// everything then, it had at `at_ms`.
+    pub(super) fn repeat(&mut self, at_ms: i64) {
+        if self.broker_epoch.is_some() && self.log_end_offset >= self.last_fetch_leader_end {
+            self.last_caught_up_ms = self.last_caught_up_ms.max(at_ms);
+            self.last_fetch_ms = self.last_fetch_ms.max(at_ms);
+        }
+    }
+
     /// Whether it has everything, or had it no longer than `lag_max_ms` ago (ISR-21).
     pub(super) fn is_caught_up(&self, leader_end_offset: i64, lag_max_ms: i64, now_ms: i64) -> bool {
         self.log_end_offset == leader_end_offset

@@ -1,10 +1,11 @@
 //! What a leader does for the replicas that follow it.
 use std::sync::Arc;
 
-use super::{Listener, Partition, State};
+use super::{Following, Listener, Partition, State};
 use crate::core::{FollowerFetch, IsrProposal, LiveBroker};
 use crate::error_code;
-use crate::sync::lock;
+use crate::python_inbox::PythonEvent;
+use crate::sync::{lock, MutexGuard};
 
 /// What a follower says about itself when it fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,29 +33,26 @@ pub struct FollowerAnswer {
     pub log_end_offset: i64,
     /// For the controller: this follower is to join the in-sync set.
     pub proposal: Option<IsrProposal>,
+    /// A reassignment adds this follower.
+    pub is_adding: bool,
 }
 
 impl Partition {
-    /// Check and record a follower's fetch (Kafka's `Partition.fetchRecords` and `updateFollowerFetchState`).
-    ///
-    /// Once per request: a later look of the same request records nothing (ISR-16), see [`Self::look_for_follower`].
-    pub fn follower_fetch(&self, position: &FollowerPosition) -> FollowerAnswer {
-        self.answer_follower(position, true)
-    }
-
-    /// What a follower's fetch that waits would be answered now.
-    pub fn look_for_follower(&self, position: &FollowerPosition) -> FollowerAnswer {
-        self.answer_follower(position, false)
-    }
-
-    fn answer_follower(&self, position: &FollowerPosition, records: bool) -> FollowerAnswer {
+    /// The answer, and whether the position was recorded.
+    pub(super) fn answer_follower(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        position: &FollowerPosition,
+        records: bool,
+    ) -> (FollowerAnswer, bool) {
         let fetch = &position.fetch;
-        let mut state = lock(&self.state);
+        let is_adding = state.adding.contains(&fetch.replica_id);
         let core = &mut state.core;
         let mut answer = FollowerAnswer {
             high_watermark: core.high_watermark(),
             log_start_offset: self.log.log_start_offset(),
             log_end_offset: core.log_end_offset(),
+            is_adding,
             ..FollowerAnswer::default()
         };
         answer.error_code = core.check_leader_epoch(position.current_leader_epoch, true);
@@ -66,37 +64,49 @@ impl Partition {
             answer.error_code = error_code::NOT_LEADER_OR_FOLLOWER;
         }
         if answer.error_code != error_code::NONE {
-            return answer;
+            return (answer, false);
         }
         if position.last_fetched_epoch >= 0 {
             if fetch.fetch_offset < answer.log_start_offset {
                 answer.error_code = error_code::OFFSET_OUT_OF_RANGE;
-                return answer;
+                return (answer, false);
             }
             let (epoch, end_offset) = self.log.end_offset_for_epoch(position.last_fetched_epoch);
             if epoch < 0 {
                 answer.error_code = error_code::OFFSET_OUT_OF_RANGE;
-                return answer;
+                return (answer, false);
             }
             if epoch < position.last_fetched_epoch || end_offset < fetch.fetch_offset {
                 answer.diverging_epoch = Some((epoch, end_offset));
-                return answer;
+                return (answer, false);
             }
         }
         if fetch.fetch_offset < answer.log_start_offset || fetch.fetch_offset > answer.log_end_offset {
             answer.error_code = error_code::OFFSET_OUT_OF_RANGE;
-            return answer;
+            return (answer, false);
         }
         if records {
             answer.proposal = core.on_follower_fetch(fetch);
-            self.carry_out(&mut state);
+            self.carry_out(state);
         }
-        answer
+        (answer, records)
+    }
+
+    /// Let Python take the count of bytes that followers were sent.
+    pub fn tell_replicated(&self) {
+        self.inbox.send(PythonEvent::Replicated);
+    }
+
+    /// Let Python send a proposal to the controller.
+    pub fn propose(&self, proposal: IsrProposal) {
+        self.inbox.send(PythonEvent::InSyncProposed { key: self.key, proposal });
     }
 
     /// Propose that members which fell behind leave the in-sync set.
     pub fn propose_shrink(&self, now_ms: i64) -> Option<IsrProposal> {
-        lock(&self.state).core.propose_shrink(now_ms)
+        let mut state = lock(&self.state);
+        state.note_repeated_fetches();
+        state.core.propose_shrink(now_ms)
     }
 
     /// Whether the answer to a proposal is still awaited.
@@ -110,6 +120,7 @@ impl Partition {
         let is_current = state.core.on_isr_committed(number, leader_epoch, partition_epoch, isr);
         self.publish_in_sync(&state);
         self.carry_out(&mut state);
+        state.review_followers();
         is_current
     }
 
@@ -118,13 +129,16 @@ impl Partition {
         let mut state = lock(&self.state);
         state.core.on_isr_refused(number);
         self.carry_out(&mut state);
+        state.review_followers();
     }
 
     /// The brokers among the replicas that are registered and not fenced.
     pub fn update_live_brokers(&self, live_brokers: Vec<LiveBroker>) {
         let mut state = lock(&self.state);
+        state.note_repeated_fetches();
         state.core.update_live_brokers(live_brokers);
         self.carry_out(&mut state);
+        state.review_followers();
     }
 
     /// `replica.lag.time.max.ms`.
@@ -152,5 +166,6 @@ impl Partition {
         if let Some((listener, token)) = &state.append_listener {
             listener.moved(*token);
         }
+        state.following.iter().for_each(Following::tell_appended);
     }
 }

@@ -97,8 +97,12 @@ fn the_role_is_told_before_the_batch_is_looked_at() {
     let damaged = |acks| code_of(fixture.partition.append(&records, acks, 5, Origin::Client, None));
     assert_eq!(damaged(-1), error_code::CORRUPT_MESSAGE);
     let partition = &fixture.partition;
-    let settings =
-        PartitionSettings { min_insync_replicas: 2, flush_messages: i64::MAX, flushes_in_time: false };
+    let settings = PartitionSettings {
+        min_insync_replicas: 2,
+        flush_messages: i64::MAX,
+        flushes_in_time: false,
+        throttles_followers: false,
+    };
     partition.update(settings);
     partition.assign(assignment(NODE, 1, 1, &[NODE, 2], &[NODE]), 0);
     assert_eq!((damaged(-1), damaged(1)), (error_code::NOT_ENOUGH_REPLICAS, error_code::CORRUPT_MESSAGE));
@@ -180,7 +184,12 @@ fn epochs_and_roles_are_checked_like_those_of_the_core() {
 #[test]
 fn settings_ask_for_flushes() {
     let fixture = Fixture::new(false);
-    let settings = PartitionSettings { min_insync_replicas: 1, flush_messages: 2, flushes_in_time: true };
+    let settings = PartitionSettings {
+        min_insync_replicas: 1,
+        flush_messages: 2,
+        flushes_in_time: true,
+        throttles_followers: false,
+    };
     fixture.partition.update(settings);
     assert!(!append(&fixture, 1, None).needs_flush);
     assert!(append(&fixture, 1, None).needs_flush);

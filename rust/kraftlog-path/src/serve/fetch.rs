@@ -2,6 +2,7 @@
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
+use super::follower::FollowerCall;
 use super::read::{is_served, FetchLimits, PartitionRead};
 use super::shared::ServiceShared;
 use super::{DataService, Pending};
@@ -9,7 +10,7 @@ use crate::error_code;
 use crate::exchange::{Answered, Outcome, Output, RequestId};
 use crate::partition::{Partition, PartitionKey};
 use crate::partitions::Partitions;
-use crate::session::{FetchSession, FetchSet, SessionCache};
+use crate::session::{FetchSession, FetchSet, FollowingBroker, SessionCache};
 use crate::wire::fetch::{self, FetchPartition, FetchRequest, FetchVisitor};
 use crate::wire::{NotPlain, Parsed, Topic};
 
@@ -27,8 +28,11 @@ pub(super) struct AskedPartition {
 }
 
 impl AskedPartition {
-    fn served(&self) -> Option<&Arc<Partition>> {
-        self.partition.as_ref().filter(|partition| is_served(partition, &self.wanted))
+    fn served(&self, to_follower: bool) -> Option<&Arc<Partition>> {
+        self.partition.as_ref().filter(|partition| match to_follower {
+            true => partition.serves_followers(),
+            false => is_served(partition, &self.wanted),
+        })
     }
 }
 
@@ -59,7 +63,7 @@ impl<'a> FetchVisitor<'a> for Collector<'_> {
     fn begin(&mut self, request: &FetchRequest) -> Parsed<()> {
         let is_full = matches!(request.session_epoch, INITIAL_EPOCH | FINAL_EPOCH);
         let is_own = SessionCache::owns(request.session_id) || (is_full && request.session_id == 0);
-        if request.replica_id != -1 || !is_own {
+        if request.replica_id < -1 || !is_own {
             return Err(NotPlain::Refused);
         }
         Ok(())
@@ -96,9 +100,11 @@ pub(super) struct FetchCall {
     is_incremental: bool,
     /// Of the session while this request is its last.
     request_count: u64,
+    /// `None` for a consumer.
+    follower: Option<FollowerCall>,
     reads: Vec<PartitionRead>,
     size_bytes: i64,
-    /// A partition has an error, which is told at once.
+    /// A partition has an error or diverges, which is told at once.
     has_error: bool,
 }
 
@@ -112,10 +118,20 @@ impl DataService {
         let selects_replicas = self.settings.get(&self.shared).selects_replicas;
         let outcome = match fetch::parse(frame, &mut collector) {
             Err(_) => Outcome::HandOver,
+            Ok((_, fetch)) if fetch.replica_id < -1 => Outcome::HandOver,
             // Python knows the racks of the followers.
-            Ok((_, fetch)) if fetch.has_rack && selects_replicas => Outcome::HandOver,
+            Ok((_, fetch)) if fetch.replica_id < 0 && fetch.has_rack && selects_replicas => Outcome::HandOver,
             Ok((header, fetch)) => {
                 let settings = self.settings.get(&self.shared);
+                let follower = (fetch.replica_id >= 0).then(|| FollowerCall {
+                    broker: FollowingBroker {
+                        replica_id: fetch.replica_id,
+                        broker_epoch: fetch.replica_epoch,
+                    },
+                    now_ms: self.shared.now_ms(),
+                    version: header.api_version,
+                    is_arrival: true,
+                });
                 let call = FetchCall {
                     request,
                     listener,
@@ -126,6 +142,7 @@ impl DataService {
                     session_id: 0,
                     is_incremental: false,
                     request_count: 0,
+                    follower,
                     reads: Vec::new(),
                     size_bytes: 0,
                     has_error: false,
@@ -151,10 +168,14 @@ impl DataService {
         now: Instant,
     ) -> Outcome {
         let wants_session = fetch.session_epoch == INITIAL_EPOCH && !scratch.asked.is_empty();
-        call.session = Arc::new(FetchSession::new());
+        // The request ends it, also if Python answers.
+        if fetch.session_id != 0 {
+            self.shared.sessions().remove(fetch.session_id);
+        }
+        call.session = Arc::new(FetchSession::new(call.broker()));
         let mut set = call.session.lock();
         for asked in &scratch.asked {
-            let Some(partition) = asked.served() else { return Outcome::HandOver };
+            let Some(partition) = asked.served(call.follower.is_some()) else { return Outcome::HandOver };
             if !wants_session {
                 call.session.push(&mut set, partition, asked.wanted);
             } else if !call.session.upsert(&mut set, partition, asked.wanted) {
@@ -163,9 +184,6 @@ impl DataService {
         }
         drop(set);
         let sessions = self.shared.sessions();
-        if fetch.session_id != 0 {
-            sessions.remove(fetch.session_id);
-        }
         if wants_session {
             let limits = self.settings.get(&self.shared).sessions;
             let has_topic_ids = fetch::has_topic_ids(call.version);
@@ -197,11 +215,15 @@ impl DataService {
             Err(code) => return Outcome::Answer(error_answer(call.correlation_id, code)),
         };
         (call.session, call.session_id, call.is_incremental) = (Arc::clone(&session), id, true);
+        if session.follower() != call.broker() {
+            return self.end_session(&call); // another broker, or another life of it
+        }
         let mut set = session.lock();
         // A request of the session that still waits is answered with what it has.
         session.bell().wake();
         for asked in &scratch.asked {
-            let Some(partition) = asked.served() else { return self.end_session(&call) };
+            let to_follower = call.follower.is_some();
+            let Some(partition) = asked.served(to_follower) else { return self.end_session(&call) };
             session.upsert(&mut set, partition, asked.wanted);
         }
         for key in &scratch.forgotten {
@@ -234,6 +256,10 @@ impl DataService {
             set.candidates(&mut scratch.places);
             if call.read_all(&mut set, &scratch.places).is_err() {
                 return self.end_session(&call);
+            }
+            if let Some(follower) = call.follower.as_mut().filter(|follower| follower.is_arrival) {
+                follower.is_arrival = false;
+                call.session.bell().set_fetched_ms(follower.now_ms);
             }
             if call.limits.max_wait_ms <= 0 || set.is_empty() || call.is_enough() {
                 return Outcome::Answer(call.answer(&self.shared, &mut set));
@@ -292,9 +318,22 @@ impl FetchCall {
     /// larger than the limits, so that a client never gets stuck.
     fn read_all(&mut self, set: &mut FetchSet, places: &[u32]) -> Result<(), SessionEnded> {
         self.reads.clear();
+        if !places.iter().all(|&place| self.may_read(set, place)) {
+            return Err(SessionEnded); // before anything is recorded
+        }
         self.reads.reserve(places.len());
         (self.size_bytes, self.has_error) = (0, false);
         places.iter().try_for_each(|&place| self.read(set, place))
+    }
+
+    /// Whether Python does not have to answer the follower for this partition.
+    fn may_read(&self, set: &FetchSet, place: u32) -> bool {
+        let is_bound = self.follower.is_some() && self.session_id != 0;
+        !is_bound || set.entry(place).is_none_or(|entry| entry.partition.serves_followers())
+    }
+
+    fn broker(&self) -> Option<FollowingBroker> {
+        self.follower.map(|follower| follower.broker)
     }
 
     /// Read again what moved since the last look.
@@ -308,6 +347,9 @@ impl FetchCall {
 
     /// Read one partition, for the first time or again.
     fn read(&mut self, set: &mut FetchSet, place: u32) -> Result<(), SessionEnded> {
+        if !self.may_read(set, place) {
+            return Err(SessionEnded);
+        }
         let Some(entry) = set.entry_mut(place) else { return Ok(()) };
         let before = self.reads.get(entry.read_at).filter(|read| read.place == place);
         let others_bytes = self.size_bytes - before.map_or(0, |read| read.size_bytes);
@@ -315,12 +357,17 @@ impl FetchCall {
         let remaining_bytes = (self.limits.max_bytes - others_bytes).max(0);
         let is_first = others_bytes == 0;
         let limits = &self.limits;
-        let read =
-            PartitionRead::of(place, &entry.partition, &entry.wanted, limits, remaining_bytes, is_first);
+        let (partition, wanted) = (&entry.partition, &entry.wanted);
+        let read = match &self.follower {
+            None => PartitionRead::of(place, partition, wanted, limits, remaining_bytes, is_first),
+            Some(follower) => {
+                let session = (self.session_id != 0).then(|| self.session.as_follower());
+                Ok(follower.read(partition, wanted, place, session, remaining_bytes, is_first))
+            }
+        };
         let read = match read {
             Ok(read) => read,
             Err(_) => {
-                let partition = &entry.partition;
                 let refusal = partition.check_leader_epoch(entry.wanted.current_leader_epoch, true);
                 let is_moved = partition.is_readable() && refusal != error_code::NONE;
                 if self.session_id != 0 && !is_moved {
@@ -337,7 +384,7 @@ impl FetchCall {
             }
         };
         self.size_bytes = others_bytes + read.size_bytes;
-        self.has_error |= read.error_code != error_code::NONE;
+        self.has_error |= read.error_code != error_code::NONE || read.diverging_epoch.is_some();
         if is_new {
             entry.read_at = self.reads.len();
             self.reads.push(read);
@@ -378,9 +425,27 @@ impl FetchCall {
             }
             fetch::end_topic(&mut writer);
         }
+        if self.follower.is_some() {
+            count_replicated(shared, set, &reads);
+            fetch::end_response(&mut writer, &[]);
+            return writer.finish();
+        }
         let leaders = reads.iter().filter_map(|read| read.current_leader.map(|(leader_id, _)| leader_id));
         fetch::end_response(&mut writer, &shared.addresses(self.listener, leaders.collect()));
         writer.finish()
+    }
+}
+
+/// Count what a follower is sent.
+fn count_replicated(shared: &ServiceShared, set: &FetchSet, reads: &[PartitionRead]) {
+    let bytes_of = |read: &PartitionRead| u64::try_from(read.size_bytes).unwrap_or(0);
+    let bytes: u64 = reads.iter().map(bytes_of).sum();
+    let Some(entry) = reads.first().and_then(|read| set.entry(read.place)).filter(|_| bytes > 0) else {
+        return;
+    };
+    let reassigned = reads.iter().filter(|read| read.is_adding).map(bytes_of).sum();
+    if shared.partitions().replicated_out(bytes, reassigned) {
+        entry.partition.tell_replicated();
     }
 }
 
@@ -390,6 +455,7 @@ fn remember(set: &mut FetchSet, read: &PartitionRead) -> bool {
     let has_records = read.size_bytes > 0;
     let is_news = has_records
         || read.error_code != error_code::NONE
+        || read.diverging_epoch.is_some()
         || read.high_watermark != entry.told_high_watermark
         || read.log_start_offset != entry.told_log_start_offset;
     entry.told_high_watermark = read.high_watermark;

@@ -36,7 +36,7 @@ pub struct DataServiceProbe {
 }
 
 impl DataServiceProbe {
-    /// Without topics; logs are made in `directory`. `clock_ms` is the wall clock.
+    /// Over these partitions; the logs of those that are added are made in `directory`. `clock_ms` is the wall clock.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -45,8 +45,8 @@ impl DataServiceProbe {
         flush_on_ack: bool,
         settings: ServiceSettings,
         clock_ms: Box<dyn Fn() -> i64 + Send + Sync>,
+        partitions: Arc<Partitions>,
     ) -> std::io::Result<Self> {
-        let partitions = Arc::new(Partitions::new());
         let shared = Arc::new(ServiceShared::new(Arc::clone(&partitions), settings, clock_ms, 1));
         let mailbox = Arc::new(Mailbox::new()?);
         let listener = Arc::clone(&mailbox) as Arc<dyn Listener>;

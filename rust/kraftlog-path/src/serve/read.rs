@@ -37,15 +37,19 @@ pub(super) struct PartitionRead {
     pub(super) place: u32,
     pub(super) error_code: i16,
     pub(super) high_watermark: i64,
-    last_stable_offset: i64,
+    pub(super) last_stable_offset: i64,
     pub(super) log_start_offset: i64,
-    aborted_transactions: Option<Vec<AbortedTransaction>>,
-    records: Option<FileSlice>,
+    pub(super) aborted_transactions: Option<Vec<AbortedTransaction>>,
+    pub(super) records: Option<FileSlice>,
     pub(super) size_bytes: i64,
     /// There are records behind the offset, read or not: the next request looks again although nothing moves.
     pub(super) is_behind: bool,
     /// Id and epoch of the leader that the client should ask instead.
     pub(super) current_leader: Option<(i32, i32)>,
+    /// Epoch and exclusive end offset that a follower has to truncate to.
+    pub(super) diverging_epoch: Option<(i32, i64)>,
+    /// The records go to a replica that a reassignment adds.
+    pub(super) is_adding: bool,
 }
 
 /// Python has to answer for the partition: it names the leader, or knows why the partition is gone.
@@ -74,6 +78,8 @@ impl PartitionRead {
             size_bytes: 0,
             is_behind: true,
             current_leader: None,
+            diverging_epoch: None,
+            is_adding: false,
         }
     }
 
@@ -138,8 +144,14 @@ impl PartitionRead {
             records,
             size_bytes: i64::try_from(size_bytes).unwrap_or(i64::MAX),
             is_behind,
-            current_leader: None,
+            ..Self::failed(place, error_code::NONE)
         })
+    }
+
+    /// Records that were read, perhaps none.
+    pub(super) fn take_records(&mut self, slice: FileSlice) {
+        self.size_bytes = i64::try_from(slice.size_bytes()).unwrap_or(i64::MAX);
+        self.records = (self.size_bytes > 0).then_some(slice);
     }
 
     /// What is sent of it.
@@ -152,12 +164,13 @@ impl PartitionRead {
             log_start_offset: self.log_start_offset,
             aborted_transactions: self.aborted_transactions.as_deref(),
             records: self.records.take(),
+            diverging_epoch: self.diverging_epoch,
             current_leader: self.current_leader,
         }
     }
 }
 
-fn error_code_of(error: &Error) -> i16 {
+pub(super) fn error_code_of(error: &Error) -> i16 {
     match error {
         Error::OffsetOutOfRange { .. } => error_code::OFFSET_OUT_OF_RANGE,
         Error::Corrupt { .. } => error_code::CORRUPT_MESSAGE,

@@ -21,8 +21,8 @@ const REQUEST: RequestId = RequestId { connection: CONNECTION, number: 5 };
 const TOPIC: [u8; 16] = [7; 16];
 
 /// A service over partitions in memory, and the mailbox that an I/O thread would empty.
-struct Bench {
-    fixtures: Vec<Fixture>,
+pub(super) struct Bench {
+    pub(super) fixtures: Vec<Fixture>,
     service: DataService,
     mailbox: Arc<Mailbox<DataMessage>>,
     shared: Arc<ServiceShared>,
@@ -30,7 +30,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(partition_count: i32, flush_on_ack: bool) -> Self {
+    pub(super) fn new(partition_count: i32, flush_on_ack: bool) -> Self {
         let (fs, pool) = (MemoryFileSystem::new(), Arc::new(FlushPool::new("flush", 1)));
         let partitions = Arc::new(Partitions::new());
         let fixtures: Vec<_> =
@@ -45,13 +45,13 @@ impl Bench {
         Self { fixtures, service, mailbox, shared, start: Instant::now() }
     }
 
-    fn handle(&mut self, frame: &[u8]) -> Outcome {
+    pub(super) fn handle(&mut self, frame: &[u8]) -> Outcome {
         let peer = Peer { listener: 0, host: "localhost".to_owned() };
         self.service.handle(REQUEST, &peer, frame, self.start)
     }
 
     /// What a wake-up of the I/O thread does after its frames.
-    fn turn(&mut self) -> Vec<Answered> {
+    pub(super) fn turn(&mut self) -> Vec<Answered> {
         self.turn_of(false)
     }
 
@@ -66,7 +66,7 @@ impl Bench {
         answered
     }
 
-    fn end_offset(&self, index: usize) -> i64 {
+    pub(super) fn end_offset(&self, index: usize) -> i64 {
         self.fixtures[index].partition.log().log_end_offset()
     }
 }
@@ -93,7 +93,7 @@ impl Frame {
 }
 
 /// Produce version 13 for partitions of the one topic.
-fn produce(acks: i16, timeout_ms: i32, batches: &[(i32, &[u8])]) -> Vec<u8> {
+pub(super) fn produce(acks: i16, timeout_ms: i32, batches: &[(i32, &[u8])]) -> Vec<u8> {
     let mut frame = Frame::new(PRODUCE_KEY, 13);
     frame.put(&[0]).put(&acks.to_be_bytes()).put(&timeout_ms.to_be_bytes());
     frame.put(&[2]).put(&TOPIC).uvarint(batches.len() + 1);
@@ -104,31 +104,36 @@ fn produce(acks: i16, timeout_ms: i32, batches: &[(i32, &[u8])]) -> Vec<u8> {
     frame.0
 }
 
-struct Ask {
-    max_wait_ms: i32,
-    min_bytes: i32,
-    session: (i32, i32),
-    partitions: Vec<FetchPartition>,
-    forgotten: Vec<i32>,
+pub(super) struct Ask {
+    /// -1 for a consumer.
+    pub(super) replica_id: i32,
+    pub(super) max_wait_ms: i32,
+    pub(super) min_bytes: i32,
+    pub(super) session: (i32, i32),
+    pub(super) partitions: Vec<FetchPartition>,
+    pub(super) forgotten: Vec<i32>,
+}
+
+pub(super) fn wanted(index: i32, fetch_offset: i64) -> FetchPartition {
+    FetchPartition {
+        index,
+        current_leader_epoch: -1,
+        fetch_offset,
+        last_fetched_epoch: -1,
+        log_start_offset: -1,
+        max_bytes: 1 << 20,
+    }
 }
 
 impl Ask {
-    fn of(session: (i32, i32), partitions: &[(i32, i64)]) -> Self {
-        let partition = |&(index, fetch_offset)| FetchPartition {
-            index,
-            current_leader_epoch: -1,
-            fetch_offset,
-            last_fetched_epoch: -1,
-            log_start_offset: -1,
-            max_bytes: 1 << 20,
-        };
-        let partitions = partitions.iter().map(partition).collect();
-        Self { max_wait_ms: 500, min_bytes: 1, session, partitions, forgotten: Vec::new() }
+    pub(super) fn of(session: (i32, i32), partitions: &[(i32, i64)]) -> Self {
+        let partitions = partitions.iter().map(|&(index, offset)| wanted(index, offset)).collect();
+        Self { replica_id: -1, max_wait_ms: 500, min_bytes: 1, session, partitions, forgotten: Vec::new() }
     }
 
-    fn frame(&self) -> Vec<u8> {
+    pub(super) fn frame(&self) -> Vec<u8> {
         let mut frame = Frame::new(FETCH_KEY, 13);
-        for number in [-1, self.max_wait_ms, self.min_bytes, 1 << 20] {
+        for number in [self.replica_id, self.max_wait_ms, self.min_bytes, 1 << 20] {
             frame.put(&i32::to_be_bytes(number));
         }
         frame.put(&[0]).put(&self.session.0.to_be_bytes()).put(&self.session.1.to_be_bytes());
@@ -189,14 +194,14 @@ fn produced(outcome: Outcome) -> Vec<(i32, i16, i64)> {
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Fetched {
-    error_code: i16,
-    session_id: i32,
+pub(super) struct Fetched {
+    pub(super) error_code: i16,
+    pub(super) session_id: i32,
     /// Index, error code, high watermark and bytes of records.
-    partitions: Vec<(i32, i16, i64, usize)>,
+    pub(super) partitions: Vec<(i32, i16, i64, usize)>,
 }
 
-fn fetched(outcome: Outcome) -> Fetched {
+pub(super) fn fetched(outcome: Outcome) -> Fetched {
     let bytes = bytes_of(outcome);
     let mut reader = Reader::new(&bytes);
     reader.skip(13).unwrap();

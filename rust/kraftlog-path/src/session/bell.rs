@@ -1,8 +1,9 @@
 //! What moved among the partitions of a fetch session since somebody last looked.
 use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::partition::{AckToken, Listener};
+use crate::partition::{AckToken, FollowerSession, Listener};
 
 /// Remembers which partitions moved, and wakes the long poll that waits for one.
 ///
@@ -10,6 +11,8 @@ use crate::partition::{AckToken, Listener};
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     state: Mutex<State>,
+    /// When the last fetch of a follower arrived, milliseconds.
+    fetched_ms: AtomicI64,
 }
 
 #[derive(Default)]
@@ -18,6 +21,8 @@ struct State {
     moved: Vec<u32>,
     /// By place: whether it is in `moved`.
     is_moved: Vec<bool>,
+    /// A long poll that begins now has to look at once.
+    is_rung: bool,
     waiter: Option<Waiter>,
 }
 
@@ -42,6 +47,7 @@ impl Bell {
     pub(crate) fn take(&self, into: &mut Vec<u32>) {
         into.clear();
         let mut state = self.state();
+        state.is_rung = false;
         std::mem::swap(&mut state.moved, into);
         for &place in into.iter() {
             if let Some(flag) = state.is_moved.get_mut(place as usize) {
@@ -50,10 +56,11 @@ impl Bell {
         }
     }
 
-    /// Tell `listener` once when something moves. False, and nothing happens, if something has moved already.
+    /// Tell `listener` once when something moves that ends a long poll. False, and nothing happens, if that has happened
+    /// already.
     pub(crate) fn wait(&self, listener: &Arc<dyn Listener>, token: u64) -> bool {
         let mut state = self.state();
-        if !state.moved.is_empty() {
+        if state.is_rung {
             return false;
         }
         state.waiter = Some(Waiter { listener: Arc::clone(listener), token });
@@ -69,13 +76,13 @@ impl Bell {
     }
 }
 
-impl Listener for Bell {
-    fn acknowledged(&self, _token: AckToken, _error_code: i16) {
-        // Nobody appends with a bell.
+impl Bell {
+    /// The follower's fetch of this time has looked at all that had moved.
+    pub(crate) fn set_fetched_ms(&self, now_ms: i64) {
+        self.fetched_ms.store(now_ms, Ordering::Release);
     }
 
-    fn moved(&self, token: u64) {
-        let Ok(place) = u32::try_from(token) else { return };
+    fn note(&self, place: u32, rings: bool) {
         let mut state = self.state();
         let index = place as usize;
         if state.is_moved.len() <= index {
@@ -86,8 +93,38 @@ impl Listener for Bell {
                 state.moved.push(place);
             }
         }
-        if let Some(waiter) = state.waiter.take() {
-            waiter.listener.moved(waiter.token);
+        if rings {
+            state.is_rung = true;
+            if let Some(waiter) = state.waiter.take() {
+                waiter.listener.moved(waiter.token);
+            }
         }
+    }
+}
+
+impl Listener for Bell {
+    fn acknowledged(&self, _token: AckToken, _error_code: i16) {
+        // Nobody appends with a bell.
+    }
+
+    fn moved(&self, token: u64) {
+        if let Ok(place) = u32::try_from(token) {
+            self.note(place, true);
+        }
+    }
+}
+
+/// Followers wait for appends; the high watermark goes with the next answer, as in Kafka.
+impl FollowerSession for Bell {
+    fn appended(&self, place: u32) {
+        self.note(place, true);
+    }
+
+    fn moved(&self, place: u32) {
+        self.note(place, false);
+    }
+
+    fn fetched_ms(&self) -> i64 {
+        self.fetched_ms.load(Ordering::Acquire)
     }
 }

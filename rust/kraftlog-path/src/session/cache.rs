@@ -39,8 +39,16 @@ struct Cached {
 pub struct SessionLimits {
     /// `max.incremental.fetch.session.cache.slots`; 0 turns sessions off.
     pub max_slots: usize,
-    /// A session unused this long may be evicted, and so may a younger one for a larger one. Milliseconds.
+    /// A session unused this long may be evicted, and so may a younger one for a larger or for a follower's one.
+    /// Milliseconds.
     pub eviction_ms: i64,
+}
+
+/// Whether a session is a follower's, and how many partitions it has.
+type Rank = (bool, usize);
+
+fn rank_of(session: &FetchSession) -> Rank {
+    (session.follower().is_some(), session.partition_count())
 }
 
 impl State {
@@ -66,8 +74,8 @@ impl State {
         }
     }
 
-    /// A session that goes for one with `partition_count` partitions: `Err` if there is no room, else what to remove.
-    fn victim(&self, partition_count: usize, limits: SessionLimits, now_ms: i64) -> Result<Option<i32>, ()> {
+    /// A session that goes for one of this rank: `Err` if there is no room, else what to remove.
+    fn victim(&self, rank: Rank, limits: SessionLimits, now_ms: i64) -> Result<Option<i32>, ()> {
         if self.sessions.len() < limits.max_slots {
             return Ok(None);
         }
@@ -76,14 +84,14 @@ impl State {
         if self.sessions.get(oldest).is_some_and(is_idle) {
             return Ok(Some(*oldest));
         }
-        // Only sessions that had their time may lose, the smallest first, in the order of use.
+        // Only sessions that had their time may lose: consumers before followers, small before large, in the order of use.
         self.by_use
             .values()
             .filter_map(|id| self.sessions.get_key_value(id))
             .filter(|(_, cached)| now_ms - cached.created_ms > limits.eviction_ms)
-            .map(|(id, cached)| (cached.session.partition_count(), *id))
-            .min_by_key(|(count, _)| *count)
-            .filter(|(count, _)| *count < partition_count)
+            .map(|(id, cached)| (rank_of(&cached.session), *id))
+            .min_by_key(|(found, _)| *found)
+            .filter(|(found, _)| *found < rank)
             .map(|(_, id)| Some(id))
             .ok_or(())
     }
@@ -158,7 +166,7 @@ impl SessionCache {
         now_ms: i64,
     ) -> Option<i32> {
         let mut state = self.state();
-        let victim = state.victim(session.partition_count(), limits, now_ms).ok()?;
+        let victim = state.victim(rank_of(session), limits, now_ms).ok()?;
         let evicted = victim.and_then(|id| state.remove(id));
         let (id, used) = (state.new_id(), state.next_use);
         state.next_use += 1;

@@ -25,7 +25,7 @@ fn fixtures(count: i32) -> Vec<Fixture> {
 }
 
 fn session_of(fixtures: &[Fixture]) -> Arc<FetchSession> {
-    let session = Arc::new(FetchSession::new());
+    let session = Arc::new(FetchSession::new(None));
     let mut set = session.lock();
     for (index, fixture) in (0..).zip(fixtures) {
         assert!(session.upsert(&mut set, &fixture.partition, wanted(index)));

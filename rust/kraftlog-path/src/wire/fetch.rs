@@ -1,4 +1,4 @@
-//! Fetch, versions 12 to 18 (KIP-595, KIP-516, KIP-903, KIP-951, KIP-853, KIP-1166).
+//! Fetch, versions 12 to 18, of consumers and of followers (KIP-595, KIP-516, KIP-903, KIP-951, KIP-853, KIP-1166).
 use kraftlog_log::log::FileSlice;
 use kraftlog_log::segment::AbortedTransaction;
 
@@ -17,12 +17,18 @@ pub const NAMES_LEADERS_FROM: i16 = 16;
 const REPLICA_STATE_FROM: i16 = 15;
 /// First version with the directory of the replica; the next one adds the follower's high watermark.
 const REPLICA_DIRECTORY_FROM: i16 = 17;
+/// Tag of that directory's id, in a partition.
+const REPLICA_DIRECTORY_TAG: usize = 0;
+/// Tag of the replica's id and broker epoch, in the request.
+const REPLICA_STATE_TAG: usize = 1;
 
 /// The fields of a request before its partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchRequest {
-    /// -1 for a consumer.
+    /// -1 for a consumer, otherwise the broker that follows; from version 15 on known once the whole request was read.
     pub replica_id: i32,
+    /// Of the registration of that broker, or -1; known likewise.
+    pub replica_epoch: i64,
     /// How long to wait for `min_bytes`, milliseconds.
     pub max_wait_ms: i32,
     /// Bytes of records worth an answer before that.
@@ -113,6 +119,7 @@ pub fn parse_body<'a>(
     let has_replica_state = version >= REPLICA_STATE_FROM;
     let mut request = FetchRequest {
         replica_id: if has_replica_state { -1 } else { reader.int32()? },
+        replica_epoch: -1,
         max_wait_ms: reader.int32()?,
         min_bytes: reader.int32()?,
         max_bytes: reader.int32()?,
@@ -135,7 +142,7 @@ pub fn parse_body<'a>(
                 log_start_offset: reader.int64()?,
                 max_bytes: reader.int32()?,
             };
-            reader.tags(known_tags_end)?;
+            reader.known_tags(known_tags_end, check_partition_tag)?;
             visitor.partition(topic, &partition)?;
         }
         reader.unknown_tags()?;
@@ -151,8 +158,33 @@ pub fn parse_body<'a>(
         None => return Err(NotPlain::Malformed),
         Some(rack) => request.has_rack = !rack.is_empty(),
     }
-    reader.tags(if has_replica_state { 2 } else { 1 })?; // cluster id, replica state
+    let tags_end = if has_replica_state { REPLICA_STATE_TAG + 1 } else { REPLICA_STATE_TAG };
+    reader.known_tags(tags_end, |tag, bytes| match tag {
+        REPLICA_STATE_TAG => read_replica_state(&mut request, bytes),
+        _ => Err(NotPlain::Tagged), // the id of the cluster
+    })?;
     Ok(request)
+}
+
+/// The directory of a follower's replica and its high watermark: leaders of topic partitions use neither.
+fn check_partition_tag(tag: usize, bytes: &[u8]) -> Parsed<()> {
+    let size = if tag == REPLICA_DIRECTORY_TAG { 16 } else { 8 };
+    if bytes.len() == size {
+        Ok(())
+    } else {
+        Err(NotPlain::Malformed)
+    }
+}
+
+fn read_replica_state(request: &mut FetchRequest, bytes: &[u8]) -> Parsed<()> {
+    let mut reader = Reader::new(bytes);
+    (request.replica_id, request.replica_epoch) = (reader.int32()?, reader.int64()?);
+    reader.unknown_tags()?;
+    if reader.position() == bytes.len() {
+        Ok(())
+    } else {
+        Err(NotPlain::Malformed)
+    }
 }
 
 /// What is answered for one partition.
@@ -172,6 +204,8 @@ pub struct PartitionData<'a> {
     pub aborted_transactions: Option<&'a [AbortedTransaction]>,
     /// The batches.
     pub records: Option<FileSlice>,
+    /// Epoch and exclusive end offset that a follower has to truncate to (KIP-595).
+    pub diverging_epoch: Option<(i32, i64)>,
     /// Id and epoch of the leader, with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
     pub current_leader: Option<(i32, i32)>,
 }
@@ -212,16 +246,21 @@ pub fn write_partition(writer: &mut Writer, partition: PartitionData<'_>) {
     }
     writer.int32(-1); // preferred read replica
     writer.records(partition.records);
-    match partition.current_leader {
-        Some((leader_id, leader_epoch)) => {
-            writer.uvarint(1);
-            writer.tagged(1, |writer| {
-                writer.int32(leader_id);
-                writer.int32(leader_epoch);
-                writer.no_tags();
-            });
-        }
-        None => writer.no_tags(),
+    let (diverging_epoch, current_leader) = (partition.diverging_epoch, partition.current_leader);
+    writer.uvarint(u32::from(diverging_epoch.is_some()) + u32::from(current_leader.is_some()));
+    if let Some((epoch, end_offset)) = diverging_epoch {
+        writer.tagged(0, |writer| {
+            writer.int32(epoch);
+            writer.int64(end_offset);
+            writer.no_tags();
+        });
+    }
+    if let Some((leader_id, leader_epoch)) = current_leader {
+        writer.tagged(1, |writer| {
+            writer.int32(leader_id);
+            writer.int32(leader_epoch);
+            writer.no_tags();
+        });
     }
 }
 

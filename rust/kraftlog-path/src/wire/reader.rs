@@ -182,6 +182,39 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Tagged fields where the schema has those below `known_end`: `read` gets number and bytes of each of these.
+    ///
+    /// # Errors
+    /// As [`Self::unknown_tags`]; a field that the schema has comes twice or out of order; or `read` said so.
+    #[inline]
+    pub fn known_tags(
+        &mut self,
+        known_end: usize,
+        mut read: impl FnMut(usize, &'a [u8]) -> Parsed<()>,
+    ) -> Parsed<()> {
+        let mut next_known = 0;
+        for _ in 0..self.uvarint()? {
+            let tag = self.uvarint()?;
+            let size = self.uvarint()?;
+            if tag < known_end {
+                if tag < next_known {
+                    return Err(NotPlain::Malformed);
+                }
+                next_known = tag + 1;
+                read(tag, self.take(size)?)?;
+            } else {
+                self.skip_unknown(size)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn skip_unknown(&mut self, size: usize) -> Parsed<()> {
+        self.unknown_tags_left = self.unknown_tags_left.checked_sub(1).ok_or(NotPlain::Malformed)?;
+        self.unknown_bytes_left = self.unknown_bytes_left.checked_sub(size).ok_or(NotPlain::Malformed)?;
+        self.skip(size)
+    }
+
     #[cold]
     fn skip_tags(&mut self, count: usize, known_end: usize) -> Parsed<()> {
         for _ in 0..count {
@@ -190,9 +223,7 @@ impl<'a> Reader<'a> {
                 return Err(NotPlain::Tagged);
             }
             let size = self.uvarint()?;
-            self.unknown_tags_left = self.unknown_tags_left.checked_sub(1).ok_or(NotPlain::Malformed)?;
-            self.unknown_bytes_left = self.unknown_bytes_left.checked_sub(size).ok_or(NotPlain::Malformed)?;
-            self.skip(size)?;
+            self.skip_unknown(size)?;
         }
         Ok(())
     }

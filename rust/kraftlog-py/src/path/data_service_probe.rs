@@ -13,6 +13,7 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::partition::Partitions;
 use crate::errors::{KafkaError, PyLogError};
 use crate::log::{clock_ms, LogConfig};
 use crate::raw::ByteBuffer;
@@ -42,13 +43,14 @@ type Answer<'py> = (&'static str, Option<Bound<'py, PyBytes>>, Option<String>);
 impl DataServiceProbe {
     #[new]
     #[pyo3(signature = (directory, *, flush_on_ack, fetch_max_bytes=57_671_680, session_slots=1000,
-        session_eviction_ms=120_000))]
+        session_eviction_ms=120_000, partitions=None))]
     fn new(
         directory: PathBuf,
         flush_on_ack: bool,
         fetch_max_bytes: i32,
         session_slots: usize,
         session_eviction_ms: i64,
+        partitions: Option<&Partitions>,
     ) -> PyResult<Self> {
         let sessions = SessionLimits { max_slots: session_slots, eviction_ms: session_eviction_ms };
         let settings = ServiceSettings { fetch_max_bytes, sessions, selects_replicas: false };
@@ -58,7 +60,9 @@ impl DataServiceProbe {
             -1 => clock_ms(None),
             now_ms => now_ms,
         };
-        let probe = probe::DataServiceProbe::new(directory, flush_on_ack, settings, Box::new(clock))?;
+        let partitions = partitions.map(|own| Arc::clone(&own.partitions)).unwrap_or_default();
+        let probe =
+            probe::DataServiceProbe::new(directory, flush_on_ack, settings, Box::new(clock), partitions)?;
         Ok(Self { probe: Mutex::new(probe), now_ms })
     }
 

@@ -66,6 +66,11 @@ fn named(py: Python<'_>, event: PythonEvent) -> PyResult<Bound<'_, PyTuple>> {
         PythonEvent::FlushDelayed { partition, reason } => {
             ("flush_delayed", partition, reason).into_pyobject(py)
         }
+        PythonEvent::InSyncProposed { key, proposal } => {
+            ("in_sync_proposed", key.topic_id.as_slice(), key.index, super::core::proposal(proposal))
+                .into_pyobject(py)
+        }
+        PythonEvent::Replicated => ("replicated",).into_pyobject(py),
         PythonEvent::LogFlushed { token, outcome } => {
             let (end_offset, error) = match outcome {
                 Ok(end_offset) => (end_offset, None),

@@ -152,6 +152,11 @@ impl Partition {
     }
 
     #[getter]
+    fn serves_followers(&self) -> bool {
+        self.partition.serves_followers()
+    }
+
+    #[getter]
     fn min_insync_replicas(&self, py: Python<'_>) -> i32 {
         py.detach(|| self.partition.with_core(|core| core.min_insync_replicas()))
     }
@@ -251,9 +256,17 @@ impl Partition {
         })
     }
 
-    #[pyo3(signature = (*, min_insync_replicas, flush_messages, flushes_in_time))]
-    fn update(&self, py: Python<'_>, min_insync_replicas: i32, flush_messages: i64, flushes_in_time: bool) {
-        let settings = PartitionSettings { min_insync_replicas, flush_messages, flushes_in_time };
+    #[pyo3(signature = (*, min_insync_replicas, flush_messages, flushes_in_time, throttles_followers=false))]
+    fn update(
+        &self,
+        py: Python<'_>,
+        min_insync_replicas: i32,
+        flush_messages: i64,
+        flushes_in_time: bool,
+        throttles_followers: bool,
+    ) {
+        let settings =
+            PartitionSettings { min_insync_replicas, flush_messages, flushes_in_time, throttles_followers };
         py.detach(|| self.partition.update(settings));
     }
 
@@ -324,6 +337,10 @@ impl Partition {
 
     fn isr_refused(&self, py: Python<'_>, number: u64) {
         py.detach(|| self.partition.isr_refused(number));
+    }
+
+    fn set_adding(&self, py: Python<'_>, replica_ids: Vec<i32>) {
+        py.detach(|| self.partition.set_adding(replica_ids));
     }
 
     fn update_live_brokers(&self, py: Python<'_>, brokers: Vec<(i32, i64, bool)>) {
@@ -441,6 +458,11 @@ impl Partitions {
 
     fn add(&self, py: Python<'_>, partition: &Partition) {
         py.detach(|| self.partitions.add(&partition.partition));
+    }
+
+    /// Bytes that I/O threads sent to followers since the last call, and those of them to replicas that are being added.
+    fn take_replicated_out(&self) -> (u64, u64) {
+        self.partitions.take_replicated_out()
     }
 
     fn remove(&self, py: Python<'_>, partition: &Partition) {

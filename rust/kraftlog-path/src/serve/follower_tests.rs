@@ -1,0 +1,192 @@
+//! Fetches of followers: what they record, what wakes them, what is left to Python.
+use super::tests::*;
+use super::*;
+use crate::core::LiveBroker;
+use crate::error_code;
+use crate::partition::PartitionSettings;
+use crate::python_inbox::PythonEvent;
+use crate::testing::{assignment, batch, NODE};
+use crate::wire::fetch::FetchPartition;
+
+const FOLLOWER: i32 = 2;
+const LAG_MS: i64 = 30_000;
+
+/// Partitions in epoch 2 with a follower that is in sync, or not.
+fn replicated(partition_count: i32, is_in_sync: bool) -> Bench {
+    let bench = Bench::new(partition_count, false);
+    let isr: &[i32] = if is_in_sync { &[NODE, FOLLOWER] } else { &[NODE] };
+    for fixture in &bench.fixtures {
+        let partition = &fixture.partition;
+        let assigned = partition.assign(assignment(NODE, 2, 1, &[NODE, FOLLOWER], isr), 900);
+        if let Some((epoch, start_offset)) = assigned.epoch_start {
+            partition.write_epoch_start(epoch, start_offset).unwrap();
+        }
+        partition.hold(false);
+        let live = LiveBroker { broker_id: FOLLOWER, epoch: 5, is_shutting_down: false };
+        partition.update_live_brokers(vec![live]);
+    }
+    bench
+}
+
+fn ask(session: (i32, i32), partitions: &[(i32, i64)]) -> Ask {
+    Ask { replica_id: FOLLOWER, ..Ask::of(session, partitions) }
+}
+
+/// Open a session that waits for nothing; its id.
+fn open(bench: &mut Bench, partitions: &[(i32, i64)]) -> i32 {
+    let opened = fetched(bench.handle(&Ask { max_wait_ms: 0, ..ask((0, 0), partitions) }.frame()));
+    assert_eq!((opened.error_code, opened.partitions.len()), (0, partitions.len()));
+    assert_ne!(opened.session_id, 0);
+    opened.session_id
+}
+
+fn append(bench: &Bench, index: usize) {
+    let fixture = &bench.fixtures[index];
+    fixture.partition.append(&batch("a"), 1, 5, kraftlog_log::producer_state::Origin::Client, None).unwrap();
+}
+
+fn caught_up_ms(bench: &Bench, index: usize) -> i64 {
+    let partition = &bench.fixtures[index].partition;
+    partition.with_core(|core| core.in_sync_followers_with(0))[0].2
+}
+
+#[test]
+fn an_append_wakes_the_follower_and_its_next_fetch_commits() {
+    let mut bench = replicated(2, true);
+    let session = open(&mut bench, &[(0, 0), (1, 0)]);
+    assert!(matches!(bench.handle(&ask((session, 1), &[]).frame()), Outcome::Pending));
+    assert!(matches!(bench.handle(&produce(-1, 1000, &[(1, &batch("a"))])), Outcome::Pending));
+    let answered = bench.turn().pop().unwrap();
+    let answer = fetched(answered.outcome);
+    assert_eq!(answer.partitions.len(), 1);
+    assert_eq!((answer.partitions[0].0, answer.partitions[0].1, answer.partitions[0].2), (1, 0, 0));
+    assert!(answer.partitions[0].3 > 0);
+    assert!(bench.turn().is_empty(), "not committed yet");
+    // The high watermark of the answer is that from before this fetch was recorded; the next one has it.
+    assert!(matches!(bench.handle(&ask((session, 2), &[(1, 1)]).frame()), Outcome::Pending));
+    let produced = bench.turn().pop().unwrap().outcome;
+    assert!(matches!(produced, Outcome::Answer(_)), "{produced:?}");
+    assert_eq!(bench.fixtures[1].partition.high_watermark(), 1);
+    assert!(bench.turn().is_empty(), "the high watermark does not wake a follower");
+    let told = fetched(bench.handle(&Ask { max_wait_ms: 0, ..ask((session, 3), &[]) }.frame()));
+    assert_eq!(told.partitions, [(1, 0, 1, 0)]);
+    let told = fetched(bench.handle(&Ask { max_wait_ms: 0, ..ask((session, 4), &[]) }.frame()));
+    assert_eq!(told.partitions, []);
+}
+
+#[test]
+fn a_partition_that_no_request_names_stays_in_sync_while_the_session_fetches() {
+    let mut bench = replicated(2, true);
+    let session = open(&mut bench, &[(0, 0), (1, 0)]);
+    let opened_ms = caught_up_ms(&bench, 0);
+    let fetch = |bench: &mut Bench, epoch, partitions: &[(i32, i64)]| {
+        fetched(bench.handle(&Ask { max_wait_ms: 0, ..ask((session, epoch), partitions) }.frame()))
+    };
+    (1..10).for_each(|epoch| drop(fetch(&mut bench, epoch, &[])));
+    let last_ms = caught_up_ms(&bench, 0);
+    assert!(last_ms > opened_ms);
+    append(&bench, 0);
+    assert!(bench.fixtures[0].partition.propose_shrink(last_ms + LAG_MS).is_none());
+    // It was caught up when it last fetched, and does not get on since.
+    (10..20).for_each(|epoch| drop(fetch(&mut bench, epoch, &[])));
+    assert_eq!(caught_up_ms(&bench, 0), last_ms);
+    assert!(caught_up_ms(&bench, 1) > last_ms);
+    assert!(bench.fixtures[0].partition.propose_shrink(last_ms + LAG_MS + 1).is_some());
+    // A partition that left the session is not fetched any more.
+    let left_ms = caught_up_ms(&bench, 1);
+    let forgotten = Ask { max_wait_ms: 0, forgotten: vec![1], ..ask((session, 20), &[]) };
+    fetched(bench.handle(&forgotten.frame()));
+    (21..30).for_each(|epoch| drop(fetch(&mut bench, epoch, &[])));
+    assert_eq!(caught_up_ms(&bench, 1), left_ms);
+}
+
+#[test]
+fn a_fetch_of_an_earlier_life_of_the_broker_counts_no_longer() {
+    let mut bench = replicated(1, true);
+    let session = open(&mut bench, &[(0, 0)]);
+    let live = LiveBroker { broker_id: FOLLOWER, epoch: 6, is_shutting_down: false };
+    // Version 13 does not say the broker epoch, and is believed; a change of members is looked at all the same.
+    let before_ms = caught_up_ms(&bench, 0);
+    bench.fixtures[0].partition.update_live_brokers(vec![live]);
+    bench.fixtures[0].partition.assign(assignment(NODE, 3, 2, &[NODE, FOLLOWER], &[NODE, FOLLOWER]), 950);
+    let reply = fetched(
+        bench.handle(
+            &Ask {
+                max_wait_ms: 0,
+                partitions: vec![FetchPartition { current_leader_epoch: 2, ..wanted(0, 0) }],
+                ..ask((session, 1), &[])
+            }
+            .frame(),
+        ),
+    );
+    assert_eq!(reply.partitions, [(0, error_code::FENCED_LEADER_EPOCH, -1, 0)]);
+    let reply = fetched(bench.handle(&Ask { max_wait_ms: 0, ..ask((session, 2), &[]) }.frame()));
+    assert_eq!(reply.partitions, [(0, error_code::FENCED_LEADER_EPOCH, -1, 0)], "with every fetch");
+    assert!(caught_up_ms(&bench, 0) <= before_ms, "nothing was recorded");
+}
+
+#[test]
+fn a_caught_up_follower_is_proposed_and_a_refusal_is_tried_again() {
+    let mut bench = replicated(1, false);
+    let session = open(&mut bench, &[(0, 0)]);
+    let proposed = |bench: &Bench| {
+        let events = bench.fixtures[0].events();
+        let proposals = events.into_iter().filter_map(|event| match event {
+            PythonEvent::InSyncProposed { key, proposal } => {
+                assert_eq!(key, *bench.fixtures[0].partition.key());
+                Some(proposal)
+            }
+            _ => None,
+        });
+        proposals.collect::<Vec<_>>()
+    };
+    let first = proposed(&bench);
+    assert_eq!(first.len(), 1);
+    assert_eq!(first[0].members, [(NODE, -1), (FOLLOWER, -1)]);
+    let next = |bench: &mut Bench, epoch| {
+        fetched(bench.handle(&Ask { max_wait_ms: 0, ..ask((session, epoch), &[]) }.frame()))
+    };
+    next(&mut bench, 1);
+    assert!(proposed(&bench).is_empty(), "one is in flight");
+    bench.fixtures[0].partition.isr_refused(first[0].number);
+    next(&mut bench, 2);
+    assert_eq!(proposed(&bench).len(), 1);
+}
+
+#[test]
+fn what_is_not_plain_records_nothing() {
+    let mut bench = replicated(2, true);
+    let throttled = PartitionSettings {
+        min_insync_replicas: 1,
+        flush_messages: i64::MAX,
+        flushes_in_time: false,
+        throttles_followers: true,
+    };
+    bench.fixtures[1].partition.update(throttled);
+    append(&bench, 0);
+    let end = bench.end_offset(0);
+    assert!(matches!(bench.handle(&ask((0, 0), &[(0, end), (1, 0)]).frame()), Outcome::HandOver));
+    assert!(matches!(bench.handle(&ask((0, -1), &[(0, end), (7, 0)]).frame()), Outcome::HandOver));
+    let strange = Ask { replica_id: -2, ..Ask::of((0, -1), &[(0, end)]) };
+    assert!(matches!(bench.handle(&strange.frame()), Outcome::HandOver));
+    assert_eq!(bench.fixtures[0].partition.high_watermark(), 0);
+    let session = open(&mut bench, &[(0, 0)]);
+    bench.fixtures[0].partition.update(throttled);
+    let ended = fetched(bench.handle(&ask((session, 1), &[(0, end)]).frame()));
+    assert_eq!(ended.error_code, error_code::FETCH_SESSION_ID_NOT_FOUND);
+    assert_eq!(bench.fixtures[0].partition.high_watermark(), 0);
+}
+
+#[test]
+fn a_session_serves_the_broker_that_opened_it_alone() {
+    let mut bench = replicated(1, true);
+    let session = open(&mut bench, &[(0, 0)]);
+    let other = Ask { replica_id: -1, max_wait_ms: 0, ..ask((session, 1), &[]) };
+    assert_eq!(fetched(bench.handle(&other.frame())).error_code, error_code::FETCH_SESSION_ID_NOT_FOUND);
+    // A broker that is no replica of the partition.
+    let foreign = Ask { replica_id: 9, max_wait_ms: 0, ..Ask::of((0, -1), &[(0, 0)]) };
+    let codes = [error_code::NOT_LEADER_OR_FOLLOWER];
+    let found: Vec<_> =
+        fetched(bench.handle(&foreign.frame())).partitions.iter().map(|part| part.1).collect();
+    assert_eq!(found, codes);
+}
