@@ -186,8 +186,10 @@ async def waits_for_the_follower(puppet):
 
 async def is_answered_by_appends(puppet):
     """ISR-20: a fetch that waits is answered by an append, although nothing of it is committed."""
+    replica = puppet.partition("t").replica
+    known = replica.in_sync_followers_with(1)
     waiting = asyncio.create_task(puppet.fetch("t", 1, wait_ms=20_000))
-    await until(lambda: puppet.partition("t")._append_waiters)
+    await until(lambda: replica.in_sync_followers_with(1) != known)  # it has arrived
     assert await puppet.produce(1, "t") == [(0, 1)]
     (answer,) = await waiting
     assert (answer.high_watermark, len(answer.records) > 0) == (1, True)
