@@ -66,9 +66,11 @@ impl FollowerCall {
         if read.diverging_epoch.is_some() {
             return read; // and is looked at by the next request, too, until the follower has truncated
         }
-        read.is_behind = wanted.fetch_offset < answer.log_end_offset;
+        let has_more = wanted.fetch_offset < answer.log_end_offset;
+        // What moved while the fetch waited may have to be recorded: the next request looks here, too.
+        read.is_behind = has_more || !self.is_arrival;
         let max_bytes = i64::from(wanted.max_bytes).min(remaining_bytes);
-        if read.is_behind && (max_bytes > 0 || is_first) {
+        if has_more && (max_bytes > 0 || is_first) {
             let max_bytes = u64::try_from(max_bytes).unwrap_or(0);
             let log = partition.log();
             match log.read(wanted.fetch_offset, max_bytes, answer.log_end_offset, is_first) {

@@ -150,6 +150,16 @@ fn a_caught_up_follower_is_proposed_and_a_refusal_is_tried_again() {
     assert!(proposed(&bench).is_empty(), "one is in flight");
     bench.fixtures[0].partition.isr_refused(first[0].number);
     next(&mut bench, 2);
+    let second = proposed(&bench);
+    assert_eq!(second.len(), 1);
+    // The same while a fetch waits: it hears of it when its time is over, and only the next one is recorded.
+    assert!(matches!(bench.handle(&ask((session, 3), &[]).frame()), Outcome::Pending));
+    bench.fixtures[0].partition.isr_refused(second[0].number);
+    let mut answered = Vec::new();
+    bench.service.on_time(bench.start + std::time::Duration::from_secs(1), &mut answered);
+    assert_eq!(fetched(answered.pop().unwrap().outcome).partitions, []);
+    assert!(proposed(&bench).is_empty());
+    next(&mut bench, 4);
     assert_eq!(proposed(&bench).len(), 1);
 }
 

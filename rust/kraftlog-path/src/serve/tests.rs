@@ -23,10 +23,10 @@ const TOPIC: [u8; 16] = [7; 16];
 /// A service over partitions in memory, and the mailbox that an I/O thread would empty.
 pub(super) struct Bench {
     pub(super) fixtures: Vec<Fixture>,
-    service: DataService,
+    pub(super) service: DataService,
     mailbox: Arc<Mailbox<DataMessage>>,
     shared: Arc<ServiceShared>,
-    start: Instant,
+    pub(super) start: Instant,
 }
 
 impl Bench {
