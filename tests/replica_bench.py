@@ -79,7 +79,10 @@ class Bench:
             directory.mkdir(exist_ok=True)
         config = NodeConfig(
             standalone_properties(
-                path / "d0", port=0, is_durable=False, changes={"log.dirs": ",".join(map(str, self.paths))}
+                path / "d0",
+                port=0,
+                is_durable=False,
+                changes={"log.dirs": ",".join(map(str, self.paths)), "kraftlog.follower.fetches": "native"},
             )
         )
         self.log_dirs = [LogDir(directory) for directory in self.paths]

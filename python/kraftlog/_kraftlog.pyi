@@ -1789,7 +1789,7 @@ class Partition:
         min_insync_replicas: int,
         flush_messages: int,
         flushes_in_time: bool,
-        throttles_followers: bool = False,
+        answers_followers: bool = False,
     ) -> None:
         """Follow the topic's settings.
 
@@ -1797,7 +1797,8 @@ class Partition:
             min_insync_replicas: min.insync.replicas.
             flush_messages: Offsets behind the last flush that make the next one due.
             flushes_in_time: Whether the inbox gets ("unflushed", number) at the first append behind a flush.
-            throttles_followers: Whether I/O threads leave fetches of followers to Python, which has the quota.
+            answers_followers: Whether I/O threads answer fetches of followers; Python has the quota of those that are
+                throttled.
         """
 
     def publish(self, is_published: bool) -> None:

@@ -63,7 +63,7 @@ NATIVE_BUGS = (
         PARTITION_LEADING,
         "            if fetch.fetch_offset < answer.log_start_offset {\n"
         "                answer.error_code = error_code::OFFSET_OUT_OF_RANGE;\n"
-        "                return answer;\n            }\n",
+        "                return (answer, false);\n            }\n",
         "",
         LEADING,
     ),

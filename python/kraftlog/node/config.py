@@ -29,8 +29,11 @@ METRICS_LISTENER = "kraftlog.metrics.listener"
 DATA_PATH = "kraftlog.data.path"
 _DATA_PATHS = ("native", "python")
 DEFAULT_DATA_PATH = "native"
+# Another: who answers the followers of this broker's partitions, if the data path is native.
+FOLLOWER_FETCHES = "kraftlog.follower.fetches"
+DEFAULT_FOLLOWER_FETCHES = "python"
 MAX_PORT = 65535
-OWN_KEYS = frozenset({METRICS_LISTENER, DATA_PATH})
+OWN_KEYS = frozenset({METRICS_LISTENER, DATA_PATH, FOLLOWER_FETCHES})
 # Prefixes under which Kafka accepts keys no table lists (per listener settings, plug-ins, client settings).
 _FREE_PREFIXES = (
     "listener.name.",
@@ -69,7 +72,8 @@ class NodeConfig:
         metadata_log_dir = self.get_optional_str("metadata.log.dir")
         self.metadata_log_dir = as_path(metadata_log_dir) if metadata_log_dir else self.log_dirs[0]
         self.metrics_listener = self._check_metrics_listener()
-        self.data_path = self._check_data_path()
+        self.data_path = self._check_path(DATA_PATH, DEFAULT_DATA_PATH)
+        self.follower_fetches = self._check_path(FOLLOWER_FETCHES, DEFAULT_FOLLOWER_FETCHES)
         self._check_authorizer()
         self._check_quorum()
         for key in self.properties:
@@ -379,12 +383,12 @@ class NodeConfig:
             raise ConfigError(msg)
         return host.strip("[]") or DEFAULT_BIND_HOST, int(port)
 
-    def _check_data_path(self) -> str:
-        """``native``, the default, for I/O threads, or ``python`` for the event loop."""
-        text = self.get_optional_str(DATA_PATH)
-        value = DEFAULT_DATA_PATH if text is None else text.strip()
+    def _check_path(self, key: str, default: str) -> str:
+        """``native`` for I/O threads, or ``python`` for the event loop."""
+        text = self.get_optional_str(key)
+        value = default if text is None else text.strip()
         if value not in _DATA_PATHS:
-            msg = f"{DATA_PATH}={text}: it is one of {', '.join(_DATA_PATHS)}"
+            msg = f"{key}={text}: it is one of {', '.join(_DATA_PATHS)}"
             raise ConfigError(msg)
         return value
 

@@ -303,6 +303,7 @@ def replica_settings(config: NodeConfig) -> ReplicaSettings:
         ),
         lag_max_ms=config.get_int("replica.lag.time.max.ms"),
         listener_name=config.inter_broker_listener_name,
+        answers_followers=config.follower_fetches == "native",
         transaction_max_timeout_ms=config.get_int("transaction.max.timeout.ms"),
     )
 

@@ -67,8 +67,8 @@ pub struct PartitionSettings {
     pub flush_messages: i64,
     /// Whether the topic has `flush.ms`: Python hears of the first append behind a flush.
     pub flushes_in_time: bool,
-    /// Whether this replica is throttled as a leader (KIP-73): Python, which has the quota, answers its followers.
-    pub throttles_followers: bool,
+    /// Whether fetches of followers are answered without Python; a throttled replica's (KIP-73) need its quota.
+    pub answers_followers: bool,
 }
 
 /// What an append did.
@@ -184,7 +184,7 @@ impl Partition {
             min_insync_replicas: start.min_insync_replicas,
             flush_messages: i64::MAX,
             flushes_in_time: false,
-            throttles_followers: false,
+            answers_followers: true,
         };
         let state = State {
             core: PartitionCore::new(start),
@@ -416,7 +416,7 @@ impl Partition {
         self.recompresses.store(self.log.config().compression.is_some(), Ordering::Relaxed);
         let mut state = lock(&self.state);
         state.settings = settings;
-        self.serves_followers.store(!settings.throttles_followers && !state.is_withdrawn, Ordering::Release);
+        self.serves_followers.store(settings.answers_followers && !state.is_withdrawn, Ordering::Release);
         state.core.update_min_insync_replicas(settings.min_insync_replicas);
         self.publish_in_sync(&state);
         self.carry_out(&mut state);

@@ -6,6 +6,7 @@ import asyncio
 import errno
 from dataclasses import replace
 
+import pytest
 from confluent_kafka import Consumer, Producer
 
 from kraftlog.errors import ErrorCode
@@ -256,13 +257,16 @@ async def delete_records(cluster, offset):
     assert [cluster.partition(node_id, TOPIC).log.log_start_offset for node_id in cluster.nodes] == [offset] * 3
 
 
-def test_three_replicas_hold_the_same_through_a_change_of_leaders(tmp_path):
-    asyncio.run(hold_the_same(tmp_path))
+@pytest.mark.parametrize("fetches", ["python", "native"])
+def test_three_replicas_hold_the_same_through_a_change_of_leaders(tmp_path, fetches):
+    asyncio.run(hold_the_same(tmp_path, fetches))
 
 
-async def hold_the_same(tmp_path):
+async def hold_the_same(tmp_path, fetches):
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-    cluster = ReplicatedCluster(tmp_path, log_flush_on_ack="true", replica_selector_class=selector)
+    cluster = ReplicatedCluster(
+        tmp_path, log_flush_on_ack="true", replica_selector_class=selector, kraftlog_follower_fetches=fetches
+    )
     await cluster.start()
     try:
         await cluster.create_topic(TOPIC, PARTITIONS)

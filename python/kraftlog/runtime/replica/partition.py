@@ -434,7 +434,8 @@ class Partition:
             min_insync_replicas=self.config.min_insync_replicas,
             flush_messages=self.config.flush_messages,
             flushes_in_time=self.config.flush_ms is not None,
-            throttles_followers=self.config.leader_throttle.has(self.index, self._node_id),
+            answers_followers=self._threads.answer_followers
+            and not self.config.leader_throttle.has(self.index, self._node_id),
         )
 
     def publish(self, *, is_published: bool) -> None:

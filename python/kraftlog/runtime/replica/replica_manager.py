@@ -112,7 +112,7 @@ class ReplicaManager:
         self._compactor = compactor
         self._workers = workers
         self._topic_configs = TopicConfigs(settings.properties)
-        self._threads = ReplicaThreads(loop, self._log_dirs)
+        self._threads = ReplicaThreads(loop, self._log_dirs, answer_followers=settings.answers_followers)
         self._opener = LogOpener(self._log_dirs, now_ms, flush_on_ack=settings.flush_on_ack)
         self._timers = RecurringTimers(loop)
         self._is_loaded = False

@@ -23,11 +23,15 @@ class ReplicaThreads:
     Args:
         loop: The node's.
         log_dirs: The data directories.
+        answer_followers: Whether I/O threads answer the fetches of followers that nothing throttles.
     """
 
-    __slots__ = ("flush_pools", "flush_requests", "inbox", "loop")
+    __slots__ = ("answer_followers", "flush_pools", "flush_requests", "inbox", "loop")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, log_dirs: Iterable[LogDir]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, log_dirs: Iterable[LogDir], *, answer_followers: bool = False
+    ) -> None:
+        self.answer_followers = answer_followers
         self.loop = loop
         self.inbox = Inbox(loop)
         self.flush_requests = FlushRequests(loop)

@@ -31,6 +31,7 @@ class ReplicaSettings:
         fetcher: How this broker follows others.
         lag_max_ms: replica.lag.time.max.ms.
         listener_name: inter.broker.listener.name.
+        answers_followers: Whether I/O threads answer the fetches of followers that nothing throttles.
         transaction_max_timeout_ms: transaction.max.timeout.ms, after which a transaction should have ended.
     """
 
@@ -46,4 +47,5 @@ class ReplicaSettings:
     fetcher: FetcherSettings
     lag_max_ms: int
     listener_name: str
+    answers_followers: bool = False
     transaction_max_timeout_ms: int = 900_000

@@ -101,7 +101,7 @@ fn the_role_is_told_before_the_batch_is_looked_at() {
         min_insync_replicas: 2,
         flush_messages: i64::MAX,
         flushes_in_time: false,
-        throttles_followers: false,
+        answers_followers: true,
     };
     partition.update(settings);
     partition.assign(assignment(NODE, 1, 1, &[NODE, 2], &[NODE]), 0);
@@ -188,7 +188,7 @@ fn settings_ask_for_flushes() {
         min_insync_replicas: 1,
         flush_messages: 2,
         flushes_in_time: true,
-        throttles_followers: false,
+        answers_followers: true,
     };
     fixture.partition.update(settings);
     assert!(!append(&fixture, 1, None).needs_flush);

@@ -170,7 +170,7 @@ fn what_is_not_plain_records_nothing() {
         min_insync_replicas: 1,
         flush_messages: i64::MAX,
         flushes_in_time: false,
-        throttles_followers: true,
+        answers_followers: false,
     };
     bench.fixtures[1].partition.update(throttled);
     append(&bench, 0);

@@ -256,17 +256,17 @@ impl Partition {
         })
     }
 
-    #[pyo3(signature = (*, min_insync_replicas, flush_messages, flushes_in_time, throttles_followers=false))]
+    #[pyo3(signature = (*, min_insync_replicas, flush_messages, flushes_in_time, answers_followers=false))]
     fn update(
         &self,
         py: Python<'_>,
         min_insync_replicas: i32,
         flush_messages: i64,
         flushes_in_time: bool,
-        throttles_followers: bool,
+        answers_followers: bool,
     ) {
         let settings =
-            PartitionSettings { min_insync_replicas, flush_messages, flushes_in_time, throttles_followers };
+            PartitionSettings { min_insync_replicas, flush_messages, flushes_in_time, answers_followers };
         py.detach(|| self.partition.update(settings));
     }
 
