@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kraftlog.api.cluster_view import GROUP_OPERATIONS
 from kraftlog.api.combined_answer import gather, gather_in_slices
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from kraftlog.coordinator.group.group_shard import GroupShard
 
 __all__ = ["describe_groups"]
+
+# A question to a shard is an event of its own, with its times and a future.
+_ASKED_PER_SLICE: Final = 32
 
 
 def describe_groups(
@@ -59,7 +62,7 @@ def describe_groups(
         wanted = request.include_authorized_operations and not group.error_code
         return replace(group, authorized_operations=GROUP_OPERATIONS) if wanted else group
 
-    asked = yield from in_slices(described(name) for name in names)
+    asked = yield from in_slices((described(name) for name in names), _ASKED_PER_SLICE)
     if len(asked) > LARGE_ENTRIES:
         found = yield from gather_in_slices(asked, failed)
         return answer((yield from in_slices(map(with_operations, found))))

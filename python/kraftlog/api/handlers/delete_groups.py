@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kraftlog.api.combined_answer import gather
+from kraftlog.api.combined_answer import gather, gather_in_slices
 from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, sliced, unique_in_slices
 from kraftlog.errors import KafkaError
 from kraftlog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -36,24 +37,20 @@ def handle(
     if len(names) <= ENTRIES_PER_SLICE:
         return gather(
             [_delete(groups, share_admin, tasks, name) for name in names],
-            lambda error, index: _Result(group_id=names[index], error_code=error.code),
+            _failed(names),
             lambda results: DeleteGroupsResponse(results=results),
         )
     results: list[_Result] = []
     for begin in range(0, len(names), ENTRIES_PER_SLICE):
-        yield None
         some = names[begin : begin + ENTRIES_PER_SLICE]
-        for name, deleted in [(name, _delete(groups, share_admin, tasks, name)) for name in some]:
-            if not isinstance(deleted, asyncio.Future):
-                results.append(deleted)
-                continue
-            if not deleted.done():
-                yield deleted
-            try:
-                results.append(deleted.result())
-            except KafkaError as error:
-                results.append(_Result(group_id=name, error_code=error.code))
+        results += yield from gather_in_slices(
+            [_delete(groups, share_admin, tasks, name) for name in some], _failed(some)
+        )
     return DeleteGroupsResponse(results=results)
+
+
+def _failed(names: Sequence[str]) -> Callable[[KafkaError, int], _Result]:
+    return lambda error, index: _Result(group_id=names[index], error_code=error.code)
 
 
 def _delete(
