@@ -451,7 +451,7 @@ class DataPath:
         fetch_session_eviction_ms: int,
         selects_replicas: bool = False,
         max_queued_requests: int = 500,
-        max_queued_bytes: int = -1,
+        max_queued_bytes: int = ...,
     ) -> Self: ...
     def adopt(self, fd: int, *, listener: int, host: str) -> DataSocket:
         """Give a connected, non-blocking socket away; its descriptor belongs to the thread from then on.
@@ -2646,13 +2646,13 @@ class EncodedBatch:
         """Bytes."""
     def seal(
         self,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-        base_sequence: int = -1,
+        producer_id: int = ...,
+        producer_epoch: int = ...,
+        base_sequence: int = ...,
         *,
         is_transactional: bool = False,
     ) -> None:
-        """Give the batch its producer, none if the id is negative, and its checksum.
+        """Give the batch its producer, none if the id is negative as by default, and its checksum.
 
         Raises:
             ValueError: It is sealed already, or has fewer bytes than a header.
