@@ -8,7 +8,7 @@ import socket
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -253,7 +253,7 @@ class Cluster:
             ClusterError: It does not start.
         """
         node_id = max(self._processes) + 1
-        addresses, listeners = self._take_addresses(node_id, is_controller=False)
+        addresses, listeners = self._take_addresses(node_id, self._stored.nodes, is_controller=False)
         self._stored = replace(self._stored, nodes=(*self._stored.nodes, addresses))
         self._add_process(addresses, listeners, {})
         self._stored.write(self.data_dir)
@@ -426,9 +426,9 @@ class Cluster:
         stored = StoredCluster.read(self.data_dir)
         listeners: dict[int, list[socket.socket]] = {}
         if stored is None:
-            nodes = []
+            nodes: list[NodeAddresses] = []
             for node_id in range(1, self._count + 1):
-                addresses, listeners[node_id] = self._take_addresses(node_id, is_controller=True)
+                addresses, listeners[node_id] = self._take_addresses(node_id, nodes, is_controller=True)
                 nodes.append(addresses)
             self._stored = StoredCluster(str(random_uuid()), tuple(nodes), self._has_proxies)
         else:
@@ -440,9 +440,11 @@ class Cluster:
             self._add_process(node, listeners[node.node_id], directory_ids)
         self._stored.write(self.data_dir)
 
-    def _take_addresses(self, node_id: int, *, is_controller: bool) -> tuple[NodeAddresses, list[socket.socket]]:
-        """Free ports for a node, and the sockets that its proxies listen on."""
-        taken = take_ports(4)
+    def _take_addresses(
+        self, node_id: int, others: Iterable[NodeAddresses], *, is_controller: bool
+    ) -> tuple[NodeAddresses, list[socket.socket]]:
+        """Free ports for a node that the other nodes do not have, and the sockets that its proxies listen on."""
+        taken = take_ports(4, {port for other in others for port in other.ports})
         ports = [bound.getsockname()[1] for bound in taken]
         if not self._has_proxies:
             for bound in taken:

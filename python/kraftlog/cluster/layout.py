@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -63,6 +63,11 @@ class NodeAddresses:
     controller_proxy_port: int
 
     @property
+    def ports(self) -> tuple[int, ...]:
+        """All of them."""
+        return self.broker_port, self.controller_port, self.broker_proxy_port, self.controller_proxy_port
+
+    @property
     def bootstrap_server(self) -> str:
         """Where clients connect."""
         return f"{_HOST}:{self.broker_proxy_port}"
@@ -106,8 +111,12 @@ class StoredCluster:
         new.replace(home / _FILE_NAME)
 
 
-def take_ports(count: int) -> list[socket.socket]:
+def take_ports(count: int, taken: Collection[int] = ()) -> list[socket.socket]:
     """Bind sockets to free ports of 127.0.0.1; the caller listens on them or closes them.
+
+    Args:
+        count: How many.
+        taken: Ports that are free now, but meant for others.
 
     Raises:
         ClusterError: No port is free.
@@ -116,10 +125,13 @@ def take_ports(count: int) -> list[socket.socket]:
     for _ in range(_TRIES):
         if len(found) == count:
             break
+        port = random.choice(_PORTS)
+        if port in taken:
+            continue
+        # Without SO_REUSEADDR, with which another process could bind the port as well until somebody listens on it.
         bound = socket.socket()
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            bound.bind((_HOST, random.choice(_PORTS)))
+            bound.bind((_HOST, port))
         except OSError:
             bound.close()
         else:
