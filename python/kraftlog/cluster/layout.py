@@ -128,14 +128,16 @@ def take_ports(count: int, taken: Collection[int] = ()) -> list[socket.socket]:
         port = random.choice(_PORTS)
         if port in taken:
             continue
-        # Without SO_REUSEADDR, with which another process could bind the port as well until somebody listens on it.
         bound = socket.socket()
         try:
             bound.bind((_HOST, port))
         except OSError:
             bound.close()
-        else:
-            found.append(bound)
+            continue
+        # Not before: another process could bind the port as well until somebody listens on it. But its connections
+        # have to have it, or nobody could listen there again while the last ones are forgotten.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.append(bound)
     if len(found) < count:
         for bound in found:
             bound.close()
