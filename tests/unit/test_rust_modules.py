@@ -15,6 +15,7 @@ KNOWN_CIRCLES: dict[str, set[frozenset[str]]] = {
         frozenset({"fs::memory::crash", "fs::memory::inode"}),
         frozenset({"columns::bytes", "columns::headers", "columns::options"}),
         frozenset({"columns::decode", "columns::rows"}),
+        frozenset({"byte_pool", "raw"}),
         frozenset({"scan::remote", "scan::segments"}),
         frozenset({"scan::dump", "scan::json", "scan::text"}),
         frozenset({"segment::check", "segment::recover"}),

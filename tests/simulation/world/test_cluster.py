@@ -55,7 +55,7 @@ def test_a_cluster_loses_nothing_and_recovers_in_virtual_time():
         story = str(cluster.story)
         looked = cluster.metadata.looked + cluster.partitions.looked
     assert "loses power" in story
-    assert "is the active controller in epoch 2" in story
+    assert story.count("is the active controller in epoch") >= 2
     assert "all of them are there" in story
     rules = ("INV-01", "INV-08", "RINV-07", "RINV-08", "RINV-09", "RINV-14", "RINV-21", "RINV-22", "RINV-26", "RINV-27")
     assert all(looked[rule] for rule in rules)

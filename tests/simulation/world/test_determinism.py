@@ -49,7 +49,7 @@ def trace_with(hash_seed: str) -> str:
 
 def test_a_run_with_clients_is_the_same_in_every_process():
     first, second = trace_with("1").splitlines(), trace_with("4242").splitlines()
-    assert "all of them are there" in first[-1]
+    assert any("all of them are there" in line for line in first)
     # Line by line: explaining how two texts of thousands of lines differ takes minutes.
     differences = [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
     assert not differences[:1], differences[:3]
