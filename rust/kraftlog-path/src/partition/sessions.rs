@@ -97,7 +97,7 @@ impl Partition {
     }
 
     /// As [`Self::follower_fetch`]; `session` knows the partition at `place` and may leave out later fetches from the same
-    /// position while it is told of nothing.
+    /// position as long as nothing moves there.
     pub fn follower_fetch_in(
         &self,
         position: &FollowerPosition,

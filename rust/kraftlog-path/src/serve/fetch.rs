@@ -104,7 +104,7 @@ pub(super) struct FetchCall {
     follower: Option<FollowerCall>,
     reads: Vec<PartitionRead>,
     size_bytes: i64,
-    /// A partition has an error or diverges, which is told at once.
+    /// Whether a partition has an error or diverges: the answer is then sent without waiting.
     has_error: bool,
 }
 
