@@ -18,8 +18,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.interop)
-            # JVMs and servers on a shared machine: once more, and the summary says "rerun".
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            if not getattr(item.module, "IS_CAMPAIGN", False):
+                # JVMs and servers on a shared machine: once more, and the summary says "rerun". A campaign that fails
+                # has found something: a second one would hide it.
+                item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.hookimpl(wrapper=True)

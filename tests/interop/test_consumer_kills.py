@@ -33,6 +33,7 @@ from kraftlog.errors import KraftlogError
 
 KILLS = int(os.environ.get("KRAFTLOG_CONSUMER_KILLS", "0"))
 MINUTES = float(os.environ.get("KRAFTLOG_CONSUMER_MINUTES", "inf"))
+IS_CAMPAIGN = KILLS > 0
 SEED = int(os.environ.get("KRAFTLOG_CONSUMER_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 NODES = os.environ.get("KRAFTLOG_CONSUMER_NODES", KAFKA)
 GOLDEN = HERE.parent / "golden" / "topics" / "node-1"

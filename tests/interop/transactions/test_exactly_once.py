@@ -34,6 +34,7 @@ from raw_client import RawClient
 
 STRIKES = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_STRIKES", "0"))
 SECONDS = float(os.environ.get("KRAFTLOG_EXACTLY_ONCE_SECONDS", "0"))
+IS_CAMPAIGN = STRIKES > 0 or SECONDS > 0
 NODES = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_NODES", "3"))
 SEED = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 FLUSH = os.environ.get("KRAFTLOG_EXACTLY_ONCE_FLUSH", "false")
