@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from group_fixture import make_group_shard
+from kraftlog._kraftlog import PlainOffsetCommit
 from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Respond
 from kraftlog.coordinator.group.config import ClientInfo, GroupConfig
 from kraftlog.coordinator.group.events import GroupEvents
+from kraftlog.runtime.coordinator.record_codec import decode_group_record
 from kraftlog.types import Uuid
+from kraftlog.wire.frame import encode_request
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest
 from kraftlog.wire.messages.join_group import JoinGroupRequest
 from kraftlog.wire.messages.leave_group import LeaveGroupRequest
@@ -20,6 +23,7 @@ from kraftlog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 __all__ = ["ORDERS_ID", "SUBSCRIPTION", "ClassicShard", "protocols", "two_classic_members"]
 
 ORDERS_ID = Uuid(bytes(range(16)))
+FIRST_ENCODED_VERSION = 8
 SUBSCRIPTION = b"\x00\x03\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
 
 
@@ -30,7 +34,13 @@ def protocols(*pairs: tuple[str, bytes]) -> dict[str, Any]:
 
 
 class ClassicShard:
-    """A shard, a clock, and everything it answered or wrote."""
+    """A shard, a clock, and everything it answered or wrote.
+
+    Attributes:
+        commits_encoded: Whether plain commits take the way of requests that stay bytes.
+    """
+
+    commits_encoded = False
 
     def __init__(self, events: GroupEvents | None = None, **config: Any) -> None:
         settings: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0, **config}
@@ -54,6 +64,8 @@ class ClassicShard:
                 else:
                     if not self.append_error:
                         self.log.extend(effect.records)
+                        for key, value in effect.encoded:
+                            self.log.extend(decode_group_record(key, value))
                     self.shard.on_appended(effect.append_id, self.append_error)
 
     def advance(self, ms: int) -> None:
@@ -189,10 +201,29 @@ class ClassicShard:
         )
         version = fields.pop("version", 8)
         request = OffsetCommitRequest(group_id=fields.pop("group_id", "g"), topics=(topic,), **fields)
-        self.shard.commit_offsets(token, request, self.now_ms, api_version=version)
+        if not self._commit_encoded(token, request, version):
+            self.shard.commit_offsets(token, request, self.now_ms, api_version=version)
         self.run()
+        return self.commit_code(token)
+
+    def commit_code(self, token: str) -> Any:
+        """The error code that a commit was answered with; None while it waits."""
         answer = self.answers.get(token)
-        return None if answer is None else answer.topics[0].partitions[0].error_code
+        return answer if answer is None or isinstance(answer, int) else answer.topics[0].partitions[0].error_code
+
+    def _commit_encoded(self, token: str, request: OffsetCommitRequest, version: int) -> bool:
+        """Commit as the node does with a plain request, if this is one."""
+        if not self.commits_encoded or version < FIRST_ENCODED_VERSION or request.retention_time_ms >= 0:
+            return False
+        frame = b"".join(map(bytes, encode_request(8, version, 1, "c", request)))[4:]
+        commit = PlainOffsetCommit.parse(frame, partitions_max=16)
+        assert commit is not None
+        if not self.shard.takes_metadata(commit.metadata_units_max):
+            return False
+        topics = [(topic.name, topic.topic_id) for topic in request.topics]
+        each = ((topic.topic_id, part.partition_index) for topic in request.topics for part in topic.partitions)
+        self.shard.commit_encoded_offsets(token, commit, topics, self.now_ms, partitions=each, api_version=version)
+        return True
 
 
 def two_classic_members(**config: Any) -> tuple[ClassicShard, str, str]:

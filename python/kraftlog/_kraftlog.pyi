@@ -7,6 +7,8 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, TypedDict, TypeVar, 
 
 from typing_extensions import Buffer
 
+from kraftlog.types import Uuid
+
 _Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 _TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
 _Header: TypeAlias = tuple[str | bytes, Buffer | None]
@@ -48,6 +50,58 @@ class TopicPattern:
         """How long a match may take: 1 for a common pattern, up to 250 for a large one."""
     def matches(self, name: str) -> bool:
         """Whether the whole of ``name`` matches."""
+
+@final
+class PlainOffsetCommit:
+    """An OffsetCommit request of version 8 to 10 that stays bytes: each topic, and partition of a topic, named once."""
+
+    @staticmethod
+    def parse(frame: Buffer, *, partitions_max: int) -> PlainOffsetCommit | None:
+        """Read a request's frame, which starts behind its size.
+
+        Args:
+            frame: The whole of it.
+            partitions_max: A request with more topics, or more partitions, is not plain.
+
+        Returns:
+            None for a request that is not plain, or does not decode.
+        """
+
+    @property
+    def group_id(self) -> str:
+        """Whose offsets."""
+    @property
+    def generation_id_or_member_epoch(self) -> int:
+        """Generation of a classic group, or epoch of a member; -1 for a commit of no member."""
+    @property
+    def member_id(self) -> str:
+        """Who commits; empty for a commit of no member."""
+    @property
+    def group_instance_id(self) -> str | None:
+        """The static member that commits, if any."""
+    @property
+    def metadata_units_max(self) -> int:
+        """The most UTF-16 code units that the metadata of a partition has."""
+    @property
+    def topics(self) -> list[tuple[str | bytes, tuple[int, ...]]]:
+        """Name of each topic, or its id from version 10 on, and the indexes of its partitions."""
+    def records(
+        self, topics: list[tuple[str, Uuid]], commit_timestamp_ms: int
+    ) -> tuple[list[tuple[bytes, bytes | None]], list[tuple[tuple[str, int], int, int, str, Uuid]]]:
+        """Key and value of the record of each partition, and the position that it keeps.
+
+        Args:
+            topics: Name and id of each topic, in the request's order.
+            commit_timestamp_ms: Milliseconds since 1970.
+
+        Returns:
+            Records of ``__consumer_offsets``, and (topic and partition, offset, leader epoch, metadata, topic id).
+
+        Raises:
+            ValueError: Another number of topics, or an id that has not 16 bytes.
+        """
+    def answer(self, error_code: int) -> bytes:
+        """The whole frame of the response, its size included, with ``error_code`` for each partition."""
 
 def read_batches(data: Buffer, *, check_crc: bool = True) -> list[RecordBatch]:
     """The record batches that lie back to back in ``data``; a truncated one at the end is left out.

@@ -152,8 +152,15 @@ COORDINATOR_BUGS = (
     Bug(
         "a committed offset counts before it is written",
         "coordinator.group.group_offsets",
-        "            if not error_code:\n                self.apply(records)\n                self.ensure_group(",
-        "            if error_code >= 0:\n                self.apply(records)\n                self.ensure_group(",
+        "                self.apply(records)\n            self._appended(group_id, now_ms, is_stored=not error_code)\n",
+        "                self.apply(records)\n            self._appended(group_id, now_ms, is_stored=True)\n",
+        OFFSETS,
+    ),
+    Bug(
+        "an offset of a plain request counts although it was not written",
+        "coordinator.group.group_offsets",
+        "            if not error_code:\n                self.store.put(",
+        "            if error_code >= 0:\n                self.store.put(",
         OFFSETS,
     ),
     Bug(

@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "error_code": set(),
     "errors": {"error_code", "types"},
     "extras": set(),
+    "reply": set(),  # outcomes of requests: coordinators end them, connections send them
     "host": {"_kraftlog"},  # the machine below a shell
     "version": set(),
     "config_facts": set(),
@@ -64,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"host", "node", "quorum", "storage", "transport", "wire", "_kraftlog"}
     | {"testing.scenario", "testing.log_invariants"},
     "security": VOCABULARY,
-    "transport": VOCABULARY | {"host", "security", "wire", "_kraftlog"},
+    "transport": VOCABULARY | {"host", "reply", "security", "wire", "_kraftlog"},
     "runtime": VOCABULARY | {"host"},
     "runtime.inbox": {"_kraftlog"},
     "runtime.raft": VOCABULARY
@@ -72,9 +73,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"host", "runtime.inbox", "raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
     "runtime.metadata": CORES | {"host", "runtime.raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
     "runtime.replica": CORES | {"host", "runtime.inbox", "storage", "metrics", "transport", "wire", "_kraftlog"},
-    "runtime.coordinator": CORES | {"host", "runtime.metadata.topic_creation", "wire", "_kraftlog"},
+    "runtime.coordinator": CORES | {"host", "reply", "runtime.metadata.topic_creation", "wire", "_kraftlog"},
     "runtime.share": CORES | {"runtime.coordinator", "runtime.replica", "transport", "wire", "_kraftlog"},
-    "api": CORES | {"security", "transport", "runtime", "storage", "wire", "_kraftlog"},
+    "api": CORES | {"reply", "security", "transport", "runtime", "storage", "wire", "_kraftlog"},
     "node": CORES | {"host", "security", "transport", "runtime", "api", "storage", "metrics", "wire", "_kraftlog"},
     "client": VOCABULARY
     | EXTRAS

@@ -10,7 +10,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.context import RequestContext
-from kraftlog.api.handler_table import APIS, UNREAD_KEYS, Handler, LazyHandler
+from kraftlog.api.handler_table import APIS, UNREAD_KEYS, FrameHandler, Handler, LazyHandler
 from kraftlog.api.large_requests import ELEMENTS_AT_ONCE, LargeRequests
 from kraftlog.api.slices import SlicedRequest
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError, ProtocolError
@@ -77,6 +77,9 @@ class Dispatcher:
         chosen.update(handlers or {})
         self._handlers: dict[int, tuple[int, int, Handler]] = {}
         self._large: LargeRequests | None = None
+        self._frame_handlers: dict[int, FrameHandler | None] = {
+            key: None for key in chosen if key in APIS and APIS[key].takes_frames and key not in (handlers or {})
+        }
         self.advertised: dict[int, tuple[int, int]] = {}
         for key in sorted(chosen):
             api = API_BY_KEY[key]
@@ -103,6 +106,10 @@ class Dispatcher:
                 return self._refuse_api_versions(int.from_bytes(frame[4:8], "big", signed=True))
             name = API_BY_KEY[api_key].name
             return CloseConnection(f"{name} version {api_version} is outside {min_version}..{max_version}")
+        if api_key in self._frame_handlers:
+            answer = self._handle_frame(peer, frame, api_key, api_version)
+            if answer is not None:
+                return answer
         try:
             decoded = decode_small_request(frame, ELEMENTS_AT_ONCE)
         except ProtocolError as error:
@@ -131,6 +138,21 @@ class Dispatcher:
             return _error_response(context, error)
         except Exception as error:  # noqa: BLE001  a defect ends the request it is in, see _defect
             return _defect(context, error)
+
+    def _handle_frame(
+        self, peer: PeerContext, frame: Frame, api_key: int, api_version: int
+    ) -> list[Output] | PendingResponse | CloseConnection | None:
+        """What the handler of frames answers, if it does."""
+        try:
+            handle = self._frame_handlers[api_key]
+            if handle is None:
+                handle = self._frame_handlers[api_key] = LazyHandler(
+                    APIS[api_key], "broker", self._service
+                ).load_for_frames()
+            return handle(api_version, frame)
+        except Exception as error:  # noqa: BLE001  a defect ends the request it is in, see _defect
+            correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
+            return _defect(RequestContext(api_key, api_version, correlation_id, None, peer), error)
 
     def _handle_large(
         self, peer: PeerContext, frame: Frame, api_key: int, api_version: int, handler: Handler

@@ -19,7 +19,7 @@ from typing import Any
 from kraftlog.api.context import RequestContext
 from kraftlog.api.slices import Slices
 from kraftlog.security.operation import Operation, ResourceKind
-from kraftlog.transport.exchange import CloseConnection
+from kraftlog.transport.exchange import CloseConnection, PendingResponse
 from kraftlog.wire.struct import Message
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "STOP_REPLICA_KEY",
     "UNREAD_KEYS",
     "Api",
+    "FrameHandler",
     "Handler",
     "LazyHandler",
     "handler_parameters",
@@ -40,6 +41,9 @@ Handler = Callable[[RequestContext, Any], Response]
 A request with many entries may also end with a generator, which is run in slices (``kraftlog.api.slices``).
 A future may also end with None, with the reason to close, or with buffers that are sent as they are.
 """
+
+FrameHandler = Callable[[int, Any], PendingResponse | None]
+"""Answers a frame of that version, or None when the request has to be decoded and handled."""
 
 _PACKAGE = "kraftlog.api.handlers"
 
@@ -54,6 +58,7 @@ class Api:
         is_forwarded: Whether a broker that is not the active controller sends it on.
         is_checked_first: Whether the broker's own handler does so, for what passed its checks; else the frame goes on
             unread.
+        takes_frames: Whether the module has ``handle_frame``, which answers plain requests without decoding them.
     """
 
     key: int
@@ -62,6 +67,7 @@ class Api:
     resource: ResourceKind = ResourceKind.CLUSTER
     is_forwarded: bool = False
     is_checked_first: bool = False
+    takes_frames: bool = False
 
 
 _OP, _ON = Operation, ResourceKind
@@ -75,7 +81,7 @@ APIS: dict[int, Api] = {
         Api(2, "list_offsets", _OP.DESCRIBE, _ON.TOPIC),
         Api(3, "metadata", _OP.DESCRIBE, _ON.TOPIC),
         Api(STOP_REPLICA_KEY, "stop_replica", _OP.CLUSTER_ACTION),
-        Api(8, "offset_commit", _OP.READ, _ON.GROUP),
+        Api(8, "offset_commit", _OP.READ, _ON.GROUP, takes_frames=True),
         Api(9, "offset_fetch", _OP.DESCRIBE, _ON.GROUP),
         Api(10, "find_coordinator", _OP.DESCRIBE, _ON.GROUP),
         Api(11, "join_group", _OP.READ, _ON.GROUP),
@@ -190,9 +196,15 @@ class LazyHandler:
             handle = getattr(module, "handle_on_controller", handle)
         return handle
 
-    def _load_and_call(self, context: RequestContext, request: Any) -> Response:
-        handle = self.load()
+    def load_for_frames(self) -> FrameHandler:
+        """Import the module and give its ``handle_frame`` with the services it names."""
+        return self._bound(import_module(f"{_PACKAGE}.{self._api.module}").handle_frame)
+
+    def _bound(self, handle: FunctionType) -> Callable[..., Any]:
         services = {name: self._service(name) for name in handler_parameters(handle)}
-        self._call = partial(handle, **services) if services else handle
+        return partial(handle, **services) if services else handle
+
+    def _load_and_call(self, context: RequestContext, request: Any) -> Response:
+        self._call = self._bound(self.load())
         response: Response = self._call(context, request)
         return response

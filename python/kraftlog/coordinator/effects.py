@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,12 +45,14 @@ class Respond:
 class AppendRecords:
     """Append to the shard's partition; report with ``on_appended`` once committed, or failed.
 
-    ``producer`` is the id and epoch of the transaction that the records belong to, if any.
+    ``producer`` is the id and epoch of the transaction that the records belong to, if any. ``encoded`` are key and
+    value of each record, instead of ``records``, if they are known as bytes already.
     """
 
     append_id: int
     records: tuple[CoordinatorRecord, ...]
     producer: tuple[int, int] | None = None
+    encoded: Sequence[tuple[bytes, bytes | None]] = ()
 
 
 @dataclass(frozen=True, slots=True)

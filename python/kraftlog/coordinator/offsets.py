@@ -6,7 +6,7 @@ Source: ``org.apache.kafka.coordinator.group.OffsetMetadataManager``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -103,6 +103,30 @@ class OffsetStore:
             del counts[topic, partition]
             if not counts:
                 del self._pending_counts[group_id]
+
+    def put(
+        self, group_id: str, positions: Iterable[tuple[tuple[str, int], int, int, str, Uuid]], commit_timestamp_ms: int
+    ) -> None:
+        """Take in committed positions that no transaction holds back and that have no expiry of their own.
+
+        Args:
+            group_id: Whose.
+            positions: (topic and partition, offset, leader epoch, metadata, topic id) of each.
+            commit_timestamp_ms: Of all of them.
+        """
+        offsets = self._groups.get(group_id)
+        if offsets is None:
+            offsets = self._groups[group_id] = {}
+        for place, offset, leader_epoch, metadata, topic_id in positions:
+            self._number += 1
+            offsets[place] = CommittedOffset(
+                offset=offset,
+                leader_epoch=leader_epoch,
+                metadata=metadata,
+                commit_timestamp_ms=commit_timestamp_ms,
+                topic_id=topic_id,
+                number=self._number,
+            )
 
     def apply(self, record: CoordinatorRecord) -> None:
         """Take in a committed OffsetCommit record or tombstone; one of a transaction waits for its end."""

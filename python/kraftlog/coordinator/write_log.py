@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kraftlog.coordinator.effects import AppendRecords, CoordinatorRecord, Effect, Emit, Respond
 
@@ -37,13 +37,15 @@ class WriteLog:
         then: Callable[[int], None],
         *,
         producer: tuple[int, int] | None = None,
+        encoded: Sequence[tuple[bytes, bytes | None]] = (),
     ) -> int:
         """Append ``records``, and call ``then`` with 0 once they are committed or with the error code.
 
         Args:
-            records: At least one.
+            records: At least one, unless there are ``encoded`` ones.
             then: Takes the outcome.
             producer: Id and epoch of the transaction that the records belong to.
+            encoded: Key and value of each record, instead of ``records``.
 
         Returns:
             The id of the append.
@@ -51,7 +53,7 @@ class WriteLog:
         append_id = self._next_append_id
         self._next_append_id += 1
         self._waiting[append_id] = then
-        self._effects.append(AppendRecords(append_id, records, producer))
+        self._effects.append(AppendRecords(append_id, records, producer, encoded))
         return append_id
 
     def after_pending(self, then: Callable[[int], None]) -> None:

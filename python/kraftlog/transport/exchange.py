@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kraftlog.security.principal import Principal
 
 if TYPE_CHECKING:
+    from kraftlog.reply import Reply
     from kraftlog.transport.frame_reader import Frame
     from kraftlog.transport.socket import Output
 
@@ -108,8 +109,8 @@ class PendingResponse:
 
     def __init__(
         self,
-        future: asyncio.Future[Any],
-        finish: Callable[[asyncio.Future[Any]], list[Output] | CloseConnection | PendingResponse],
+        future: asyncio.Future[Any] | Reply,
+        finish: Callable[[Any], list[Output] | CloseConnection | PendingResponse],
         *,
         is_long_poll: bool = False,
         ends_with_peer: bool = False,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kraftlog._kraftlog import DataSocket
+    from kraftlog.reply import Reply
     from kraftlog.transport.peer_log import PeerLog
     from kraftlog.transport.scheduler import Scheduler
 
@@ -34,8 +35,7 @@ class NativeConnection:
         on_lost: Called once the connection is closed.
         peer_log: Has the reasons of closed connections.
         scheduler: Shares the loop among the connections.
-        flush: Tells the I/O thread what was asked of sockets.
-        flush_soon: The same, once for all that the loop does in this turn.
+        flush_soon: Tells the I/O thread what was asked of sockets, once for all that the loop does in this turn.
 
     Attributes:
         context: Who the peer is.
@@ -47,7 +47,6 @@ class NativeConnection:
         "_done",
         "_exchange",
         "_exclusive",
-        "_flush",
         "_flush_soon",
         "_is_closed",
         "_is_queued",
@@ -76,7 +75,6 @@ class NativeConnection:
         on_lost: Callable[[NativeConnection], None],
         peer_log: PeerLog,
         scheduler: Scheduler,
-        flush: Callable[[], None],
         flush_soon: Callable[[], None],
     ) -> None:
         self.socket = socket
@@ -85,7 +83,6 @@ class NativeConnection:
         self._on_lost = on_lost
         self._peer_log = peer_log
         self._scheduler = scheduler
-        self._flush = flush
         self._flush_soon = flush_soon
         self._backlog: deque[tuple[int, bytes | memoryview]] = deque()
         self._pending: dict[int, PendingResponse] = {}
@@ -140,7 +137,8 @@ class NativeConnection:
         """Encode responses that became known and handle frames; see ``Served``."""
         weight = self._use(slice_end_s)
         self._is_queued = weight is not None
-        self._flush()
+        # Once for all that the queue serves in this turn: to wake a thread takes as long as a small request.
+        self._flush_soon()
         return weight
 
     def _use(self, slice_end_s: float) -> Weight | None:
@@ -201,7 +199,7 @@ class NativeConnection:
             self._release_room()
             self._flush_soon()
 
-    def _completed(self, number: int, future: asyncio.Future[Any]) -> None:
+    def _completed(self, number: int, future: asyncio.Future[Any] | Reply) -> None:
         """A response became known; runs from the loop, never inside a handler."""
         if number in self._pending:
             self._done.append(number)

@@ -136,7 +136,6 @@ class NativeSockets:
             on_lost=on_lost,
             peer_log=peer_log,
             scheduler=self._scheduler,
-            flush=self._path.flush,
             flush_soon=self._flush_soon,
         )
         self._by_key[data_socket.key] = connection

@@ -4,7 +4,7 @@
 //! * [`partition`]: a log and its core under one lock; what waits for a high watermark to move.
 //! * [`flush`]: group commit by a pool of threads.
 //! * [`mailbox`]: messages to a thread that sleeps in `epoll_wait`, the event loop of Python included.
-//! * [`wire`]: Produce and Fetch, parsed and encoded; nothing else of the protocol.
+//! * [`wire`]: Produce, Fetch and OffsetCommit, parsed and encoded; nothing else of the protocol.
 //! * [`serve`]: one request of a client, from its frame to what is sent.
 //! * [`session`]: fetch sessions that look only at what moved.
 //! * [`io`]: threads that own sockets.

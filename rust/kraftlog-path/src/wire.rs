@@ -1,4 +1,5 @@
 //! Produce 9 to 13 and Fetch 12 to 18 on the wire: parsed in place from a borrowed frame, encoded into one buffer.
+//! OffsetCommit 8 to 10, which Python decides about, is read and written here as well.
 //!
 //! A parser reports what it reads to a closure or visitor and allocates nothing; records stay a range of the frame. Each
 //! count and length is compared with the bytes that are left. A frame that does not parse, or that has something these
@@ -6,6 +7,7 @@
 use std::ops::Range;
 
 pub mod fetch;
+pub mod offset_commit;
 pub mod produce;
 mod reader;
 mod writer;

@@ -13,6 +13,7 @@ mod fetched;
 mod log;
 mod memory;
 mod memory_disk;
+mod offset_commit;
 mod path;
 mod produced;
 mod raw;
@@ -43,6 +44,7 @@ fn _kraftlog(m: &Bound<'_, PyModule>) -> PyResult<()> {
     log::register(m)?;
     memory::register(m)?;
     memory_disk::register(m)?;
+    offset_commit::register(m)?;
     path::register(m)?;
     rows::register(m)?;
     scan::register(m)?;

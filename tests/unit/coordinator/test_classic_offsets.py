@@ -27,6 +27,12 @@ from kraftlog.wire.records import encode_coordinator_key, encode_coordinator_val
 DAY_MS = 24 * 3_600_000
 
 
+@pytest.fixture(params=[False, True], ids=["decoded", "encoded"], autouse=True)
+def _way_of_commits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that stay bytes are answered as those that are decoded."""
+    monkeypatch.setattr(ClassicShard, "commits_encoded", request.param)
+
+
 def groups(h: ClassicShard) -> list[str]:
     return [group.group_id for group in h.shard.list_groups()]
 
@@ -68,6 +74,7 @@ def test_a_commit_that_cannot_be_stored_makes_no_group() -> None:
     h.append_error = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert h.commit("c") == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert groups(h) == []
+    assert held(h) == {}
 
 
 @pytest.mark.spec("CGRP-62", "CGRP-63")
@@ -216,7 +223,7 @@ def test_an_offset_on_its_way_to_the_log_is_not_expired_with_the_one_before() ->
     h.held = None
     h.shard.on_appended(append.append_id, 0)
     h.run()
-    assert h.answers["c2"].topics[0].partitions[0].error_code == 0
+    assert h.commit_code("c2") == 0
     assert held(h) == {("orders", 0): 6}
 
 

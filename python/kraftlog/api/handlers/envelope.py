@@ -92,11 +92,17 @@ def _client(context: RequestContext, request: EnvelopeRequest) -> PeerContext:
 async def _finish(pending: PendingResponse, frame: bytes, raft: RaftService) -> EnvelopeResponse:
     outputs: Any = pending
     while isinstance(outputs, PendingResponse):
-        await asyncio.wait([outputs.future])
+        await _ended(outputs)
         outputs = outputs.finish(outputs.future)
     if isinstance(outputs, list):
         return _enclose(outputs, frame, is_leader=raft.is_leader)
     return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+
+
+async def _ended(pending: PendingResponse) -> None:
+    ended = asyncio.Event()
+    pending.future.add_done_callback(lambda _: ended.set())
+    await ended.wait()
 
 
 def _enclose(outputs: list[Output], frame: bytes, *, is_leader: bool) -> EnvelopeResponse:

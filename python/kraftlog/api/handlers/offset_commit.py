@@ -12,9 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from kraftlog._kraftlog import PlainOffsetCommit
 from kraftlog.api.combined_answer import transform
 from kraftlog.api.slices import (
     ENTRIES_PER_SLICE,
@@ -27,6 +29,7 @@ from kraftlog.api.slices import (
     sliced,
 )
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.transport.exchange import PendingResponse
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
@@ -34,8 +37,12 @@ if TYPE_CHECKING:
     from kraftlog.api.context import RequestContext
     from kraftlog.api.services import ClusterService, GroupService
     from kraftlog.controller.topic_image import TopicImage
+    from kraftlog.coordinator.group.group_shard import GroupShard
+    from kraftlog.reply import Reply
+    from kraftlog.transport.frame_reader import Frame
+    from kraftlog.transport.socket import Output
 
-__all__ = ["handle"]
+__all__ = ["handle", "handle_frame"]
 
 TOPIC_ID_VERSION = 10
 
@@ -88,6 +95,53 @@ def handle(
     except KafkaError as error:
         return (yield from _build(context, request, codes, error.code))
     return (yield from _build(context, request, codes, ErrorCode.NONE))
+
+
+def handle_frame(
+    api_version: int, frame: Frame, *, cluster: ClusterService, groups: GroupService
+) -> PendingResponse | None:
+    """Store the positions of a plain request, which stays bytes: no object per field or partition is made of it.
+
+    Returns:
+        None for ``handle`` to answer: an older version, something named twice or unknown, metadata that are too large,
+        or a group of another node.
+    """
+    commit = PlainOffsetCommit.parse(frame, partitions_max=LARGE_ENTRIES)
+    if commit is None:
+        return None
+    images = cluster.image.topics
+    topics: list[tuple[str, Uuid]] = []
+    named = commit.topics
+    for asked, indexes in named:
+        image = images.by_name(asked) if isinstance(asked, str) else images.by_id(Uuid(asked))
+        if image is None:
+            return None
+        partitions = image.partitions
+        for index in indexes:
+            if index not in partitions:
+                return None
+        topics.append((image.name, image.topic_id))
+    if not topics:
+        return None
+    try:
+        runner = groups.runner(commit.group_id)
+    except KafkaError:
+        return None
+    if not runner.shard.takes_metadata(commit.metadata_units_max):
+        return None
+
+    def request(shard: GroupShard, reply: Reply, now_ms: int) -> None:
+        each = ((topic[1], index) for topic, (_, indexes) in zip(topics, named, strict=True) for index in indexes)
+        shard.commit_encoded_offsets(reply, commit, topics, now_ms, partitions=each, api_version=api_version)
+
+    return PendingResponse(runner.post(request), partial(_encode, commit))
+
+
+def _encode(commit: PlainOffsetCommit, reply: Reply) -> list[Output]:
+    error = reply.exception()
+    if error is None:
+        return [commit.answer(reply.result())]
+    return [commit.answer(error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR)]
 
 
 def _resolve(

@@ -6,7 +6,7 @@ Source: ``org.apache.kafka.coordinator.group.modern.consumer.ConsumerGroup``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -206,7 +206,7 @@ class ConsumerGroup:
         *,
         api_version: int,
         is_transactional: bool = False,
-        partitions: Collection[tuple[Uuid, int]] = (),
+        partitions: Iterable[tuple[Uuid, int]] = (),
     ) -> int:
         """Whether a commit with this member id and epoch is accepted; a code is for all of its partitions.
 

@@ -9,12 +9,12 @@ KIP-496 (OffsetDelete).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
 from kraftlog.coordinator.effects import CoordinatorRecord
 from kraftlog.coordinator.group.classic_group import ClassicGroup, GroupState
 from kraftlog.coordinator.group.config import GroupConfig
-from kraftlog.coordinator.group.consumer_group import ConsumerGroup
 from kraftlog.coordinator.group.consumer_groups import ConsumerGroups
 from kraftlog.coordinator.group.events import GroupEvents
 from kraftlog.coordinator.offsets import CommittedOffset, OffsetStore
@@ -26,7 +26,7 @@ from kraftlog.wire.messages.offset_commit import OffsetCommitRequest, OffsetComm
 from kraftlog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kraftlog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
-__all__ = ["GROUP_ERROR_VERSION", "GroupOffsets"]
+__all__ = ["GROUP_ERROR_VERSION", "EncodedCommit", "GroupOffsets"]
 
 GROUP_ERROR_VERSION = 9  # of OffsetCommit (KIP-848)
 _DEFAULT_RETENTION = -1
@@ -34,6 +34,50 @@ _PartitionCode = Callable[[OffsetCommitRequest.OffsetCommitRequestPartition], in
 _CommitPartition = (
     OffsetCommitRequest.OffsetCommitRequestPartition | TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
 )
+
+
+class Committer(Protocol):
+    """Who commits, as an OffsetCommit request says."""
+
+    @property
+    def group_id(self) -> str:
+        """The group."""
+        ...
+
+    @property
+    def generation_id_or_member_epoch(self) -> int:
+        """Generation of a classic group, epoch of a member; -1 for a commit of no member."""
+        ...
+
+    @property
+    def member_id(self) -> str:
+        """The member; empty for none."""
+        ...
+
+    @property
+    def group_instance_id(self) -> str | None:
+        """The static member."""
+        ...
+
+
+class EncodedCommit(Committer, Protocol):
+    """An OffsetCommit request that stays bytes; its topics and partitions are named once each."""
+
+    @property
+    def metadata_units_max(self) -> int:
+        """The most UTF-16 code units in the metadata of a partition."""
+        ...
+
+    def records(
+        self, topics: list[tuple[str, Uuid]], commit_timestamp_ms: int
+    ) -> tuple[list[tuple[bytes, bytes | None]], list[tuple[tuple[str, int], int, int, str, Uuid]]]:
+        """The records, and (topic and partition, offset, leader epoch, metadata, topic id) of each.
+
+        Args:
+            topics: Name and id of each topic, in the request's order.
+            commit_timestamp_ms: When the commit was received.
+        """
+        ...
 
 
 class GroupOffsets:
@@ -77,19 +121,10 @@ class GroupOffsets:
             api_version: Of the request; some answers depend on it.
             refusal: The error code for a group that has no offsets at all, such as a share group.
         """
-        consumers = self._consumers.groups.get(request.group_id)
-        group = self._classic.get(request.group_id)
-        if refusal:
-            code = refusal
-        elif consumers is not None:
-            code = _consumer_commit_error(consumers, request, api_version)
-        else:
-            code = _commit_error(group, request, api_version)
+        partitions = ((topic.topic_id, part.partition_index) for topic in request.topics for part in topic.partitions)
+        code = refusal or self._begin_commit(request, partitions, now_ms, api_version)
         if code:
             return self._answer_commit(token, request, lambda _partition: code)
-        member = None if group is None else group.members.get(request.member_id)
-        if member is not None:
-            member.deadline_ms = now_ms + member.session_timeout_ms
         expires_ms = -1 if request.retention_time_ms == _DEFAULT_RETENTION else now_ms + request.retention_time_ms
         records = tuple(
             CommittedOffset(
@@ -111,6 +146,65 @@ class GroupOffsets:
             self._answer_commit(token, request, lambda partition: self._metadata_error(partition) or error_code)
 
         return self._append(request.group_id, records, respond, now_ms)
+
+    def commit_encoded(
+        self,
+        token: object,
+        commit: EncodedCommit,
+        topics: list[tuple[str, Uuid]],
+        now_ms: int,
+        *,
+        partitions: Iterable[tuple[Uuid, int]],
+        api_version: int,
+        refusal: int = 0,
+    ) -> None:
+        """As ``commit``, for a request that stays bytes; answered with one error code for all of its partitions.
+
+        Args:
+            token: Comes back with the code.
+            commit: The request; its metadata are within ``offset_metadata_max_bytes``.
+            topics: Name and id of each topic, in the request's order.
+            now_ms: Becomes the commit timestamp.
+            partitions: Topic id and index of each partition.
+            api_version: Of the request.
+            refusal: The error code for a group that has no offsets at all.
+        """
+        code = refusal or self._begin_commit(commit, partitions, now_ms, api_version)
+        if code:
+            return self._writes.respond(token, code)
+        group_id = commit.group_id
+        encoded, positions = commit.records(topics, now_ms)
+
+        def then(error_code: int) -> None:
+            self._appended(group_id, now_ms, is_stored=not error_code)
+            if not error_code:
+                self.store.put(group_id, positions, now_ms)
+            self._writes.respond(token, error_code)
+
+        self._committing[group_id] += 1
+        self._events.offset_commits += len(positions)
+        self._writes.append((), then, encoded=encoded)
+        return None
+
+    def _begin_commit(
+        self, request: Committer, partitions: Iterable[tuple[Uuid, int]], now_ms: int, api_version: int
+    ) -> int:
+        """Whether the member may commit these partitions; if so, its session goes on."""
+        consumers = self._consumers.groups.get(request.group_id)
+        if consumers is not None:
+            return consumers.commit_error(
+                request.member_id,
+                request.generation_id_or_member_epoch,
+                api_version=api_version,
+                partitions=partitions,
+            )
+        group = self._classic.get(request.group_id)
+        code = _commit_error(group, request, api_version)
+        if not code and group is not None:
+            member = group.members.get(request.member_id)
+            if member is not None:
+                member.deadline_ms = now_ms + member.session_timeout_ms
+        return code
 
     def commit_transactional(self, token: object, request: TxnOffsetCommitRequest, now_ms: int) -> None:
         """Store offsets that take effect with the transaction; answered with a ``TxnOffsetCommitResponse`` (KIP-447).
@@ -164,15 +258,21 @@ class GroupOffsets:
         self._events.offset_commits += len(records)
 
         def then(error_code: int) -> None:
-            self._committing[group_id] -= 1
-            if not self._committing[group_id]:
-                del self._committing[group_id]
             if not error_code:
                 self.apply(records)
-                self.ensure_group(group_id, now_ms)
+            self._appended(group_id, now_ms, is_stored=not error_code)
             respond(error_code)
 
         self._writes.append(records, then, producer=producer)
+
+    def _appended(self, group_id: str, now_ms: int, *, is_stored: bool) -> None:
+        left = self._committing[group_id] - 1
+        if left:
+            self._committing[group_id] = left
+        else:
+            del self._committing[group_id]
+        if is_stored:
+            self.ensure_group(group_id, now_ms)
 
     def apply(self, records: tuple[CoordinatorRecord, ...]) -> None:
         """Take in committed records of offsets, and tombstones."""
@@ -370,7 +470,7 @@ def _is_expired(committed: CommittedOffset, base_ms: int | None, retention_ms: i
     return now_ms - (committed.commit_timestamp_ms if base_ms is None else base_ms) >= retention_ms
 
 
-def _commit_error(group: ClassicGroup | None, request: OffsetCommitRequest, api_version: int) -> int:
+def _commit_error(group: ClassicGroup | None, request: Committer, api_version: int) -> int:
     generation_id = request.generation_id_or_member_epoch
     if group is None:
         if generation_id < 0:
@@ -390,15 +490,6 @@ def _commit_error(group: ClassicGroup | None, request: OffsetCommitRequest, api_
     if group.state is GroupState.COMPLETING_REBALANCE:
         return int(ErrorCode.REBALANCE_IN_PROGRESS)
     return int(ErrorCode.NONE)
-
-
-def _consumer_commit_error(group: ConsumerGroup, request: OffsetCommitRequest, api_version: int) -> int:
-    return group.commit_error(
-        request.member_id,
-        request.generation_id_or_member_epoch,
-        api_version=api_version,
-        partitions=[(topic.topic_id, part.partition_index) for topic in request.topics for part in topic.partitions],
-    )
 
 
 def _transactional_commit_error(group: ClassicGroup | None, request: TxnOffsetCommitRequest) -> int:

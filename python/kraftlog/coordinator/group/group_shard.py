@@ -9,7 +9,7 @@ Source: ``org.apache.kafka.coordinator.group.GroupCoordinatorShard``.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from kraftlog.coordinator.effects import CoordinatorRecord, Effect, TransactionEnd
@@ -19,7 +19,7 @@ from kraftlog.coordinator.group.consumer_groups import ConsumerGroups
 from kraftlog.coordinator.group.consumer_membership import GroupSettings
 from kraftlog.coordinator.group.consumer_records import CONSUMER_GROUP_KEYS
 from kraftlog.coordinator.group.events import GroupEvents
-from kraftlog.coordinator.group.group_offsets import GROUP_ERROR_VERSION, GroupOffsets
+from kraftlog.coordinator.group.group_offsets import GROUP_ERROR_VERSION, EncodedCommit, GroupOffsets
 from kraftlog.coordinator.group.membership import Membership
 from kraftlog.coordinator.group.share_groups import ShareGroups
 from kraftlog.coordinator.group.share_records import SHARE_GROUP_KEYS
@@ -195,6 +195,26 @@ class GroupShard:
         """Answered by an effect with an ``OffsetCommitResponse``; see ``GroupOffsets.commit``."""
         refusal = int(ErrorCode.GROUP_ID_NOT_FOUND) if request.group_id in self.shares.groups else 0
         self._offsets.commit(token, request, now_ms, api_version=api_version, refusal=refusal)
+
+    def takes_metadata(self, units: int) -> bool:
+        """Whether metadata of a position may have so many UTF-16 code units."""
+        return units <= self._config.offset_metadata_max_bytes
+
+    def commit_encoded_offsets(
+        self,
+        token: object,
+        commit: EncodedCommit,
+        topics: list[tuple[str, Uuid]],
+        now_ms: int,
+        *,
+        partitions: Iterable[tuple[Uuid, int]],
+        api_version: int,
+    ) -> None:
+        """Answered by an effect with an error code for all partitions; see ``GroupOffsets.commit_encoded``."""
+        refusal = int(ErrorCode.GROUP_ID_NOT_FOUND) if commit.group_id in self.shares.groups else 0
+        self._offsets.commit_encoded(
+            token, commit, topics, now_ms, partitions=partitions, api_version=api_version, refusal=refusal
+        )
 
     def commit_transactional_offsets(self, token: object, request: TxnOffsetCommitRequest, now_ms: int) -> None:
         """Answered by an effect with a ``TxnOffsetCommitResponse``; see ``GroupOffsets.commit_transactional``."""

@@ -16,6 +16,7 @@ from kraftlog._kraftlog import Log, encode_batch
 from kraftlog.coordinator.effects import AppendRecords, Effect, Emit, Respond, TransactionEnd
 from kraftlog.coordinator.shard import Shard
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
+from kraftlog.reply import Reply, TurnCalls
 from kraftlog.runtime.coordinator.record_codec import RecordCodec, read_records
 
 __all__ = ["Compression", "CoordinatorMeter", "CoordinatorPartition", "ShardRunner", "ShardShell", "Unmeasured"]
@@ -144,6 +145,7 @@ class ShardShell:
         write_timeout_ms: How long a request waits for the commit of its records; it gets COORDINATOR_NOT_AVAILABLE
             then, and the records take effect when they are committed nevertheless, as in Kafka. None: no limit.
         meter: Takes what the runners do and how long that takes.
+        turn: Carries out, in one callback of the loop, what all shards decided in the turn before.
     """
 
     codec: RecordCodec
@@ -153,6 +155,7 @@ class ShardShell:
     on_event: Callable[[ShardRunner[Any], object], None] | None = None
     write_timeout_ms: int | None = None
     meter: CoordinatorMeter = field(default_factory=Unmeasured)
+    turn: TurnCalls = field(default_factory=TurnCalls)
 
 
 class ShardRunner(Generic[S]):
@@ -182,12 +185,12 @@ class ShardRunner(Generic[S]):
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms: int | None = None
-        self._waiting: set[asyncio.Future[Any]] = set()
+        self._waiting: set[asyncio.Future[Any] | Reply] = set()
         self._effects: list[Effect] = []
         self._lingering_since_ns = 0
         self._uncommitted_count = 0
         self._done: list[tuple[Callable[[asyncio.Future[int]], None], asyncio.Future[int]]] = []
-        self._writers: dict[int, asyncio.Future[Any]] = {}
+        self._writers: dict[int, asyncio.Future[Any] | Reply] = {}
 
     async def load(self) -> None:
         """Replay the partition; ``is_loaded`` is true afterwards, unless the runner was closed meanwhile.
@@ -227,20 +230,33 @@ class ShardRunner(Generic[S]):
         if self._is_closed:
             future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
             return future
-        self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
+        self._ask(future, request)
+        return future
+
+    def post(self, request: Callable[[S, Reply, int], None]) -> Reply:
+        """As ``ask``, for requests that are too many for a future each."""
+        reply = Reply(self._shell.turn)
+        if self._is_closed:
+            reply.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
+        else:
+            self._ask(reply, request)
+        return reply
+
+    def _ask(self, token: Any, request: Callable[[S, Any, int], None]) -> None:
+        self._waiting.add(token)
         self._effects += self.shard.take_effects()
         begun_ns = self._meter.begin()
-        request(self.shard, future, self._shell.now_ms())
+        request(self.shard, token, self._shell.now_ms())
         effects = self.shard.take_effects()
         self._meter.on_processed(begun_ns)
         self._effects += effects
         self._schedule(begun_ns)
         if self._shell.write_timeout_ms is not None:
-            appends = [effect for effect in effects if isinstance(effect, AppendRecords)]
-            if appends:
-                self._writers[appends[-1].append_id] = future
-        return future
+            for effect in reversed(effects):
+                if type(effect) is AppendRecords:
+                    self._writers[effect.append_id] = token
+                    break
 
     def call(self, request: Callable[[S, int], T]) -> T:
         """Ask the shard for something that it answers at once; its effects follow.
@@ -288,7 +304,7 @@ class ShardRunner(Generic[S]):
         if not self._is_scheduled and not self._is_closed:
             self._is_scheduled = True
             self._lingering_since_ns = since_ns
-            self._loop.call_soon(self._drive)
+            self._shell.turn.add(self._drive)
 
     def _drive(self) -> None:
         self._is_scheduled = False
@@ -320,6 +336,7 @@ class ShardRunner(Generic[S]):
             match effect:
                 case Respond():
                     future: Any = effect.token
+                    self._waiting.discard(future)
                     if not future.done():
                         future.set_result(effect.response)
                 case AppendRecords():
@@ -335,7 +352,7 @@ class ShardRunner(Generic[S]):
         size_bytes = 0
         producer: tuple[int, int] | None = None
         for append in appends:
-            encoded = self._shell.codec.encode(append.records)
+            encoded = append.encoded or self._shell.codec.encode(append.records)
             encoded_bytes = sum(len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES for key, value in encoded)
             is_separate = not self._shell.is_batched or append.producer != producer
             if records and (is_separate or size_bytes + encoded_bytes > BATCH_BYTES_MAX):
@@ -408,6 +425,7 @@ class ShardRunner(Generic[S]):
         for append_id in append_ids:
             future = self._writers.pop(append_id, None)
             if future is not None and not future.done():
+                self._waiting.discard(future)
                 text = "The records were not replicated in time."
                 future.set_exception(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
 
