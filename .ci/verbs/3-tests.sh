@@ -70,10 +70,16 @@ sim_mutants() {
     put_back
 }
 
-#: put-back   [--chance CPU_SECONDS] [--only WORDS]: bugs put back into the product, each noticed by its test, or by seeds
-put_back() { # --core with --chance: only those of the consensus core; --native: those of the native code, compiled for each
+#: put-back   [--only WORDS]: bugs put back into the product, each noticed by its test
+put_back() { # --native: those of the native code, compiled for each
     setup
     (cd tests && PYTHONPATH=../python:. "$py" -m put_back "$@")
+}
+
+#: put-back-chance  --rows FILE [--cap CPU_SECONDS] [--minutes N] [--table]: the same bugs, by drawn seeds
+put_back_chance() {
+    setup
+    (cd tests && PYTHONPATH=../python:. "$py" -m put_back.chance "$@")
 }
 
 #: world      [--minutes N | --seeds A:B | --seed N | --scenario FILE] [--workload transactions | commands]: in virtual time

@@ -1,4 +1,4 @@
-"""Whether a bug that was put back is noticed: by its test, or by seeds that nobody chose for it.
+"""Whether a bug that was put back is noticed by its test.
 
 Each bug has a process of its own, forked before ``kraftlog`` is imported.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -25,15 +24,11 @@ class Notice:
     """What noticed a bug.
 
     Args:
-        by: The test or the rule; empty when nothing did.
-        seed: The run that failed, -1 for a test.
-        events: Of all runs until then.
+        by: The test; empty when it did not.
         cpu_s: CPU seconds until then.
     """
 
     by: str = ""
-    seed: int = -1
-    events: int = 0
     cpu_s: float = 0.0
 
 
@@ -86,46 +81,3 @@ def by_test(install: Callable[[], object], test: str) -> Notice:
         msg = f"{test}: pytest ended with {status!r}"
         raise RuntimeError(msg)
     return Notice(test if status else "", cpu_s=time.process_time() - began_s)
-
-
-def by_core_seeds(install: Callable[[], object], first_seed: int, budget_cpu_s: float) -> Notice:
-    """Run seeds of the consensus core's simulation until one fails or the CPU time is used up."""
-    install()
-    from kraftlog.testing import InvariantViolationError, Simulation, SimulationConfig
-
-    events, seed, began_s = 0, first_seed, time.process_time()
-    while time.process_time() - began_s < budget_cpu_s:
-        simulation = Simulation(SimulationConfig(seed=seed))
-        by = ""
-        try:
-            simulation.run()
-        except InvariantViolationError as error:
-            by = error.identifier
-        except Exception as error:  # noqa: BLE001  a core that raises is noticed too
-            by = type(error).__name__
-        events += simulation.report().event_count
-        if by:
-            return Notice(by, seed, events, time.process_time() - began_s)
-        seed += 1
-    return Notice("", -1, events, time.process_time() - began_s)
-
-
-def by_world_seeds(install: Callable[[], object], first_seed: int, budget_cpu_s: float) -> Notice:
-    """Run drawn seeds of whole clusters until one fails or the CPU time is used up."""
-    install()
-    sys.path.insert(0, str(TESTS / "simulation" / "world"))
-    import workloads
-
-    from kraftlog.testing.log_invariants import InvariantViolationError
-    from kraftlog.testing.world.swarm import draw, run
-
-    events, seed, began_s = 0, first_seed, time.process_time()
-    while time.process_time() - began_s < budget_cpu_s:
-        outcome = run(draw(seed), workloads.records)
-        events += outcome.event_count
-        error = outcome.error
-        if error is not None:
-            by = error.identifier if isinstance(error, InvariantViolationError) else type(error).__name__
-            return Notice(by, seed, events, time.process_time() - began_s)
-        seed += 1
-    return Notice("", -1, events, time.process_time() - began_s)

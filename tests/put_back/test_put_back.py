@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -32,16 +33,28 @@ def test_every_known_bug_of_replication_can_be_put_back():
     assert sorted(set(range(42, 92)) - named) == []
 
 
-def put_back(*arguments):
+def run_module(module, *arguments):
     environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent / 'python'}{os.pathsep}{TESTS}"}
-    command = [sys.executable, "-m", "put_back", *arguments]
+    command = [sys.executable, "-m", module, *arguments]
     return subprocess.run(command, env=environment, cwd=TESTS, timeout=300, check=False, capture_output=True, text=True)
 
 
-def test_a_bug_that_is_put_back_is_noticed_by_its_test_and_by_drawn_seeds():
-    by_test = put_back("--only", "two changes of one partition epoch")
+def test_a_bug_that_is_put_back_is_noticed_by_its_test():
+    by_test = run_module("put_back", "--only", "two changes of one partition epoch")
     assert by_test.returncode == 0, by_test.stdout + by_test.stderr
     assert "| unit/controller/test_isr_control.py |" in by_test.stdout
-    by_chance = put_back("--chance", "30", "--seed", "1", "--only", "a minority commits")
+
+
+def test_bugs_that_are_put_back_are_noticed_by_drawn_seeds_and_stay_noticed(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    arguments = ("--rows", str(rows), "--cap", "30", "--seed", "1", "--only", "a minority commits")
+    by_chance = run_module("put_back.chance", *arguments)
     assert "1 of 1 bugs are noticed" in by_chance.stdout, by_chance.stdout + by_chance.stderr
-    assert "| a minority commits | INV-" in by_chance.stdout
+    kept = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert [row["kind"] for row in kept] == ["control", "bug"], "the seed ran without the bug, and passed"
+    assert kept[1]["by"].startswith("INV-")
+    # What is known is not done again.
+    again = run_module("put_back.chance", *arguments)
+    assert rows.read_text().count("\n") == len(kept), again.stdout + again.stderr
+    table = run_module("put_back.chance", *arguments, "--table")
+    assert "| a minority commits | `raft.roles.leader` | INV-" in table.stdout

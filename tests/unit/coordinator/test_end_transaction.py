@@ -243,6 +243,26 @@ def test_markers_of_an_older_transaction_complete_nothing() -> None:
     assert harness.transaction.state is S.PREPARE_COMMIT
 
 
+@pytest.mark.parametrize("begins_another", [False, True])
+def test_completion_that_failed_is_not_tried_again_once_another_report_completed_it(begins_another: bool) -> None:
+    """Fails before the fix: the second try was another change of the id, from a state that it does not follow."""
+    harness = Harness().put(S.ONGOING)
+    harness.end((5, 3))
+    (due,) = harness.markers
+    harness.append_error = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    harness.finish()
+    harness.append_error = 0
+    assert harness.shard.unfinished_count == 1
+    harness.shard.on_markers_written(due, harness.now_ms)
+    harness.run()
+    assert harness.transaction.state is S.COMPLETE_COMMIT
+    if begins_another:
+        harness.add((5, 4))
+    harness.advance(1_000)
+    assert harness.transaction.state is (S.ONGOING if begins_another else S.COMPLETE_COMMIT)
+    assert harness.shard.unfinished_count == 0
+
+
 _ALLOWED = {
     S.EMPTY: {S.EMPTY, S.ONGOING, S.PREPARE_ABORT},
     S.ONGOING: {S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT},

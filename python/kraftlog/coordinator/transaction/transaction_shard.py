@@ -132,7 +132,8 @@ class TransactionShard:
         for transactional_id in [key for key, at_ms in self._unfinished.items() if at_ms <= now_ms]:
             del self._unfinished[transactional_id]
             entry = self._entries.get(transactional_id)
-            if entry is not None:
+            # A second report of the markers may have completed the transaction since.
+            if entry is not None and not entry.is_pending and entry.current.state in PREPARE_STATES:
                 self._complete(entry)
         if self._next_abort_check_ms is not None and self._next_abort_check_ms <= now_ms:
             self._next_abort_check_ms = now_ms + self._config.abort_check_interval_ms

@@ -1,0 +1,205 @@
+"""The worlds that run drawn seeds, one run per call: which rule a run broke, and how many events it had."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+TESTS = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How the run of a seed went.
+
+    Args:
+        by: The rule that was broken, or the exception that ended the run; empty when it passed.
+        reason: Its first line.
+        events: Of the world.
+    """
+
+    by: str
+    reason: str
+    events: int
+
+
+Runner: TypeAlias = Callable[[int], Run]
+
+
+def _run(error: BaseException | None, events: int) -> Run:
+    from kraftlog.testing.log_invariants import InvariantViolationError
+
+    if error is None:
+        return Run("", "", events)
+    by = error.identifier if isinstance(error, InvariantViolationError) else type(error).__name__
+    return Run(by, str(error).partition("\n")[0][:200], events)
+
+
+def core(seed: int) -> Run:
+    """The consensus core with the simulator's own shell."""
+    from kraftlog.testing import InvariantViolationError, Simulation, SimulationConfig
+
+    simulation = Simulation(SimulationConfig(seed=seed))
+    try:
+        simulation.run()
+    except InvariantViolationError as error:
+        return _run(error, simulation.report().event_count)
+    except Exception as error:  # noqa: BLE001  a core that raises is noticed too
+        return _run(error, simulation.report().event_count)
+    return _run(None, simulation.report().event_count)
+
+
+def _cluster(seed: int, workload: str) -> Run:
+    place = str(TESTS / "simulation" / "world")
+    if place not in sys.path:
+        sys.path.insert(0, place)
+    import campaign
+
+    from kraftlog.testing.world.swarm import draw, run
+
+    logging.disable(logging.CRITICAL)
+    sys.unraisablehook = lambda _: None
+    clients, cluster_type = campaign.WORKLOADS[workload]
+    try:
+        outcome = run(draw(seed), clients, cluster_type=cluster_type)
+    except asyncio.CancelledError as error:  # no exception of the kind that a run catches
+        return _run(error, 0)
+    return _run(outcome.error, outcome.event_count)
+
+
+def records(seed: int) -> Run:
+    """Whole nodes; clients produce, consume in a group and commit offsets."""
+    return _cluster(seed, "records")
+
+
+def transactions(seed: int) -> Run:
+    """Whole nodes; clients commit and abort transactions."""
+    return _cluster(seed, "transactions")
+
+
+def commands(seed: int) -> Run:
+    """Replicas of a ``kraftlog.Quorum``."""
+    return _cluster(seed, "commands")
+
+
+def replication(seed: int) -> Run:
+    """Replicas of one partition and a controller, without loops and sockets; every second history may be unclean."""
+    place = str(TESTS / "simulation")
+    if place not in sys.path:
+        sys.path.insert(0, place)
+    import test_replication_model
+
+    try:
+        test_replication_model.play(seed, is_unclean=seed % 2 == 1)
+    except Exception as error:  # noqa: BLE001  what was found
+        return _run(error, test_replication_model.EVENTS)
+    return _run(None, test_replication_model.EVENTS)
+
+
+def coordinator(seed: int) -> Run:
+    """A shard of the transaction coordinator, its clients and the partitions that they write to."""
+    import transaction_history
+
+    try:
+        transaction_history.TransactionHistory(seed).play()
+    except Exception as error:  # noqa: BLE001  what was found
+        return _run(error, transaction_history.STEPS)
+    return _run(None, transaction_history.STEPS)
+
+
+def controller(seed: int) -> Run:
+    """The active controller, without the brokers behind its requests."""
+    import controller_history
+
+    try:
+        controller_history.ControllerHistory(seed).play()
+    except Exception as error:  # noqa: BLE001  what was found
+        return _run(error, controller_history.STEPS)
+    return _run(None, controller_history.STEPS)
+
+
+class _Failures:
+    """Gathers the tests of a run of pytest, and the first one that fails."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = ""
+        self.reason = ""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.count += report.when == "call"
+        if report.failed and not self.first:
+            self.first = report.nodeid.rpartition("::")[2]
+            crash = getattr(report.longrepr, "reprcrash", None)
+            self.reason = (crash.message if crash is not None else str(report.longrepr)).partition("\n")[0][:200]
+
+
+def _properties(seed: int, files: tuple[str, ...]) -> Run:
+    """Property tests with examples and sequences of steps drawn anew; each seed has the next file."""
+    import pytest
+
+    failures = _Failures()
+    file = files[seed % len(files)]
+    arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", f"--hypothesis-seed={seed}"]
+    status = pytest.main([str(TESTS / "property" / file), *arguments], plugins=[failures])
+    if status not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+        return Run(f"pytest {status!r}", "", failures.count)
+    return Run(failures.first, failures.reason, failures.count)
+
+
+def groups(seed: int) -> Run:
+    """State machines of groups, their offsets and share partitions."""
+    files = (
+        "test_group_ownership.py",
+        "test_group_offsets.py",
+        "test_classic_group_moves.py",
+        "test_share_partition.py",
+    )
+    return _properties(seed, files)
+
+
+def followers(seed: int) -> Run:
+    """Rounds of a fetcher, and one partition against a model."""
+    return _properties(seed, ("test_replica_fetcher_rounds.py", "test_partition_core.py"))
+
+
+def files(seed: int) -> Run:
+    """Small files on a disk that loses what was not flushed."""
+    return _properties(seed, ("test_small_files_crash.py", "test_election_store.py"))
+
+
+WORLDS: dict[str, Runner] = {
+    "core": core,
+    "replication": replication,
+    "controller": controller,
+    "coordinator": coordinator,
+    "groups": groups,
+    "followers": followers,
+    "files": files,
+    "records": records,
+    "transactions": transactions,
+    "commands": commands,
+}
+# By the beginning of a module's name, the worlds that run it: the first has half of the time, then the others take turns.
+ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("raft.", ("core",)),
+    ("quorum.", ("commands",)),
+    ("runtime.raft.", ("commands", "records")),
+    ("storage.", ("files", "commands", "records")),
+    ("coordinator.transaction.", ("coordinator", "transactions")),
+    ("coordinator.", ("groups", "records", "transactions")),
+    ("runtime.coordinator.", ("transactions", "records")),
+    ("controller.", ("controller", "replication", "records")),
+    ("partition.", ("replication", "followers", "records")),
+    ("", ("replication", "records", "transactions")),
+)
+
+
+def worlds_of(module: str) -> tuple[str, ...]:
+    """The worlds that run a module, those to begin with first."""
+    return next(worlds for room, worlds in ROOMS if module.startswith(room))
