@@ -10,6 +10,7 @@ import pytest
 from kraftlog.coordinator.transaction.config import TransactionConfig
 from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.reply import Reply
 from kraftlog.runtime.coordinator.record_codec import TRANSACTION_RECORDS
 from kraftlog.runtime.coordinator.shard_runner import ShardRunner, ShardShell
 from kraftlog.wire.messages.init_producer_id import InitProducerIdRequest
@@ -94,5 +95,44 @@ def test_a_question_to_an_unloaded_coordinator_is_not_coordinator() -> None:
             with pytest.raises(KafkaError) as raised:
                 await asyncio.wait_for(refused, 30)
             assert raised.value.code == ErrorCode.NOT_COORDINATOR
+
+    asyncio.run(run())
+
+
+def test_a_reply_hears_of_the_commit_and_of_the_move() -> None:
+    """As a future does that ``ask`` returns."""
+
+    async def run() -> None:
+        partition = Partition()
+        shard = TransactionShard(TransactionConfig(), take_producer_id=lambda: 7, transaction_version=lambda: 2)
+        shell = ShardShell(codec=TRANSACTION_RECORDS, compression="none", now_ms=lambda: 1_000)
+        runner = ShardRunner(shard, partition, shell)
+        told: list[Reply] = []
+
+        def post(transactional_id: str) -> Reply:
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=1_000, producer_id=-1, producer_epoch=-1
+            )
+            reply = runner.post(lambda shard, reply, now_ms: shard.init_producer_id(reply, request, now_ms))
+            reply.add_done_callback(told.append)
+            return reply
+
+        committed = post("a")
+        await settle()
+        moved = post("b")
+        await settle()
+        assert told == []
+        partition.appends[0].set_result(0)
+        await settle()
+        assert told == [committed]
+        assert committed.result().error_code == 0
+        runner.close()
+        too_late = post("c")
+        await settle()
+        assert told == [committed, moved, too_late]
+        for reply in (moved, too_late):
+            error = reply.exception()
+            assert isinstance(error, KafkaError)
+            assert error.code == ErrorCode.NOT_COORDINATOR
 
     asyncio.run(run())
