@@ -7,7 +7,8 @@ and only warms them; the rounds after it alternate their order. Every row is kep
     KAFKA_LIBS='tests/interop/target/libs/*' python benches/path_bench.py --json target/path.json      all, an hour
     python benches/path_bench.py --nodes native,python --rows '1 record' --rounds 1 --seconds 2        a glance
 
-``--rows`` is a regular expression over ``subject: name``. ``--tables FILE`` prints the table of a JSON again.
+``--rows`` is a regular expression over ``subject: name``: ``awake`` chooses the rows in which no processor halts,
+``^(partitions|connections|idle|session)`` the table of growth. ``--tables FILE`` prints the table of a JSON again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import signal
 import statistics
@@ -38,6 +40,20 @@ from data_path.servers import KINDS, LoadError, Node, data_paths, embedded, load
 from interop.harness import Java  # noqa: E402
 
 Result = dict[str, Any]
+
+NEEDED_DESCRIPTORS = 16_384  # a node with 10 000 partitions; the generator has one per connection, at most 5 000
+
+
+def raise_descriptor_limit() -> None:
+    """Give this process, and so the nodes and the generator, as many descriptors as it may have.
+
+    Raises:
+        SystemExit: Those are too few for the largest rows.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < NEEDED_DESCRIPTORS:
+        raise SystemExit(f"rows of growth need {NEEDED_DESCRIPTORS} open files; the hard limit is {most}: ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def fdatasync_ms(directory: str | None = None) -> float:

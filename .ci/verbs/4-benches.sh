@@ -93,7 +93,7 @@ tables() { "$py" benches/write_tables.py target/bench.json "$@"; }
 #: consensus-tables  put what bench-consensus measured into docs/reports
 consensus_tables() { "$py" benches/write_tables.py --consensus target/consensus.json "$@"; }
 
-#: path-tables  put what bench-path measured there
+#: path-tables  put what bench-path measured there (--path FILE: another run of path_bench.py)
 path_tables() { "$py" benches/write_tables.py --path target/path.json "$@"; }
 
 #: spark-tables  put what bench-spark, bench-spark-broker and bench-spark-large measured there too

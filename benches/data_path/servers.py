@@ -28,6 +28,8 @@ DATA_PATH = "kraftlog.data.path"
 KINDS = ("native", "python", "kafka")
 TOPIC_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 300.0
+DELETE_DELAY_MS = 1000
+MANY_PARTITIONS = 1000
 MOST_OF_A_TOPIC = 2000  # partitions; a controller refuses requests that create many more
 
 
@@ -98,6 +100,9 @@ class Node:
                 for name in made:
                     gone = DeleteTopicsRequest.DeleteTopicState(name=name)
                     client.call(DeleteTopicsRequest(topics=[gone], timeout_ms=int(TOPIC_TIMEOUT_S * 1000)))
+                if partitions > MANY_PARTITIONS:
+                    # The next row does not begin while ten thousands of files are removed.
+                    time.sleep(2 * DELETE_DELAY_MS / 1000)
 
     def _create(self, client: RawClient, name: str, partitions: int, broker_id: int | None) -> str:
         """The id of the new topic, in hexadecimal digits."""
@@ -173,10 +178,12 @@ def make(kind: str, home: Path, java: Java, *, is_flushed: bool, heap: str) -> S
     Kafka has no ``log.flush.on.ack``; with a flush after each append its acknowledgement waits for the disk too.
     """
     many = {"max.incremental.fetch.session.cache.slots": "1000", "queued.max.requests": "500"}
+    # Topics of earlier rows keep neither files open nor mapped for the default minute.
+    soon = {"log.segment.delete.delay.ms": str(DELETE_DELAY_MS)}
     if kind == "kafka":
-        config = many | ({"log.flush.interval.messages": "1"} if is_flushed else {})
+        config = many | soon | ({"log.flush.interval.messages": "1"} if is_flushed else {})
         return KafkaServer(home, java, config, heap=heap, fast_start=False)
-    return KraftlogServer(home, {"log.flush.on.ack": str(is_flushed).lower(), **path_config(kind)})
+    return KraftlogServer(home, soon | {"log.flush.on.ack": str(is_flushed).lower(), **path_config(kind)})
 
 
 class EmbeddedNode(Node):

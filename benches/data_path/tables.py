@@ -11,6 +11,7 @@ Result = dict[str, Any]
 # Table -> subjects of its rows.
 SUBJECTS = {
     "path-requests": ("produce", "consume"),
+    "path-awake": ("produce, awake", "consume, awake"),
     "path-flush": ("flush", "embedded", "start"),
     "path-growth": ("partitions", "connections", "idle connections", "session"),
 }
@@ -35,13 +36,16 @@ ORDER = list(NAMES)
 
 
 def tables(run: dict[str, Any]) -> dict[str, str]:
-    """Markdown by the name of the mark; a table whose rows were not run is left out."""
+    """Markdown by the name of the mark; a table whose rows were not run is left out.
+
+    Each table has its conditions below it, since tables may come from runs of different days.
+    """
     kept = [result for result in run["results"] if result["round"] > 0]
-    found = {"path-machine": machine(run["machine"], kept)}
+    found = {}
     for name, subjects in SUBJECTS.items():
         results = [result for result in kept if result["subject"] in subjects]
         if results:
-            found[name] = table(results)
+            found[name] = f"{table(results)}\n\n{machine(run['machine'], results)}"
     return found
 
 
