@@ -16,7 +16,7 @@ from kraftlog.runtime.metadata.metadata_quorum import MetadataQuorum
 from kraftlog.storage.dynamic_voter import DynamicVoter
 from kraftlog.storage.formatter import Formatter
 from kraftlog.storage.meta_properties import ensure_directory_id, random_uuid
-from kraftlog.types import NodeId
+from kraftlog.types import NodeId, Uuid
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest
@@ -76,9 +76,13 @@ async def started(path, **options):
     return quorum
 
 
-async def register_broker(quorum, *, previous=-1):
+async def register_broker(quorum, *, broker_id=None, previous=-1):
+    """Registers and unfences a broker, this node's own by default; any other has a directory of its own."""
+    directory = quorum.replica.raft.config.local_key.directory_id
+    if broker_id is not None:
+        directory = Uuid(bytes([0xD1, broker_id]) * 8)
     request = BrokerRegistrationRequest(
-        broker_id=quorum.node_id,
+        broker_id=quorum.node_id if broker_id is None else broker_id,
         cluster_id=quorum.cluster_id,
         incarnation_id=random_uuid(),
         listeners=[BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="127.0.0.1", port=9092)],
@@ -86,17 +90,20 @@ async def register_broker(quorum, *, previous=-1):
             BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
             for name, (low, high) in supported_ranges().items()
         ],
-        log_dirs=[quorum.replica.raft.config.local_key.directory_id],
+        log_dirs=[directory],
         previous_broker_epoch=previous,
     )
     epoch = (await quorum.submit_request(request)).broker_epoch
-    await heartbeat(quorum, epoch)
+    await heartbeat(quorum, epoch, broker_id=request.broker_id)
     return epoch
 
 
-def heartbeat(quorum, epoch, **changes):
+def heartbeat(quorum, epoch, *, broker_id=None, **changes):
     request = BrokerHeartbeatRequest(
-        broker_id=quorum.node_id, broker_epoch=epoch, current_metadata_offset=quorum.image.offset, **changes
+        broker_id=quorum.node_id if broker_id is None else broker_id,
+        broker_epoch=epoch,
+        current_metadata_offset=quorum.image.offset,
+        **changes,
     )
     return quorum.submit_request(request)
 

@@ -14,12 +14,22 @@ from kraftlog.runtime.metadata import active_controller, publisher
 from kraftlog.runtime.metadata.record_batches import prepare
 from kraftlog.runtime.raft import replicated_log
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest
+from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
 from kraftlog.wire.messages.metadata_records import NoOpRecord
 from kraftlog.wire.records import encode_metadata_record
-from quorum_fixture import content, create_topic, format_directory, quorum_over, register_broker, started
+from quorum_fixture import (
+    content,
+    create_topic,
+    format_directory,
+    heartbeat,
+    quorum_over,
+    register_broker,
+    started,
+)
 
 PARTITIONS = 1000
+OTHER = 2
 
 
 @pytest.fixture
@@ -245,6 +255,78 @@ def test_control_records_may_come_between_the_steps(tmp_path, monkeypatch):
         await creation
         assert partition_count(quorum) == PARTITIONS
         assert quorum.controller.next_offset == quorum.image.offset + 1 == log.log.log_end_offset
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+async def led_by_other(quorum, *, replicas):
+    """Registers broker 2 and gives it a topic of ``PARTITIONS`` partitions; returns its epoch."""
+    await register_broker(quorum)
+    epoch = await register_broker(quorum, broker_id=OTHER)
+    places = [
+        CreateTopicsRequest.CreatableReplicaAssignment(partition_index=index, broker_ids=replicas)
+        for index in range(PARTITIONS)
+    ]
+    topic = CreateTopicsRequest.CreatableTopic(
+        name="many", num_partitions=-1, replication_factor=-1, assignments=places
+    )
+    response = await quorum.submit_request(CreateTopicsRequest(topics=[topic]))
+    assert response.topics[0].error_code == 0
+    return epoch
+
+
+def leaders(quorum):
+    return frozenset(partition.leader for partition in quorum.image.topics.by_name("many").partitions.values())
+
+
+@pytest.mark.parametrize("replicas", [[OTHER, 1], [OTHER]])
+def test_fencing_and_unfencing_a_leader_take_many_turns_and_are_seen_whole(path, replicas):
+    after = replicas[-1] if len(replicas) > 1 else -1
+
+    async def run():
+        quorum = await started(path)
+        epoch = await led_by_other(quorum, replicas=replicas)
+        turns = Turns(lambda: (leaders(quorum), quorum.image.cluster.brokers[OTHER].fenced))
+        assert (await heartbeat(quorum, epoch, broker_id=OTHER, want_fence=True)).is_fenced
+        assert len(turns.seen) > 2 * PARTITIONS / 32
+        assert set(turns.seen) <= {(frozenset({OTHER}), False), (frozenset({after}), True)}
+        assert leaders(quorum) == {after}
+        turns.seen.clear()
+        assert not (await heartbeat(quorum, epoch, broker_id=OTHER)).is_fenced
+        if after == -1:  # else another broker leads, and nothing of the partitions changes
+            assert len(turns.seen) > 2 * PARTITIONS / 32
+            after_unfencing = frozenset({OTHER})
+        else:
+            after_unfencing = frozenset({after})
+        assert set(turns.seen) <= {(frozenset({after}), True), (after_unfencing, False)}
+        assert leaders(quorum) == after_unfencing
+        turns.end()
+        await quorum.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("again", ["heartbeat", "registration"])
+def test_broker_that_speaks_while_its_partitions_are_taken_away_comes_back_afterwards(path, again):
+    async def run():
+        quorum = await started(path)
+        epoch = await led_by_other(quorum, replicas=[OTHER])
+        fencing = quorum.controller.submit(lambda core, _: core.fence_dead_broker(OTHER, epoch))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not fencing.done()
+        if again == "heartbeat":
+            speaks = heartbeat(quorum, epoch, broker_id=OTHER)
+        else:
+            speaks = asyncio.ensure_future(register_broker(quorum, broker_id=OTHER, previous=epoch))
+        offset = quorum.image.offset
+        assert await fencing
+        assert quorum.image.offset > offset
+        await speaks
+        assert not quorum.image.cluster.brokers[OTHER].fenced
+        assert leaders(quorum) == {OTHER}
+        assert {partition.leader_epoch for partition in quorum.image.topics.by_name("many").partitions.values()} == {2}
         await quorum.stop()
 
     asyncio.run(run())
