@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["handle", "handle_frame"]
 
 TOPIC_ID_VERSION = 10
+# A larger request is decoded in slices: 256 partitions may have 8 MiB of metadata.
+PLAIN_BYTES_MAX = 64 * 1024
 
 _Topic = OffsetCommitRequest.OffsetCommitRequestTopic
 _Partition = OffsetCommitRequest.OffsetCommitRequestPartition
@@ -103,9 +105,11 @@ def handle_frame(
     """Store the positions of a plain request, which stays bytes: no object per field or partition is made of it.
 
     Returns:
-        None for ``handle`` to answer: an older version, something named twice or unknown, metadata that are too large,
-        or a group of another node.
+        None for ``handle`` to answer: an older version, a large request, something named twice or unknown, metadata
+        that are too large, or a group of another node.
     """
+    if len(frame) > PLAIN_BYTES_MAX:
+        return None
     commit = PlainOffsetCommit.parse(frame, partitions_max=LARGE_ENTRIES)
     if commit is None:
         return None
