@@ -107,12 +107,15 @@ class ControllerHistory:
         is_again = known is not None and broker_id not in self.ended and self.rng.random() < 0.2
         self.incarnations[broker_id] += not is_again
         previous = known.epoch if known is not None and self.rng.random() < 0.3 else -1
-        self.directories[broker_id] = [_directory(broker_id, 0), _directory(broker_id, 1)]
+        # A directory that failed comes back with another process, never to the same one.
+        directories = self.directories[broker_id]
+        if not is_again:
+            directories = [_directory(broker_id, 0), _directory(broker_id, 1)]
         request = self.cluster.registration(
             broker_id,
             incarnation=self.incarnations[broker_id],
             previous=previous,
-            log_dirs=self.directories[broker_id],
+            log_dirs=directories,
         )
         before = self.partitions()
         try:
@@ -138,7 +141,7 @@ class ControllerHistory:
             self.leaving.discard(broker_id)
             self.ended.discard(broker_id)
             self.check_left(broker_id, before, is_unclean=previous < 0)
-        self.epochs[broker_id] = response.broker_epoch
+        self.epochs[broker_id], self.directories[broker_id] = response.broker_epoch, directories
 
     def check_left(self, broker_id: int, before: dict[tuple[str, int], Any], *, is_unclean: bool) -> None:
         """A broker that begins anew may be behind: it leads nothing, and is in sync nowhere but where it is alone."""
@@ -304,7 +307,7 @@ class ControllerHistory:
     def step(self) -> None:
         rng, broker_id = self.rng, self.rng.choice(BROKERS)
         self.is_unclean_asked, self.joined = False, set()
-        match rng.choices(range(11), (30, 4, 5, 6, 10, 1, 40, 6, 2, 4, 2))[0]:
+        match rng.choices(range(11), (25, 4, 5, 6, 10, 5, 40, 6, 2, 4, 2))[0]:
             case 0:
                 self.heartbeat(broker_id)
             case 1:
@@ -317,6 +320,9 @@ class ControllerHistory:
                 for _ in range(rng.choice((1, 1, 3, 11))):
                     self.now_ms += SESSION_MS // 9 - 1
                     self.fence_silent()
+            case 5 if rng.random() < 0.8:
+                for other in BROKERS:
+                    self.heartbeat(other)
             case 5:
                 self.move()
             case 6:

@@ -37,7 +37,8 @@ def figures(totals, spent_s):
     """The figures of a campaign in a line."""
     hours = totals["simulated_ms"] / 3_600_000
     return (
-        f"{totals['runs']} runs, {totals['failed']} failed, {totals['faults']} faults, {totals['elections']} elections,"
+        f"{totals['runs']} runs, {totals['failed']} failed, {totals['limited']} limited, {totals['faults']} faults,"
+        f" {totals['elections']} elections,"
         f" {totals['leaders']} leaders of partitions, {hours:.2f} cluster-hours, {totals['events']} events in"
         f" {spent_s:.0f} CPU-s: {hours * 60 / max(spent_s, 1e-9):.2f} cluster-hours per CPU-minute"
     )
@@ -71,9 +72,10 @@ def campaign(seeds, workload: str) -> int:
         clients, cluster_type = WORKLOADS[workload]
         outcome = run(draw(seed), clients, cluster_type=cluster_type)
         spent_s = time.process_time() - seed_began_s
-        end = "passed" if outcome.error is None else "FAILED"
+        end = "FAILED" if outcome.error is not None else "limited" if outcome.is_limited else "passed"
         print(f"seed {seed} {end}: {outcome.event_count} events in {spent_s:.1f} CPU-s", flush=True)
         totals.update(runs=1, failed=int(outcome.error is not None), faults=outcome.fault_count)
+        totals["limited"] += outcome.is_limited
         totals.update(elections=outcome.election_count, leaders=outcome.leader_changes)
         totals.update(simulated_ms=int(outcome.simulated_ms), events=outcome.event_count)
         if outcome.error is not None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import errno
 import struct
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from kraftlog.controller.topic_image import PartitionImage
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.answer_checker import AnswerChecker
 from kraftlog.testing.world.metadata_checker import MetadataChecker
 from kraftlog.testing.world.partition_checker import PartitionChecker
+from kraftlog.testing.world.recovery import NO_CLEAN_LEADER, missing_leader
 from kraftlog.testing.world.story import Story
+from kraftlog.types import Uuid
 from kraftlog.wire.frame import encode_request
 from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.produce import ProduceRequest
@@ -205,3 +209,13 @@ def test_a_request_that_wants_no_answer_and_one_of_a_lost_connection_are_not_wai
     broker.ask(FETCH, 12, 3)
     broker.sock.is_broken = True
     broker.after(60_000)
+
+
+def test_partition_without_leader_breaks_a_rule_unless_every_replica_may_have_lost_records():
+    """RINV-34 promises a leader where somebody in sync or eligible is active; of nobody it promises nothing."""
+    directories = (Uuid.ZERO,) * 3
+    lost = PartitionImage(replicas=(1, 2, 3), directories=directories, isr=())
+    assert missing_leader("t-0", lost, {1, 2, 3})[0] == NO_CLEAN_LEADER
+    assert missing_leader("t-0", lost, {1, 2})[0] == "RINV-34", "broker 3 never ended: it has everything"
+    assert missing_leader("t-0", replace(lost, isr=(2,)), {1, 2, 3})[0] == "RINV-34"
+    assert missing_leader("t-0", replace(lost, elr=(2,)), {1, 2, 3})[0] == "RINV-34"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kraftlog.node.node import Node
     from kraftlog.testing.world.node_machine import NodeMachine
 
-__all__ = ["missing_recovery"]
+__all__ = ["NO_CLEAN_LEADER", "missing_leader", "missing_recovery"]
+
+NO_CLEAN_LEADER = "no clean leader"
+"""Broken by no rule: a partition waits for an unclean election, which only an operator can ask for."""
 
 
 def missing_recovery(machines: Collection[NodeMachine]) -> tuple[str, str] | None:
@@ -23,7 +26,26 @@ def missing_recovery(machines: Collection[NodeMachine]) -> tuple[str, str] | Non
         if not machine.is_serving or machine.node is None:
             return "INV-34", f"{machine.name} does not serve"
         nodes[machine.node_id] = machine.node
-    return _missing_metadata(nodes) or _missing_partitions(nodes)
+    restarted = {machine.node_id for machine in machines if machine.start_count > 1}
+    return _missing_metadata(nodes) or _missing_partitions(nodes, restarted)
+
+
+def missing_leader(name: str, partition: Any, restarted: Collection[int]) -> tuple[str, str]:
+    """The rule that a partition without a leader breaks, and the reason.
+
+    RINV-34 promises a leader as long as an active broker is in the in-sync set or, if that is empty, among the eligible
+    replicas. Both are empty once every replica has registered again after an unclean end and so may have lost
+    committed records: two disks and the power of all, for example. Then neither kraftlog nor Apache Kafka elects a
+    leader without an operator. If a replica never ended, something else emptied the sets, and the rule is broken.
+
+    Args:
+        name: Of the partition.
+        partition: Its metadata, without a leader.
+        restarted: The brokers whose process has ended at least once.
+    """
+    if not partition.isr and not partition.elr and set(partition.replicas) <= set(restarted):
+        return NO_CLEAN_LEADER, f"{name}: every replica may have lost committed records: {partition}"
+    return "RINV-34", f"{name} has no leader: {partition}"
 
 
 def _missing_metadata(nodes: dict[int, Node]) -> tuple[str, str] | None:
@@ -40,13 +62,13 @@ def _missing_metadata(nodes: dict[int, Node]) -> tuple[str, str] | None:
     return ("RINV-34", f"fenced brokers: {fenced}") if fenced else None
 
 
-def _missing_partitions(nodes: dict[int, Node]) -> tuple[str, str] | None:
+def _missing_partitions(nodes: dict[int, Node], restarted: Collection[int]) -> tuple[str, str] | None:
     image = next(iter(nodes.values())).metadata.image
     for topic in image.topics:
         for index, partition in topic.partitions.items():
             name = f"{topic.name}-{index}"
             if not partition.has_leader:
-                return "RINV-34", f"{name} has no leader: {partition}"
+                return missing_leader(name, partition, restarted)
             if set(partition.isr) != set(partition.replicas):
                 return "RINV-35", f"{name}: not every replica is in sync: {partition}"
             ends: dict[int, tuple[int, int]] = {}

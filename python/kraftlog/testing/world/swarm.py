@@ -19,6 +19,7 @@ from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.scenario import ScheduledFault
 from kraftlog.testing.world.cluster import Cluster
 from kraftlog.testing.world.cluster_fault import draw_changes, draw_faults, happen
+from kraftlog.testing.world.recovery import NO_CLEAN_LEADER
 
 __all__ = ["ClusterFailedError", "ClusterScenario", "Outcome", "Workload", "draw", "run", "shrink", "simulate"]
 
@@ -137,6 +138,8 @@ class Outcome:
         leader_changes: Epochs in which a partition had a leader.
         fault_count: Faults that happened.
         looked: How often each rule had something to look at.
+        is_limited: Whether it ended before its time, without a fault of the product: a partition lost every replica
+            that may lead without an unclean election.
     """
 
     scenario: ClusterScenario
@@ -148,6 +151,7 @@ class Outcome:
     leader_changes: int = 0
     fault_count: int = 0
     looked: dict[str, int] = field(default_factory=dict)
+    is_limited: bool = False
 
 
 class ClusterFailedError(AssertionError):
@@ -231,9 +235,11 @@ def run(scenario: ClusterScenario, workload: Workload, *, cluster_type: type[Clu
         with cluster:
             _run(cluster, scenario, workload, outcome)
     except Exception as error:  # noqa: BLE001  what was found
-        outcome.error = error
         name = error.identifier if isinstance(error, InvariantViolationError) else type(error).__name__
-        outcome.scenario = replace(scenario, breaks=name)
+        outcome.is_limited = name == NO_CLEAN_LEADER
+        if not outcome.is_limited:
+            outcome.error = error
+            outcome.scenario = replace(scenario, breaks=name)
     outcome.story = list(cluster.story)
     outcome.event_count = cluster.world.event_count
     outcome.simulated_ms = cluster.world.now_ms
