@@ -69,12 +69,22 @@ def fdatasync_ms(directory: str | None = None) -> float:
     return statistics.median(took_ms)
 
 
+def is_told_to_end(error: BaseException) -> bool:
+    """Whether SIGTERM is behind an error: sent to the whole group it ends nodes too, and topics cannot be deleted."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, SystemExit):
+        cause = cause.__context__
+    return cause is not None
+
+
 def measure(node: Node, row: Row, seconds: float) -> Result:
     """One run; one that fails is a row too."""
     before = os.getloadavg()[0]
     try:
         report: dict[str, Any] = dict(row.run(node, seconds))
     except (LoadError, OSError) as error:
+        if is_told_to_end(error):
+            raise SystemExit(1) from error
         report = {"failure": str(error)}
     return {"row": row.name, "subject": row.subject, "node": node.name, "load_before": before, **report}
 
