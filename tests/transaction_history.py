@@ -159,6 +159,9 @@ class TransactionHistory:
             if before is not None and before.update_ms + EXPIRATION_MS > self.now_ms:
                 raise violated("expiration", f"{transactional_id} is forgotten {self.now_ms - before.update_ms} ms old")
             self.counts["expired"] += 1
+            for client in self.clients:
+                # Nothing is known of successors any more; Kafka too lets any earlier producer begin anew.
+                client.is_fenced &= client.transactional_id != transactional_id
             return
         now = self.durable[transactional_id] = Transaction.from_value(transactional_id, record.value)
         if before is not None and now.state in COMPLETE_STATES and before.state in PREPARE_STATES:

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -216,18 +217,30 @@ def wanted(bugs: list[Candidate], rows: Rows, cap_cpu_s: float) -> Iterator[tupl
             yield bug, left_s
 
 
+_PAGES = {"INV": "24-invariants", "RFET": "26-replica-fetchers", "RINV": "29-replication-invariants"}
+_ID = re.compile(r"\b(INV|RFET|RINV)-(\d+)\b")
+
+
 def print_table(bugs: list[Candidate], rows: Rows, file: TextIO) -> None:
     """The report's table: what noticed each bug, after how many events and how much time."""
     noticed = rows.noticed()
-    print("| bug | module | noticed by | seed | events | CPU-s |\n|---|---|---|---|---|---|", file=file)
+    lines = ["| bug | module | noticed by | world and seed | events | CPU-s |", "|---|---|---|---|---|---|"]
     for bug in bugs:
         own = [row for row in rows.rows if row["kind"] == "bug" and row["bug"] == bug.name]
         events, cpu_s = sum(row["events"] for row in own), sum(row["cpu_s"] for row in own)
         found = noticed.get(bug.name)
         by, seed = ("nothing", "") if found is None else (found["by"], f"{found['world']} {found['seed']}")
+        if not own:
+            by = "not run"
         module = "`raft`" if bug.module == "raft." else f"`{bug.module}`"
-        print(f"| {bug.name} | {module} | {by} | {seed} | {events:,} | {cpu_s:.1f} |".replace(",", " "), file=file)
-    print(f"\n{len(noticed)} of {len(bugs)} bugs are noticed.", file=file)
+        lines.append(f"| {bug.name} | {module} | {by} | {seed} | {events:,} | {cpu_s:.1f} |".replace(",", " "))
+    ids = sorted(set(_ID.findall("\n".join(lines))), key=lambda found: (found[0], int(found[1])))
+    print("\n".join(_ID.sub(r"[\g<0>]", line) for line in lines), end="\n\n", file=file)
+    run_count = sum(any(row.get("bug") == bug.name for row in rows.rows) for bug in bugs)
+    print(f"{len(noticed)} of {len(bugs)} bugs are noticed, {run_count} have been run.\n", file=file)
+    for area, number in ids:
+        place = f"../behaviours/{_PAGES[area]}.md#{area.lower()}-{number}"
+        print(f"[{area}-{number}]: {place}", file=file)
 
 
 def main() -> int:

@@ -57,4 +57,4 @@ def test_bugs_that_are_put_back_are_noticed_by_drawn_seeds_and_stay_noticed(tmp_
     again = run_module("put_back.chance", *arguments)
     assert rows.read_text().count("\n") == len(kept), again.stdout + again.stderr
     table = run_module("put_back.chance", *arguments, "--table")
-    assert "| a minority commits | `raft.roles.leader` | INV-" in table.stdout
+    assert "| a minority commits | `raft.roles.leader` | [INV-" in table.stdout
