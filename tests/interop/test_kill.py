@@ -28,7 +28,12 @@ CODECS = ("none", "zstd")  # one producer and one partition each
 
 
 # What a partition may answer in the moment after a start: not yet its leader, or its watermark is not flushed yet.
-STARTING = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError._TRANSPORT}
+STARTING = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,  # librdkafka takes a bootstrap address for that of the node it has just learned of
+}
 
 
 class SequenceProducer(threading.Thread):

@@ -158,7 +158,7 @@ class PartitionReplica:
             current_leader_epoch: What the client believes; -1 when it does not say.
             needs_leader: Whether a follower must refuse. A wrong epoch is told before a wrong role (LEPO-05).
         """
-        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+        if current_leader_epoch not in (-1, self.leader_epoch):
             if current_leader_epoch < self.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
             return ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -100,7 +100,7 @@ class Pair:
         assert self.native.take_effects() == self.oracle.take_effects()
         for fact in FACTS:
             assert getattr(self.native, fact) == getattr(self.oracle, fact), fact
-        for epoch in range(-1, 6):
+        for epoch in range(-2, 6):
             for needs_leader in (False, True):
                 expected = self.oracle.check_leader_epoch(epoch, needs_leader=needs_leader)
                 assert self.native.check_leader_epoch(epoch, needs_leader=needs_leader) == expected

@@ -13,6 +13,7 @@ from kraftlog.errors import ErrorCode, KafkaError, LocalProtocolError, RemotePro
 from kraftlog.types import Uuid
 from kraftlog.wire import records
 from kraftlog.wire.messages.control_records import EndTxnMarker, LeaderChangeMessage
+from kraftlog.wire.messages.create_partitions import CreatePartitionsResponse
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlog.wire.messages.group_coordinator_records import ConsumerGroupMemberMetadataValue
 from kraftlog.wire.messages.headers import RequestHeader
@@ -107,6 +108,16 @@ def test_value_that_the_version_lacks_is_refused_unless_ignorable():
 def test_what_cannot_be_encoded_is_our_fault_and_says_where(message, version, reason):
     with pytest.raises(LocalProtocolError, match=reason):
         message.encode(version)
+
+
+def test_error_message_that_quotes_too_long_a_name_is_cut():
+    text = "é" * 20_000
+    sent = CreatePartitionsResponse(
+        results=[CreatePartitionsResponse.CreatePartitionsTopicResult(name="t", error_message=text)]
+    )
+    for version in range(4):
+        (result,) = CreatePartitionsResponse.decode(sent.encode(version), version).results
+        assert result.error_message == text[:16_383], "the 32 767th byte would be half a character"
 
 
 def test_fields_take_any_sequence_and_any_buffer():

@@ -504,7 +504,8 @@ impl<T> PartitionCore<T> {
 
 /// The epoch check of KIP-320: 0, or the error code for the client.
 ///
-/// `current_leader_epoch` is what the client believes, -1 when it does not say. With `needs_leader` a follower refuses;
+/// `current_leader_epoch` is what the client believes, -1 when it does not say; any other negative number is an old epoch,
+/// as in Kafka's `Partition.checkCurrentLeaderEpoch`. With `needs_leader` a follower refuses;
 /// a wrong epoch comes before a wrong role (LEPO-05).
 pub fn check_leader_epoch(
     leader_epoch: i32,
@@ -512,7 +513,7 @@ pub fn check_leader_epoch(
     current_leader_epoch: i32,
     needs_leader: bool,
 ) -> i16 {
-    if current_leader_epoch >= 0 && current_leader_epoch != leader_epoch {
+    if current_leader_epoch != -1 && current_leader_epoch != leader_epoch {
         return if current_leader_epoch < leader_epoch {
             error_code::FENCED_LEADER_EPOCH
         } else {

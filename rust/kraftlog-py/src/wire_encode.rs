@@ -366,7 +366,10 @@ impl<'py> Writer<'py> {
             }
             _ if value.is_none() => return self.null(field, nullable),
             Kind::Text => {
-                let text = value.cast::<PyString>().map_err(PyErr::from)?.to_str()?.as_bytes();
+                let mut text = value.cast::<PyString>().map_err(PyErr::from)?.to_str()?;
+                if text.len() > TEXT_BYTES_MAX && field.is_error_message {
+                    text = start_of(text, TEXT_BYTES_MAX);
+                }
                 if text.len() > TEXT_BYTES_MAX {
                     return Err(Failure::new(format!("a string of {} bytes is too long", text.len())));
                 }
@@ -375,7 +378,7 @@ impl<'py> Writer<'py> {
                 } else {
                     self.bytes.extend_from_slice(&(text.len() as u16).to_be_bytes());
                 }
-                self.bytes.extend_from_slice(text);
+                self.bytes.extend_from_slice(text.as_bytes());
             }
             Kind::Bytes => {
                 let data = Borrowed::of(value)?;
@@ -413,6 +416,12 @@ fn length_of(length: usize) -> Encoded<u32> {
         Ok(value) if value < i32::MAX as u32 => Ok(value),
         _ => Err(Failure::new(format!("{length} is more than a message can hold"))),
     }
+}
+
+/// As many whole characters of `text` as `max` bytes hold.
+fn start_of(text: &str, max: usize) -> &str {
+    let end = (0..=max).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    &text[..end]
 }
 
 /// Bytes of a record field. A file slice says its size; taking its buffer would read the file.

@@ -40,6 +40,8 @@ pub(crate) struct Field {
     pub(crate) nullable: bool,
     /// Whether lengths are compact (varint of length + 1).
     pub(crate) compact: bool,
+    /// Whether people read it and a longer text is cut: it may quote a name of the request.
+    pub(crate) is_error_message: bool,
 }
 
 /// A field that the version lacks.
@@ -145,6 +147,7 @@ impl Versions {
 
 /// One line of the schema text.
 struct Line<'a> {
+    name: &'a str,
     kind: &'a str,
     is_array: bool,
     versions: Versions,
@@ -157,9 +160,11 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     fn parse(line: &'a str) -> PyResult<Self> {
         let bad = || PyValueError::new_err(format!("'{line}' is not a line of a message schema"));
-        let mut words = line.split_ascii_whitespace().skip(1);
+        let mut words = line.split_ascii_whitespace();
+        let name = words.next().ok_or_else(bad)?;
         let kind = words.next().ok_or_else(bad)?;
         let mut parsed = Line {
+            name,
             kind: kind.strip_prefix("[]").unwrap_or(kind),
             is_array: kind.starts_with("[]"),
             versions: Versions::parse(words.next().ok_or_else(bad)?)?,
@@ -220,6 +225,7 @@ impl Compiler<'_, '_> {
                 is_array: line.is_array,
                 nullable: line.nullable.contains(self.version),
                 compact: self.flexible && !line.never_flexible,
+                is_error_message: line.name == "errorMessage",
             };
             match tag {
                 Some((tag, _)) => plan.tagged.push(Tagged { tag, field }),

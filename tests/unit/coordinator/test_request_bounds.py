@@ -60,3 +60,16 @@ def test_join_with_too_many_protocols_is_invalid() -> None:
         protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name=str(index)) for index in range(count)]
         request = JoinGroupRequest(group_id="g", session_timeout_ms=10_000, protocols=protocols)
         assert shard._membership.request_error(request) == code
+
+
+@pytest.mark.parametrize("field", ["group_id", "member_id", "rack_id"])
+def test_heartbeat_with_a_blank_name_is_invalid(field: str) -> None:
+    for check, make in (
+        (lambda request: check_consumer(request, 1, ["uniform"]), ConsumerGroupHeartbeatRequest),
+        (check_share, ShareGroupHeartbeatRequest),
+    ):
+        fields: dict[str, Any] = {"group_id": "g", "member_id": "m", "member_epoch": 1}
+        check(make(**fields))
+        with pytest.raises(KafkaError) as raised:
+            check(make(**fields | {field: " "}))
+        assert raised.value.code == ErrorCode.INVALID_REQUEST

@@ -77,6 +77,7 @@ def test_restart_with_unflushed_records_flushes_them_first():
     ("asked", "needs_leader", "leader", "expected"),
     [
         (-1, True, 1, ErrorCode.NONE),
+        (-2, True, 1, ErrorCode.FENCED_LEADER_EPOCH),  # only -1 says nothing
         (4, True, 1, ErrorCode.FENCED_LEADER_EPOCH),
         (6, True, 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
         (5, True, 2, ErrorCode.NOT_LEADER_OR_FOLLOWER),

@@ -52,6 +52,7 @@ PREFERRED_REPLICA_FROM = 11  # version of Fetch
 NAMES_LEADERS_FROM = 16  # version of Fetch (KIP-951); as Kafka, although version 12 has the field of the leader
 
 PartitionData = FetchResponse.PartitionData
+_NOT_IN_METADATA = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def handle(
@@ -370,7 +371,7 @@ def _partition_data(
             FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
             for producer_id, first_offset in read.aborted_transactions
         ]
-    else:
+    elif read.error_code not in _NOT_IN_METADATA:  # of those Kafka says that there are none
         fields["aborted_transactions"] = None
     if read.preferred_replica >= 0:
         fields["preferred_read_replica"] = read.preferred_replica

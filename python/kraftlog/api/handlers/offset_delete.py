@@ -45,8 +45,6 @@ def handle(
                 known.setdefault(topic.name, {})[index] = partition
             else:
                 unknown.setdefault(topic.name, {})[index] = None
-    if unknown and not known:
-        return (yield from _with_unknown(OffsetDeleteResponse(), unknown))
     runner = groups.runner(request.group_id)
     topics = [_AskedTopic(name=name, partitions=list(parts.values())) for name, parts in known.items()]
     resolved = replace(request, topics=topics)

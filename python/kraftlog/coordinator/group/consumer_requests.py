@@ -76,13 +76,13 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, as
     """
     epoch = request.member_epoch
     problem = None
-    if (api_version >= _CLIENT_ID_VERSION or epoch > 0 or epoch == LEAVE_EPOCH) and not request.member_id:
+    if (api_version >= _CLIENT_ID_VERSION or epoch > 0 or epoch == LEAVE_EPOCH) and not request.member_id.strip():
         problem = "MemberId can't be empty."
-    elif not request.group_id:
+    elif not request.group_id.strip():
         problem = "GroupId can't be empty."
-    elif request.instance_id == "":
+    elif _is_blank(request.instance_id):
         problem = "InstanceId can't be empty."
-    elif request.rack_id == "":
+    elif _is_blank(request.rack_id):
         problem = "RackId can't be empty."
     elif epoch == JOIN_EPOCH:
         problem = _joining_problem(request)
@@ -107,6 +107,10 @@ def size_problem(names: Sequence[str] | None, owned: Sequence[object] | None = N
     if owned is not None and len(owned) > OWNED_TOPICS_MAX:
         return f"TopicPartitions has {len(owned)} topics, more than {OWNED_TOPICS_MAX}."
     return None
+
+
+def _is_blank(text: str | None) -> bool:
+    return text is not None and not text.strip()
 
 
 def _joining_problem(request: ConsumerGroupHeartbeatRequest) -> str | None:

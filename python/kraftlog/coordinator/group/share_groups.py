@@ -537,7 +537,7 @@ def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
         KafkaError: INVALID_REQUEST.
     """
     problem = None
-    if not request.member_id:
+    if not request.member_id.strip():
         problem = "MemberId can't be empty."
     elif len(request.member_id) > _MEMBER_ID_LENGTH_MAX:
         problem = f"MemberId can't be longer than {_MEMBER_ID_LENGTH_MAX} characters."

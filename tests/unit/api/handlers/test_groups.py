@@ -446,6 +446,8 @@ def test_offset_delete_spares_what_is_consumed(client):
     topics = [
         OffsetDeleteRequest.OffsetDeleteRequestTopic(name=name, partitions=[one]) for name in ("t", "u", "nosuch")
     ]
+    response = client.call(OffsetDeleteRequest(group_id="nosuchgroup", topics=topics[2:]))
+    assert (response.error_code, response.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, ())
     response = client.call(OffsetDeleteRequest(group_id="cut", topics=topics))
     codes = {topic.name: topic.partitions[0].error_code for topic in response.topics}
     assert codes == {
