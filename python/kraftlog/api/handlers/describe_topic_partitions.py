@@ -11,7 +11,7 @@ from kraftlog.api.cluster_view import (
     TOPIC_OPERATIONS,
     view_partition,
 )
-from kraftlog.api.slices import ENTRIES_PER_SLICE, LOOKUPS_PER_SLICE, Slices, sliced, unique_in_slices
+from kraftlog.api.slices import ENTRIES_PER_SLICE, LOOKUPS_PER_SLICE, Slices, in_slices, sliced, unique_in_slices
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.vocabulary import INTERNAL_TOPICS
@@ -38,7 +38,12 @@ def handle(
     context: RequestContext, request: DescribeTopicPartitionsRequest, *, cluster: ClusterService, settings: ApiSettings
 ) -> Slices[DescribeTopicPartitionsResponse]:
     """Describe topics in order of their names, from the cursor on, until the limit of partitions is reached."""
-    names = yield from _names(cluster, request)
+    try:
+        names = yield from _names(cluster, request)
+    except KafkaError as error:
+        # The response has no error code of its own; as Kafka's DescribeTopicPartitionsRequest.getErrorResponse.
+        refused = yield from in_slices(_Topic(error_code=error.code, name=topic.name) for topic in request.topics)
+        return DescribeTopicPartitionsResponse(topics=refused)
     cursor = request.cursor
     configured = settings.max_request_partition_size_limit
     remaining = max(min(configured, request.response_partition_limit), 1)

@@ -119,6 +119,16 @@ def test_describe_topic_partitions_goes_page_by_page(client):
     assert pages == 3
 
 
+@pytest.mark.parametrize(("topic", "partition"), [("page-a", -1), ("elsewhere", 0)])
+def test_describe_topic_partitions_refuses_a_wrong_cursor(client, topic, partition):
+    cursor = DescribeTopicPartitionsRequest.Cursor(topic_name=topic, partition_index=partition)
+    asked = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in ("page-b", "page-a")]
+    answer = client.call(DescribeTopicPartitionsRequest(topics=asked, cursor=cursor))
+    assert [(refused.name, refused.error_code, refused.partitions) for refused in answer.topics] == [
+        (name, ErrorCode.INVALID_REQUEST, ()) for name in ("page-b", "page-a")
+    ]
+
+
 def test_describe_topic_partitions_says_what_is_unknown(client):
     request = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequest.TopicRequest(name="nowhere")])
     (topic,) = client.call(request).topics
