@@ -475,6 +475,9 @@ impl<T> PartitionCore<T> {
         };
         let waited_for = self.replicas.iter().copied().filter(is_other).filter(is_waited_for);
         let high_watermark = waited_for.map(of).fold(in_sync, i64::min);
+        if in_sync > self.high_watermark.max(high_watermark) {
+            self.effects.push(Effect::HighWatermarkHeld);
+        }
         if high_watermark <= self.high_watermark {
             return;
         }

@@ -489,7 +489,7 @@ impl Partition {
             return wanted;
         }
         let mut effects = std::mem::take(&mut state.effects);
-        let (mut is_moved, mut has_new_leader) = (false, false);
+        let (mut is_moved, mut is_held, mut has_new_leader) = (false, false, false);
         let core = &state.core;
         for effect in &effects {
             match effect {
@@ -498,6 +498,7 @@ impl Partition {
                     self.high_watermark.store(*high_watermark, Ordering::Release);
                     is_moved = true;
                 }
+                Effect::HighWatermarkHeld => is_held = true,
                 Effect::FlushLog { .. } => wanted.needs_flush = true,
                 Effect::AckCompleted { .. } | Effect::IsrChanged => {}
                 Effect::LeadershipChanged { leader_epoch, leader_id } => {
@@ -512,6 +513,8 @@ impl Partition {
         }
         if is_moved {
             Self::tell_moved(state);
+        } else if is_held {
+            state.following.iter().for_each(Following::tell_moved);
         }
         if has_new_leader {
             Self::tell_followers(state);

@@ -21,6 +21,9 @@ pub enum Effect<T> {
         /// Exclusive end of what is committed.
         high_watermark: i64,
     },
+    /// All members have more than what is committed, but a replica outside of the in-sync set may join soon and is waited
+    /// for. It is so only for some time: the next fetch of each follower has to be recorded, or nobody notices its end.
+    HighWatermarkHeld,
     /// Epoch or leader changed: fetches that wait here end with an error.
     LeadershipChanged {
         /// The epoch now.

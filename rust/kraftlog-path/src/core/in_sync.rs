@@ -83,8 +83,12 @@ impl<T> PartitionCore<T> {
     }
 
     /// Propose that members which fell behind leave (ISR-21 to ISR-26).
+    ///
+    /// The high watermark stops waiting for a replica outside of the set whose time is over. No fetch may come that would
+    /// notice it: the leader may be the only member.
     pub fn propose_shrink(&mut self, now_ms: i64) -> Option<IsrProposal> {
         self.now_ms = self.now_ms.max(now_ms);
+        self.advance_high_watermark();
         if self.pending.is_some() || !self.is_leader() {
             return None;
         }

@@ -74,3 +74,47 @@ fn an_in_sync_replica_that_never_fetched_holds_the_high_watermark() {
     core.on_follower_fetch(&fetch(2, 3, 8));
     assert_eq!((core.high_watermark(), core.last_caught_up_ms(2)), (3, Some(8)));
 }
+
+/// Replicas 1 to 3, of which 1 leads; 3 was caught up at 10 ms and is no member any more, although its broker is live.
+fn leader_that_waits_for_a_lost_replica(members: &[i32], flush_on_ack: bool) -> PartitionCore<&'static str> {
+    let mut core = leader(flush_on_ack);
+    let assignment = |isr: &[i32], partition_epoch| Assignment {
+        leader_id: 1,
+        leader_epoch: 5,
+        partition_epoch,
+        replicas: vec![1, 2, 3],
+        isr: isr.to_vec(),
+    };
+    core.update_lag_max_ms(100);
+    core.handle_assignment(assignment(&[1, 2, 3], 1), 0);
+    let live = |broker_id| LiveBroker { broker_id, epoch: 7, is_shutting_down: false };
+    core.update_live_brokers(vec![live(2), live(3)]);
+    core.on_follower_fetch(&fetch(2, 0, 10));
+    core.on_follower_fetch(&fetch(3, 0, 10));
+    core.handle_assignment(assignment(members, 2), 20);
+    core.on_appended(4);
+    core.wait_for_ack(4, "waits");
+    core
+}
+
+#[test]
+fn the_check_of_the_in_sync_set_ends_the_wait_for_a_lost_replica() {
+    let mut core = leader_that_waits_for_a_lost_replica(&[1], false);
+    assert!(taken(&mut core).contains(&Effect::HighWatermarkHeld));
+    assert!(core.propose_shrink(110).is_none());
+    assert_eq!(taken(&mut core), [Effect::HighWatermarkHeld]);
+    assert!(core.propose_shrink(111).is_none());
+    let committed = Effect::HighWatermarkAdvanced { high_watermark: 4 };
+    assert_eq!(taken(&mut core), [committed, Effect::AckCompleted { token: "waits", error_code: 0 }]);
+}
+
+#[test]
+fn a_flush_behind_the_last_fetch_says_that_a_lost_replica_is_waited_for() {
+    let mut core = leader_that_waits_for_a_lost_replica(&[1, 2], true);
+    core.on_follower_fetch(&fetch(2, 4, 30));
+    assert!(!taken(&mut core).contains(&Effect::HighWatermarkHeld), "the leader's own disk is waited for");
+    core.on_flushed(4);
+    assert_eq!(taken(&mut core), [Effect::HighWatermarkHeld]);
+    core.on_follower_fetch(&fetch(2, 4, 111));
+    assert_eq!(core.high_watermark(), 4);
+}

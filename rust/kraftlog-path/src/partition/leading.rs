@@ -106,7 +106,9 @@ impl Partition {
     pub fn propose_shrink(&self, now_ms: i64) -> Option<IsrProposal> {
         let mut state = lock(&self.state);
         state.note_repeated_fetches();
-        state.core.propose_shrink(now_ms)
+        let proposal = state.core.propose_shrink(now_ms);
+        self.carry_out(&mut state);
+        proposal
     }
 
     /// Whether the answer to a proposal is still awaited.

@@ -200,3 +200,35 @@ fn a_session_serves_the_broker_that_opened_it_alone() {
         fetched(bench.handle(&foreign.frame())).partitions.iter().map(|part| part.1).collect();
     assert_eq!(found, codes);
 }
+
+#[test]
+fn a_fetch_without_news_commits_once_a_replica_outside_the_in_sync_set_is_waited_for_no_longer() {
+    const LOST: i32 = 3;
+    let mut bench = Bench::new(1, false);
+    let partition = Arc::clone(&bench.fixtures[0].partition);
+    let members = |isr: &[i32], partition_epoch| {
+        let mut assigned = assignment(NODE, 2, 1, &[NODE, FOLLOWER, LOST], isr);
+        assigned.partition_epoch = partition_epoch;
+        assigned
+    };
+    partition.assign(members(&[NODE, FOLLOWER, LOST], 1), 900);
+    partition.hold(false);
+    partition.update_lag_max_ms(8);
+    let live = |broker_id| LiveBroker { broker_id, epoch: 5, is_shutting_down: false };
+    partition.update_live_brokers(vec![live(FOLLOWER), live(LOST)]);
+    let session = open(&mut bench, &[(0, 0)]);
+    let lost = Ask { replica_id: LOST, max_wait_ms: 0, ..Ask::of((0, -1), &[(0, 0)]) };
+    fetched(bench.handle(&lost.frame()));
+    // Its directory failed: the controller takes it out of the set, and its broker stays live.
+    partition.assign(members(&[NODE, FOLLOWER], 2), 901);
+    assert!(matches!(bench.handle(&produce(-1, 60_000, &[(0, &batch("a"))])), Outcome::Pending));
+    let fetch = |bench: &mut Bench, epoch, partitions: &[(i32, i64)]| {
+        fetched(bench.handle(&Ask { max_wait_ms: 0, ..ask((session, epoch), partitions) }.frame()))
+    };
+    fetch(&mut bench, 1, &[]);
+    fetch(&mut bench, 2, &[(0, 1)]);
+    assert_eq!(partition.high_watermark(), 0, "it was caught up a moment ago, and may join again");
+    (3..20).for_each(|epoch| drop(fetch(&mut bench, epoch, &[])));
+    assert_eq!(partition.high_watermark(), 1);
+    assert!(matches!(bench.turn().pop().unwrap().outcome, Outcome::Answer(_)));
+}

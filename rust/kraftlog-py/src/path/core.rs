@@ -269,6 +269,7 @@ impl PartitionCore {
                 Effect::LeadershipChanged { leader_epoch, leader_id } => {
                     ("LeadershipChanged", leader_epoch, leader_id).into_pyobject(py)
                 }
+                Effect::HighWatermarkHeld => ("HighWatermarkHeld",).into_pyobject(py),
                 Effect::IsrChanged => ("IsrChanged",).into_pyobject(py),
                 Effect::AckCompleted { token, error_code } => {
                     ("AckCompleted", token, error_code).into_pyobject(py)
