@@ -27,6 +27,8 @@ pub(crate) struct SessionPartition {
     pub(crate) wanted: FetchPartition,
     pub(crate) told_high_watermark: i64,
     pub(crate) told_log_start_offset: i64,
+    /// No two partitions of a session ever have the same; a place is used again.
+    pub(crate) number: u64,
     /// Served in this order.
     pub(crate) order: u64,
     /// Where the request that is being served keeps what it read.
@@ -165,6 +167,7 @@ impl FetchSession {
             wanted,
             told_high_watermark: -1,
             told_log_start_offset: -1,
+            number: set.next_order,
             order: set.next_order,
             read_at: usize::MAX,
             is_candidate: false,

@@ -270,13 +270,15 @@ impl DataService {
             // What moves before is seen by the second look, what moves later is told.
             call.session.subscribe(&mut set);
         }
-        drop(set);
         let session = Arc::clone(&call.session);
         let wait = Duration::from_millis(u64::try_from(call.limits.max_wait_ms).unwrap_or(0));
         let id = self.pending.insert(Pending::Fetch(call), now.checked_add(wait));
         if !session.bell().wait(&self.listener, id) {
             self.looks.push(id);
         }
+        // Only now: the session's next request, on another thread, would not find this one waiting, and this one would
+        // then take that one's place at the bell.
+        drop(set);
         Outcome::Pending
     }
 
@@ -292,7 +294,6 @@ impl DataService {
         } else if is_time_over || !is_last || call.is_enough() {
             Outcome::Answer(call.answer(&self.shared, &mut set))
         } else {
-            drop(set);
             if !session.bell().wait(&self.listener, id) {
                 // It moves all the time: the next turn looks, so that this one ends.
                 self.listener.moved(id);
@@ -357,7 +358,7 @@ impl FetchCall {
         let remaining_bytes = (self.limits.max_bytes - others_bytes).max(0);
         let is_first = others_bytes == 0;
         let limits = &self.limits;
-        let (partition, wanted) = (&entry.partition, &entry.wanted);
+        let (partition, wanted, number) = (&entry.partition, &entry.wanted, entry.number);
         let read = match &self.follower {
             None => PartitionRead::of(place, partition, wanted, limits, remaining_bytes, is_first),
             Some(follower) => {
@@ -365,7 +366,7 @@ impl FetchCall {
                 Ok(follower.read(partition, wanted, place, session, remaining_bytes, is_first))
             }
         };
-        let read = match read {
+        let mut read = match read {
             Ok(read) => read,
             Err(_) => {
                 let refusal = partition.check_leader_epoch(entry.wanted.current_leader_epoch, true);
@@ -383,6 +384,7 @@ impl FetchCall {
                 read
             }
         };
+        read.number = number;
         self.size_bytes = others_bytes + read.size_bytes;
         self.has_error |= read.error_code != error_code::NONE || read.diverging_epoch.is_some();
         if is_new {
@@ -397,6 +399,8 @@ impl FetchCall {
     /// Encode what was read, and remember what the client is told.
     fn answer(&mut self, shared: &ServiceShared, set: &mut FetchSet) -> Vec<Output> {
         let mut reads = std::mem::take(&mut self.reads);
+        // A later request of the session may have taken a partition out, and put another one in its place.
+        reads.retain(|read| set.entry(read.place).is_some_and(|entry| entry.number == read.number));
         reads.sort_by_key(|read| set.entry(read.place).map(|entry| entry.order));
         if self.session_id != 0 {
             if set.request_count == self.request_count {
@@ -404,7 +408,6 @@ impl FetchCall {
             }
             reads.retain(|read| remember(set, read) || !self.is_incremental);
         }
-        reads.retain(|read| set.entry(read.place).is_some());
         let topic_of =
             |read: &PartitionRead| set.entry(read.place).map(|entry| entry.partition.key().topic_id);
         let is_same_topic = |left: &PartitionRead, right: &PartitionRead| topic_of(left) == topic_of(right);

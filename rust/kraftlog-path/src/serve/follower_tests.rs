@@ -232,3 +232,19 @@ fn a_fetch_without_news_commits_once_a_replica_outside_the_in_sync_set_is_waited
     assert_eq!(partition.high_watermark(), 1);
     assert!(matches!(bench.turn().pop().unwrap().outcome, Outcome::Answer(_)));
 }
+
+#[test]
+fn a_fetch_that_a_later_one_ends_answers_nothing_for_a_partition_that_left_the_session() {
+    let mut bench = Bench::new(3, false);
+    let opened = fetched(bench.handle(&Ask { max_wait_ms: 0, ..Ask::of((0, 0), &[(0, 0)]) }.frame()));
+    let session = opened.session_id;
+    append(&bench, 0);
+    let waits = Ask { min_bytes: 1 << 19, ..Ask::of((session, 1), &[]) };
+    assert!(matches!(bench.handle(&waits.frame()), Outcome::Pending));
+    let replaced = Ask { max_wait_ms: 0, forgotten: vec![0], ..Ask::of((session, 2), &[(1, 0)]) };
+    fetched(bench.handle(&replaced.frame()));
+    // Partition 2 takes the place of partition 0, whose records the first request has read.
+    fetched(bench.handle(&Ask { max_wait_ms: 0, ..Ask::of((session, 3), &[(2, 0)]) }.frame()));
+    let ended = fetched(bench.turn().pop().unwrap().outcome);
+    assert_eq!((ended.error_code, ended.partitions), (0, vec![]));
+}

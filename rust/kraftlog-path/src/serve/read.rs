@@ -35,6 +35,8 @@ impl FetchLimits {
 pub(super) struct PartitionRead {
     /// Its place in the session.
     pub(super) place: u32,
+    /// Of the session's partition that was read.
+    pub(super) number: u64,
     pub(super) error_code: i16,
     pub(super) high_watermark: i64,
     pub(super) last_stable_offset: i64,
@@ -69,6 +71,7 @@ impl PartitionRead {
     pub(super) fn failed(place: u32, error_code: i16) -> Self {
         Self {
             place,
+            number: 0,
             error_code,
             high_watermark: -1,
             last_stable_offset: -1,
