@@ -314,3 +314,34 @@ async def hold_the_same(tmp_path, fetches):
         await lose_a_directory(cluster)
     finally:
         await cluster.stop()
+
+
+@pytest.mark.parametrize("fetches", ["python", "native"])
+def test_a_follower_that_lost_its_directory_holds_commits_for_its_lag_time_only(tmp_path, fetches):
+    """ISR-67: nothing is appended behind the records that wait, and the broker of the lost replica stays live."""
+    asyncio.run(lose_a_follower(tmp_path, fetches))
+
+
+async def lose_a_follower(tmp_path, fetches):
+    cluster = ReplicatedCluster(tmp_path, log_flush_on_ack="true", kraftlog_follower_fetches=fetches)
+    await cluster.start()
+    try:
+        await cluster.create_topic(TOPIC, PARTITIONS)
+        assert await asyncio.to_thread(produce, cluster.bootstrap_servers, 0, 30) == []
+        await settled(cluster)
+
+        def followed(node):
+            held = node.partitions.in_directory(node.log_dirs[1])
+            return [found.index for found in held if found.topic == TOPIC and not found.is_leader]
+
+        node_id, node = max(cluster.nodes.items(), key=lambda item: len(followed(item[1])))
+        lost = followed(node)
+        assert lost
+        leaders = [cluster.partition(cluster.leader_of(TOPIC, index), TOPIC, index) for index in lost]
+        epochs = [leader.leader_epoch for leader in leaders]
+        node.replicas.fail_log_dir(node.log_dirs[1], OSError(errno.EIO, "Input/output error"))
+        await until(lambda: all(node_id not in leader.replica.isr for leader in leaders))
+        assert await asyncio.to_thread(produce, cluster.bootstrap_servers, 30, 30) == []
+        assert [leader.leader_epoch for leader in leaders] == epochs
+    finally:
+        await cluster.stop()
