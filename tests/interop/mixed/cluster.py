@@ -198,10 +198,10 @@ class MixedCluster:
 
     # What the cluster says.
 
-    def admin(self, member: Member | None = None) -> AdminClient:
-        """Asks ``member``, or any broker."""
+    def admin(self, member: Member | None = None, timeout_s: int = 5) -> AdminClient:
+        """Asks ``member``, or any broker, and waits ``timeout_s`` for an answer."""
         where = self.bootstrap if member is None else f"127.0.0.1:{member.port}"
-        return AdminClient({"bootstrap.servers": where, "log_level": 0, "socket.timeout.ms": 5000})
+        return AdminClient({"bootstrap.servers": where, "log_level": 0, "socket.timeout.ms": timeout_s * 1000})
 
     def topics(self, member: Member | None = None) -> dict[str, dict[int, tuple[int, list[int], list[int]]]]:
         """Leader, replicas and in-sync replicas of all partitions, as ``member`` or some broker knows them.
@@ -322,8 +322,9 @@ class MixedCluster:
         """A topic with these replicas per partition, the first of which is preferred."""
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, len(replicas), replica_assignment=list(replicas), config=settings)
-        admin = self.admin()
-        # Two of Kafka's controllers that stand for election at the same moment need more than one round of it.
+        # Two of Kafka's controllers that stand for election at the same moment need more than one round of it. The
+        # client gives up a request after its socket's time-out, whatever the time-out of the request is.
+        admin = self.admin(timeout_s=60)
         admin.create_topics([new], operation_timeout=60, request_timeout=60)[name].result(90)
         self.wait_until_in_sync()
 
