@@ -64,7 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | FACTS
     | {"host", "node", "quorum", "storage", "transport", "wire", "_kraftlog"}
     | {"testing.scenario", "testing.log_invariants"},
-    "security": VOCABULARY,
+    "security": VOCABULARY | MESSAGES,
     "transport": VOCABULARY | {"host", "reply", "security", "wire", "_kraftlog"},
     "runtime": VOCABULARY | {"host"},
     "runtime.inbox": {"_kraftlog"},

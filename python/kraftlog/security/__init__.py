@@ -1,1 +1,1 @@
-"""Principals and operations: values only, so that every room can name them."""
+"""Principals, operations, and the decisions of the authorizer: no sockets, files or clocks."""
