@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "raft": VOCABULARY,
     "partition": VOCABULARY,
     # Requests and metadata records are the words of these two; sockets, files, clocks and tasks are not.
-    "controller": VOCABULARY | FACTS | MESSAGES,
+    "controller": VOCABULARY | FACTS | MESSAGES | {"security"},
     "coordinator": VOCABULARY | FACTS | MESSAGES | {"wire.records"},
     "storage": VOCABULARY | FACTS | {"_kraftlog", "host", "wire", "raft"},
     "testing": VOCABULARY

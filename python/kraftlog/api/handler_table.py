@@ -102,6 +102,8 @@ APIS: dict[int, Api] = {
         Api(27, "write_txn_markers", _OP.CLUSTER_ACTION),
         Api(28, "txn_offset_commit", _OP.WRITE, _ON.TRANSACTIONAL_ID),
         Api(29, "describe_acls", _OP.DESCRIBE),
+        Api(30, "create_acls", _OP.ALTER, is_forwarded=True),
+        Api(31, "delete_acls", _OP.ALTER, is_forwarded=True),
         Api(32, "describe_configs", _OP.DESCRIBE_CONFIGS),
         Api(33, "alter_configs", _OP.ALTER_CONFIGS, is_forwarded=True, is_checked_first=True),
         Api(34, "alter_replica_log_dirs", _OP.ALTER),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.runtime.share.share_admin import ShareAdmin
     from kraftlog.runtime.share.share_service import ShareService
+    from kraftlog.security.authorizer import Authorizer
     from kraftlog.storage.log_dir import LogDir
     from kraftlog.transport.exchange import PeerLoss
     from kraftlog.types import TopicPartition
@@ -349,6 +350,7 @@ class ControllerServices:
     controller: ControllerService
     settings: ApiSettings
     tasks: TaskService
+    authorizer: Authorizer | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from kraftlog.controller.acl_control import AclControl
 from kraftlog.controller.broker_control import BrokerControl
 from kraftlog.controller.broker_sessions import BrokerSessions
 from kraftlog.controller.config_control import ConfigControl
@@ -41,8 +42,10 @@ from kraftlog.wire.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
+from kraftlog.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kraftlog.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kraftlog.wire.messages.incremental_alter_configs import (
@@ -98,6 +101,7 @@ class ControllerCore:
         self._local_node_id = config.local_node_id
         self.configs = ConfigControl(image, config.static_broker_configs, node_id=config.local_node_id)
         self._topics = TopicControl(image, self.configs, rng)
+        self._acls = AclControl(image, rng)
         self.sessions = BrokerSessions(config.broker_session_timeout_ms)
         self._brokers = BrokerControl(
             image, self.configs, config.cluster_id, self.sessions, kraft_version=config.kraft_version
@@ -176,6 +180,22 @@ class ControllerCore:
     def alter_configs_in_steps(self, request: AlterConfigsRequest) -> Steps[ControllerResult[AlterConfigsResponse]]:
         """As ``alter_configs``."""
         return self.configs.alter_configs_in_steps(request)
+
+    def create_acls(self, request: CreateAclsRequest) -> Steps[ControllerResult[CreateAclsResponse]]:
+        """Create ACLs; each gets its own result.
+
+        Raises:
+            KafkaError: POLICY_VIOLATION.
+        """
+        return self._acls.create_acls(request)
+
+    def delete_acls(self, request: DeleteAclsRequest) -> Steps[ControllerResult[DeleteAclsResponse]]:
+        """Delete ACLs; each filter gets its own result.
+
+        Raises:
+            KafkaError: INVALID_REQUEST.
+        """
+        return self._acls.delete_acls(request)
 
     def update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
         """Change finalized feature levels, all or none."""

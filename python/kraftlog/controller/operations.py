@@ -22,8 +22,10 @@ from kraftlog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsR
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
 from kraftlog.wire.messages.controller_registration import ControllerRegistrationRequest
+from kraftlog.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kraftlog.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest
 from kraftlog.wire.messages.incremental_alter_configs import (
@@ -103,6 +105,16 @@ def _refuse_new_partitions(request: CreatePartitionsRequest, error: KafkaError) 
     )
 
 
+def _refuse_new_acls(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
+    result = CreateAclsResponse.AclCreationResult(error_code=error.code, error_message=error.message)
+    return CreateAclsResponse(results=[result] * len(request.creations))
+
+
+def _refuse_acl_filters(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
+    result = DeleteAclsResponse.DeleteAclsFilterResult(error_code=error.code, error_message=error.message)
+    return DeleteAclsResponse(filter_results=[result] * len(request.filters))
+
+
 def _refuse_configs(
     response: type[AlterConfigsResponse | IncrementalAlterConfigsResponse],
 ) -> Callable[[AlterConfigsRequest | IncrementalAlterConfigsRequest, KafkaError], Message]:
@@ -132,8 +144,10 @@ OPERATIONS: Final[Mapping[type[Message], ControllerOperation]] = {
     BrokerHeartbeatRequest: ControllerOperation(ControllerCore.broker_heartbeat),
     BrokerRegistrationRequest: ControllerOperation(ControllerCore.register_broker),
     ControllerRegistrationRequest: _timeless(ControllerCore.register_controller),
+    CreateAclsRequest: _timeless(ControllerCore.create_acls, _refuse_new_acls),
     CreatePartitionsRequest: _timeless(ControllerCore.create_partitions_in_steps, _refuse_new_partitions),
     CreateTopicsRequest: _timeless(ControllerCore.create_topics_in_steps, _refuse_new_topics),
+    DeleteAclsRequest: _timeless(ControllerCore.delete_acls, _refuse_acl_filters),
     DeleteTopicsRequest: _timeless(ControllerCore.delete_topics_in_steps, _refuse_deletion),
     ElectLeadersRequest: _timeless(ControllerCore.elect_leaders, refuse_elections),
     IncrementalAlterConfigsRequest: _timeless(

@@ -11,6 +11,7 @@ from kraftlog.config_table import topic_config_synonyms, topic_configs, validate
 from kraftlog.controller.assignment_check import check_assignment
 from kraftlog.controller.config_control import MIN_INSYNC_REPLICAS, ConfigControl
 from kraftlog.controller.image import MetadataImage, VersionedRecord
+from kraftlog.controller.new_uuid import new_uuid
 from kraftlog.controller.partition_changes import MAX_RECORDS_PER_OPERATION
 from kraftlog.controller.placement import place_replicas
 from kraftlog.controller.result import ControllerResult
@@ -26,8 +27,6 @@ from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopi
 from kraftlog.wire.messages.metadata_records import ClearElrRecord, ConfigRecord, RemoveTopicRecord, TopicRecord
 
 __all__ = ["TopicControl"]
-
-_RESERVED_UUIDS: Final = 100
 
 _SOURCE_TOPIC: Final = 1
 _SOURCE_DYNAMIC_DEFAULT_BROKER: Final = 3
@@ -255,15 +254,8 @@ class TopicControl:
 
     def _new_topic_id(self) -> Uuid:
         while True:
-            bits = self._rng.getrandbits(128)
-            bits = bits & ~(0xF << 76) | 4 << 76
-            bits = bits & ~(0x3 << 62) | 2 << 62
-            topic_id = Uuid(bits.to_bytes(16, "big"))
-            if (
-                bits >= _RESERVED_UUIDS
-                and not str(topic_id).startswith("-")
-                and self._image.topics.by_id(topic_id) is None
-            ):
+            topic_id = new_uuid(self._rng)
+            if self._image.topics.by_id(topic_id) is None:
                 return topic_id
 
     def _effective_configs(self, configs: Mapping[str, str]) -> tuple[CreateTopicsResponse.CreatableTopicConfigs, ...]:

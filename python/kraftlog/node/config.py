@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from kraftlog.config_table import ConfigValue, broker_config, cordoned_log_dirs, parse_value
 from kraftlog.errors import KafkaError
+from kraftlog.security.principal import Principal
 from kraftlog.storage.files import as_path
 from kraftlog.storage.properties import PropertiesError, parse_properties
 from kraftlog.transport.listener import DEFAULT_BIND_HOST, ConfigError, EndPoint, parse_end_points, parse_protocol_map
@@ -17,7 +18,16 @@ from kraftlog.transport.listener import DEFAULT_BIND_HOST, ConfigError, EndPoint
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["METRICS_LISTENER", "OWN_KEYS", "ConfigError", "ConfigValue", "NodeConfig", "is_known_key"]
+__all__ = [
+    "AUTHORIZER_KEYS",
+    "METRICS_LISTENER",
+    "OWN_KEYS",
+    "ConfigError",
+    "ConfigValue",
+    "NodeConfig",
+    "is_known_key",
+    "parse_super_users",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +44,10 @@ FOLLOWER_FETCHES = "kraftlog.follower.fetches"
 DEFAULT_FOLLOWER_FETCHES = "python"
 MAX_PORT = 65535
 OWN_KEYS = frozenset({METRICS_LISTENER, DATA_PATH, FOLLOWER_FETCHES})
+SUPER_USERS = "super.users"
+ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
+# Kafka's authorizer reads them itself; no table of Kafka lists them.
+AUTHORIZER_KEYS = frozenset({SUPER_USERS, ALLOW_EVERYONE})
 # Prefixes under which Kafka accepts keys no table lists (per listener settings, plug-ins, client settings).
 _FREE_PREFIXES = (
     "listener.name.",
@@ -253,11 +267,16 @@ class NodeConfig:
         return frozenset(roles)
 
     def _check_authorizer(self) -> None:
-        """A configuration with an authorizer must not run without one: there is none here (RPC-04)."""
+        """A configuration with an authorizer must not run without one: no request is judged yet (RPC-04)."""
         name = self.get_optional_str("authorizer.class.name")
         if name is not None:
             msg = f"authorizer.class.name={name}: there is no authorizer, everybody may do everything; leave it out"
             raise ConfigError(msg)
+        self.has_authorizer = name is not None
+        self.super_users = parse_super_users(self.properties.get(SUPER_USERS, ""))
+        # As Java's Boolean.parseBoolean: anything but true is false.
+        allow_everyone = self.properties.get(ALLOW_EVERYONE, "")
+        self.allows_everyone_without_acls = allow_everyone.strip().lower() == "true"
 
     def _check_node_id(self) -> int:
         if "node.id" not in self.properties and "broker.id" not in self.properties:
@@ -459,4 +478,21 @@ def environment_overrides(environment: Mapping[str, str] | None = None) -> dict[
 
 def is_known_key(key: str) -> bool:
     """Whether a node has a setting of that name, or takes any under its prefix."""
-    return broker_config(key) is not None or key in OWN_KEYS or key.startswith(_FREE_PREFIXES)
+    known = OWN_KEYS | AUTHORIZER_KEYS
+    return broker_config(key) is not None or key in known or key.startswith(_FREE_PREFIXES)
+
+
+def parse_super_users(text: str) -> frozenset[Principal]:
+    """Principals separated by semicolons, as in ``User:alice;User:CN=broker,O=example``; blank parts count for nothing.
+
+    Raises:
+        ConfigError: A part is not ``Type:name``.
+    """
+    principals = set()
+    for part in filter(None, map(str.strip, text.split(";"))):
+        kind, colon, name = part.partition(":")
+        if not (kind and colon and name):
+            msg = f"{SUPER_USERS}={text}: {part!r} is no principal; write it as User:name"
+            raise ConfigError(msg)
+        principals.add(Principal(kind, name))
+    return frozenset(principals)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from kraftlog.config_table import broker_configs
-from kraftlog.node.config import OWN_KEYS, is_known_key
+from kraftlog.node.config import AUTHORIZER_KEYS, OWN_KEYS, is_known_key
 
 __all__ = ["check_keywords"]
 
@@ -29,7 +29,10 @@ def check_keywords(class_name: str, parameters: Sequence[str], keywords: Iterabl
         message = f"{class_name}() has no parameter {name!r}, and {key} is no key of Kafka's configuration"
         known = [
             *parameters,
-            *(broker_config.replace(".", "_") for broker_config in (*broker_configs(), *sorted(OWN_KEYS))),
+            *(
+                broker_config.replace(".", "_")
+                for broker_config in (*broker_configs(), *sorted(OWN_KEYS | AUTHORIZER_KEYS))
+            ),
         ]
         nearest = get_close_matches(name, known, n=1)
         if nearest:

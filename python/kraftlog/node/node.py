@@ -17,12 +17,14 @@ from kraftlog.api.services import BrokerServices, ControllerServices
 from kraftlog.api.topic_views import TopicViews
 from kraftlog.coordinator.group.group_shard import GroupShard
 from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
-from kraftlog.errors import LogError, NodeClosedError
+from kraftlog.errors import NodeClosedError
 from kraftlog.metrics import Metrics, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
+from kraftlog.node.authorization import Authorization
 from kraftlog.node.broker_links import BrokerLinks
 from kraftlog.node.config import METRICS_LISTENER, ConfigError
 from kraftlog.node.controller_registration import ControllerRegistration
+from kraftlog.node.data_directories import open_log_dirs
 from kraftlog.node.dynamic_settings import DynamicSettings
 from kraftlog.node.group_gauges import GroupGauges
 from kraftlog.node.producer_ids import ProducerIds
@@ -40,7 +42,7 @@ from kraftlog.node.settings import (
     topic_creation_settings,
 )
 from kraftlog.node.share_groups import share_groups
-from kraftlog.node.start_error import StartError, check_directory, named_failures
+from kraftlog.node.start_error import StartError, named_failures
 from kraftlog.node.transactions import TransactionServices, transaction_services
 from kraftlog.runtime.coordinator.group_coordinator import group_coordinator
 from kraftlog.runtime.coordinator.shard_registry import ShardRegistry
@@ -57,19 +59,17 @@ from kraftlog.runtime.replica.replica_manager import ReplicaManager
 from kraftlog.runtime.share.share_admin import ShareAdmin
 from kraftlog.runtime.share.share_service import ShareService
 from kraftlog.runtime.tasks import NodeTasks
-from kraftlog.storage.log_dir import STAGING_DIRECTORY, LogDir
-from kraftlog.storage.meta_properties import META_PROPERTIES_NAME, ensure_directory_id, read_meta_properties
+from kraftlog.storage.log_dir import LogDir
+from kraftlog.storage.meta_properties import ensure_directory_id
 from kraftlog.transport.acceptor import Acceptor, Connections
 from kraftlog.transport.listener import EndPoint
 from kraftlog.transport.native_sockets import NativeSockets
-from kraftlog.types import Uuid
 from kraftlog.vocabulary import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kraftlog.controller import MetadataDelta, MetadataImage
     from kraftlog.node.config import NodeConfig
+    from kraftlog.security.authorizer import Authorizer
     from kraftlog.transport.exchange import Exchange
     from kraftlog.transport.scheduler import Scheduler
 
@@ -126,6 +126,7 @@ class Node:
         self.metrics_listener = MetricsListener(lambda: to_prometheus_text(self.metrics.snapshot()))
         self._group_gauges = GroupGauges(self.metrics)
         self.tasks = NodeTasks()
+        self._authorization = Authorization(config)
         self.cluster_id = ""
         self._acceptors: list[Acceptor] = []
         self._connections: Connections | None = None
@@ -142,6 +143,11 @@ class Node:
     def partitions(self) -> Partitions:
         """The topic partitions of this node whose logs are open."""
         return self.replicas.partitions
+
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """Judges requests; None if everybody may do everything."""
+        return self._authorization.authorizer
 
     @property
     def bootstrap_servers(self) -> str:
@@ -187,7 +193,7 @@ class Node:
         self._is_running = True
 
     async def _start(self) -> None:
-        self._open_log_dirs()
+        self.cluster_id = open_log_dirs(self.config, self.log_dirs)
         self.fetch_sessions = FetchSessionCache(
             self.config.get_int("max.incremental.fetch.session.cache.slots"),
             FETCH_SESSION_EVICTION_MS,
@@ -203,7 +209,8 @@ class Node:
             self.config, lambda: self.metadata.image, self._connections, self.log_dirs
         )
         self._make_replicas()
-        if self.config.data_path == "native" and self.config.is_broker:
+        # I/O threads judge no request: with an authorizer the event loop owns every socket.
+        if self.config.data_path == "native" and self.config.is_broker and self.authorizer is None:
             self._connections.native = NativeSockets(
                 self.loop,
                 self.partitions.native,
@@ -213,6 +220,7 @@ class Node:
                 on_failure=self.metadata.on_failure,
             )
         await self.metadata.start()
+        self._authorization.begin_load(self.metadata)
         if self.config.is_controller:
             identity = node_identity(
                 self.config, self.cluster_id, self.advertised_end_points(), is_controller_listener=True
@@ -226,6 +234,7 @@ class Node:
                 self._controller_registration.begin()
         if self.config.is_broker:
             await self._start_broker()
+            await self._authorization.wait_for_load()
             self._accept_clients()
         self._accept_controllers()
 
@@ -246,6 +255,7 @@ class Node:
             channel_settings(config), self.metadata.replica, self.metadata.controller, tls=config.client_tls
         )
         self.metadata.replica.add_leader_listener(self.controllers.leader_changed)
+        self.metadata.add_listener(self._authorization.apply)
 
     def _make_replicas(self) -> None:
         settings = replica_settings(self.config)
@@ -281,6 +291,7 @@ class Node:
             controller=ControllerAnswers(self.metadata.controller),
             settings=api_settings(self.config),
             tasks=self.tasks,
+            authorizer=self.authorizer,
         )
         self._accept(Dispatcher(services, "controller", scheduler=self._scheduler()), is_controller_listener=True)
 
@@ -298,6 +309,7 @@ class Node:
             controller=ControllerAnswers(self.metadata.controller),
             settings=api_settings(self.config),
             tasks=self.tasks,
+            authorizer=self.authorizer,
             replicas=self.partitions,
             stops=self.replicas,
             directory_moves=self.replicas.directory_moves,
@@ -447,68 +459,6 @@ class Node:
         elif partition.topic == SHARE_GROUP_STATE_TOPIC:
             self.shares.coordinator.follow_partition(self.metadata.image, partition.index)
 
-    def _open_log_dirs(self) -> None:
-        """Lock every data directory and check that it is this node's."""
-        paths: list[Path] = list(self.config.log_dirs)
-        if self.config.metadata_log_dir not in paths:
-            paths.append(self.config.metadata_log_dir)
-        for path in paths:
-            try:
-                properties = read_meta_properties(path) if path.is_dir() else None
-            except OSError as error:
-                # As Kafka: a disk that cannot be read does not keep the others from being served.
-                if path == self.config.metadata_log_dir:
-                    msg = f"{path}, which has the metadata log, cannot be read: {error}"
-                    raise StartError(msg) from error
-                logger.error("%s cannot be read and is offline: %s", path, error)
-                continue
-            check_directory(path)
-            if properties is None:
-                msg = (
-                    f"no {META_PROPERTIES_NAME} found in {path}: format it first with "
-                    "`kraftlog storage format --standalone -t $(kraftlog storage random-uuid) -c server.properties`"
-                )
-                raise StartError(msg)
-            if properties.node_id is None:
-                msg = f"{path / META_PROPERTIES_NAME} has no node.id: restore it from a backup"
-                raise StartError(msg)
-            if properties.node_id != self.config.node_id:
-                msg = (
-                    f"{path / META_PROPERTIES_NAME} is of node.id={properties.node_id}, but the configuration says "
-                    f"node.id={self.config.node_id}: use the data directory of this node, or correct node.id"
-                )
-                raise StartError(msg)
-            if self.cluster_id and properties.cluster_id != self.cluster_id:
-                msg = (
-                    f"{path / META_PROPERTIES_NAME} is of cluster.id={properties.cluster_id}, the other data "
-                    f"directories are of {self.cluster_id}: they do not belong together"
-                )
-                raise StartError(msg)
-            self.cluster_id = properties.cluster_id or ""
-            if path in self.config.log_dirs and (path / STAGING_DIRECTORY).exists():
-                # As Kafka, for which the name is no partition's: partitions may be half replaced.
-                msg = (
-                    f"{path / STAGING_DIRECTORY} is there: a write of segments to {path} goes on or was interrupted. "
-                    "When no job runs any more, kraftlog.spark.finish_writes ends what was committed; remove the "
-                    "directory if it is there even then"
-                )
-                raise StartError(msg)
-            log_dir = LogDir(path)
-            self.log_dirs.append(log_dir)
-            log_dir.directory_id = properties.directory_id or Uuid.ZERO
-            try:
-                log_dir.read_state()
-            except LogError as error:
-                if path == self.config.metadata_log_dir or len(self.config.log_dirs) == 1:
-                    raise
-                # As Kafka: not taken for an empty one, which would let high watermarks begin at 0.
-                logger.error("%s is offline: %s", path, error)
-                self.log_dirs.remove(log_dir)
-                log_dir.release()
-        if not any(log_dir.path in self.config.log_dirs for log_dir in self.log_dirs):
-            msg = "no directory of log.dirs can be read"
-            raise StartError(msg)
-
     def _bind(self) -> None:
         if self._connections is None:
             raise NodeClosedError("the node was stopped")
@@ -565,6 +515,7 @@ class Node:
         self.log_dirs.clear()
 
     async def _stop_quorum(self) -> None:
+        self._authorization.stop()
         if self._controller_registration is not None:
             self._controller_registration.stop()
         if hasattr(self, "controllers"):

@@ -55,14 +55,22 @@ class Authorizer:
     Args:
         super_users: They may do everything, and no ACL denies them anything.
         allow_everyone_if_no_acl_found: Whether a resource for which there is no ACL at all is open to everybody.
+        is_loaded: Whether the ACLs are known. If not, only super users are allowed anything until ``complete_load``.
 
     Attributes:
         generation: Grows by one or more with each change of the ACLs; what a caller derived from decisions is still
             right while it stays the same.
     """
 
-    def __init__(self, *, super_users: Iterable[Principal] = (), allow_everyone_if_no_acl_found: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        super_users: Iterable[Principal] = (),
+        allow_everyone_if_no_acl_found: bool = False,
+        is_loaded: bool = True,
+    ) -> None:
         self.generation = 0
+        self._is_loaded = is_loaded
         self._super_users = frozenset(str(user) for user in super_users)
         self._allows_without_acls = allow_everyone_if_no_acl_found
         self._acls: _Entries = {}
@@ -119,6 +127,11 @@ class Authorizer:
                 if not lengths[len(acl.resource_name)]:
                     del lengths[len(acl.resource_name)]
         _drop(self._by_principal, (acl.resource_type, acl.principal), acl_id)
+        self._note_change()
+
+    def complete_load(self) -> None:
+        """The ACLs are known from now on."""
+        self._is_loaded = True
         self._note_change()
 
     def is_allowed(
@@ -194,6 +207,8 @@ class Authorizer:
         who = str(principal)
         if who in self._super_users:
             return True, "SuperUser"
+        if not self._is_loaded:
+            return False, "NotLoaded"
         implied_by = _IMPLIED_BY.get(operation, (operation, Operation.ALL))
         has_acls = False
         allowed_by: AccessControlEntryRecord | None = None
@@ -229,6 +244,8 @@ class Authorizer:
         # Kafka asks for a made-up name first: for super users, and for what is open to everybody.
         if self._decide(principal, host, operation, kind, "hardcode")[0]:
             return True
+        if not self._is_loaded:
+            return False
         allowed: set[tuple[int, str]] = set()
         denied: set[tuple[int, str]] = set()
         for who in {str(principal), WILDCARD_PRINCIPAL}:

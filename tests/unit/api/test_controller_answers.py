@@ -13,6 +13,7 @@ from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.api.handler_table import FORWARDED_KEYS
 from kraftlog.controller.operations import OPERATIONS
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.security.authorizer import Authorizer
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.exchange import PeerContext, PendingResponse
 from kraftlog.types import Uuid
@@ -22,8 +23,10 @@ from kraftlog.wire.messages.alter_configs import AlterConfigsRequest
 from kraftlog.wire.messages.alter_partition import AlterPartitionRequest
 from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
+from kraftlog.wire.messages.create_acls import CreateAclsRequest
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest
+from kraftlog.wire.messages.delete_acls import DeleteAclsRequest
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest
@@ -42,10 +45,16 @@ FIELDS: dict[type, dict[str, Any]] = {
     },
     AlterConfigsRequest: {"resources": [AlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name="t")]},
     BrokerRegistrationRequest: {"log_dirs": []},
+    CreateAclsRequest: {
+        "creations": [CreateAclsRequest.AclCreation(resource_type=2, resource_name="t", operation=3, permission_type=3)]
+    },
     CreatePartitionsRequest: {
         "topics": [CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2, assignments=None)]
     },
     CreateTopicsRequest: {"topics": [CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1)]},
+    DeleteAclsRequest: {
+        "filters": [DeleteAclsRequest.DeleteAclsFilter(resource_type_filter=1, operation=1, permission_type=1)]
+    },
     DeleteTopicsRequest: {"topics": [DeleteTopicsRequest.DeleteTopicState(name="t")]},
     ElectLeadersRequest: {"topic_partitions": [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])]},
     IncrementalAlterConfigsRequest: {
@@ -88,6 +97,7 @@ def ask(request: Any, *, is_leader: bool = False) -> Any:
             controller=ControllerAnswers(node),
             settings=SimpleNamespace(delete_topic_enable=True),
             tasks=SimpleNamespace(spawn=asyncio.get_running_loop().create_task),
+            authorizer=Authorizer(),
         )
         dispatcher = Dispatcher(services, "controller")
         version = API_BY_KEY[request.API_KEY].max_version
@@ -106,7 +116,8 @@ def codes(answer: Any) -> set[int]:
     """Every error code, wherever the answer has them."""
     if getattr(answer, "error_code", 0):
         return {answer.error_code}
-    lists = [getattr(answer, name, ()) for name in ("topics", "responses", "results", "replica_election_results")]
+    names = ("topics", "responses", "results", "filter_results", "replica_election_results")
+    lists = [getattr(answer, name, ()) for name in names]
     found = {code for inner in lists for entry in inner for code in codes(entry)}
     return found | {part.error_code for part in getattr(answer, "partition_result", ())}
 

@@ -223,3 +223,22 @@ def test_decisions_are_bounded_and_stay_right(monkeypatch: pytest.MonkeyPatch) -
             assert allowed is (number == 7)
             assert len(authorizer._decisions) <= 4
             assert len(authorizer._logged) <= 4
+
+
+def test_until_the_acls_are_loaded_only_super_users_are_allowed() -> None:
+    root = Principal("User", "root")
+    authorizer = Authorizer(super_users=[root], allow_everyone_if_no_acl_found=True, is_loaded=False)
+    authorizer.add(acl(1))
+
+    def decisions(principal: Principal) -> tuple[bool, bool]:
+        return (
+            authorizer.is_allowed(principal, HOST, Operation.READ, TOPIC, "orders"),
+            authorizer.is_allowed_by_any_resource(principal, HOST, Operation.READ, TOPIC),
+        )
+
+    assert decisions(root) == (True, True)
+    assert decisions(ALICE) == (False, False)
+    before = authorizer.generation
+    authorizer.complete_load()
+    assert decisions(ALICE) == (True, True)
+    assert authorizer.generation != before

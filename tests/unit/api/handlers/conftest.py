@@ -105,6 +105,7 @@ class HandlerNode:
             "settings": api_settings(self.config),
             "tasks": tasks,
             "topic_views": TopicViews(),
+            "authorizer": None,
             "dynamic_settings": DynamicSettings(self.config, lambda: image, None),
             "forwarding": SimpleNamespace(send=lambda *_: None),  # this node is the active controller
         }
