@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kraftlog.security.operation import Operation, PatternType, Permission, ResourceKind
@@ -90,7 +91,10 @@ class Authorizer:
         wanted = {acl.id: acl for acl in acls}
         if wanted == self._acls:
             return
-        for acl_id in [acl_id for acl_id, acl in self._acls.items() if wanted.get(acl_id) != acl]:
+        held = self._acls.items()
+        # Records that are the same object need no comparison of their fields: they are nearly all of them.
+        stale = [acl_id for acl_id, acl in held if (new := wanted.get(acl_id)) is not acl and new != acl]
+        for acl_id in stale:
             self.remove(acl_id)
         for acl in wanted.values():
             if acl.id not in self._acls:
@@ -148,7 +152,7 @@ class Authorizer:
 
         Args:
             principal: Identity of the client.
-            host: Its IP address, as Java prints it.
+            host: Its IP address. ACLs name an IPv6 address as Java prints it: ``2001:db8:0:0:0:0:0:1``.
             operation: A single one: neither UNKNOWN, ANY nor ALL.
             kind: Neither UNKNOWN nor ANY.
             name: Name of the resource, ``kafka-cluster`` for the cluster.
@@ -157,16 +161,17 @@ class Authorizer:
         key = (principal.type, principal.name, host, operation, kind, name)
         is_allowed = self._decisions.get(key)
         if is_allowed is None:
-            is_allowed, _ = self._decide(principal, host, operation, kind, name)
+            is_allowed, _ = self._decide(principal, _as_java_prints(host), operation, kind, name)
             self._remember(key, is_allowed=is_allowed)
         if not is_allowed and log_denied and key not in self._logged:
             self._logged.add(key)
-            _, rule = self._decide(principal, host, operation, kind, name)
+            address = _as_java_prints(host)
+            _, rule = self._decide(principal, address, operation, kind, name)
             logger.info(
                 "Principal = %s is Denied operation = %s from host = %s on resource = %s:LITERAL:%s based on rule %s",
                 principal,
                 operation.name,
-                host,
+                address,
                 _KIND_NAMES[kind],
                 name,
                 rule,
@@ -185,7 +190,7 @@ class Authorizer:
         key = (principal.type, principal.name, host, operation, kind, None)
         is_allowed = self._decisions.get(key)
         if is_allowed is None:
-            is_allowed = self._decide_by_any_resource(principal, host, operation, kind)
+            is_allowed = self._decide_by_any_resource(principal, _as_java_prints(host), operation, kind)
             self._remember(key, is_allowed=is_allowed)
         return is_allowed
 
@@ -267,6 +272,21 @@ def _drop(entries_by_key: dict[Key, _Entries], key: Key, acl_id: Uuid) -> None:
     del entries[acl_id]
     if not entries:
         del entries_by_key[key]
+
+
+def _as_java_prints(host: str) -> str:
+    """The address as ``InetAddress.getHostAddress`` prints it: no part of IPv6 is left out, and IPv4 inside is IPv4."""
+    if ":" not in host:
+        return host
+    plain, percent, scope = host.partition("%")
+    try:
+        address = IPv6Address(plain)
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    parts = (address.packed[index : index + 2] for index in range(0, 16, 2))
+    return ":".join(f"{int.from_bytes(part, 'big'):x}" for part in parts) + percent + scope
 
 
 def _matching_acls(principals: dict[str, _Entries], who: str, host: str) -> Iterator[AccessControlEntryRecord]:

@@ -242,3 +242,21 @@ def test_until_the_acls_are_loaded_only_super_users_are_allowed() -> None:
     authorizer.complete_load()
     assert decisions(ALICE) == (True, True)
     assert authorizer.generation != before
+
+
+@pytest.mark.parametrize(
+    ("client", "in_acl"),
+    [
+        ("2001:db8::1", "2001:db8:0:0:0:0:0:1"),
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80:0:0:0:0:0:0:1%eth0"),
+    ],
+)
+def test_acls_name_hosts_as_java_prints_them(client: str, in_acl: str, caplog: pytest.LogCaptureFixture) -> None:
+    authorizer = authorizer_of(acl(1, host=in_acl), acl(2, name="other", host=in_acl + "0"))
+    assert authorizer.is_allowed(ALICE, client, Operation.READ, TOPIC, "orders")
+    assert authorizer.is_allowed_by_any_resource(ALICE, client, Operation.READ, TOPIC)
+    with caplog.at_level(logging.INFO, "kraftlog.authorizer"):
+        assert not authorizer.is_allowed(ALICE, client, Operation.READ, TOPIC, "other")
+    assert f"from host = {in_acl} on" in caplog.text
