@@ -1,7 +1,7 @@
 """Three kraftlog nodes beside three of Apache Kafka 4.3.1: what replication costs.
 
-    python benches/replication.py [--nodes kraftlog,kafka] [--rounds 3] [--seconds 3] [--partitions 1000]
-        [--rows produce,catch-up,idle,election] [--json target/replication.json]
+    python benches/replication.py [--nodes kraftlog,kafka] [--rounds 3] [--seconds 3] [--idle 0,1000,10000]
+        [--election 1000,5000] [--rows produce,catch-up,idle,election] [--json target/replication.json]
 
 Each node is broker and controller in a process of its own, with default time-outs, replication factor 3,
 ``min.insync.replicas=2`` and acks=all from the page cache. The client is ``benches/load``, connected to node 1, which
@@ -10,8 +10,12 @@ of all three nodes, from before the load until the followers have everything; by
 kind of node runs after the other, as six nodes at once would share two processors.
 
 - *catch-up*: a replica on node 2 of a topic that only node 1 has, until it is in sync; processor time of both.
-- *idle*: processor time of all nodes for 10 s with so many partitions, and nothing written.
-- *election*: kill -9 of node 1, which leads so many partitions, until each of them has another leader.
+- *idle*: processor time of all nodes for 10 s with so many partitions, and nothing written. The partitions of a row
+  include those of the row before, at most 2 000 to a topic. *created* is the time until the ones that it adds have
+  leaders, *opened* until all three nodes have their directories.
+- *election*: in a new cluster, kill -9 of node 1, which leads so many partitions, until each has another leader.
+
+*longest answer* is that of node 2 to ApiVersions, asked every 5 ms while partitions are created or elected.
 """
 
 from __future__ import annotations
@@ -21,13 +25,15 @@ import contextlib
 import glob
 import json
 import os
+import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benches")]
@@ -40,6 +46,7 @@ from node_bench import cpu_seconds, memory_mb  # noqa: E402
 from interop.harness import Java  # noqa: E402
 from interop.mixed.cluster import KAFKA, MixedCluster, eventually  # noqa: E402
 from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest  # noqa: E402
+from kraftlog.wire.messages.api_versions import ApiVersionsRequest  # noqa: E402
 from kraftlog.wire.messages.metadata import MetadataRequest  # noqa: E402
 from raw_client import RawClient  # noqa: E402
 
@@ -53,6 +60,7 @@ PRODUCE = {
 }
 IDLE_S = 10.0
 WARM_S = 5.0
+MOST_OF_A_TOPIC = 2000  # partitions; a controller refuses requests that create many more
 Result = dict[str, Any]
 
 
@@ -81,6 +89,20 @@ class Nodes:
         name = f"bench-{self._topics}"
         self.cluster.create_topic(name, *([replicas] * partitions))
         return name
+
+    def new_topics(self, partitions: int) -> None:
+        """So many partitions on all nodes, led by node 1, in as few topics as can be."""
+        for first in range(0, partitions, MOST_OF_A_TOPIC):
+            self.new_topic(min(MOST_OF_A_TOPIC, partitions - first), list(NODE_IDS))
+
+    def wait_until_open(self, partitions: int) -> None:
+        """Until each node has the files of so many partitions; logs are opened after the partitions were created."""
+
+        def are_open() -> bool:
+            paths = [member.data_dir for member in self.cluster.members.values()]
+            return all(len(list(path.glob("bench-*/partition.metadata"))) >= partitions for path in paths)
+
+        eventually(are_open, "partitions without files", 300)
 
     def delete(self, topic: str) -> None:
         """Without waiting for the files to go."""
@@ -156,65 +178,123 @@ def catch_up(nodes: Nodes, seconds: float) -> Iterator[Result]:
     nodes.delete(topic)
 
 
-def idle(nodes: Nodes, partitions: int) -> Iterator[Result]:
+class Pinger(threading.Thread):
+    """Asks a node for its versions every 5 ms while the block runs.
+
+    Attributes:
+        longest_s: The longest time until an answer.
+    """
+
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self._client = RawClient(address, timeout_s=60)
+        self._stopping = threading.Event()
+        self.longest_s = 0.0
+
+    def run(self) -> None:
+        while not self._stopping.wait(0.005):
+            asked_s = time.perf_counter()
+            self._client.call(ApiVersionsRequest(), 0)
+            self.longest_s = max(self.longest_s, time.perf_counter() - asked_s)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self.join()
+        self._client.sock.close()
+
+
+def idle(nodes: Nodes, counts: list[int]) -> Iterator[Result]:
     """Nothing but what keeps the cluster together."""
-    began_s = time.perf_counter()
-    topic = nodes.new_topic(partitions, list(NODE_IDS)) if partitions else ""
-    took_s = time.perf_counter() - began_s
-    time.sleep(5)
-    before_s = nodes.cpu_s()
-    time.sleep(IDLE_S)
-    cores = (nodes.cpu_s() - before_s) / IDLE_S
-    yield {
-        "row": f"{partitions} partitions",
-        "subject": "idle",
-        "cores": cores,
-        "rss_MB": nodes.memory_mb(),
-        "created_s": took_s,
-    }
-    if topic:
-        nodes.delete(topic)
+    existing = 0
+    for partitions in counts:
+        began_s = time.perf_counter()
+        with Pinger(nodes.cluster.members[2].bootstrap) as pinger:
+            nodes.new_topics(partitions - existing)
+            took_s, existing = time.perf_counter() - began_s, partitions
+            nodes.wait_until_open(partitions)
+        opened_s = time.perf_counter() - began_s
+        time.sleep(5)
+        before_s = nodes.cpu_s()
+        time.sleep(IDLE_S)
+        cores = (nodes.cpu_s() - before_s) / IDLE_S
+        yield {
+            "row": f"{partitions} partitions",
+            "subject": "idle",
+            "cores": cores,
+            "rss_MB": nodes.memory_mb(),
+            "created_s": took_s,
+            "opened_s": opened_s,
+            "longest_ms": pinger.longest_s * 1000,
+        }
 
 
 def election(nodes: Nodes, partitions: int) -> Iterator[Result]:
-    """All partitions get another leader; the last row, as a node is gone then."""
-    topic = nodes.new_topic(partitions, list(NODE_IDS))
-    began_s = time.perf_counter()
-    nodes.cluster.members[1].kill()
+    """All partitions get another leader."""
+    nodes.new_topics(partitions)
+    nodes.wait_until_open(partitions)
+    time.sleep(5)
     survivor = nodes.cluster.members[2]
 
     def all_led() -> bool:
-        found = nodes.cluster.topics(survivor).get(topic, {})
-        return len(found) == partitions and all(leader in (2, 3) for leader, _, _ in found.values())
+        found = [partition for topic in nodes.cluster.topics(survivor).values() for partition in topic.values()]
+        return len(found) == partitions and all(leader in (2, 3) for leader, _, _ in found)
 
-    eventually(all_led, "partitions without a leader", 120)
-    yield {"row": f"{partitions} partitions", "subject": "election", "took_s": time.perf_counter() - began_s}
+    with Pinger(survivor.bootstrap) as pinger:
+        began_s = time.perf_counter()
+        nodes.cluster.members[1].kill()
+        eventually(all_led, "partitions without a leader", 120)
+        took_s = time.perf_counter() - began_s
+    yield {
+        "row": f"{partitions} partitions",
+        "subject": "election",
+        "took_s": took_s,
+        "longest_ms": pinger.longest_s * 1000,
+    }
+
+
+@contextlib.contextmanager
+def running(kind: str, home: Path, java: Java) -> Iterator[Nodes]:
+    """A new cluster."""
+    cluster = MixedCluster(home, java)
+    for node_id in NODE_IDS:
+        member = cluster.add(kind, "broker,controller", node_id)
+        member.config.update(DEFAULTS)
+        member.jvm_flags = JVM_FLAGS
+    try:
+        cluster.start()
+        yield Nodes(cluster, load_program())
+    finally:
+        cluster.close()
+        shutil.rmtree(home)
 
 
 def run(kind: str, home: Path, java: Java, arguments: argparse.Namespace) -> Iterator[Result]:
-    """Every round of one kind of node, each in a new cluster."""
-    wanted, program = arguments.rows.split(","), load_program()
+    """Every round of one kind of node, each in new clusters."""
+    wanted = arguments.rows.split(",")
+    idle_counts, election_counts = (
+        [int(text) for text in texts.split(",")] for texts in (arguments.idle, arguments.election)
+    )
+    rows: dict[str, Callable[[Nodes], Iterator[Result]]] = {
+        "produce": lambda nodes: produce(nodes, arguments.seconds),
+        "catch-up": lambda nodes: catch_up(nodes, arguments.seconds),
+        "idle": lambda nodes: idle(nodes, idle_counts),
+    }
     for number in range(1, arguments.rounds + 1):
-        cluster = MixedCluster(home / str(number), java)
-        for node_id in NODE_IDS:
-            member = cluster.add(kind, "broker,controller", node_id)
-            member.config.update(DEFAULTS)
-            member.jvm_flags = JVM_FLAGS
-        try:
-            cluster.start()
-            nodes = Nodes(cluster, program)
-            warm(nodes)
-            rows = {
-                "produce": lambda nodes=nodes: produce(nodes, arguments.seconds),
-                "catch-up": lambda nodes=nodes: catch_up(nodes, arguments.seconds),
-                "idle": lambda nodes=nodes: [*idle(nodes, 0), *idle(nodes, arguments.partitions)],
-                "election": lambda nodes=nodes: election(nodes, arguments.partitions),
-            }
-            for name in wanted:
-                for result in rows[name]():
-                    yield {"round": number, "node": kind} | result
-        finally:
-            cluster.close()
+        round_home, label = home / str(number), {"round": number, "node": kind}
+        if set(wanted) & set(rows):
+            with running(kind, round_home, java) as nodes:
+                warm(nodes)
+                for name in wanted:
+                    if name in rows:
+                        yield from (label | result for result in rows[name](nodes))
+        if "election" in wanted:
+            for partitions in election_counts:
+                with running(kind, round_home, java) as nodes:
+                    yield from (label | result for result in election(nodes, partitions))
 
 
 FORMS = {
@@ -230,7 +310,9 @@ FORMS = {
     "cores": ("cores, all nodes", "{:.3f}"),
     "rss_MB": ("RSS MB, all nodes", "{:.0f}"),
     "created_s": ("created in s", "{:.2f}"),
+    "opened_s": ("opened in s", "{:.2f}"),
     "took_s": ("s", "{:.2f}"),
+    "longest_ms": ("longest answer ms", "{:.0f}"),
 }
 
 
@@ -256,7 +338,8 @@ def main() -> None:
     parser.add_argument("--nodes", default="kraftlog,kafka")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--partitions", type=int, default=1000, help="of the rows of idle and election")
+    parser.add_argument("--idle", default="0,1000,10000", help="partitions of the rows of idle, growing")
+    parser.add_argument("--election", default="1000,5000", help="partitions of the rows of election")
     parser.add_argument("--rows", default="produce,catch-up,idle,election")
     parser.add_argument("--json", type=Path, help="where the results are kept")
     arguments = parser.parse_args()

@@ -88,9 +88,23 @@ SHELL_BUGS = (
     Bug(
         "a new controller fences brokers of a cluster that starts",
         "runtime.metadata.broker_watch",
-        "        if _Finding.ALIVE not in found:\n            return\n",
+        "        if Finding.ALIVE not in found:\n            return\n",
         "",
         WATCH,
+    ),
+    Bug(
+        "clients are sent back to a leader whose process has ended",
+        "runtime.replica.gone_brokers",
+        "        if was_open:\n            self._ids |= {broker_id}\n",
+        "",
+        "unit/runtime/replica/test_gone_brokers.py",
+    ),
+    Bug(
+        "a new leader waits for the end of its followers' long polls",
+        "runtime.replica.follower_polls",
+        "                wait.end()\n",
+        "                pass\n",
+        "unit/runtime/replica/test_follower_polls.py",
     ),
     # Changes of in-sync sets and of replicas.
     Bug(

@@ -68,11 +68,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transport": VOCABULARY | {"host", "reply", "security", "wire", "_kraftlog"},
     "runtime": VOCABULARY | {"host"},
     "runtime.inbox": {"_kraftlog"},
+    "runtime.broker_probe": {"controller", "errors"},
     "runtime.raft": VOCABULARY
     | FACTS
     | {"host", "runtime.inbox", "raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
-    "runtime.metadata": CORES | {"host", "runtime.raft", "storage", "metrics", "transport", "wire", "_kraftlog"},
-    "runtime.replica": CORES | {"host", "runtime.inbox", "storage", "metrics", "transport", "wire", "_kraftlog"},
+    "runtime.metadata": CORES
+    | {"host", "runtime.raft", "runtime.broker_probe", "storage", "metrics", "transport", "wire", "_kraftlog"},
+    "runtime.replica": CORES
+    | {"host", "runtime.inbox", "runtime.broker_probe", "storage", "metrics", "transport", "wire", "_kraftlog"},
     "runtime.coordinator": CORES | {"host", "reply", "runtime.metadata.topic_creation", "wire", "_kraftlog"},
     "runtime.share": CORES | {"runtime.coordinator", "runtime.replica", "transport", "wire", "_kraftlog"},
     "api": CORES | {"reply", "security", "transport", "runtime", "storage", "wire", "_kraftlog"},

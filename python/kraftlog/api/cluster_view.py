@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -96,11 +97,13 @@ def some_broker_id(image: MetadataImage, preferred: int) -> int:
     return preferred if preferred in alive else min(alive, default=-1)
 
 
-def view_partition(image: MetadataImage, partition: PartitionImage, listener_name: str) -> PartitionView:
+def view_partition(
+    image: MetadataImage, partition: PartitionImage, listener_name: str, gone: AbstractSet[int] = frozenset()
+) -> PartitionView:
     """What to tell a client on ``listener_name`` about a partition.
 
-    LEADER_NOT_AVAILABLE when the leader is gone, LISTENER_NOT_FOUND when it is there but not on this listener
-    (older clients are told LEADER_NOT_AVAILABLE instead: the caller knows the version).
+    LEADER_NOT_AVAILABLE when the leader is fenced or among ``gone``, LISTENER_NOT_FOUND when it is there but not on
+    this listener (older clients are told LEADER_NOT_AVAILABLE instead: the caller knows the version).
     """
     brokers = image.cluster.brokers
     offline = tuple(
@@ -112,7 +115,7 @@ def view_partition(image: MetadataImage, partition: PartitionImage, listener_nam
         or not broker.has_online_directory(directory)
     )
     leader = brokers.get(partition.leader)
-    if leader is None or leader.fenced:
+    if leader is None or leader.fenced or partition.leader in gone:
         code: int = ErrorCode.LEADER_NOT_AVAILABLE
     elif not _has_listener(leader, listener_name):
         code = ErrorCode.LISTENER_NOT_FOUND

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kraftlog.runtime.coordinator.shard_runner import ShardRunner
     from kraftlog.runtime.coordinator.transaction_verifier import ProducerTransaction, Verifying
     from kraftlog.runtime.replica.fetch_session import FetchSessionCache
+    from kraftlog.runtime.replica.follower_polls import FollowerPolls
     from kraftlog.runtime.replica.isr_changes import Proposal
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.runtime.share.share_admin import ShareAdmin
@@ -132,6 +133,7 @@ class ReplicaService(PartitionSource, Protocol):
     """The replicas of topic partitions on this node."""
 
     leader_quota: ReplicationQuota
+    follower_polls: FollowerPolls
 
     def replicated_out(self, partition: Partition, broker_id: int, size_bytes: int) -> None:
         """A follower was answered with so many bytes."""

@@ -7,6 +7,8 @@ Metadata for the whole topic while the metadata stays what it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kraftlog.api.cluster_view import view_partition
 from kraftlog.controller.image import MetadataImage
 from kraftlog.controller.topic_image import TopicImage
@@ -26,9 +28,14 @@ class TopicViews:
 
     The memory is bounded by the partitions of the cluster, once per listener name and form of the answer; all of it is
     given back at the next change of the metadata.
+
+    Args:
+        gone: Gives brokers whose process has ended although the metadata has them as live; another set if it changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gone: Callable[[], frozenset[int]] = frozenset) -> None:
+        self._find_gone = gone
+        self._gone: frozenset[int] = frozenset()
         self._image: MetadataImage | None = None
         self._offset = -1
         self._partitions: dict[tuple[Uuid, str, bool], tuple[_Partition, ...]] = {}
@@ -44,22 +51,26 @@ class TopicViews:
             listener_name: Where the client asks.
             api_version: Of Metadata; below 6 LISTENER_NOT_FOUND is answered as LEADER_NOT_AVAILABLE.
         """
-        if image is not self._image or image.offset != self._offset:
-            self._image, self._offset = image, image.offset
+        gone = self._find_gone()
+        if image is not self._image or image.offset != self._offset or gone != self._gone:
+            self._image, self._offset, self._gone = image, image.offset, gone
             self._partitions.clear()
         key = (topic.topic_id, listener_name, api_version < LISTENER_NOT_FOUND_VERSION)
         found = self._partitions.get(key)
         if found is None:
             found = tuple(
-                _partition(image, topic, index, listener_name, is_old=key[2]) for index in sorted(topic.partitions)
+                _partition(image, topic, index, listener_name, gone, is_old=key[2])
+                for index in sorted(topic.partitions)
             )
             self._partitions[key] = found
         return found
 
 
-def _partition(image: MetadataImage, topic: TopicImage, index: int, listener_name: str, *, is_old: bool) -> _Partition:
+def _partition(
+    image: MetadataImage, topic: TopicImage, index: int, listener_name: str, gone: frozenset[int], *, is_old: bool
+) -> _Partition:
     partition = topic.partitions[index]
-    view = view_partition(image, partition, listener_name)
+    view = view_partition(image, partition, listener_name, gone)
     error_code = view.error_code
     if is_old and error_code == ErrorCode.LISTENER_NOT_FOUND:
         error_code = ErrorCode.LEADER_NOT_AVAILABLE

@@ -322,7 +322,7 @@ class Node:
             markers=self._transaction_services.marker_writer,
             producer_ids=self.producer_ids,
             topic_creation=self.topic_creation,
-            topic_views=TopicViews(),
+            topic_views=TopicViews(self.replicas.gone_brokers.find),
             dynamic_settings=self.dynamic_settings,
             shares=self.shares,
             share_admin=self.share_admin,

@@ -28,6 +28,7 @@ MAX_FRAME_BYTES = 100 * 1024 * 1024
 LOW_WATER_BYTES = 512 * 1024
 # Requests with a buffer of so many bytes, such as records, are sent without copying it.
 SHARED_BYTES_MIN = 64 * 1024
+_TCP_ESTABLISHED = 1
 
 Callback = Callable[["Message | KafkaError"], None]
 
@@ -122,6 +123,20 @@ class RpcConnection(asyncio.BufferedProtocol):
         low, high = found
         highest = min(high, API_BY_KEY[api_key].max_version)
         return highest if highest >= max(low, lowest) else None
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the connection is closed, or the peer has ended it and the loop has not come to that yet.
+
+        The second is seen only on Linux, and without TLS.
+        """
+        if self.is_closed or self._socket is None:
+            return self.is_closed
+        try:
+            state = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        except OSError:
+            return True
+        return int(state) != _TCP_ESTABLISHED
 
     @property
     def oldest_s(self) -> float | None:

@@ -65,6 +65,16 @@ def test_fenced_broker_is_answered(image):
     assert {partition.error_code for partition in asked(views, image)} == {ErrorCode.LEADER_NOT_AVAILABLE}
 
 
+def test_broker_whose_process_has_ended_leads_nothing(image):
+    gone = frozenset()
+    views = TopicViews(lambda: gone)
+    asked(views, image)
+    gone = frozenset({1})
+    assert {(view.error_code, view.leader_id) for view in asked(views, image)} == {(ErrorCode.LEADER_NOT_AVAILABLE, -1)}
+    gone = frozenset({2})
+    assert {(view.error_code, view.leader_id) for view in asked(views, image)} == {(ErrorCode.NONE, 1)}
+
+
 def test_another_image_at_the_same_offset_is_answered(image):
     # A snapshot that was loaded.
     views = TopicViews()

@@ -144,10 +144,14 @@ def _handle(
         # The throttle is over: the follower's next fetch is full, and the data path opens a session for it.
         sessions.remove(request.session_id)
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    max_wait_ms = request.max_wait_ms
+    if is_follower:
+        replicas.follower_polls.arrived(replica_id, ((partition.topic_id, partition.index) for partition in asked))
+        max_wait_ms = replicas.follower_polls.wait_ms(replica_id, max_wait_ms)
     limits = FetchLimits(
         isolation_level=request.isolation_level,
         max_bytes=min(request.max_bytes, settings.fetch_max_bytes),
-        max_wait_ms=request.max_wait_ms,
+        max_wait_ms=max_wait_ms,
         min_bytes=min(request.min_bytes, settings.fetch_max_bytes),
         uses_topic_ids=uses_topic_ids,
         needs_leader=version < PREFERRED_REPLICA_FROM,
@@ -181,7 +185,7 @@ def _handle(
     reads = list(read_all(replicas, wanted, limits) if follower is None else follower.read_all(wanted))
     if limits.max_wait_ms <= 0 or not reads or is_enough(reads, limits):
         return finish(reads)
-    return FetchWait(replicas, wanted, limits, reads, finish, follower).future
+    return _wait(replicas, wanted, limits, reads, finish, follower).future
 
 
 def _keeps_follower(
@@ -224,6 +228,20 @@ def _preferred_replica(
     return preferred
 
 
+def _wait(
+    replicas: ReplicaService,
+    wanted: list[SessionPartition],
+    limits: FetchLimits,
+    reads: list[PartitionRead],
+    finish: Callable[[list[PartitionRead]], Any],
+    follower: FollowerReader | None,
+) -> FetchWait:
+    wait = FetchWait(replicas, wanted, limits, reads, finish, follower)
+    if follower is not None:
+        replicas.follower_polls.hold(follower.replica_id, wait)
+    return wait
+
+
 def _read_in_slices(
     replicas: ReplicaService,
     wanted: list[SessionPartition],
@@ -234,7 +252,7 @@ def _read_in_slices(
     all_reads = read_all(replicas, wanted, limits) if follower is None else follower.read_all(wanted)
     reads = yield from in_slices(all_reads)
     if limits.max_wait_ms > 0 and not is_enough(reads, limits):
-        wait = FetchWait(replicas, wanted, limits, reads, lambda reads: reads, follower)
+        wait = _wait(replicas, wanted, limits, reads, lambda reads: reads, follower)
         yield wait.future
         reads = wait.future.result()
     return (yield from respond(reads))

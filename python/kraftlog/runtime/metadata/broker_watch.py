@@ -11,39 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from enum import Enum, auto
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from kraftlog.errors import KafkaError, KraftlogError, NodeClosedError
+from kraftlog.errors import KafkaError, NodeClosedError
+from kraftlog.runtime.broker_probe import Finding, probe_broker
 
 if TYPE_CHECKING:
     from kraftlog.controller import MetadataImage
-    from kraftlog.controller.cluster_image import BrokerImage, ListenerEndpoint
+    from kraftlog.controller.cluster_image import BrokerImage
     from kraftlog.transport.exchange import PeerLoss
 
 __all__ = ["BrokerWatch"]
 
 logger = logging.getLogger(__name__)
 
-_PLAINTEXT: Final = 0
-# ApiVersions v0 with correlation id 0 and the client id "probe": every broker of every version answers it.
-_API_VERSIONS: Final = bytes.fromhex("0000000f 0012 0000 00000000 0005") + b"probe"
-_PROBE_TIMEOUT_S: Final = 0.5
 # A process that is killed does not close all of its sockets in the same instant.
 _PROBES_AFTER_S: Final = (0.0, 0.03, 0.1, 0.25)
 _REFUSALS_NEEDED: Final = 2
 _CONCURRENT_PROBES: Final = 16
 
 Fence = Callable[[int, int], "asyncio.Future[bool]"]
-
-
-class _Finding(Enum):
-    """What a listener of a broker shows."""
-
-    ALIVE = auto()
-    GONE = auto()
-    UNKNOWN = auto()
 
 
 class BrokerWatch:
@@ -117,12 +105,12 @@ class BrokerWatch:
             for broker in self._image().cluster.brokers.values()
             if not broker.fenced and broker.broker_id != self._node_id
         ]
-        found = await asyncio.gather(*(self._find_all(broker.end_points) for broker in brokers))
-        if _Finding.ALIVE not in found:
+        found = await asyncio.gather(*(self._find(broker) for broker in brokers))
+        if Finding.ALIVE not in found:
             return
         for broker, finding in zip(brokers, found, strict=True):
             is_unheard = broker.broker_id not in self._losses
-            if finding is _Finding.GONE and is_unheard and await self._is_gone(broker, lambda: True):
+            if finding is Finding.GONE and is_unheard and await self._is_gone(broker, lambda: True):
                 await self._fence_broker(broker, "does not listen any more")
 
     async def _is_gone(self, broker: BrokerImage, is_silent: Callable[[], bool]) -> bool:
@@ -131,14 +119,14 @@ class BrokerWatch:
             await asyncio.sleep(delay_s)
             if not is_silent():
                 return False
-            match await self._find_all(broker.end_points):
-                case _Finding.ALIVE:
+            match await self._find(broker):
+                case Finding.ALIVE:
                     return False
-                case _Finding.GONE:
+                case Finding.GONE:
                     refusals += 1
                     if refusals == _REFUSALS_NEEDED:
                         return True
-                case _Finding.UNKNOWN:
+                case Finding.UNKNOWN:
                     refusals = 0
         return False
 
@@ -152,29 +140,6 @@ class BrokerWatch:
         if is_fenced:
             logger.warning("broker %d %s and is fenced before the end of its session", broker.broker_id, why)
 
-    async def _find_all(self, end_points: Iterable[ListenerEndpoint]) -> _Finding:
+    async def _find(self, broker: BrokerImage) -> Finding:
         async with self._limit:
-            findings = {await _find(end_point) for end_point in end_points}
-        if findings == {_Finding.GONE}:
-            return _Finding.GONE
-        return _Finding.ALIVE if _Finding.ALIVE in findings else _Finding.UNKNOWN
-
-
-async def _find(end_point: ListenerEndpoint) -> _Finding:
-    """Look at one listener: whether it takes connections, and on one without security also whether it answers."""
-    writer = None
-    try:
-        async with asyncio.timeout(_PROBE_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(end_point.host, end_point.port)
-            if end_point.security_protocol != _PLAINTEXT:
-                # A handshake would need this node's credentials; a later attempt may be refused.
-                return _Finding.UNKNOWN
-            writer.write(_API_VERSIONS)
-            return _Finding.ALIVE if await reader.read(1) else _Finding.GONE
-    except (ConnectionRefusedError, ConnectionResetError, BrokenPipeError):
-        return _Finding.GONE
-    except (OSError, TimeoutError, KraftlogError):
-        return _Finding.UNKNOWN
-    finally:
-        if writer is not None:
-            writer.transport.abort()
+            return await probe_broker(broker.end_points)

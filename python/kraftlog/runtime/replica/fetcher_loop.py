@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog import host
 from kraftlog._kraftlog import append_fetched
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kraftlog.runtime.replica.registry import PartitionKey, Partitions
     from kraftlog.storage.log_dir import LogDir
 
-__all__ = ["FetcherLoop", "FetcherSettings", "FetcherShell"]
+__all__ = ["ConnectionLost", "FetcherLoop", "FetcherSettings", "FetcherShell"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,17 @@ _ON_LOOP_BYTES_MAX = 64 * 1024
 _LATEST, _EARLIEST = -1, -2
 # While throttled partitions are held, the rate is looked at so often.
 _QUOTA_WAIT_MS = 100
+
+
+class ConnectionLost(Protocol):
+    """Is told of leaders that cannot be reached."""
+
+    def __call__(self, broker_id: int, *, was_open: bool) -> None:
+        """The connection to this leader ended, or could not be made."""
+
+
+def _ignore_loss(broker_id: int, *, was_open: bool) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +93,8 @@ class FetcherShell:
         list_offsets_version: Likewise of ListOffsets.
         keep_recovery_point: Writes the recovery points of a directory, after one was lowered; called on any thread.
         threads: Append and truncate.
+        connection_lost: Told the id of a leader whose connection ended or could not be made, and whether it had been
+            open.
     """
 
     settings: FetcherSettings
@@ -91,6 +104,7 @@ class FetcherShell:
     list_offsets_version: Callable[[], int]
     keep_recovery_point: Callable[[LogDir], None]
     threads: Executor
+    connection_lost: ConnectionLost = _ignore_loss
 
 
 class FetcherLoop:
@@ -174,9 +188,12 @@ class FetcherLoop:
                 self.link.close()
 
     def _failed(self, error: KraftlogError) -> None:
-        if not self._is_unreachable and not self._is_stopped:
-            logger.warning("%s: the leader does not answer: %s", self._name, error)
-        self._is_unreachable = True
+        was_open, self._is_unreachable = not self._is_unreachable, True
+        if not self._is_stopped:
+            if isinstance(error, KafkaError) and error.code == ErrorCode.BROKER_NOT_AVAILABLE:
+                self._shell.connection_lost(self.link.address.broker_id, was_open=was_open)
+            if was_open:
+                logger.warning("%s: the leader does not answer: %s", self._name, error)
         self.fetcher.handle_failure(self._now_ms())
         self.link.close()
 

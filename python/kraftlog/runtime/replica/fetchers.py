@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kraftlog import host
 from kraftlog.partition.replica_fetcher import FetchStart
-from kraftlog.runtime.replica.fetcher_loop import FetcherLoop, FetcherSettings, FetcherShell
+from kraftlog.runtime.replica.fetcher_loop import ConnectionLost, FetcherLoop, FetcherSettings, FetcherShell
 from kraftlog.runtime.replica.leader_link import BrokerAddress, LeaderLink
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class ReplicaFetchers:
         broker_epoch: Gives the epoch of this broker's registration.
         keep_recovery_point: Writes the recovery points of a directory; any thread may call.
         tls: Makes what a connection to another broker needs.
+        connection_lost: Told of leaders that cannot be reached.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class ReplicaFetchers:
         broker_epoch: Callable[[], int],
         keep_recovery_point: Callable[[LogDir], None],
         tls: Callable[[], SSLContext | None],
+        connection_lost: ConnectionLost,
     ) -> None:
         self._settings = settings
         self._fetchers_per_leader = settings.fetchers_per_leader
@@ -81,6 +83,7 @@ class ReplicaFetchers:
             list_offsets_version=lambda: self._version(_LIST_OFFSETS_VERSIONS),
             keep_recovery_point=keep_recovery_point,
             threads=self._threads,
+            connection_lost=connection_lost,
         )
         self._loops: dict[tuple[int, int], FetcherLoop] = {}
         self._by_partition: dict[PartitionKey, tuple[int, int]] = {}

@@ -81,6 +81,11 @@ class LeaderLink:
             self.close()
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no answer within {self._timeout_s:g} s") from None
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether the connection was open and is not any more, also if nobody has noticed yet."""
+        return self._connection is not None and self._connection.is_ended
+
     async def _connect(self) -> RpcConnection:
         connection = self._connection
         if connection is None or connection.is_closed:

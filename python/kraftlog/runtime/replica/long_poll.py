@@ -101,6 +101,10 @@ class FetchWait:
             self._is_scheduled = True
             self._loop.call_soon(self._look_again)
 
+    def end(self) -> None:
+        """Answer with what can be read now, as when the time is over."""
+        self._time_over()
+
     def _look_again(self) -> None:
         self._is_scheduled = False
         if self.future.done():

@@ -246,6 +246,7 @@ class Reconciler:
         )
 
     def _assign(self, partition: Partition, wanted: PartitionImage) -> None:
+        known_epoch = partition.leader_epoch if partition.is_leader else -1
         partition.handle_assignment(
             Assignment(
                 leader_id=wanted.leader,
@@ -262,6 +263,9 @@ class Reconciler:
         self._partitions.set_adding(partition, wanted.adding_replicas)
         self._update_live_brokers(partition)
         self._partitions.notify(partition)
+        if partition.is_leader and partition.leader_epoch != known_epoch:
+            followers = (replica for replica in wanted.isr if replica != self._node_id)
+            self._partitions.follower_polls.leads(partition.topic_id, partition.index, followers)
 
     # -- opening -------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from kraftlog._kraftlog import Partitions as NativePartitions
 from kraftlog.errors import ErrorCode
 from kraftlog.partition.replication_quota import ReplicationQuota
+from kraftlog.runtime.replica.follower_polls import FollowerPolls
 from kraftlog.types import Uuid
 from kraftlog.vocabulary import INTERNAL_TOPICS
 
@@ -63,6 +64,7 @@ class Partitions:
         leader_quota: What throttled replicas take from this broker.
         follower_quota: What this broker's throttled replicas take from their leaders.
         traffic: Measures all that is replicated; None on a node that is no broker.
+        follower_polls: Fetches of followers that wait.
     """
 
     def __init__(self, image: Callable[[], MetadataImage], clock_ms: Callable[[], int]) -> None:
@@ -71,6 +73,7 @@ class Partitions:
         self.native = NativePartitions()
         self.leader_quota = ReplicationQuota()
         self.follower_quota = ReplicationQuota()
+        self.follower_polls = FollowerPolls()
         # Maps of maps: the garbage collector would track a pair of topic id and index for each partition.
         self.traffic: ReplicationTraffic | None = None
         self._by_id: dict[Uuid, dict[int, Partition]] = {}

@@ -18,6 +18,7 @@ from kraftlog.runtime.replica.directory_assignments import DirectoryAssignments
 from kraftlog.runtime.replica.directory_moves import DirectoryMoves
 from kraftlog.runtime.replica.fetchers import ReplicaFetchers
 from kraftlog.runtime.replica.future_directories import FutureDirectory, WantedReplica, settle_futures
+from kraftlog.runtime.replica.gone_brokers import GoneBrokers
 from kraftlog.runtime.replica.isr_changes import IsrChanges
 from kraftlog.runtime.replica.log_dir_failure import LogDirFailures
 from kraftlog.runtime.replica.log_opener import LogOpener, OpenRequest
@@ -159,6 +160,7 @@ class ReplicaManager:
         self.isr_changes = IsrChanges(settings.node_id, broker_epoch, controllers, self._metrics)
         self._threads.inbox.handle("in_sync_proposed", self._in_sync_proposed)
         self._threads.inbox.handle("replicated", self._replicated)
+        self.gone_brokers = GoneBrokers(loop, image, lambda: (loop.link for loop in self.fetchers.loops))
         self.fetchers = ReplicaFetchers(
             settings.fetcher,
             partitions=self.partitions,
@@ -167,6 +169,7 @@ class ReplicaManager:
             broker_epoch=broker_epoch,
             keep_recovery_point=self._checkpoints.write_recovery_points,
             tls=tls,
+            connection_lost=self.gone_brokers.connection_lost,
         )
         self.partitions.add_listener(self.fetchers.partition_changed)
         self._directory_assignments = DirectoryAssignments(settings.node_id, broker_epoch, image, controllers)
@@ -274,6 +277,7 @@ class ReplicaManager:
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Follow one committed batch of metadata; partitions that are to be opened are missing until they are open."""
         self._reconciler.apply(image, delta)
+        self.gone_brokers.apply(delta)
         self.fetchers.apply(delta)
         if any(kind == ConfigResourceType.BROKER for kind, _ in delta.changed_configs):
             self._follow_settings(image)
@@ -414,6 +418,7 @@ class ReplicaManager:
         await self.isr_changes.stop()
         await self._directory_assignments.stop()
         await self.fetchers.stop()
+        await self.gone_brokers.stop()
         are_copies_closed = await self.directory_moves.stop()
         unserved = await self._reconciler.stop()
         await self._loop.run_in_executor(None, self._compactor.stop)

@@ -14,6 +14,7 @@ from kraftlog.api.context import RequestContext
 from kraftlog.api.handlers import broker_heartbeat
 from kraftlog.controller.cluster_image import ListenerEndpoint
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.runtime import broker_probe
 from kraftlog.runtime.metadata import broker_watch
 from kraftlog.runtime.metadata.broker_watch import BrokerWatch
 from kraftlog.security.principal import ANONYMOUS
@@ -30,7 +31,7 @@ SSL = 1
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(broker_watch, "_PROBES_AFTER_S", (0.0, 0.0, 0.0))
-    monkeypatch.setattr(broker_watch, "_PROBE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(broker_probe, "_PROBE_TIMEOUT_S", 0.2)
 
 
 @asynccontextmanager
