@@ -14,8 +14,6 @@ kind of node runs after the other, as six nodes at once would share two processo
   include those of the row before, at most 2 000 to a topic. *created* is the time until the ones that it adds have
   leaders, *opened* until all three nodes have their directories.
 - *election*: in a new cluster, kill -9 of node 1, which leads so many partitions, until each has another leader.
-
-*longest answer* is that of node 2 to ApiVersions, asked every 5 ms while partitions are created or elected.
 """
 
 from __future__ import annotations
@@ -29,11 +27,10 @@ import shutil
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benches")]
@@ -46,7 +43,6 @@ from node_bench import cpu_seconds, memory_mb  # noqa: E402
 from interop.harness import Java  # noqa: E402
 from interop.mixed.cluster import KAFKA, MixedCluster, eventually  # noqa: E402
 from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest  # noqa: E402
-from kraftlog.wire.messages.api_versions import ApiVersionsRequest  # noqa: E402
 from kraftlog.wire.messages.metadata import MetadataRequest  # noqa: E402
 from raw_client import RawClient  # noqa: E402
 
@@ -178,44 +174,14 @@ def catch_up(nodes: Nodes, seconds: float) -> Iterator[Result]:
     nodes.delete(topic)
 
 
-class Pinger(threading.Thread):
-    """Asks a node for its versions every 5 ms while the block runs.
-
-    Attributes:
-        longest_s: The longest time until an answer.
-    """
-
-    def __init__(self, address: str) -> None:
-        super().__init__(daemon=True)
-        self._client = RawClient(address, timeout_s=60)
-        self._stopping = threading.Event()
-        self.longest_s = 0.0
-
-    def run(self) -> None:
-        while not self._stopping.wait(0.005):
-            asked_s = time.perf_counter()
-            self._client.call(ApiVersionsRequest(), 0)
-            self.longest_s = max(self.longest_s, time.perf_counter() - asked_s)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self.join()
-        self._client.sock.close()
-
-
 def idle(nodes: Nodes, counts: list[int]) -> Iterator[Result]:
     """Nothing but what keeps the cluster together."""
     existing = 0
     for partitions in counts:
         began_s = time.perf_counter()
-        with Pinger(nodes.cluster.members[2].bootstrap) as pinger:
-            nodes.new_topics(partitions - existing)
-            took_s, existing = time.perf_counter() - began_s, partitions
-            nodes.wait_until_open(partitions)
+        nodes.new_topics(partitions - existing)
+        took_s, existing = time.perf_counter() - began_s, partitions
+        nodes.wait_until_open(partitions)
         opened_s = time.perf_counter() - began_s
         time.sleep(5)
         before_s = nodes.cpu_s()
@@ -228,7 +194,6 @@ def idle(nodes: Nodes, counts: list[int]) -> Iterator[Result]:
             "rss_MB": nodes.memory_mb(),
             "created_s": took_s,
             "opened_s": opened_s,
-            "longest_ms": pinger.longest_s * 1000,
         }
 
 
@@ -243,17 +208,10 @@ def election(nodes: Nodes, partitions: int) -> Iterator[Result]:
         found = [partition for topic in nodes.cluster.topics(survivor).values() for partition in topic.values()]
         return len(found) == partitions and all(leader in (2, 3) for leader, _, _ in found)
 
-    with Pinger(survivor.bootstrap) as pinger:
-        began_s = time.perf_counter()
-        nodes.cluster.members[1].kill()
-        eventually(all_led, "partitions without a leader", 120)
-        took_s = time.perf_counter() - began_s
-    yield {
-        "row": f"{partitions} partitions",
-        "subject": "election",
-        "took_s": took_s,
-        "longest_ms": pinger.longest_s * 1000,
-    }
+    began_s = time.perf_counter()
+    nodes.cluster.members[1].kill()
+    eventually(all_led, "partitions without a leader", 120)
+    yield {"row": f"{partitions} partitions", "subject": "election", "took_s": time.perf_counter() - began_s}
 
 
 @contextlib.contextmanager
@@ -312,7 +270,6 @@ FORMS = {
     "created_s": ("created in s", "{:.2f}"),
     "opened_s": ("opened in s", "{:.2f}"),
     "took_s": ("s", "{:.2f}"),
-    "longest_ms": ("longest answer ms", "{:.0f}"),
 }
 
 

@@ -26,7 +26,7 @@ bench_path() {
     "$py" benches/path_bench.py --json target/path.json "$@"
 }
 
-#: bench-replication  three kraftlog nodes beside three of Kafka (a quarter of an hour; --rounds sets it)
+#: bench-replication  three kraftlog nodes beside three of Kafka (an hour; --rounds and --rows set it)
 bench_replication() {
     setup
     jars
