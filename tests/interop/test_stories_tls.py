@@ -84,6 +84,13 @@ def test_a_node_listens_with_tls(tmp_path: Path, java: Java) -> None:
         assert "refused" in refused
 
 
+def test_a_node_controls_access(tmp_path: Path, java: Java) -> None:
+    with story(tmp_path / "story", java) as told:
+        told.read("access-control.md")
+        listed = told.run("kafka-acls --bootstrap-server 127.0.0.1:9091 --command-config node.properties --list\n")
+        assert "(principal=User:CN=alice, host=*, operation=READ, permissionType=ALLOW)" in listed
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.spec("ENDP-08", "ENDP-20", "ENDP-21", "KVER-17")

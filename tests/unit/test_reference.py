@@ -57,7 +57,7 @@ def test_configuration_page_has_every_key(generator):
         ("metric.reporters", "no effect"),  # named as a prefix only
         ("replica.selector.class", "read"),
         ("sasl.jaas.config", "no effect"),
-        ("authorizer.class.name", "refused: kraftlog has no authorizer"),
+        ("authorizer.class.name", "read: empty or StandardAuthorizer"),
         ("ssl.provider", "default only: a feature of Java's TLS"),
     ],
 )

@@ -44,6 +44,7 @@ FOLLOWER_FETCHES = "kraftlog.follower.fetches"
 DEFAULT_FOLLOWER_FETCHES = "python"
 MAX_PORT = 65535
 OWN_KEYS = frozenset({METRICS_LISTENER, DATA_PATH, FOLLOWER_FETCHES})
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 SUPER_USERS = "super.users"
 ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
 # Kafka's authorizer reads them itself; no table of Kafka lists them.
@@ -267,10 +268,10 @@ class NodeConfig:
         return frozenset(roles)
 
     def _check_authorizer(self) -> None:
-        """A configuration with an authorizer must not run without one: no request is judged yet (RPC-04)."""
+        """A configuration with another authorizer must not run without it."""
         name = self.get_optional_str("authorizer.class.name")
-        if name is not None:
-            msg = f"authorizer.class.name={name}: there is no authorizer, everybody may do everything; leave it out"
+        if name is not None and name != STANDARD_AUTHORIZER:
+            msg = f"authorizer.class.name={name} is not supported; set {STANDARD_AUTHORIZER} or remove it"
             raise ConfigError(msg)
         self.has_authorizer = name is not None
         self.super_users = parse_super_users(self.properties.get(SUPER_USERS, ""))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kraftlog.node.config import ConfigError, NodeConfig, environment_overrides, parse_overrides
+from kraftlog.security.principal import Principal
 from kraftlog.transport.listener import EndPoint, parse_end_points
 
 MINIMAL = {
@@ -103,7 +104,9 @@ def test_log_dirs_first_one_holds_metadata() -> None:
         ({"num_network_threads": "some"}, "num.network.threads"),
         ({"listeners": "PLAINTEXT://0.0.0.0:9092,CONTROLLER://:9093"}, "nonroutable"),
         ({"log_dirs": "/a,/a"}, "twice"),
-        ({"authorizer_class_name": "org.example.Mine"}, "org.example.Mine: there is no authorizer"),
+        ({"authorizer_class_name": "org.example.Mine"}, "org.example.Mine is not supported; set org.apache.kafka"),
+        ({"super_users": "User:a;bob"}, "'bob' is no principal"),
+        ({"super_users": "User:"}, "'User:' is no principal"),
     ],
 )
 def test_refused_configuration_says_what_is_wrong(changes: dict[str, str | None], words: str) -> None:
@@ -111,12 +114,18 @@ def test_refused_configuration_says_what_is_wrong(changes: dict[str, str | None]
         config(**changes)
 
 
-def test_a_node_does_not_run_where_permissions_are_asked_for() -> None:
-    """No request is refused with CLUSTER_AUTHORIZATION_FAILED, as no node starts with authorisation on."""
+def test_standard_authorizer_and_its_settings_are_read() -> None:
     standard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    with pytest.raises(ConfigError, match="everybody may do everything"):
-        config(authorizer_class_name=standard)
-    assert config(authorizer_class_name="").get_optional_str("authorizer.class.name") is None
+    with_authorizer = config(
+        authorizer_class_name=standard, super_users=" User:CN=a,O=b ;; User:c:d", allow_everyone_if_no_acl_found="True"
+    )
+    assert with_authorizer.has_authorizer
+    assert with_authorizer.super_users == {Principal("User", "CN=a,O=b"), Principal("User", "c:d")}
+    assert with_authorizer.allows_everyone_without_acls
+    assert with_authorizer.unknown_keys == []
+    without = config(authorizer_class_name="")
+    assert (without.has_authorizer, without.super_users, without.allows_everyone_without_acls) == (False, set(), False)
+    assert not config(allow_everyone_if_no_acl_found="yes").allows_everyone_without_acls
 
 
 def test_controller_listener_that_is_not_advertised_is_reached_where_it_listens() -> None:
