@@ -293,7 +293,8 @@ class Node:
             tasks=self.tasks,
             authorizer=self.authorizer,
         )
-        self._accept(Dispatcher(services, "controller", scheduler=self._scheduler()), is_controller_listener=True)
+        dispatcher = Dispatcher(services, "controller", scheduler=self._scheduler(), authorizer=self.authorizer)
+        self._accept(dispatcher, is_controller_listener=True)
 
     def _accept_clients(self) -> None:
         """Serve the broker listeners."""
@@ -330,14 +331,20 @@ class Node:
         )
         if self.config.has_listener_between_brokers:
             between = Dispatcher(
-                services, "broker", forward=forward, scheduler=self._scheduler(), removed_keys=(STOP_REPLICA_KEY,)
+                services,
+                "broker",
+                forward=forward,
+                scheduler=self._scheduler(),
+                removed_keys=(STOP_REPLICA_KEY,),
+                authorizer=self.authorizer,
             )
             for acceptor in self._acceptors:
                 if acceptor.end_point.listener_name == self.config.inter_broker_listener_name:
                     acceptor.start(between)
-        self._accept(
-            Dispatcher(services, "broker", forward=forward, scheduler=self._scheduler()), is_controller_listener=False
+        dispatcher = Dispatcher(
+            services, "broker", forward=forward, scheduler=self._scheduler(), authorizer=self.authorizer
         )
+        self._accept(dispatcher, is_controller_listener=False)
 
     @property
     def schedulers(self) -> tuple[Scheduler, ...]:
