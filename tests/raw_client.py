@@ -12,9 +12,10 @@ from kraftlog.wire.registry import API_BY_KEY
 class RawClient:
     """Sends requests of any version and reads the responses in order."""
 
-    def __init__(self, bootstrap_servers: str, *, timeout_s: float = 30.0) -> None:
+    def __init__(self, bootstrap_servers: str, *, timeout_s: float = 30.0, source: str = "") -> None:
         host, _, port = bootstrap_servers.partition(":")
-        self.sock = socket.create_connection((host, int(port)), timeout=timeout_s)
+        # With a source the server sees the client at that address: any of 127.0.0.0/8 on Linux.
+        self.sock = socket.create_connection((host, int(port)), timeout=timeout_s, source_address=(source, 0))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
 

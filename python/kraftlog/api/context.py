@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kraftlog.security.principal import Principal
 from kraftlog.transport.exchange import PeerContext
+
+if TYPE_CHECKING:
+    from kraftlog.api.guards.access import Access
 
 __all__ = ["RequestContext"]
 
 
 class RequestContext(NamedTuple):
-    """Header and sender of one request; a named tuple, as one is made per request."""
+    """Header and sender of one request; a named tuple, as one is made per request.
+
+    Attributes:
+        access: What the sender may do; None on a node without an authorizer, where everybody may do everything. The
+            request was judged already: this is for what a handler looks at beyond it.
+    """
 
     api_key: int
     api_version: int
     correlation_id: int
     client_id: str | None
     peer: PeerContext
+    access: Access | None = None
 
     @property
     def principal(self) -> Principal:

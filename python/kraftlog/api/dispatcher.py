@@ -22,6 +22,7 @@ from kraftlog.wire.registry import API_BY_KEY
 
 if TYPE_CHECKING:
     from kraftlog.api.slices import Slices
+    from kraftlog.security.authorizer import Authorizer
     from kraftlog.transport.frame_reader import Frame
     from kraftlog.transport.socket import Output
     from kraftlog.wire.messages.headers import RequestHeader
@@ -50,6 +51,7 @@ class Dispatcher:
         removed_keys: APIs that Kafka 4.x removed, to be served as well, in each version they had.
         handlers: Serve these APIs with these handlers instead of the table's.
         scheduler: Runs requests with many entries in slices; None makes one at the first of them.
+        authorizer: Each request is handled behind the guard of its API; None lets everybody do everything.
 
     Attributes:
         advertised: API key to its lowest and highest version, as ApiVersions answers.
@@ -65,6 +67,7 @@ class Dispatcher:
         removed_keys: Iterable[int] = (),
         handlers: Mapping[int, Handler] | None = None,
         scheduler: Scheduler | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self._services = services
         self._scheduler = scheduler
@@ -75,10 +78,18 @@ class Dispatcher:
             key: LazyHandler(APIS[key], listener, self._service) for key in (*keys, *removed_keys)
         }
         chosen.update(handlers or {})
+        if authorizer is not None:
+            from kraftlog.api.guards.guard_table import guarded
+
+            cluster = services.cluster  # type: ignore[attr-defined]  # as every service, by its name
+            chosen = {key: guarded(key, handler, authorizer, cluster) for key, handler in chosen.items()}
         self._handlers: dict[int, tuple[int, int, Handler]] = {}
         self._large: LargeRequests | None = None
         self._frame_handlers: dict[int, FrameHandler | None] = {
-            key: None for key in chosen if key in APIS and APIS[key].takes_frames and key not in (handlers or {})
+            key: None
+            for key in chosen
+            # No guard reads frames.
+            if authorizer is None and key in APIS and APIS[key].takes_frames and key not in (handlers or {})
         }
         self.advertised: dict[int, tuple[int, int]] = {}
         for key in sorted(chosen):

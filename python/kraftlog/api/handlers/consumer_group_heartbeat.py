@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kraftlog.api.combined_answer import transform
 from kraftlog.coordinator.group.config import ClientInfo
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.features import GROUP_VERSION
+from kraftlog.security.operation import Operation, ResourceKind
 from kraftlog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -41,7 +43,9 @@ def handle(
         runner = groups.runner(request.group_id)
     except KafkaError as error:
         return ConsumerGroupHeartbeatResponse(error_code=error.code)
-    client = ClientInfo(context.client_id or "", f"/{context.client_host}", context.api_version)
+    access = context.access
+    may_describe = None if access is None else partial(access.may, Operation.DESCRIBE, ResourceKind.TOPIC)
+    client = ClientInfo(context.client_id or "", f"/{context.client_host}", context.api_version, may_describe)
     asked = runner.ask(lambda shard, future, now_ms: shard.consumer_group_heartbeat(future, request, client, now_ms))
     return transform(
         asked, lambda response: response, lambda error: ConsumerGroupHeartbeatResponse(error_code=error.code)

@@ -57,8 +57,6 @@ async def _describe(
         try:
             runner = groups.runner(asked.group_id)
             group = runner.shard.shares.groups.get(asked.group_id)
-            if group is None and asked.topics is not None:
-                runner.shard.shares.existing(asked.group_id)
         except KafkaError as error:
             described.append(_Group(group_id=asked.group_id, error_code=error.code, error_message=error.message))
             continue

@@ -23,6 +23,7 @@ from kraftlog.coordinator.share.share_partition import AcquireLimits
 from kraftlog.coordinator.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.runtime.share.share_service import SharedPartition, ShareFetchLimits
+from kraftlog.security.operation import Operation, ResourceKind
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 
@@ -194,7 +195,12 @@ class _Answer:
         """Wait for records and for what has to be stored."""
         found: dict[Place, SharedPartition] = {}
         if limits is not None and places:
-            found = await self._shares.fetch(self._session, places, limits)
+            refused = [] if self._context.access is None else [place for place in places if not self._may_read(place)]
+            hidden = set(refused)
+            readable = [place for place in places if place not in hidden] if refused else places
+            if readable:
+                found = await self._shares.fetch(self._session, readable, limits)
+            found.update((place, SharedPartition(ErrorCode.TOPIC_AUTHORIZATION_FAILED)) for place in refused)
         codes = await settled(acknowledged)
         for future in released:
             await future
@@ -218,6 +224,12 @@ class _Answer:
             ],
             node_endpoints=node_end_points(self._cluster, self._context, self._leaders, response.NodeEndpoint),
         )
+
+    def _may_read(self, place: Place) -> bool:
+        """Whether the client still may: ACLs change while a session lasts."""
+        access = self._context.access
+        name = None if access is None else access.topic_name(place[0])
+        return access is None or name is None or access.may(Operation.READ, ResourceKind.TOPIC, name)
 
     def _partition(self, place: Place, shared: SharedPartition, acknowledge_code: int) -> Any:
         response = ShareFetchResponse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -43,11 +43,16 @@ class MigrationPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
-    """Who sends: ``client_host`` is what DescribeGroups shows, such as ``/127.0.0.1``."""
+    """Who sends: ``client_host`` is what DescribeGroups shows, such as ``/127.0.0.1``.
+
+    Attributes:
+        may_describe: Whether the sender may describe the topic of that name; None if everybody may.
+    """
 
     client_id: str
     client_host: str
     api_version: int
+    may_describe: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

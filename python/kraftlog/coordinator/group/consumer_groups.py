@@ -171,6 +171,7 @@ class ConsumerGroups:
     def _stay(self, heartbeat: Heartbeat, client: ClientInfo, change: Change, now_ms: int) -> _Response:
         group = self._group_to_join(heartbeat, change, now_ms)
         member, has_assignment = self._membership.heartbeat(group, heartbeat, client, change, now_ms)
+        self._membership.regexes.judge_by(group, client.may_describe)
         interval_ms = self._membership.heartbeat_interval_ms(group.group_id)
         return heartbeat_response(member, interval_ms, has_assignment=has_assignment)
 

@@ -37,6 +37,7 @@ class _Matching:
         version: Of the topics.
         regexes: What is matched.
         compile_regex: Gives None for what matches nothing.
+        may_describe: Topics for which it is False match nothing; None for no such topics.
 
     Attributes:
         version: Of the topics when it began.
@@ -44,7 +45,7 @@ class _Matching:
         is_complete: Whether no name is left.
     """
 
-    __slots__ = ("_costs", "is_complete", "matched", "version")
+    __slots__ = ("_costs", "_may_describe", "is_complete", "matched", "version")
 
     def __init__(
         self,
@@ -52,8 +53,10 @@ class _Matching:
         version: int,
         regexes: Iterable[str],
         compile_regex: Callable[[str], TopicMatcher | None],
+        may_describe: Callable[[str], bool] | None,
     ) -> None:
         self.version = version
+        self._may_describe = may_describe
         self.matched: dict[str, set[str]] = {regex: set() for regex in regexes}
         self.is_complete = False
         self._costs = self._match(names, compile_regex)
@@ -78,7 +81,7 @@ class _Matching:
             if matcher is None:
                 continue
             for name in names:
-                if matcher.matches(name):
+                if matcher.matches(name) and (self._may_describe is None or self._may_describe(name)):
                     matched.add(name)
                 yield matcher.cost
 
@@ -116,6 +119,12 @@ class RegexSubscriptions:
         self._events = events
         self._resolve = resolve
         self._matchings: dict[str, _Matching] = {}
+        self._judges: dict[str, Callable[[str], bool]] = {}
+
+    def judge_by(self, group: ConsumerGroup, may_describe: Callable[[str], bool] | None) -> None:
+        """A scheduled resolution is going to find what the member may describe that just sent a heartbeat."""
+        if may_describe is not None and ("regex", group.group_id) in self._timers:
+            self._judges[group.group_id] = may_describe
 
     def update(
         self, group: ConsumerGroup, before: ConsumerMember, member: ConsumerMember, change: Change, now_ms: int
@@ -170,7 +179,8 @@ class RegexSubscriptions:
         matching = self._matchings.get(group.group_id)
         if matching is None:
             names = list(self._topics.names())
-            matching = _Matching(names, self._topics.version, group.subscribed_regexes, self._matcher)
+            judge = self._judges.pop(group.group_id, None)
+            matching = _Matching(names, self._topics.version, group.subscribed_regexes, self._matcher, judge)
             self._matchings[group.group_id] = matching
         matching.step()
         if not matching.is_complete:
@@ -187,6 +197,7 @@ class RegexSubscriptions:
     def forget(self, group_id: str) -> None:
         """Drop what was matched for a group that is gone."""
         self._matchings.pop(group_id, None)
+        self._judges.pop(group_id, None)
 
     def resolve(self, group: ConsumerGroup, change: Change, now_ms: int) -> None:
         """Store what the regular expressions of a group match; the epoch rises if the topics of one differ."""

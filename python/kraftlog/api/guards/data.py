@@ -1,0 +1,236 @@
+"""Guards of Produce, Fetch and the requests about places in logs, as Kafka's ``KafkaApis`` checks them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kraftlog.api.guards.answers import Handle, followed_by, passed
+from kraftlog.api.produce_verification import read_transaction
+from kraftlog.api.slices import Slices, in_slices, sliced
+from kraftlog.errors import ErrorCode
+from kraftlog.runtime.replica.fetch_session import FINAL_EPOCH
+from kraftlog.security.operation import Operation, ResourceKind
+from kraftlog.transport.exchange import CloseConnection
+from kraftlog.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from kraftlog.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kraftlog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kraftlog.api.context import RequestContext
+    from kraftlog.api.guards.access import Access
+
+__all__ = ["delete_records", "describe_producers", "fetch", "list_offsets", "offset_for_leader_epoch", "produce"]
+
+_TOPIC = ResourceKind.TOPIC
+_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_NO_CONSUMER = 0
+_TOPIC_ID_VERSION = 13
+
+
+def _with_topics(refused: Sequence[Any]) -> Callable[[Any], Slices[Any]]:
+    """Appends refused topics to a response."""
+
+    def merge(response: Any) -> Slices[Any]:
+        yield from ()
+        return replace(response, topics=[*response.topics, *refused])
+
+    return merge
+
+
+@sliced
+def produce(access: Access, context: RequestContext, request: ProduceRequest, handle: Handle) -> Slices[Any]:
+    """WRITE on the transactional id of transactional batches, then on each topic."""
+    transaction = yield from read_transaction(context.api_version, request)
+    if transaction is not None and not _may_write_in_transaction(access, request.transactional_id):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        responses = yield from in_slices(_refused_produce(topic, code) for topic in request.topic_data)
+        return _unless_silent(request, ProduceResponse(responses=responses))
+    has_ids = context.api_version >= _TOPIC_ID_VERSION
+    allowed, refused = yield from access.split(
+        Operation.WRITE,
+        _TOPIC,
+        request.topic_data,
+        lambda topic: access.topic_name(topic.topic_id) if has_ids else topic.name,
+    )
+    if not refused:
+        return (yield from passed(handle(request)))
+    responses = yield from in_slices(_refused_produce(topic, _REFUSED) for topic in refused)
+    if not allowed:
+        return _unless_silent(request, ProduceResponse(responses=responses))
+    if request.acks == 0:
+        yield from followed_by(handle(replace(request, topic_data=allowed)), passed)
+        return _unless_silent(request, None)
+
+    def merge(response: Any) -> Slices[Any]:
+        yield from ()
+        return replace(response, responses=[*response.responses, *responses])
+
+    return (yield from followed_by(handle(replace(request, topic_data=allowed)), merge))
+
+
+def _may_write_in_transaction(access: Access, transactional_id: str | None) -> bool:
+    kind = ResourceKind.TRANSACTIONAL_ID
+    return transactional_id is not None and access.may(Operation.WRITE, kind, transactional_id)
+
+
+def _unless_silent(request: ProduceRequest, response: ProduceResponse | None) -> ProduceResponse | CloseConnection:
+    """Without an answer the end of the connection tells of the error, as in Kafka."""
+    if request.acks == 0 or response is None:
+        return CloseConnection("Produce with acks=0 is not allowed on each of its topics")
+    return response
+
+
+def _refused_produce(topic: ProduceRequest.TopicProduceData, code: int) -> ProduceResponse.TopicProduceResponse:
+    return ProduceResponse.TopicProduceResponse(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_responses=[
+            ProduceResponse.PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
+            for data in topic.partition_data
+        ],
+    )
+
+
+@sliced
+def fetch(access: Access, context: RequestContext, request: FetchRequest, handle: Handle) -> Slices[Any]:
+    """CLUSTER_ACTION for replicas, READ on each topic for consumers.
+
+    A session names its partitions once, and ACLs may change while it lasts. Consumers therefore get no session: each of
+    their fetches names what it wants and is judged.
+    """
+    is_replica = request.replica_id >= _NO_CONSUMER or request.replica_state.replica_id >= _NO_CONSUMER
+    has_ids = context.api_version >= _TOPIC_ID_VERSION
+    if context.is_controller_listener:
+        if access.may_on_cluster(Operation.CLUSTER_ACTION):
+            return (yield from passed(handle(request)))
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        named = () if has_ids else request.topics
+        return FetchResponse(error_code=code, responses=[_refused_fetch(topic, code) for topic in named])
+    if is_replica and access.may_on_cluster(Operation.CLUSTER_ACTION):
+        return (yield from passed(handle(request)))
+    if request.session_id and request.session_epoch != FINAL_EPOCH:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    allowed: list[FetchRequest.FetchTopic] = []
+    refused: Sequence[FetchRequest.FetchTopic] = request.topics
+    if not is_replica:
+        allowed, refused = yield from access.split(
+            Operation.READ,
+            _TOPIC,
+            request.topics,
+            lambda topic: access.topic_name(topic.topic_id) if has_ids else topic.topic,
+        )
+    responses = yield from in_slices(_refused_fetch(topic) for topic in refused)
+    if not allowed and responses:
+        return FetchResponse(responses=responses)
+    left = replace(request, topics=allowed, session_id=0, session_epoch=FINAL_EPOCH, forgotten_topics_data=())
+    if not responses:
+        return (yield from passed(handle(left)))
+
+    def merge(response: Any) -> Slices[Any]:
+        yield from ()
+        return replace(response, responses=[*response.responses, *responses])
+
+    return (yield from followed_by(handle(left), merge))
+
+
+def _refused_fetch(topic: FetchRequest.FetchTopic, code: int = _REFUSED) -> FetchResponse.FetchableTopicResponse:
+    return FetchResponse.FetchableTopicResponse(
+        topic=topic.topic,
+        topic_id=topic.topic_id,
+        partitions=[
+            FetchResponse.PartitionData(
+                partition_index=partition.partition, error_code=code, high_watermark=-1, records=b""
+            )
+            for partition in topic.partitions
+        ],
+    )
+
+
+@sliced
+def list_offsets(access: Access, context: RequestContext, request: ListOffsetsRequest, handle: Handle) -> Slices[Any]:
+    """DESCRIBE on each topic."""
+    answer = ListOffsetsResponse
+    allowed, refused = yield from access.split(Operation.DESCRIBE, _TOPIC, request.topics, lambda topic: topic.name)
+    if not refused:
+        return (yield from passed(handle(request)))
+    topics = yield from in_slices(
+        answer.ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[
+                answer.ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=_REFUSED)
+                for partition in topic.partitions
+            ],
+        )
+        for topic in refused
+    )
+    return (yield from followed_by(handle(replace(request, topics=allowed)), _with_topics(topics)))
+
+
+@sliced
+def offset_for_leader_epoch(
+    access: Access, context: RequestContext, request: OffsetForLeaderEpochRequest, handle: Handle
+) -> Slices[Any]:
+    """CLUSTER_ACTION, or DESCRIBE on each topic."""
+    answer = OffsetForLeaderEpochResponse
+    if access.may_on_cluster(Operation.CLUSTER_ACTION, log_denied=False):
+        return (yield from passed(handle(request)))
+    allowed, refused = yield from access.split(Operation.DESCRIBE, _TOPIC, request.topics, lambda topic: topic.topic)
+    topics = yield from in_slices(
+        answer.OffsetForLeaderTopicResult(
+            topic=topic.topic,
+            partitions=[
+                answer.EpochEndOffset(partition=partition.partition, error_code=_REFUSED)
+                for partition in topic.partitions
+            ],
+        )
+        for topic in refused
+    )
+    return (yield from followed_by(handle(replace(request, topics=allowed)), _with_topics(topics)))
+
+
+@sliced
+def delete_records(
+    access: Access, context: RequestContext, request: DeleteRecordsRequest, handle: Handle
+) -> Slices[Any]:
+    """DELETE on each topic."""
+    answer = DeleteRecordsResponse
+    allowed, refused = yield from access.split(Operation.DELETE, _TOPIC, request.topics, lambda topic: topic.name)
+    topics = yield from in_slices(
+        answer.DeleteRecordsTopicResult(
+            name=topic.name,
+            partitions=[
+                answer.DeleteRecordsPartitionResult(
+                    partition_index=partition.partition_index, low_watermark=-1, error_code=_REFUSED
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in refused
+    )
+    return (yield from followed_by(handle(replace(request, topics=allowed)), _with_topics(topics)))
+
+
+@sliced
+def describe_producers(
+    access: Access, context: RequestContext, request: DescribeProducersRequest, handle: Handle
+) -> Slices[Any]:
+    """READ on each topic."""
+    answer = DescribeProducersResponse
+    allowed, refused = yield from access.split(Operation.READ, _TOPIC, request.topics, lambda topic: topic.name)
+    topics = yield from in_slices(
+        answer.TopicResponse(
+            name=topic.name,
+            partitions=[
+                answer.PartitionResponse(partition_index=index, error_code=_REFUSED)
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in refused
+    )
+    return (yield from followed_by(handle(replace(request, topics=allowed)), _with_topics(topics)))
