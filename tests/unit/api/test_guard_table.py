@@ -13,7 +13,7 @@ from kraftlog.api.context import RequestContext
 from kraftlog.api.guards.access import Access
 from kraftlog.api.guards.guard_table import GUARDS, guarded
 from kraftlog.api.handler_table import APIS, STOP_REPLICA_KEY
-from kraftlog.api.slices import at_once
+from kraftlog.api.slices import ENTRIES_PER_SLICE, at_once
 from kraftlog.controller.image import MetadataImage
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.security.authorizer import Authorizer
@@ -21,6 +21,7 @@ from kraftlog.security.operation import ResourceKind
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.exchange import CloseConnection, PeerContext
 from kraftlog.types import Uuid
+from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kraftlog.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from kraftlog.wire.registry import API_BY_KEY
 from kraftlog.wire.struct import Message
@@ -108,3 +109,13 @@ def test_operations_are_those_that_the_client_may_do() -> None:
     assert access.operations(ResourceKind.GROUP, "g") == GROUP_OPERATIONS
     nothing = Access(Authorizer(), ANONYMOUS, "192.0.2.1", MetadataImage())
     assert nothing.operations(ResourceKind.TOPIC, "t") == 0
+
+
+def test_a_large_refusal_gives_up_the_loop() -> None:
+    """One topic with ten thousand partitions: its refusal is made in slices, as any other answer of that size."""
+    partitions = [ListOffsetsRequest.ListOffsetsPartition(partition_index=index) for index in range(10_000)]
+    request = ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic(name="a", partitions=partitions)])
+    image: Any = SimpleNamespace(image=MetadataImage())
+    handler: Any = guarded(2, lambda _context, left: ListOffsetsResponse(topics=left.topics), Authorizer(), image)
+    slices = handler(context_of(2, 7), request)
+    assert sum(1 for _ in slices) > 10_000 // (2 * ENTRIES_PER_SLICE)

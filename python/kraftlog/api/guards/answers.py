@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.errors import ErrorCode
+from kraftlog.api.slices import Pauses, in_slices
+from kraftlog.errors import ErrorCode, NodeClosedError
 from kraftlog.wire.struct import Message
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from kraftlog.api.guards.access import Access
     from kraftlog.api.slices import Slices
 
-__all__ = ["TEXTS", "Guard", "Handle", "followed_by", "passed"]
+__all__ = ["TEXTS", "Guard", "Handle", "followed_by", "passed", "refused_in_slices"]
 
 Handle = Callable[[Any], Any]
 """Handles a request, or what a guard left of it."""
@@ -38,6 +39,29 @@ def passed(response: Any) -> Slices[Any]:
     return (yield from response) if type(response) is GeneratorType else response
 
 
+def refused_in_slices(
+    topics: Iterable[Any],
+    parts_of: Callable[[Any], Iterable[Any]],
+    part: Callable[[Any], Any],
+    whole: Callable[[Any, list[Any]], Any],
+) -> Slices[list[Any]]:
+    """What stands in a response for topics that are refused.
+
+    Args:
+        topics: Of the request.
+        parts_of: The partitions of one of them.
+        part: What stands for a partition.
+        whole: What stands for a topic, given what stands for its partitions.
+    """
+    results: list[Any] = []
+    pauses = Pauses()
+    for topic in topics:
+        if pauses.is_due():
+            yield None
+        results.append(whole(topic, (yield from in_slices(map(part, parts_of(topic))))))
+    return results
+
+
 def followed_by(response: Any, change: Callable[[Any], Slices[Any]]) -> Slices[Any]:
     """What ``change`` makes of a handler's response, once that is there.
 
@@ -49,6 +73,8 @@ def followed_by(response: Any, change: Callable[[Any], Slices[Any]]) -> Slices[A
         if not response.done():
             yield None  # the first value of slices is not waited for
             yield response
+        if response.cancelled():
+            raise NodeClosedError("the node is stopping")  # an answer, where CancelledError would end the scheduler
         response = response.result()
         if type(response) is GeneratorType:
             response = yield from response

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.api.guards.answers import TEXTS, Guard, Handle, passed
+from kraftlog.api.guards.answers import TEXTS, Guard, Handle, passed, refused_in_slices
 from kraftlog.api.slices import Slices, in_slices, sliced
 from kraftlog.controller.election_control import refuse_elections
 from kraftlog.errors import ErrorCode, KafkaError
@@ -95,17 +96,13 @@ def alter_partition_reassignments(
     answer = AlterPartitionReassignmentsResponse
     if access.may_on_cluster(Operation.ALTER):
         return (yield from passed(handle(request)))
-    responses = yield from in_slices(
-        answer.ReassignableTopicResponse(
-            name=topic.name,
-            partitions=[
-                answer.ReassignablePartitionResponse(
-                    partition_index=partition.partition_index, error_code=_REFUSED, error_message=TEXTS[_REFUSED]
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in request.topics
+    responses = yield from refused_in_slices(
+        request.topics,
+        lambda topic: topic.partitions,
+        lambda part: answer.ReassignablePartitionResponse(
+            partition_index=part.partition_index, error_code=_REFUSED, error_message=TEXTS[_REFUSED]
+        ),
+        lambda topic, parts: answer.ReassignableTopicResponse(name=topic.name, partitions=parts),
     )
     return answer(error_code=_REFUSED, error_message=TEXTS[_REFUSED], responses=responses)
 
@@ -118,14 +115,11 @@ def list_partition_reassignments(
     answer = ListPartitionReassignmentsResponse
     if access.may_on_cluster(Operation.DESCRIBE):
         return (yield from passed(handle(request)))
-    topics = yield from in_slices(
-        answer.OngoingTopicReassignment(
-            name=topic.name,
-            partitions=[
-                answer.OngoingPartitionReassignment(partition_index=index) for index in topic.partition_indexes
-            ],
-        )
-        for topic in request.topics or ()
+    topics = yield from refused_in_slices(
+        request.topics or (),
+        lambda topic: topic.partition_indexes,
+        lambda index: answer.OngoingPartitionReassignment(partition_index=index),
+        lambda topic, parts: answer.OngoingTopicReassignment(name=topic.name, partitions=parts),
     )
     return answer(error_code=_REFUSED, error_message=TEXTS[_REFUSED], topics=topics)
 
@@ -160,15 +154,10 @@ def alter_replica_log_dirs(
     answer = AlterReplicaLogDirsResponse
     if access.may_on_cluster(Operation.ALTER):
         return (yield from passed(handle(request)))
-    results = yield from in_slices(
-        answer.AlterReplicaLogDirTopicResult(
-            topic_name=topic.name,
-            partitions=[
-                answer.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=_REFUSED)
-                for index in topic.partitions
-            ],
-        )
-        for directory in request.dirs
-        for topic in directory.topics
+    results = yield from refused_in_slices(
+        chain.from_iterable(directory.topics for directory in request.dirs),
+        lambda topic: topic.partitions,
+        lambda index: answer.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=_REFUSED),
+        lambda topic, parts: answer.AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=parts),
     )
     return answer(results=results)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.guards.answers import TEXTS, Handle, followed_by
-from kraftlog.api.slices import LOOKUPS_PER_SLICE, Slices, in_slices, sliced
+from kraftlog.api.slices import LOOKUPS_PER_SLICE, Pauses, Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode
 from kraftlog.security.operation import Operation, ResourceKind
 from kraftlog.vocabulary import ConfigResourceType
@@ -46,17 +46,23 @@ def _split(
     codes = yield from in_slices(
         (_refusal(access, operation, resource) for resource in resources), LOOKUPS_PER_SLICE // 8
     )
-    allowed = [resource for resource, code in zip(resources, codes, strict=True) if not code]
-    refused = [
-        result(
-            error_code=code,
-            error_message=TEXTS[code],
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
+    allowed: list[Any] = []
+    refused: list[Any] = []
+    pauses = Pauses()
+    for resource, code in zip(resources, codes, strict=True):
+        if pauses.is_due():
+            yield None
+        if not code:
+            allowed.append(resource)
+            continue
+        refused.append(
+            result(
+                error_code=code,
+                error_message=TEXTS[code],
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
         )
-        for resource, code in zip(resources, codes, strict=True)
-        if code
-    ]
     return allowed, refused
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.api.guards.answers import Handle, followed_by, passed
+from kraftlog.api.guards.answers import Handle, followed_by, passed, refused_in_slices
 from kraftlog.api.produce_verification import read_transaction
-from kraftlog.api.slices import Slices, in_slices, sliced
+from kraftlog.api.slices import Slices, sliced
 from kraftlog.errors import ErrorCode
 from kraftlog.runtime.replica.fetch_session import FINAL_EPOCH
 from kraftlog.security.operation import Operation, ResourceKind
@@ -20,7 +20,7 @@ from kraftlog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochR
 from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kraftlog.api.context import RequestContext
     from kraftlog.api.guards.access import Access
@@ -29,7 +29,6 @@ __all__ = ["delete_records", "describe_producers", "fetch", "list_offsets", "off
 
 _TOPIC = ResourceKind.TOPIC
 _REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-_NO_CONSUMER = 0
 _TOPIC_ID_VERSION = 13
 
 
@@ -49,7 +48,7 @@ def produce(access: Access, context: RequestContext, request: ProduceRequest, ha
     transaction = yield from read_transaction(context.api_version, request)
     if transaction is not None and not _may_write_in_transaction(access, request.transactional_id):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        responses = yield from in_slices(_refused_produce(topic, code) for topic in request.topic_data)
+        responses = yield from _refused_produce(request.topic_data, code)
         return _unless_silent(request, ProduceResponse(responses=responses))
     has_ids = context.api_version >= _TOPIC_ID_VERSION
     allowed, refused = yield from access.split(
@@ -60,7 +59,7 @@ def produce(access: Access, context: RequestContext, request: ProduceRequest, ha
     )
     if not refused:
         return (yield from passed(handle(request)))
-    responses = yield from in_slices(_refused_produce(topic, _REFUSED) for topic in refused)
+    responses = yield from _refused_produce(refused, _REFUSED)
     if not allowed:
         return _unless_silent(request, ProduceResponse(responses=responses))
     if request.acks == 0:
@@ -86,14 +85,15 @@ def _unless_silent(request: ProduceRequest, response: ProduceResponse | None) ->
     return response
 
 
-def _refused_produce(topic: ProduceRequest.TopicProduceData, code: int) -> ProduceResponse.TopicProduceResponse:
-    return ProduceResponse.TopicProduceResponse(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partition_responses=[
-            ProduceResponse.PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
-            for data in topic.partition_data
-        ],
+def _refused_produce(topics: Iterable[ProduceRequest.TopicProduceData], code: int) -> Slices[list[Any]]:
+    answer = ProduceResponse
+    return refused_in_slices(
+        topics,
+        lambda topic: topic.partition_data,
+        lambda data: answer.PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1),
+        lambda topic, parts: answer.TopicProduceResponse(
+            name=topic.name, topic_id=topic.topic_id, partition_responses=parts
+        ),
     )
 
 
@@ -104,14 +104,14 @@ def fetch(access: Access, context: RequestContext, request: FetchRequest, handle
     A session names its partitions once, and ACLs may change while it lasts. Consumers therefore get no session: each of
     their fetches names what it wants and is judged.
     """
-    is_replica = request.replica_id >= _NO_CONSUMER or request.replica_state.replica_id >= _NO_CONSUMER
+    is_replica = max(request.replica_id, request.replica_state.replica_id) >= 0
     has_ids = context.api_version >= _TOPIC_ID_VERSION
     if context.is_controller_listener:
         if access.may_on_cluster(Operation.CLUSTER_ACTION):
             return (yield from passed(handle(request)))
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         named = () if has_ids else request.topics
-        return FetchResponse(error_code=code, responses=[_refused_fetch(topic, code) for topic in named])
+        return FetchResponse(error_code=code, responses=(yield from _refused_fetch(named, code)))
     if is_replica and access.may_on_cluster(Operation.CLUSTER_ACTION):
         return (yield from passed(handle(request)))
     if request.session_id and request.session_epoch != FINAL_EPOCH:
@@ -125,7 +125,7 @@ def fetch(access: Access, context: RequestContext, request: FetchRequest, handle
             request.topics,
             lambda topic: access.topic_name(topic.topic_id) if has_ids else topic.topic,
         )
-    responses = yield from in_slices(_refused_fetch(topic) for topic in refused)
+    responses = yield from _refused_fetch(refused, _REFUSED)
     if not allowed and responses:
         return FetchResponse(responses=responses)
     left = replace(request, topics=allowed, session_id=0, session_epoch=FINAL_EPOCH, forgotten_topics_data=())
@@ -139,16 +139,17 @@ def fetch(access: Access, context: RequestContext, request: FetchRequest, handle
     return (yield from followed_by(handle(left), merge))
 
 
-def _refused_fetch(topic: FetchRequest.FetchTopic, code: int = _REFUSED) -> FetchResponse.FetchableTopicResponse:
-    return FetchResponse.FetchableTopicResponse(
-        topic=topic.topic,
-        topic_id=topic.topic_id,
-        partitions=[
-            FetchResponse.PartitionData(
-                partition_index=partition.partition, error_code=code, high_watermark=-1, records=b""
-            )
-            for partition in topic.partitions
-        ],
+def _refused_fetch(topics: Iterable[FetchRequest.FetchTopic], code: int) -> Slices[list[Any]]:
+    answer = FetchResponse
+    return refused_in_slices(
+        topics,
+        lambda topic: topic.partitions,
+        lambda part: answer.PartitionData(
+            partition_index=part.partition, error_code=code, high_watermark=-1, records=b""
+        ),
+        lambda topic, parts: answer.FetchableTopicResponse(
+            topic=topic.topic, topic_id=topic.topic_id, partitions=parts
+        ),
     )
 
 
@@ -159,15 +160,11 @@ def list_offsets(access: Access, context: RequestContext, request: ListOffsetsRe
     allowed, refused = yield from access.split(Operation.DESCRIBE, _TOPIC, request.topics, lambda topic: topic.name)
     if not refused:
         return (yield from passed(handle(request)))
-    topics = yield from in_slices(
-        answer.ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=[
-                answer.ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=_REFUSED)
-                for partition in topic.partitions
-            ],
-        )
-        for topic in refused
+    topics = yield from refused_in_slices(
+        refused,
+        lambda topic: topic.partitions,
+        lambda part: answer.ListOffsetsPartitionResponse(partition_index=part.partition_index, error_code=_REFUSED),
+        lambda topic, parts: answer.ListOffsetsTopicResponse(name=topic.name, partitions=parts),
     )
     return (yield from followed_by(handle(replace(request, topics=allowed)), _with_topics(topics)))
 
@@ -181,15 +178,11 @@ def offset_for_leader_epoch(
     if access.may_on_cluster(Operation.CLUSTER_ACTION, log_denied=False):
         return (yield from passed(handle(request)))
     allowed, refused = yield from access.split(Operation.DESCRIBE, _TOPIC, request.topics, lambda topic: topic.topic)
-    topics = yield from in_slices(
-        answer.OffsetForLeaderTopicResult(
-            topic=topic.topic,
-            partitions=[
-                answer.EpochEndOffset(partition=partition.partition, error_code=_REFUSED)
-                for partition in topic.partitions
-            ],
-        )
-        for topic in refused
+    topics = yield from refused_in_slices(
+        refused,
+        lambda topic: topic.partitions,
+        lambda part: answer.EpochEndOffset(partition=part.partition, error_code=_REFUSED),
+        lambda topic, parts: answer.OffsetForLeaderTopicResult(topic=topic.topic, partitions=parts),
     )
     return (yield from followed_by(handle(replace(request, topics=allowed)), _with_topics(topics)))
 
@@ -201,17 +194,13 @@ def delete_records(
     """DELETE on each topic."""
     answer = DeleteRecordsResponse
     allowed, refused = yield from access.split(Operation.DELETE, _TOPIC, request.topics, lambda topic: topic.name)
-    topics = yield from in_slices(
-        answer.DeleteRecordsTopicResult(
-            name=topic.name,
-            partitions=[
-                answer.DeleteRecordsPartitionResult(
-                    partition_index=partition.partition_index, low_watermark=-1, error_code=_REFUSED
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in refused
+    topics = yield from refused_in_slices(
+        refused,
+        lambda topic: topic.partitions,
+        lambda part: answer.DeleteRecordsPartitionResult(
+            partition_index=part.partition_index, low_watermark=-1, error_code=_REFUSED
+        ),
+        lambda topic, parts: answer.DeleteRecordsTopicResult(name=topic.name, partitions=parts),
     )
     return (yield from followed_by(handle(replace(request, topics=allowed)), _with_topics(topics)))
 
@@ -223,14 +212,10 @@ def describe_producers(
     """READ on each topic."""
     answer = DescribeProducersResponse
     allowed, refused = yield from access.split(Operation.READ, _TOPIC, request.topics, lambda topic: topic.name)
-    topics = yield from in_slices(
-        answer.TopicResponse(
-            name=topic.name,
-            partitions=[
-                answer.PartitionResponse(partition_index=index, error_code=_REFUSED)
-                for index in topic.partition_indexes
-            ],
-        )
-        for topic in refused
+    topics = yield from refused_in_slices(
+        refused,
+        lambda topic: topic.partition_indexes,
+        lambda index: answer.PartitionResponse(partition_index=index, error_code=_REFUSED),
+        lambda topic, parts: answer.TopicResponse(name=topic.name, partitions=parts),
     )
     return (yield from followed_by(handle(replace(request, topics=allowed)), _with_topics(topics)))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kraftlog.api.guards.answers import TEXTS, Guard, Handle, followed_by, passed
-from kraftlog.api.slices import Slices, in_slices, sliced
+from kraftlog.api.guards.answers import TEXTS, Guard, Handle, followed_by, passed, refused_in_slices
+from kraftlog.api.slices import Pauses, Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.security.operation import Operation, ResourceKind
 from kraftlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
@@ -84,18 +84,18 @@ def offset_commit(access: Access, context: RequestContext, request: OffsetCommit
     """READ on the group, and on each topic."""
     answer = OffsetCommitResponse
 
-    def failed(topic: OffsetCommitRequest.OffsetCommitRequestTopic, code: int) -> Any:
-        return answer.OffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                answer.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-                for partition in topic.partitions
-            ],
+    def failed(topics: Iterable[OffsetCommitRequest.OffsetCommitRequestTopic], code: int) -> Slices[list[Any]]:
+        return refused_in_slices(
+            topics,
+            lambda topic: topic.partitions,
+            lambda part: answer.OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code),
+            lambda topic, parts: answer.OffsetCommitResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=parts
+            ),
         )
 
     if not access.may(Operation.READ, _GROUP, request.group_id):
-        return answer(topics=(yield from in_slices(failed(topic, _REFUSED) for topic in request.topics)))
+        return answer(topics=(yield from failed(request.topics, _REFUSED)))
     has_ids = context.api_version >= _COMMIT_ID_VERSION
     allowed, refused = yield from access.split(
         Operation.READ,
@@ -105,7 +105,7 @@ def offset_commit(access: Access, context: RequestContext, request: OffsetCommit
     )
     if not refused:
         return (yield from passed(handle(request)))
-    topics = yield from in_slices(failed(topic, _TOPIC_REFUSED) for topic in refused)
+    topics = yield from failed(refused, _TOPIC_REFUSED)
     if not allowed:
         return answer(topics=topics)
 
@@ -123,24 +123,23 @@ def offset_fetch(access: Access, context: RequestContext, request: OffsetFetchRe
         return (yield from _offset_fetch_of_groups(access, context, request, handle))
     answer = OffsetFetchResponse
 
-    def failed(topic: OffsetFetchRequest.OffsetFetchRequestTopic, code: int) -> Any:
-        return answer.OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=[
-                answer.OffsetFetchResponsePartition(
-                    partition_index=index, committed_offset=-1, metadata="", error_code=code
-                )
-                for index in topic.partition_indexes
-            ],
+    def failed(topics: Iterable[OffsetFetchRequest.OffsetFetchRequestTopic], code: int) -> Slices[list[Any]]:
+        return refused_in_slices(
+            topics,
+            lambda topic: topic.partition_indexes,
+            lambda index: answer.OffsetFetchResponsePartition(
+                partition_index=index, committed_offset=-1, metadata="", error_code=code
+            ),
+            lambda topic, parts: answer.OffsetFetchResponseTopic(name=topic.name, partitions=parts),
         )
 
     if not access.may(Operation.DESCRIBE, _GROUP, request.group_id):
         in_topics = () if context.api_version >= _GROUP_ERROR_VERSION else request.topics or ()
-        return answer(error_code=_REFUSED, topics=[failed(topic, _REFUSED) for topic in in_topics])
+        return answer(error_code=_REFUSED, topics=(yield from failed(in_topics, _REFUSED)))
     if request.topics is None:
         return (yield from followed_by(handle(request), lambda response: _described(access, response)))
     allowed, refused = yield from access.split(Operation.DESCRIBE, _TOPIC, request.topics, lambda topic: topic.name)
-    topics = yield from in_slices(failed(topic, _TOPIC_REFUSED) for topic in refused)
+    topics = yield from failed(refused, _TOPIC_REFUSED)
 
     def merge(response: OffsetFetchResponse) -> Slices[OffsetFetchResponse]:
         yield from ()
@@ -163,21 +162,24 @@ def _offset_fetch_of_groups(
     answer = OffsetFetchResponse
     has_ids = context.api_version >= _COMMIT_ID_VERSION
 
-    def failed(topic: OffsetFetchRequest.OffsetFetchRequestTopics) -> OffsetFetchResponse.OffsetFetchResponseTopics:
-        return answer.OffsetFetchResponseTopics(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                answer.OffsetFetchResponsePartitions(
-                    partition_index=index, committed_offset=-1, metadata="", error_code=_TOPIC_REFUSED
-                )
-                for index in topic.partition_indexes
-            ],
+    def failed(topics: Iterable[OffsetFetchRequest.OffsetFetchRequestTopics]) -> Slices[list[Any]]:
+        return refused_in_slices(
+            topics,
+            lambda topic: topic.partition_indexes,
+            lambda index: answer.OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=-1, metadata="", error_code=_TOPIC_REFUSED
+            ),
+            lambda topic, parts: answer.OffsetFetchResponseTopics(
+                name=topic.name, topic_id=topic.topic_id, partitions=parts
+            ),
         )
 
     left: list[OffsetFetchRequest.OffsetFetchRequestGroup] = []
     refused: list[list[Any] | None] = []  # of each group: the topics refused, None if all of it is
+    pauses = Pauses()
     for group in request.groups:
+        if pauses.is_due():
+            yield None
         if not access.may(Operation.DESCRIBE, _GROUP, group.group_id):
             refused.append(None)
             continue
@@ -191,13 +193,16 @@ def _offset_fetch_of_groups(
             group.topics,
             lambda topic: access.topic_name(topic.topic_id) if has_ids else topic.name,
         )
-        refused.append((yield from in_slices(map(failed, others))))
+        refused.append((yield from failed(others)))
         left.append(replace(group, topics=allowed))
 
     def merge(response: OffsetFetchResponse) -> Slices[OffsetFetchResponse]:
         handled = iter(response.groups)
         groups: list[Any] = []
+        pauses = Pauses()
         for group, topics in zip(request.groups, refused, strict=True):
+            if pauses.is_due():
+                yield None
             if topics is None:
                 groups.append(answer.OffsetFetchResponseGroup(group_id=group.group_id, error_code=_REFUSED))
                 continue
@@ -365,17 +370,13 @@ def offset_delete(access: Access, context: RequestContext, request: OffsetDelete
     if not access.may(Operation.DELETE, _GROUP, request.group_id):
         return answer(error_code=_REFUSED)
     allowed, others = yield from access.split(Operation.READ, _TOPIC, request.topics, lambda topic: topic.name)
-    refused = yield from in_slices(
-        answer.OffsetDeleteResponseTopic(
-            name=topic.name,
-            partitions=[
-                answer.OffsetDeleteResponsePartition(
-                    partition_index=partition.partition_index, error_code=_TOPIC_REFUSED
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in others
+    refused = yield from refused_in_slices(
+        others,
+        lambda topic: topic.partitions,
+        lambda part: answer.OffsetDeleteResponsePartition(
+            partition_index=part.partition_index, error_code=_TOPIC_REFUSED
+        ),
+        lambda topic, parts: answer.OffsetDeleteResponseTopic(name=topic.name, partitions=parts),
     )
     if not allowed and refused:
         return answer(topics=refused)

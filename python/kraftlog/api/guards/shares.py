@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.api.guards.answers import TEXTS, Handle, followed_by, passed
-from kraftlog.api.slices import Slices, in_slices, sliced
+from kraftlog.api.guards.answers import TEXTS, Handle, followed_by, passed, refused_in_slices
+from kraftlog.api.slices import Pauses, Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode
 from kraftlog.security.operation import Operation, ResourceKind
 from kraftlog.types import Uuid
@@ -31,7 +31,7 @@ from kraftlog.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResp
 from kraftlog.wire.messages.write_share_group_state import WriteShareGroupStateResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from kraftlog.api.context import RequestContext
     from kraftlog.api.guards.access import Access
@@ -66,20 +66,16 @@ def share_fetch(access: Access, context: RequestContext, request: ShareFetchRequ
     )
     if not others:
         return (yield from passed(handle(request)))
-    refused = yield from in_slices(
-        answer.ShareFetchableTopicResponse(
-            topic_id=topic.topic_id,
-            partitions=[
-                answer.PartitionData(
-                    partition_index=partition.partition_index,
-                    error_code=_TOPIC_REFUSED,
-                    acknowledge_error_code=_TOPIC_REFUSED if partition.acknowledgement_batches else 0,
-                    records=b"",
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in others
+    refused = yield from refused_in_slices(
+        others,
+        lambda topic: topic.partitions,
+        lambda part: answer.PartitionData(
+            partition_index=part.partition_index,
+            error_code=_TOPIC_REFUSED,
+            acknowledge_error_code=_TOPIC_REFUSED if part.acknowledgement_batches else 0,
+            records=b"",
+        ),
+        lambda topic, parts: answer.ShareFetchableTopicResponse(topic_id=topic.topic_id, partitions=parts),
     )
 
     def merge(response: ShareFetchResponse) -> Slices[ShareFetchResponse]:
@@ -104,15 +100,11 @@ def share_acknowledge(
     )
     if not others:
         return (yield from passed(handle(request)))
-    refused = yield from in_slices(
-        answer.ShareAcknowledgeTopicResponse(
-            topic_id=topic.topic_id,
-            partitions=[
-                answer.PartitionData(partition_index=partition.partition_index, error_code=_TOPIC_REFUSED)
-                for partition in topic.partitions
-            ],
-        )
-        for topic in others
+    refused = yield from refused_in_slices(
+        others,
+        lambda topic: topic.partitions,
+        lambda part: answer.PartitionData(partition_index=part.partition_index, error_code=_TOPIC_REFUSED),
+        lambda topic, parts: answer.ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=parts),
     )
 
     def merge(response: ShareAcknowledgeResponse) -> Slices[ShareAcknowledgeResponse]:
@@ -130,25 +122,30 @@ def describe_offsets(
     answer = DescribeShareGroupOffsetsResponse
 
     def failed(
-        topic: DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic,
-    ) -> DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic:
-        return answer.DescribeShareGroupOffsetsResponseTopic(
-            topic_name=topic.topic_name,
-            topic_id=access.topic_id(topic.topic_name) or Uuid.ZERO,
-            partitions=[
-                answer.DescribeShareGroupOffsetsResponsePartition(
-                    partition_index=index,
-                    start_offset=-1,
-                    error_code=_TOPIC_REFUSED,
-                    error_message=TEXTS[_TOPIC_REFUSED],
-                )
-                for index in topic.partitions
-            ],
+        topics: Iterable[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic],
+    ) -> Slices[list[Any]]:
+        return refused_in_slices(
+            topics,
+            lambda topic: topic.partitions,
+            lambda index: answer.DescribeShareGroupOffsetsResponsePartition(
+                partition_index=index,
+                start_offset=-1,
+                error_code=_TOPIC_REFUSED,
+                error_message=TEXTS[_TOPIC_REFUSED],
+            ),
+            lambda topic, parts: answer.DescribeShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic_name,
+                topic_id=access.topic_id(topic.topic_name) or Uuid.ZERO,
+                partitions=parts,
+            ),
         )
 
     left: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup] = []
     refused: list[list[Any] | None] = []  # of each group: the topics refused, None if all of it is
+    pauses = Pauses()
     for group in request.groups:
+        if pauses.is_due():
+            yield None
         if not access.may(Operation.DESCRIBE, _GROUP, group.group_id):
             refused.append(None)
         elif group.topics is None:
@@ -158,13 +155,16 @@ def describe_offsets(
             allowed, others = yield from access.split(
                 Operation.DESCRIBE, _TOPIC, group.topics, lambda topic: topic.topic_name
             )
-            refused.append((yield from in_slices(map(failed, others))))
+            refused.append((yield from failed(others)))
             left.append(replace(group, topics=allowed))
 
     def merge(response: DescribeShareGroupOffsetsResponse) -> Slices[DescribeShareGroupOffsetsResponse]:
         handled = iter(response.groups)
         groups: list[Any] = []
+        pauses = Pauses()
         for group, topics in zip(request.groups, refused, strict=True):
+            if pauses.is_due():
+                yield None
             if topics is None:
                 groups.append(
                     answer.DescribeShareGroupOffsetsResponseGroup(
@@ -197,20 +197,15 @@ def alter_offsets(
     if not access.may(Operation.READ, _GROUP, request.group_id):
         return answer(error_code=_REFUSED, error_message=TEXTS[_REFUSED])
     allowed, others = yield from access.split(Operation.READ, _TOPIC, request.topics, lambda topic: topic.topic_name)
-    refused = yield from in_slices(
-        answer.AlterShareGroupOffsetsResponseTopic(
-            topic_name=topic.topic_name,
-            topic_id=access.topic_id(topic.topic_name) or Uuid.ZERO,
-            partitions=[
-                answer.AlterShareGroupOffsetsResponsePartition(
-                    partition_index=partition.partition_index,
-                    error_code=_TOPIC_REFUSED,
-                    error_message=TEXTS[_TOPIC_REFUSED],
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in others
+    refused = yield from refused_in_slices(
+        others,
+        lambda topic: topic.partitions,
+        lambda part: answer.AlterShareGroupOffsetsResponsePartition(
+            partition_index=part.partition_index, error_code=_TOPIC_REFUSED, error_message=TEXTS[_TOPIC_REFUSED]
+        ),
+        lambda topic, parts: answer.AlterShareGroupOffsetsResponseTopic(
+            topic_name=topic.topic_name, topic_id=access.topic_id(topic.topic_name) or Uuid.ZERO, partitions=parts
+        ),
     )
 
     def merge(response: AlterShareGroupOffsetsResponse) -> Slices[AlterShareGroupOffsetsResponse]:
@@ -254,17 +249,13 @@ def _state_guard(response_class: Any, topic_class: Callable[..., Any]) -> Guard:
     def guard(access: Access, context: RequestContext, request: Any, handle: Handle) -> Slices[Any]:
         if access.may_on_cluster(Operation.CLUSTER_ACTION):
             return (yield from passed(handle(request)))
-        results = yield from in_slices(
-            topic_class(
-                topic_id=topic.topic_id,
-                partitions=[
-                    response_class.PartitionResult(
-                        partition=partition.partition, error_code=code, error_message=TEXTS[code]
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
+        results = yield from refused_in_slices(
+            request.topics,
+            lambda topic: topic.partitions,
+            lambda part: response_class.PartitionResult(
+                partition=part.partition, error_code=code, error_message=TEXTS[code]
+            ),
+            lambda topic, parts: topic_class(topic_id=topic.topic_id, partitions=parts),
         )
         return response_class(results=results)
 

@@ -39,7 +39,7 @@ _TOPIC = ResourceKind.TOPIC
 _REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _UNKNOWN_OPERATIONS: Final = -(2**31)
 _TOPIC_STATES_VERSION: Final = 6
-_TOPIC_IDS_VERSION: Final = 10
+_ASKED_BY_ID_VERSION: Final = 12
 
 
 @sliced
@@ -55,8 +55,8 @@ def metadata(access: Access, context: RequestContext, request: MetadataRequest, 
     is_all = asked is None or (not asked and context.api_version == 0)
     is_none = False
     if asked and not is_all:
-        # Version 10 and 11 refuse ids; the handler says so.
-        if context.api_version < _TOPIC_IDS_VERSION + 2 and any(topic.topic_id != Uuid.ZERO for topic in asked):
+        # Versions 10 and 11 have ids but refuse them; the handler says so.
+        if context.api_version < _ASKED_BY_ID_VERSION and any(topic.topic_id != Uuid.ZERO for topic in asked):
             return (yield from passed(handle(request)))
         allowed, hidden = yield from access.split(
             Operation.DESCRIBE,

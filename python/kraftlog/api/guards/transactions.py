@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kraftlog.api.guards.answers import Handle, followed_by, passed
+from kraftlog.api.guards.answers import Handle, followed_by, passed, refused_in_slices
 from kraftlog.api.slices import Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.security.operation import Operation, ResourceKind
@@ -20,6 +21,8 @@ from kraftlog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, Txn
 from kraftlog.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kraftlog.api.context import RequestContext
     from kraftlog.api.guards.access import Access
 
@@ -78,17 +81,22 @@ def add_partitions_to_txn(
         if not any(is_refused):
             return (yield from passed(handle(request)))
         codes = [_TOPIC_REFUSED if refused else ErrorCode.OPERATION_NOT_ATTEMPTED for refused in is_refused]
-    results = yield from in_slices(
-        answer.AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                answer.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
-                for index in topic.partitions
-            ],
+    results: list[Any] = []
+    for topic, code in zip(topics, codes, strict=True):
+        results += yield from refused_in_slices(
+            (topic,),
+            lambda topic: topic.partitions,
+            partial(_partition_result, code),
+            lambda topic, parts: answer.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=parts),
         )
-        for topic, code in zip(topics, codes, strict=True)
-    )
+        yield None
     return answer(results_by_topic_v3_and_below=results)
+
+
+def _partition_result(code: int, index: int) -> AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult:
+    return AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
+        partition_index=index, partition_error_code=code
+    )
 
 
 def add_offsets_to_txn(access: Access, context: RequestContext, request: AddOffsetsToTxnRequest, handle: Handle) -> Any:
@@ -114,24 +122,23 @@ def txn_offset_commit(
     """WRITE on the transactional id, READ on the group, READ on each topic."""
     answer = TxnOffsetCommitResponse
 
-    def failed(topic: TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, code: int) -> Any:
-        return answer.TxnOffsetCommitResponseTopic(
-            name=topic.name,
-            partitions=[
-                answer.TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-                for partition in topic.partitions
-            ],
+    def failed(topics: Iterable[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic], code: int) -> Slices[list[Any]]:
+        return refused_in_slices(
+            topics,
+            lambda topic: topic.partitions,
+            lambda part: answer.TxnOffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code),
+            lambda topic, parts: answer.TxnOffsetCommitResponseTopic(name=topic.name, partitions=parts),
         )
 
     if not access.may(Operation.WRITE, _ID, request.transactional_id):
-        return answer(topics=(yield from in_slices(failed(topic, _REFUSED) for topic in request.topics)))
+        return answer(topics=(yield from failed(request.topics, _REFUSED)))
     if not access.may(Operation.READ, _GROUP, request.group_id):
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return answer(topics=(yield from in_slices(failed(topic, code) for topic in request.topics)))
+        return answer(topics=(yield from failed(request.topics, code)))
     allowed, others = yield from access.split(Operation.READ, _TOPIC, request.topics, lambda topic: topic.name)
     if not others:
         return (yield from passed(handle(request)))
-    refused = yield from in_slices(failed(topic, _TOPIC_REFUSED) for topic in others)
+    refused = yield from failed(others, _TOPIC_REFUSED)
     if not allowed:
         return answer(topics=refused)
 
@@ -151,22 +158,16 @@ def write_txn_markers(
     if access.may_on_cluster(Operation.ALTER, log_denied=False) or access.may_on_cluster(Operation.CLUSTER_ACTION):
         return (yield from passed(handle(request)))
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    markers = yield from in_slices(
-        answer.WritableTxnMarkerResult(
-            producer_id=marker.producer_id,
-            topics=[
-                answer.WritableTxnMarkerTopicResult(
-                    name=topic.name,
-                    partitions=[
-                        answer.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
-                        for index in topic.partition_indexes
-                    ],
-                )
-                for topic in marker.topics
-            ],
+    markers: list[Any] = []
+    for marker in request.markers:
+        refused = yield from refused_in_slices(
+            marker.topics,
+            lambda topic: topic.partition_indexes,
+            lambda index: answer.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code),
+            lambda topic, parts: answer.WritableTxnMarkerTopicResult(name=topic.name, partitions=parts),
         )
-        for marker in request.markers
-    )
+        markers.append(answer.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=refused))
+        yield None
     return answer(markers=markers)
 
 
