@@ -187,7 +187,13 @@ def test_leader_election_command_gives_preferred_leaders_back(
     cluster.kill(first)
     third = ({1, 2, 3} - {first, second}).pop()
     cluster.start_node(second)
-    cluster.wait_until(lambda state: state.partitions["unclean", 0].leader == -1 and second in state.brokers, "is led")
+    # Other brokers name no leader as soon as its process is gone; the controller has to have fenced it.
+    cluster.wait_until(
+        lambda state: (
+            state.partitions["unclean", 0].leader == -1 and second in state.brokers and first not in state.brokers
+        ),
+        "is led",
+    )
     said = tools("LeaderElectionCommand", "--election-type", "unclean", "--topic", "unclean", "--partition", "0")
     assert "Successfully completed leader election (UNCLEAN) for partitions unclean-0" in said, said
     cluster.wait_until(lambda state: state.partitions["unclean", 0].leader == second, "no unclean leader")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -16,6 +17,8 @@ __all__ = ["FIRST_DESCRIPTOR", "ByteWatcher", "ListeningSocket", "Network", "Sim
 FIRST_DESCRIPTOR = 1 << 24
 # Bytes that one direction of a connection holds before its sender has to wait.
 _WINDOW_BYTES = 256 * 1024
+# Linux's numbers of the option and of two states of TCP.
+_TCP_INFO, _ESTABLISHED, _CLOSE_WAIT = 11, 1, 8
 
 
 class Time(Protocol):
@@ -91,6 +94,18 @@ class SimulatedSocket:
 
     def setsockopt(self, *_: Any) -> None:
         """Nothing."""
+
+    def getsockopt(self, level: int, option: int, _size: int = 0) -> bytes:
+        """The state of the connection, the first byte of Linux's ``TCP_INFO``; there are no other options.
+
+        Raises:
+            OSError: EBADF once this end is closed, ENOPROTOOPT for another option.
+        """
+        if self.is_closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if (level, option) != (socket.IPPROTO_TCP, _TCP_INFO):
+            raise OSError(errno.ENOPROTOOPT, os.strerror(errno.ENOPROTOOPT))
+        return bytes([_CLOSE_WAIT if self._is_ended or self._error is not None else _ESTABLISHED])
 
     def setblocking(self, _: bool) -> None:
         """Nothing: it never blocks."""
