@@ -43,12 +43,21 @@ def init(client: RawClient, key: str, version: int = 5, **fields: Any) -> tuple[
     return answer.error_code, answer.producer_id, answer.producer_epoch
 
 
+NOT_YET = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,  # Kafka's broker just after it created the coordinators' topic
+)
+
+
 def begin(client: RawClient, key: str) -> Producer:
     code, producer_id, epoch = init(client, key)
-    while code in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+    deadline = time.monotonic() + 60
+    while code in NOT_YET and time.monotonic() < deadline:
         time.sleep(0.01)
         code, producer_id, epoch = init(client, key)
-    assert code == 0
+    assert code == 0, ErrorCode.name_of(code)
     return producer_id, epoch
 
 

@@ -99,6 +99,9 @@ KAFKAS_OWN = {
     ),
     r"(CreateTopics|DeleteRecords|ListOffsets) .* twice": "Kafka answers once for what is named twice",
     r"ListOffsets \S+ isolation_level = (-?\d{2,}|-1)": "Kafka's own exception becomes UNKNOWN_SERVER_ERROR",
+    r"(AlterPartitionReassignments|CreatePartitions|CreateTopics|ElectLeaders) \S+ timeout_ms = 1$": (
+        "how much is done in a millisecond is chance"
+    ),
     r"(AlterPartitionReassignments|CreatePartitions|CreateTopics|ElectLeaders) \S+ timeout_ms = -": (
         "Kafka takes a negative time-out for one that has passed; kraftlog does what it is asked"
     ),
