@@ -73,12 +73,13 @@ def assert_dump_accepts(java: Java, *folders: Path, print_data: bool = True, has
 
 
 def metadata_shell(java: Java, snapshot: Path, *command: str) -> str:
-    # On a busy machine the shell may look before it has loaded the last of the image, and then prints nothing. In a JVM
-    # that is warm it sometimes waits for ever, as it asks how far the image is before anything is loaded: its own each.
+    # On a busy machine the shell may look before it has loaded the last of the image, and then prints nothing, or that
+    # there is no such file. In a JVM that is warm it sometimes waits for ever, as it asks how far the image is before
+    # anything is loaded: its own each.
     for _ in range(5):
         done = java.run(SHELL, "--snapshot", str(snapshot), *command)
         assert "Exception" not in done.stdout + done.stderr, done.stdout + done.stderr
-        if done.stdout.strip():
+        if done.stdout.strip() and "No such file or directory" not in done.stdout:
             break
     return done.stdout
 
