@@ -10,8 +10,15 @@ import pytest
 pytest_plugins = ["attempts"]
 
 
-def pytest_configure():
-    """Nodes in this process have the data path that KRAFTLOG_TEST_DATA_PATH names, unless a test sets its own."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Nodes in this process have the data path that KRAFTLOG_TEST_DATA_PATH names, unless a test sets its own.
+
+    Property tests draw from the seed that KRAFTLOG_TEST_SEED names, unless ``--hypothesis-seed`` does.
+    """
+    seed = os.environ.get("KRAFTLOG_TEST_SEED")
+    if seed and config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = seed
     data_path = os.environ.get("KRAFTLOG_TEST_DATA_PATH")
     if data_path:
         from kraftlog.node import config

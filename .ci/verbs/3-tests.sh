@@ -94,6 +94,18 @@ sim_nightly() {
     PYTHONPATH=python "$py" tests/simulation/campaign.py "$@"
 }
 
+#: explore    [ROUNDS]: the property tests of both languages with draws that no run before had
+explore() {
+    setup
+    round=0
+    while [ "$round" -lt "${1:-10}" ]; do
+        round=$((round + 1))
+        say "round $round of ${1:-10}"
+        cargo test --locked --quiet --profile quick -p kraftlog-log -p kraftlog-path
+        "$py" -m pytest -q -n "$workers" tests/property
+    done
+}
+
 #: fuzz       the seeded frame fuzzer against a live node
 fuzz() {
     setup

@@ -321,8 +321,8 @@ mod records {
             offset_at: 0,
         };
 
-        /// Of a record with this front, unless it is longer than eight bytes, has an integer of three bytes or more than
-        /// one for the size of the key, or a negative size.
+        /// Of a record with this front, unless it is longer than eight bytes, has attributes of 128 or more, an integer of
+        /// three bytes or more than one for the size of the key, or a negative size.
         fn of(word: u64) -> Option<Self> {
             let bytes = word.to_le_bytes();
             let mut at = 0;
@@ -332,9 +332,10 @@ mod records {
                 Some((start, at))
             };
             let (_, size_bytes) = next()?;
-            let ((_, _), (timestamp_at, _), (offset_at, _)) = (next()?, next()?, next()?);
+            let ((_, attributes_end), (timestamp_at, _), (offset_at, _)) = (next()?, next()?, next()?);
             let (key_at, front_bytes) = next()?;
-            if key_at + 1 != front_bytes || front_bytes > 8 {
+            // The attributes are one byte, whatever their highest bit is.
+            if attributes_end != size_bytes + 1 || key_at + 1 != front_bytes || front_bytes > 8 {
                 return None;
             }
             let highest = 0x8080_8080_8080_8080 & (u64::MAX >> (64 - 8 * front_bytes));
