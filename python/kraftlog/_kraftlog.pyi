@@ -2012,6 +2012,13 @@ class Partitions:
     def take_replicated_out(self) -> tuple[int, int]:
         """Bytes that I/O threads sent to followers since the last call, and those of them to replicas being added."""
 
+    def lead(self, topic_id: bytes, index: int, follower_ids: Sequence[int]) -> None:
+        """This node begins to lead a partition: fetches of these followers that wait on I/O threads are answered.
+
+        Until a fetch of such a follower names the partition, they wait for 5, 10, 20 ms and so on, for at most two
+        seconds.
+        """
+
     def remove(self, partition: Partition) -> None:
         """A partition is deleted or its directory failed; another one of its key or name stays."""
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::partition::{Partition, PartitionKey};
+use crate::session::FollowerPolls;
 
 /// How many partitions are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +27,7 @@ pub struct Partitions {
     maps: RwLock<Maps>,
     replicated_bytes: AtomicU64,
     reassigned_bytes: AtomicU64,
+    follower_polls: FollowerPolls,
 }
 
 #[derive(Debug, Default)]
@@ -110,6 +112,11 @@ impl Partitions {
     /// Bytes that followers were answered with since the last call, and those of them to replicas that are being added.
     pub fn take_replicated_out(&self) -> (u64, u64) {
         (self.replicated_bytes.swap(0, Ordering::Relaxed), self.reassigned_bytes.swap(0, Ordering::Relaxed))
+    }
+
+    /// Fetches of followers that wait on I/O threads.
+    pub fn follower_polls(&self) -> &FollowerPolls {
+        &self.follower_polls
     }
 
     /// How many there are.

@@ -14,11 +14,13 @@ use crate::wire::fetch::FetchPartition;
 
 mod bell;
 mod cache;
+mod polls;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use bell::Bell;
 pub use cache::{SessionCache, SessionLimits};
+pub use polls::{FollowerPolls, PollWait};
 
 /// One partition of a session, with what the client was told last.
 #[derive(Debug)]
@@ -69,7 +71,7 @@ pub(crate) struct FetchSet {
     is_subscribed: bool,
     /// Of the last request: with another one, other records may be read.
     isolation_level: i8,
-    /// Requests so far: one that waits ends when another comes.
+    /// Requests and [`FetchSession::end_wait`] so far: one that waits ends with the next of them.
     pub(crate) request_count: u64,
 }
 
@@ -124,6 +126,12 @@ impl FetchSession {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, FetchSet> {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answer the request that waits, if there is one, with what it has read.
+    pub(crate) fn end_wait(&self) {
+        self.lock().request_count += 1;
+        self.bell.wake();
     }
 
     /// Be told of moves from now on; every partition counts as moved.

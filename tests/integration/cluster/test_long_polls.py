@@ -15,8 +15,13 @@ DELIVERY_MS = 40_000
 
 
 @pytest.mark.timeout(240)
-def test_new_partitions_acknowledge_though_a_fetch_of_their_follower_waits(tmp_path: Path) -> None:
-    settings = {"replica_fetch_wait_max_ms": WAIT_MS, "replica_socket_timeout_ms": 2 * WAIT_MS}
+@pytest.mark.parametrize("fetches", ["python", "native"])
+def test_new_partitions_acknowledge_though_a_fetch_of_their_follower_waits(tmp_path: Path, fetches: str) -> None:
+    settings = {
+        "replica_fetch_wait_max_ms": WAIT_MS,
+        "replica_socket_timeout_ms": 2 * WAIT_MS,
+        "kraftlog_follower_fetches": fetches,
+    }
     with kraftlog.Cluster(nodes=2, data_dir=tmp_path / "cluster", min_insync_replicas=2, **settings) as cluster:
         for topic in ("first", "second", "third"):
             cluster.create_topic(topic, partitions=4, replication_factor=2)

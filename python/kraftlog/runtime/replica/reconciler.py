@@ -264,8 +264,7 @@ class Reconciler:
         self._update_live_brokers(partition)
         self._partitions.notify(partition)
         if partition.is_leader and partition.leader_epoch != known_epoch:
-            followers = (replica for replica in wanted.isr if replica != self._node_id)
-            self._partitions.follower_polls.leads(partition.topic_id, partition.index, followers)
+            self._partitions.lead(partition, [replica for replica in wanted.isr if replica != self._node_id])
 
     # -- opening -------------------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class Partitions:
         leader_quota: What throttled replicas take from this broker.
         follower_quota: What this broker's throttled replicas take from their leaders.
         traffic: Measures all that is replicated; None on a node that is no broker.
-        follower_polls: Fetches of followers that wait.
+        follower_polls: Fetches of followers that wait on the event loop; ``native`` has those of the I/O threads.
     """
 
     def __init__(self, image: Callable[[], MetadataImage], clock_ms: Callable[[], int]) -> None:
@@ -188,6 +188,11 @@ class Partitions:
         """A follower was answered with so many bytes."""
         if self.traffic is not None:
             self.traffic.on_replicated_out(size_bytes, is_reassignment=self._is_adding(partition, broker_id))
+
+    def lead(self, partition: Partition, follower_ids: Sequence[int]) -> None:
+        """This broker begins to lead a partition that these brokers follow: their fetches that wait are answered."""
+        self.follower_polls.leads(partition.topic_id, partition.index, follower_ids)
+        self.native.lead(partition.topic_id, partition.index, follower_ids)
 
     def take_replicated_out(self) -> None:
         """Count what I/O threads have sent to followers."""

@@ -10,7 +10,7 @@ use crate::error_code;
 use crate::exchange::{Answered, Outcome, Output, RequestId};
 use crate::partition::{Partition, PartitionKey};
 use crate::partitions::Partitions;
-use crate::session::{FetchSession, FetchSet, FollowingBroker, SessionCache};
+use crate::session::{FetchSession, FetchSet, FollowingBroker, PollWait, SessionCache};
 use crate::wire::fetch::{self, FetchPartition, FetchRequest, FetchVisitor};
 use crate::wire::{NotPlain, Parsed, Topic};
 
@@ -252,6 +252,7 @@ impl DataService {
         now: Instant,
     ) -> Outcome {
         call.request_count = set.request_count;
+        let poll = call.begin_poll(&self.shared, &scratch.asked, now);
         loop {
             set.candidates(&mut scratch.places);
             if call.read_all(&mut set, &scratch.places).is_err() {
@@ -271,6 +272,10 @@ impl DataService {
             call.session.subscribe(&mut set);
         }
         let session = Arc::clone(&call.session);
+        let polls = self.shared.partitions().follower_polls();
+        if poll.is_some_and(|(broker_id, wait)| !polls.hold(broker_id, &session, wait)) {
+            return Outcome::Answer(call.answer(&self.shared, &mut set));
+        }
         let wait = Duration::from_millis(u64::try_from(call.limits.max_wait_ms).unwrap_or(0));
         let id = self.pending.insert(Pending::Fetch(call), now.checked_add(wait));
         if !session.bell().wait(&self.listener, id) {
@@ -309,6 +314,22 @@ impl DataService {
 impl FetchCall {
     pub(super) fn request(&self) -> RequestId {
         self.request
+    }
+
+    /// A follower that has more to fetch than it names waits for a short time only.
+    fn begin_poll(
+        &mut self,
+        shared: &ServiceShared,
+        asked: &[AskedPartition],
+        now: Instant,
+    ) -> Option<(i32, PollWait)> {
+        let broker_id = self.broker()?.replica_id;
+        let named =
+            asked.iter().filter_map(|asked| asked.partition.as_ref()).map(|partition| *partition.key());
+        let polls = shared.partitions().follower_polls();
+        let wait = polls.arrived(broker_id, named, self.limits.max_wait_ms, now);
+        self.limits.max_wait_ms = wait.max_wait_ms;
+        Some((broker_id, wait))
     }
 
     fn is_enough(&self) -> bool {

@@ -248,3 +248,45 @@ fn a_fetch_that_a_later_one_ends_answers_nothing_for_a_partition_that_left_the_s
     let ended = fetched(bench.turn().pop().unwrap().outcome);
     assert_eq!((ended.error_code, ended.partitions), (0, vec![]));
 }
+
+#[test]
+fn a_fetch_that_waits_is_answered_when_another_partition_is_led() {
+    let mut bench = replicated(2, true);
+    let session = open(&mut bench, &[(0, 0)]);
+    let lead = |bench: &Bench, broker_id| {
+        let polls = bench.service.shared.partitions().follower_polls();
+        polls.lead(*bench.fixtures[1].partition.key(), &[broker_id], bench.start);
+    };
+    assert!(matches!(bench.handle(&ask((session, 1), &[]).frame()), Outcome::Pending));
+    lead(&bench, FOLLOWER + 1);
+    assert!(bench.turn().is_empty());
+    lead(&bench, FOLLOWER);
+    let ended = fetched(bench.turn().pop().unwrap().outcome);
+    assert_eq!((ended.error_code, ended.session_id, ended.partitions), (0, session, vec![]));
+    // The follower has not heard of its new leader yet.
+    assert!(matches!(bench.handle(&ask((session, 2), &[]).frame()), Outcome::Pending));
+    let wait = bench.service.next_deadline().unwrap() - bench.start;
+    assert_eq!(wait, std::time::Duration::from_millis(5));
+    let mut answered = Vec::new();
+    bench.service.on_time(bench.start + wait, &mut answered);
+    assert_eq!(answered.len(), 1);
+    assert!(matches!(bench.handle(&ask((session, 3), &[(1, 0)]).frame()), Outcome::Pending));
+    let mut answered = Vec::new();
+    bench.service.on_time(bench.start + std::time::Duration::from_millis(499), &mut answered);
+    assert!(answered.is_empty(), "it names the partition, and waits as long as it wants");
+}
+
+#[test]
+fn a_fetch_that_ends_early_leaves_to_the_next_one_what_moved() {
+    let mut bench = replicated(2, true);
+    let session = open(&mut bench, &[(0, 0)]);
+    assert!(matches!(bench.handle(&ask((session, 1), &[]).frame()), Outcome::Pending));
+    let polls = bench.service.shared.partitions().follower_polls();
+    polls.lead(*bench.fixtures[1].partition.key(), &[FOLLOWER], bench.start);
+    append(&bench, 0);
+    let ended = fetched(bench.turn().pop().unwrap().outcome);
+    assert_eq!(ended.partitions, []);
+    let next = fetched(bench.handle(&ask((session, 2), &[]).frame()));
+    assert_eq!(next.partitions.iter().map(|part| (part.0, part.1)).collect::<Vec<_>>(), [(0, 0)]);
+    assert!(next.partitions[0].3 > 0);
+}

@@ -1,5 +1,6 @@
 //! A partition of this node, and the registry that the I/O threads read.
 use std::sync::Arc;
+use std::time::Instant;
 
 use kraftlog_log::log::AppendOptions;
 use kraftlog_path::core::{Assignment, FollowerFetch, ReplicaStart};
@@ -467,6 +468,12 @@ impl Partitions {
 
     fn remove(&self, py: Python<'_>, partition: &Partition) {
         py.detach(|| self.partitions.remove(&partition.partition));
+    }
+
+    /// This node begins to lead a partition: fetches of these followers that wait on I/O threads are answered.
+    fn lead(&self, py: Python<'_>, topic_id: [u8; 16], index: i32, follower_ids: Vec<i32>) {
+        let key = PartitionKey { topic_id, index };
+        py.detach(|| self.partitions.follower_polls().lead(key, &follower_ids, Instant::now()));
     }
 
     /// Partitions, and among those led here: all, under-replicated, under the minimum, at the minimum.
