@@ -54,7 +54,7 @@ OWN_KEYS = {
     " as many as `num.network.threads` says if it is set, otherwise one; or `python`: the node's event loop.",
     "kraftlog.follower.fetches": "Who answers the fetches of followers on such listeners: `python`, the default: the event loop; or"
     " `native`: the I/O threads, which take 4 us per fetch for any number of partitions without news where the event loop takes 1.4 us"
-    " per partition. It is new, and no campaign of killed brokers has used it yet.",
+    " per partition. 500 strikes on leaders have passed with it; clusters with Kafka's nodes have not run with it yet.",
     "kraftlog.metrics.listener": "`host:port` where Prometheus scrapes the [metrics](metrics.md) over HTTP. Not set: no"
     " listener.",
 }
