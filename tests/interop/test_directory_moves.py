@@ -57,6 +57,10 @@ class Mover:
         (found,) = [directory for directory in self.directories if (directory / NAME).is_dir()]
         return found
 
+    def size_bytes(self) -> int:
+        """What the segments of the partition hold, in whichever directory they are."""
+        return sum(path.stat().st_size for at in self.directories for path in at.glob(f"{NAME}/*.log"))
+
     def other(self) -> Path:
         (found,) = [directory for directory in self.directories if directory != self.current()]
         return found
@@ -80,7 +84,9 @@ def test_tools_move_a_replica_under_produce_and_kills_lose_nothing(
     producer = SequenceProducer(server.bootstrap, 0, "none", rng.randrange(1 << 32))
     producer.start()
     try:
-        until_true(lambda: producer.acked > 500, 60)
+        # A throttle that has counted nothing yet lets the first part, a mebibyte, pass: here once before the kill and
+        # once after it.
+        until_true(lambda: mover.size_bytes() > 3 << 20, 60)
         source, target = mover.current(), mover.other()
         said = mover.execute(target, "--replica-alter-log-dirs-throttle", "20000")
         assert f"Successfully started moving log directory to {target} for replica {NAME} with broker 1" in said, said
