@@ -274,7 +274,7 @@ def top_level_parser() -> argparse.ArgumentParser:
 def command_parser(name: str) -> argparse.ArgumentParser:
     module, summary = COMMANDS[name]
     loaded = import_module(module)
-    if not hasattr(loaded, "add_arguments"):
+    if not hasattr(loaded, "run"):
         return loaded._arguments()
     parser = argparse.ArgumentParser(prog=f"kraftlog {name}", description=summary)
     loaded.add_arguments(parser)

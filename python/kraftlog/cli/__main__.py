@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from kraftlog.errors import KraftlogError
@@ -13,7 +15,8 @@ from kraftlog.version import VERSION
 
 __all__ = ["main"]
 
-# Subcommand -> (module, one line of help). A module has add_arguments(parser) and run(args) -> exit status.
+# Subcommand -> (module, one line of help). A module has add_arguments(parser) and run(args) -> exit status; one that
+# stands for a tool of Kafka and reads its arguments itself has main(arguments) -> exit status instead.
 COMMANDS: dict[str, tuple[str, str]] = {
     "cluster": ("kraftlog.cli.cluster", "start several nodes on this machine and watch leaders, ISRs and controller"),
     "consume": ("kraftlog.cli.consume", "print records of a live cluster, or write them to a Parquet file"),
@@ -52,8 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Only the asked-for module is imported: the others may need extras.
         if name in given[:1]:
             loaded = import_module(module)
-            if not hasattr(loaded, "add_arguments"):
-                # It reads its arguments itself, in the words of Kafka's own tool.
+            if not hasattr(loaded, "run"):
                 return int(loaded.main(given[1:]))
             loaded.add_arguments(command)
             command.set_defaults(run=loaded.run)
@@ -65,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"kraftlog {parsed.command}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
+        # What is still in the buffer has no reader: without this, Python complains about it when it ends.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         text = error.strerror or str(error)

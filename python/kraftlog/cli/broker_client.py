@@ -26,7 +26,7 @@ __all__ = [
     "TRANSACTION",
     "BrokerClient",
     "Topic",
-    "add_arguments",
+    "add_broker_arguments",
     "check",
     "client_from",
 ]
@@ -242,7 +242,7 @@ class BrokerClient:
         return found
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_broker_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where the cluster is."""
     parser.add_argument("--bootstrap-server", metavar="HOST:PORT,...", required=True, help="brokers of the cluster")
     parser.add_argument("--command-config", metavar="FILE", help="settings of the connection, such as ssl.truststore.*")

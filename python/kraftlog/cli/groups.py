@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kraftlog.cli.broker_client import BrokerClient, add_arguments, client_from
+from kraftlog.cli.broker_client import BrokerClient, add_broker_arguments, client_from
 from kraftlog.cli.group_views import (
     OFFSETS_BY_NAME_VERSION,
     GroupView,
@@ -40,7 +40,7 @@ _INACTIVE = frozenset(("Empty", "Dead"))
 
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kraftlog groups", description="Groups of a cluster and their offsets.")
-    add_arguments(parser)
+    add_broker_arguments(parser)
     verbs = parser.add_subparsers(dest="verb", required=True)
     listing = verbs.add_parser("list", help="the groups of the cluster")
     listing.add_argument("--state", help="only groups in one of these states, such as Stable,Empty")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kraftlog.cli.broker_client import TRANSACTION, BrokerClient, Topic, add_arguments, check, client_from
+from kraftlog.cli.broker_client import TRANSACTION, BrokerClient, Topic, add_broker_arguments, check, client_from
 from kraftlog.cli.kafka_tool import run_tool
 from kraftlog.cli.text_table import print_table
 from kraftlog.errors import ErrorCode, KraftlogError
@@ -44,7 +44,7 @@ class ProducerView:
 
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kraftlog transactions", description="Transactions of a cluster.")
-    add_arguments(parser)
+    add_broker_arguments(parser)
     verbs = parser.add_subparsers(dest="verb", required=True)
     listing = verbs.add_parser("list", help="the transactions that the coordinators know")
     listing.add_argument("--duration-filter", type=int, metavar="MS", help="only transactions that last longer")
