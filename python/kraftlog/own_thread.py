@@ -124,12 +124,20 @@ class OwnThread:
             NodeClosedError: Nothing is running; ``what`` names it.
             RuntimeError: Called on that thread, as from within a callback: it would wait for itself for ever.
             TimeoutError: It took longer than ``timeout_s``.
+            KeyboardInterrupt: The wait was interrupted; the coroutine is cancelled, as nobody would take its result.
         """
         if self._thread is None or self._loop is None:
             msg = f"the {what} is not running; inside `async with` use the object the block gives"
             raise NodeClosedError(msg)
         self._check_thread()
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(timeout_s)
+        future = asyncio.run_coroutine_threadsafe(call(), self._loop)
+        try:
+            return future.result(timeout_s)
+        except Exception:
+            raise
+        except BaseException:
+            future.cancel()
+            raise
 
     def _check_thread(self) -> None:
         if self._thread is not None and threading.current_thread() is self._thread:

@@ -6,12 +6,14 @@ import argparse
 import base64
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kraftlog.cli.client_options import add_client_arguments, client_properties
 from kraftlog.client import Consumer
-from kraftlog.errors import KraftlogError
+from kraftlog.errors import KafkaError, KraftlogError
+from kraftlog.types import TopicPartition
 
 __all__ = ["add_arguments", "run"]
 
@@ -56,8 +58,13 @@ def run(args: argparse.Namespace) -> int:
                 if args.offset is not None:
                     for name in names:
                         consumer.seek(name, args.offset)
+            if left is not None and left <= 0:
+                return 0
             for batch in consumer.batches(idle_s=idle_s):
-                left = writer.write(batch, left)
+                left, following = writer.write(batch, left)
+                if following is not None:
+                    with suppress(KafkaError):  # the partition is another member's by now
+                        consumer.seek(*following)  # what was not written is not committed either
                 if left is not None and left <= 0:
                     break
     except KeyboardInterrupt:
@@ -75,15 +82,22 @@ class _Writer:
         self._as_json = as_json
         self._parquet: Any = None
 
-    def write(self, batch: Any, left: int | None) -> int | None:
-        """Write a batch, at most ``left`` rows of it; gives how many may follow."""
+    def write(self, batch: Any, left: int | None) -> tuple[int | None, tuple[TopicPartition, int] | None]:
+        """Write a batch, at most ``left`` rows of it.
+
+        Returns:
+            How many rows may follow, and partition and offset of the first row that was not written, if there is one.
+        """
         from kraftlog.extras import require
 
         require("arrow", "kraftlog consume")
         import pyarrow as pa
 
         rows = pa.record_batch(batch)
-        if left is not None:
+        following = None
+        if left is not None and rows.num_rows > left:
+            topic, partition, offset = (rows.column(name)[left].as_py() for name in ("topic", "partition", "offset"))
+            following = (TopicPartition(topic, partition), offset)
             rows = rows.slice(0, left)
         if self._path is not None:
             import pyarrow.parquet as pq
@@ -94,7 +108,8 @@ class _Writer:
         else:
             for row in rows.to_pylist():
                 self._print(row)
-        return None if left is None else left - rows.num_rows
+            sys.stdout.flush()  # whoever reads a pipe sees each record as it comes
+        return (None if left is None else left - rows.num_rows), following
 
     def _print(self, row: dict[str, Any]) -> None:
         if not self._as_json:

@@ -18,23 +18,24 @@ from kraftlog.client.offset_questions import OffsetQuestions
 from kraftlog.client.record_decoders import RecordDecoders
 from kraftlog.client.state.consumer_core import ConsumerCore
 from kraftlog.client.state.fetch_answer import Fetched
+from kraftlog.client.state.handed_rows import HandedRows
 from kraftlog.client.state.offset_lookup import EARLIEST, LATEST
-from kraftlog.client.state.position import OffsetAndEpoch, OffsetAndMetadata, OffsetAndTime
+from kraftlog.client.state.position import (
+    OffsetAndEpoch,
+    OffsetAndMetadata,
+    OffsetAndTime,
+    PartitionInput,
+    partition_of,
+)
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput, config_properties
 from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
 from kraftlog.types import TopicPartition
 
-__all__ = ["AsyncConsumer", "PartitionInput", "RebalanceListener", "partition_of"]
+__all__ = ["AsyncConsumer", "RebalanceListener"]
 
-PartitionInput: TypeAlias = TopicPartition | tuple[str, int]
 RebalanceListener: TypeAlias = Callable[[Collection[TopicPartition]], None]
 _Columns: TypeAlias = Sequence[str]
-
-
-def partition_of(partition: PartitionInput) -> TopicPartition:
-    """A partition from a pair of topic and number."""
-    return partition if isinstance(partition, TopicPartition) else TopicPartition(*partition)
 
 
 class AsyncConsumer:
@@ -92,6 +93,9 @@ class AsyncConsumer:
         self._subscribed: tuple[str, ...] = ()
         self._listeners: dict[str, RebalanceListener | None] = {}
         self._last_poll_s = 0.0
+        self._handed = HandedRows(self._core.subscription)
+        self._has_failed = False
+        self._is_joining = False
 
     def _version_of(self, node_id: int, api_key: int) -> int | None:
         return None if self._driver is None else self._driver.connections.version(node_id, api_key)
@@ -117,13 +121,16 @@ class AsyncConsumer:
         driver.start()
 
     async def close(self) -> None:
-        """Commit positions if ``enable.auto.commit`` is true, leave, and end all connections."""
+        """Commit positions if ``enable.auto.commit`` is true, leave, and end all connections.
+
+        When a block of ``async with`` ends with an exception, the rows of the last poll are not committed.
+        """
         driver = self._driver
         if driver is None:
             return
         try:
             if self._group is not None and self._config["enable.auto.commit"]:
-                await self._commit_positions(timeout_s=5.0)
+                await self._commit_positions(5.0, with_handed=not self._has_failed)
             if self._membership is not None:
                 await self._membership.leave()
         finally:
@@ -137,7 +144,13 @@ class AsyncConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            self.note_failure()
         await self.close()
+
+    def note_failure(self) -> None:
+        """The application failed with the rows of the last poll: ``close`` does not commit them."""
+        self._has_failed = True
 
     def _running(self) -> ConsumerDriver:
         if self._driver is None:
@@ -168,15 +181,20 @@ class AsyncConsumer:
 
         Raises:
             KafkaError: There is no ``group.id``.
+            TypeError: ``topics`` is one name instead of several.
         """
+        if isinstance(topics, str):
+            message = f"topics are a list of names: subscribe([{topics!r}])"
+            raise TypeError(message)
         self._require_group()
         self._subscribed = tuple(topics)
         self._listeners = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
         if self._membership is not None:
             self._membership.subscribe(topics)
-            return
-        self._last_poll_s = asyncio.get_running_loop().time()
-        self._running().spawn(self._be_member())
+        elif not self._is_joining:
+            self._is_joining = True
+            self._last_poll_s = asyncio.get_running_loop().time()
+            self._running().spawn(self._be_member())
 
     async def _be_member(self) -> None:
         hooks = MembershipHooks(
@@ -204,7 +222,7 @@ class AsyncConsumer:
     async def _on_revoke(self, partitions: Collection[TopicPartition]) -> None:
         if self._config["enable.auto.commit"]:
             try:
-                await self._commit_positions(self._timeout_s(None))
+                await self._commit_positions(self._timeout_s(None), with_handed=False)
             except KafkaError as error:
                 self._core.warnings.append(f"commit before partitions are given up: {error}")
         self._tell("revoke", partitions)
@@ -242,7 +260,9 @@ class AsyncConsumer:
         if offset < 0:
             message = f"offset {offset} is negative"
             raise ValueError(message)
-        self._core.seek(partition_of(partition), offset, leader_epoch)
+        name = partition_of(partition)
+        self._core.seek(name, offset, leader_epoch)
+        self._handed.take_back(name)
         self._running().wake()
 
     async def seek_to_beginning(self, partitions: Collection[PartitionInput]) -> None:
@@ -359,6 +379,7 @@ class AsyncConsumer:
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
         self._last_poll_s = loop.time()
+        self._handed.take_back()
         if not self._core.is_polled:
             self._core.is_polled = True
             driver.wake()
@@ -391,10 +412,13 @@ class AsyncConsumer:
                 driver.wake()
                 raise
             epoch = decoder.last_epoch
+            state = core.subscription.get(fetched.partition)
+            before = None if state is None else state.position
             core.advance(fetched, decoder.next_offset, epoch if epoch >= 0 else None)
             if rows is None or decoder.is_finished:
                 self._release(fetched, driver)
             if rows is not None:
+                self._handed.hand_over(fetched.partition, before)
                 return rows
         return None
 
@@ -472,7 +496,7 @@ class AsyncConsumer:
             KafkaError: There is no ``group.id``, or the coordinator refuses.
         """
         if offsets is None:
-            await self._commit_positions(timeout_s)
+            await self._commit_positions(timeout_s, with_handed=True)
             return
         wanted = {
             partition_of(name): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
@@ -480,12 +504,8 @@ class AsyncConsumer:
         }
         await self._commit(wanted, timeout_s)
 
-    async def _commit_positions(self, timeout_s: float | None) -> None:
-        positions = {
-            name: OffsetAndMetadata(found.position.offset, found.position.offset_epoch)
-            for name, found in self._core.subscription.items()
-            if found.position is not None
-        }
+    async def _commit_positions(self, timeout_s: float | None, *, with_handed: bool) -> None:
+        positions = self._handed.positions(with_handed=with_handed)
         if positions:
             await self._commit(positions, timeout_s)
 
@@ -569,7 +589,7 @@ class AsyncConsumer:
 
     async def _commit_quietly(self, driver: ConsumerDriver) -> None:
         try:
-            await self._commit_positions(None)
+            await self._commit_positions(None, with_handed=False)
         except KafkaError as error:
             self._core.warnings.append(f"automatic commit: {error}")
             driver.wake()

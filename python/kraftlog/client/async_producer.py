@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 from kraftlog._kraftlog import EncodedBatch, encode_batch, produced_batches
 from kraftlog.client.config import ClientConfig, ClientConfigError
 from kraftlog.client.connections import Connections
-from kraftlog.client.producer_batch import BatchDelivery, OpenBatch, ProducerBatch, byte_count
+from kraftlog.client.producer_batch import BatchDelivery, Headers, OpenBatch, ProducerBatch, record_bytes
 from kraftlog.client.state.cluster_metadata import ClusterMetadata, Node
 from kraftlog.client.transactional_calls import TransactionalCalls
 from kraftlog.client.transactions import PRODUCE_VERSION_1, Transactions
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncProducer"]
 
 PRODUCE_VERSION_WITH_TOPIC_IDS = 13
-RECORD_OVERHEAD_BYTES = 32
 SEQUENCE_COUNT = 2**31
-Headers: TypeAlias = Sequence[tuple[str, "Buffer | None"]]
 
 
 class AsyncProducer(TransactionalCalls):
@@ -45,6 +43,9 @@ class AsyncProducer(TransactionalCalls):
         config: Kafka's dotted keys, such as ``bootstrap.servers``; ``docs/reference/client.md`` lists them.
         on_delivery: Called on the event loop with each batch that was delivered.
         **settings: The same keys with underscores for dots.
+
+    Attributes:
+        first_failure: Of a batch, since whoever has no deliveries to look at last set it to None.
 
     Raises:
         ClientConfigError: A setting is unknown or has no such value.
@@ -83,6 +84,7 @@ class AsyncProducer(TransactionalCalls):
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._failure: Exception | None = None
+        self.first_failure: BaseException | None = None
         self._connections: Connections | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -175,11 +177,12 @@ class AsyncProducer(TransactionalCalls):
 
         Raises:
             KafkaError: There is no such topic or partition.
+            TypeError: A field has another type.
+            ValueError: The timestamp or the name of a header is out of range.
         """
         self._check_can_send()
         count = await self._partition_count(topic)
-        size = RECORD_OVERHEAD_BYTES + byte_count(key) + byte_count(value)
-        size += sum(byte_count(found) + len(name) for name, found in headers)
+        size = record_bytes(value, key, headers, timestamp)
         await self._wait_for_room(size)
         if partition is None:
             partition = key_partition(key, count) if key is not None else self._sticky.setdefault(topic, 0) % count
@@ -225,7 +228,7 @@ class AsyncProducer(TransactionalCalls):
                 now_ms=time.time_ns() // 1_000_000,
                 sticky_partition=self._sticky.get(topic, 0) % count,
                 compression=self._config["compression.type"],
-                compression_level=self._config["compression.level"],
+                compression_level=self._config.compression_level,
                 batch_bytes=self._batch_bytes,
             )
             self._sticky[topic] = self._sticky.get(topic, 0) + 1
@@ -304,7 +307,12 @@ class AsyncProducer(TransactionalCalls):
 
     def _delivered(self, delivery: asyncio.Future[BatchDelivery]) -> None:
         self._pending.discard(delivery)
-        if not delivery.cancelled() and delivery.exception() is None and self._on_delivery is not None:
+        if delivery.cancelled():
+            return
+        error = delivery.exception()
+        if error is not None:
+            self.first_failure = self.first_failure or error
+        elif self._on_delivery is not None:
             self._on_delivery(delivery.result())
 
     async def _wait_for_room(self, size: int) -> None:
@@ -319,13 +327,14 @@ class AsyncProducer(TransactionalCalls):
         """Encode the records that wait; the next record begins another batch."""
         found = self._open.pop(name)
         try:
-            codec, level = self._config["compression.type"], self._config["compression.level"]
+            codec, level = self._config["compression.type"], self._config.compression_level
             data = encode_batch(found.records, compression=codec, compression_level=level)
             if len(data) > self._batch_bytes:
                 # Codecs add to bytes that they cannot make fewer, and max.message.bytes may be batch.size.
                 data = encode_batch(found.records)
         except (ValueError, TypeError) as error:
             self._used_bytes -= found.size_bytes
+            self.fail_transaction(error)
             found.delivery.set_exception(error)
             return
         self._used_bytes += len(data) - found.size_bytes
@@ -377,7 +386,7 @@ class AsyncProducer(TransactionalCalls):
         by_node: dict[int, list[ProducerBatch]] = {}
         for name, queue in self._queues.items():
             while queue and queue[0].deadline_s < self._loop.time() and name not in self._busy:
-                self._fail(queue.popleft(), KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name}: delivery.timeout.ms"))
+                self._give_up(queue[0], KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name}: delivery.timeout.ms"))
             if not queue or name in self._busy:
                 continue
             leader_id = self._metadata.leader_of(name).leader_id
@@ -385,6 +394,8 @@ class AsyncProducer(TransactionalCalls):
                 await self._refresh_metadata()
                 continue
             by_node.setdefault(leader_id, []).append(queue[0])
+        if self._transactions is not None and not self._transactions.is_sending:
+            return  # a batch was given up, and with it the others
         for node_id, batches in by_node.items():
             if self._in_flight.get(node_id, 0) >= self._config["max.in.flight.requests.per.connection"]:
                 continue
@@ -501,7 +512,6 @@ class AsyncProducer(TransactionalCalls):
 
     def _settle(self, batch: ProducerBatch, outcome: Any, failure: KafkaError) -> bool:
         """End a batch, or leave it first in its queue; True when it is to be sent again."""
-        queue = self._queues[batch.name]
         error = failure
         if outcome is not None:
             if outcome.error_code in {0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
@@ -518,19 +528,24 @@ class AsyncProducer(TransactionalCalls):
         may_retry = error.retriable or error.code in {ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
         if may_retry and self._loop.time() < batch.deadline_s and self._failure is None:
             return True
-        queue.remove(batch)
+        self._give_up(batch, error)
+        return False
+
+    def _give_up(self, batch: ProducerBatch, error: KafkaError) -> None:
+        """End a batch without its delivery; with a transaction, all that was not sent yet."""
+        self._queues[batch.name].remove(batch)
         batch.is_under_way = False
         if self._transactions is not None:
             error = self._transactions.tracker.failed(error)
             self._transactions.tracker.needs_new_epoch = True
             self._fail(batch, self._failure or error)
             self._discard(error)
-            return False
-        # What follows in this partition would be out of order: it gets another producer id and sequences from 0.
-        self._producer = None
-        self._sequences.clear()
+            return
+        if batch.is_sealed:
+            # What follows in this partition would be out of order: it gets another producer id and sequences from 0.
+            self._producer = None
+            self._sequences.clear()
         self._fail(batch, self._failure or error)
-        return False
 
     # Metadata
 
@@ -546,7 +561,8 @@ class AsyncProducer(TransactionalCalls):
             if found is not None and found.error_code and not ErrorCode.is_retriable(found.error_code):
                 raise KafkaError(found.error_code, topic)
             if self._loop.time() > deadline_s:
-                raise KafkaError(found.error_code if found else ErrorCode.BROKER_NOT_AVAILABLE, f"metadata of {topic}")
+                code = found.error_code if found else ErrorCode.BROKER_NOT_AVAILABLE
+                raise KafkaError(code, self._running().described(f"metadata of {topic}"))
             await self._refresh_metadata()
             if topic not in self._metadata.topics or not self._metadata.topics[topic].partitions:
                 await asyncio.sleep(self._backoff_s)

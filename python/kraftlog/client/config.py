@@ -5,17 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
+from kraftlog.client.state.assignors import ASSIGNORS
 from kraftlog.client.state.core_context import ConsumerOptions
 from kraftlog.client.state.position import ResetStrategy
 from kraftlog.errors import KraftlogError
 
 __all__ = ["CLIENT_KEYS", "ClientConfig", "ClientConfigError", "ClientKey", "consumer_options", "reset_strategy"]
 
+_HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s/:\[\]]+")
+_JAVA_ASSIGNORS = {
+    f"org.apache.kafka.clients.consumer.{name}Assignor": short
+    for name, short in (("Range", "range"), ("RoundRobin", "roundrobin"), ("CooperativeSticky", "cooperative-sticky"))
+}
 CONSUMER = "consumer"
 PRODUCER = "producer"
 BOTH = "client"
+
+
+_WHOLE_NUMBER = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 
 
 class ClientConfigError(KraftlogError, ValueError):
@@ -24,6 +34,9 @@ class ClientConfigError(KraftlogError, ValueError):
 
 def _integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
     def read(text: str) -> int:
+        if _WHOLE_NUMBER.fullmatch(text) is None:
+            message = "must be a whole number"
+            raise ValueError(message)
         number = int(text)
         if not low <= number <= high:
             message = f"must be between {low} and {high}"
@@ -49,6 +62,25 @@ def _boolean(text: str) -> bool:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _servers(text: str) -> tuple[str, ...]:
+    found = _names(text)
+    for address in found:
+        host, _, port = address.rpartition(":")
+        if _HOST.fullmatch(host) is None or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) < 65536:
+            message = f"{address!r} must have the form host:port"
+            raise ValueError(message)
+    return found
+
+
+def _assignors(text: str) -> tuple[str, ...]:
+    found = tuple(_JAVA_ASSIGNORS.get(name, name) for name in _names(text))
+    unknown = [name for name in found if name not in ASSIGNORS]
+    if unknown or not found:
+        message = f"{', '.join(unknown) or 'nothing'} is no assignor; there are {', '.join(ASSIGNORS)}"
+        raise ValueError(message)
+    return found
 
 
 def _acks(text: str) -> int:
@@ -109,7 +141,7 @@ def _reset_text(text: str) -> str:
 
 _MS = _integer(0, 2**63 - 1)
 _ROWS = (
-    ("bootstrap.servers", None, _names, BOTH, "Addresses, host:port separated by commas, to find the cluster by."),
+    ("bootstrap.servers", None, _servers, BOTH, "Addresses, host:port separated by commas, to find the cluster by."),
     ("client.id", "", _text, BOTH, "A name that the broker logs and meters."),
     ("client.rack", "", _text, BOTH, "Rack of the client; brokers name a replica in it to fetch from (KIP-392)."),
     ("request.timeout.ms", "30000", _MS, BOTH, "Milliseconds to wait for an answer."),
@@ -132,8 +164,8 @@ _ROWS = (
     ("group.protocol", "auto", _one_of("auto", "classic", "consumer"), CONSUMER,
      "Who assigns partitions: auto takes the broker's assignor (KIP-848) where the broker offers it."),
     ("group.remote.assignor", None, _text, CONSUMER, "The broker's assignor, such as uniform or range."),
-    ("partition.assignment.strategy", "range,cooperative-sticky", _names, CONSUMER,
-     "Assignors of the classic protocol: range, roundrobin, cooperative-sticky."),
+    ("partition.assignment.strategy", "range,cooperative-sticky", _assignors, CONSUMER,
+     "Assignors of the classic protocol: range, roundrobin, cooperative-sticky, or their classes in Java."),
     ("session.timeout.ms", "45000", _integer(1), CONSUMER, "Milliseconds without a heartbeat before a member is out."),
     ("heartbeat.interval.ms", "3000", _integer(1), CONSUMER, "Milliseconds between heartbeats."),
     ("max.poll.interval.ms", "300000", _integer(1), CONSUMER, "Milliseconds that a member has to rejoin in."),
@@ -155,6 +187,9 @@ _ROWS = (
     ("enable.idempotence", None, _boolean, PRODUCER, "No duplicates; true unless acks is not all."),
     ("compression.type", "none", _one_of("none", "gzip", "snappy", "lz4", "zstd"), PRODUCER, "Codec of batches."),
     ("compression.level", None, _integer(-(2**31)), PRODUCER, "Level of the codec; its default when absent."),
+    ("compression.gzip.level", None, _integer(-(2**31)), PRODUCER, "Level of gzip; wins over compression.level."),
+    ("compression.lz4.level", None, _integer(-(2**31)), PRODUCER, "Level of lz4, likewise (KIP-390)."),
+    ("compression.zstd.level", None, _integer(-(2**31)), PRODUCER, "Level of zstd, likewise."),
     ("batch.size", "1048576", _integer(1, 2**30), PRODUCER,
      "Bytes of records in a batch before compression; Kafka's default is 16384."),
     ("linger.ms", "5", _MS, PRODUCER, "Milliseconds that a batch which is not full waits for more."),
@@ -179,6 +214,46 @@ _TLS_KEYS = frozenset(
 )
 
 
+# What other clients call a setting that exists here.
+_OTHER_NAMES = {
+    "auto.commit.enable": "enable.auto.commit",
+    "bootstrap.server": "bootstrap.servers",
+    "compression.codec": "compression.type",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "message.max.bytes": "max.request.size",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "metadata.broker.list": "bootstrap.servers",
+    "queue.buffering.max.kbytes": "buffer.memory",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+    "request.timeout": "request.timeout.ms",
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.plain.password": "sasl.password",
+    "sasl.plain.username": "sasl.username",
+    "socket.timeout.ms": "request.timeout.ms",
+    "ssl.ca.location": "ssl.truststore.location, with ssl.truststore.type=PEM",
+    "ssl.certificate.location": "ssl.keystore.location, with ssl.keystore.type=PEM",
+    "ssl.key.location": "ssl.keystore.location, with ssl.keystore.type=PEM",
+}
+_BYTES_KEYS = frozenset(f"{part}.{work}" for part in ("key", "value") for work in ("serializer", "deserializer"))
+
+
+def _hint(key: str, kind: str) -> str:
+    """A key that is not known, and what its writer may have meant."""
+    if key in _BYTES_KEYS:
+        return f"{key} (keys and values are bytes; remove it)"
+    if key == "retries":
+        return f"{key} (delivery.timeout.ms bounds them; remove it)"
+    if key in CLIENT_KEYS:
+        return f"{key} (a setting of a {CLIENT_KEYS[key].used_by})"
+    known = [name for name, found in CLIENT_KEYS.items() if found.used_by in {kind, BOTH}]
+    dotted = key.replace("_", ".")
+    nearest = _OTHER_NAMES.get(dotted) or next(
+        iter(get_close_matches(dotted, [*known, *_TLS_KEYS], n=1, cutoff=0.8)), None
+    )
+    return key if nearest is None else f"{key} (did you mean {nearest}?)"
+
+
 class ClientConfig:
     """The settings of one client.
 
@@ -199,7 +274,7 @@ class ClientConfig:
             if key not in _TLS_KEYS and (key not in CLIENT_KEYS or CLIENT_KEYS[key].used_by not in {kind, BOTH})
         ]
         if unknown:
-            message = f"unknown settings of a {kind}: {', '.join(sorted(unknown))}"
+            message = f"unknown settings of a {kind}: {'; '.join(_hint(key, kind) for key in sorted(unknown))}"
             raise ClientConfigError(message)
         self._values: dict[str, Any] = {}
         self.given = frozenset(properties)
@@ -216,6 +291,12 @@ class ClientConfig:
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
+
+    @property
+    def compression_level(self) -> int | None:
+        """Level of ``compression.type``; None for the codec's default."""
+        level: int | None = self._values.get(f"compression.{self['compression.type']}.level")
+        return self["compression.level"] if level is None else level
 
 
 def consumer_options(config: ClientConfig) -> ConsumerOptions:

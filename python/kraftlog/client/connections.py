@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,26 +23,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Connections", "bootstrap_nodes"]
 
+_logger = logging.getLogger("kraftlog.client")
+
 # Frames larger than this are refused; answers may exceed fetch.max.bytes by one batch.
 FRAME_BYTES_MIN = 100 * 1024 * 1024
 # Coordinators have ids that count down from the largest (see Coordinator).
 COORDINATOR_IDS_START = 1 << 30
+# With the longest default back-off, one in half a minute.
+FAILURES_PER_WARNING = 30
 # Bytes of requests without an answer that may wait for the socket.
 UNSENT_BYTES_MAX = 1 << 20
 
 
 def bootstrap_nodes(servers: tuple[str, ...]) -> list[Node]:
-    """The addresses of ``bootstrap.servers`` as nodes with negative ids.
-
-    Raises:
-        ClientConfigError: An address is not host:port.
-    """
+    """The addresses of ``bootstrap.servers``, host:port, as nodes with negative ids."""
     nodes = []
     for index, address in enumerate(servers):
-        host, colon, port = address.rpartition(":")
-        if not colon or not port.isdigit() or not 0 < int(port) < 65536:
-            message = f"bootstrap.servers={address}: each entry has the form host:port"
-            raise ClientConfigError(message)
+        host, _, port = address.rpartition(":")
         nodes.append(Node(-1 - index, host.strip("[]"), int(port)))
     return nodes
 
@@ -64,7 +62,7 @@ class Connections:
         loop: Where it runs.
 
     Attributes:
-        known_versions: API versions of each node that was connected to once.
+        last_failure: Why the last attempt to connect failed; None once one has succeeded.
     """
 
     def __init__(self, config: ClientConfig, loop: asyncio.AbstractEventLoop) -> None:
@@ -76,6 +74,7 @@ class Connections:
         self._backoff_max_s = config["reconnect.backoff.max.ms"] / 1000
         self._frame_bytes_max = max(FRAME_BYTES_MIN, 2 * (config["fetch.max.bytes"] or 0))
         self.bootstrap = bootstrap_nodes(config["bootstrap.servers"])
+        self.last_failure: Exception | None = None
         self._links: dict[int, _Link] = {}
         self._versions: dict[int, RpcConnection] = {}
         protocol: str = config["security.protocol"]
@@ -138,6 +137,8 @@ class Connections:
             if link.closed_until_s > self._loop.time():
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"{node}: waiting before the next attempt")
             link.opening = self._loop.create_task(self._open(link))
+            # Whoever waits may have been cancelled: the task's failure is nobody's then.
+            link.opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(link.opening)
 
     def _adopted(self, node: Node) -> _Link | None:
@@ -174,14 +175,21 @@ class Connections:
             except BaseException:
                 connection.close()
                 raise
-        except BaseException:
+        except BaseException as error:
             link.failures += 1
+            if isinstance(error, Exception):
+                self.last_failure = error
+                if link.failures % FAILURES_PER_WARNING == 1:
+                    _logger.warning(
+                        "no connection to %s:%d, attempt %d: %s", node.host, node.port, link.failures, error
+                    )
             wait_s = min(self._backoff_s * 2.0 ** min(link.failures - 1, 16), self._backoff_max_s)
             link.closed_until_s = self._loop.time() + wait_s * random.uniform(0.8, 1.2)
             raise
         finally:
             link.opening = None
         link.failures = 0
+        self.last_failure = None
         link.connection = connection
         self._versions[node.node_id] = connection
         return connection
@@ -240,6 +248,10 @@ class Connections:
                 connection.close()
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{node} took no bytes in time")
             await asyncio.sleep(0.001)
+
+    def described(self, text: str) -> str:
+        """A text about something that did not happen in time, with the reason why nothing can be reached, if so."""
+        return text if self.last_failure is None else f"{text}; the last connection failed with {self.last_failure}"
 
     def _drop(self, link: _Link) -> None:
         if link.opening is not None:

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from kraftlog._kraftlog import ArrowBatch, ConsumerRecord
-from kraftlog.client.async_consumer import AsyncConsumer, PartitionInput, RebalanceListener
-from kraftlog.client.state.position import OffsetAndEpoch, OffsetAndMetadata, OffsetAndTime
+from kraftlog.client.async_consumer import AsyncConsumer, RebalanceListener
+from kraftlog.client.state.position import OffsetAndEpoch, OffsetAndMetadata, OffsetAndTime, PartitionInput
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput
 from kraftlog.extras import require
@@ -75,6 +75,8 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            self._async.note_failure()
         self.close()
 
     def close(self) -> None:

@@ -152,7 +152,7 @@ class ConsumerDriver:
             if self._core.errors:
                 raise self._core.errors.popleft()
             if loop.time() > deadline:
-                raise TimeoutError(f"{what}: not within {timeout_s} s")
+                raise TimeoutError(self.connections.described(f"{what}: not within {timeout_s} s"))
             self.is_ready.clear()
             self.wake()
             try:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from kraftlog.client.config import ClientConfig, ClientConfigError
+from kraftlog.client.config import ClientConfig
 from kraftlog.client.driver import ConsumerDriver
 from kraftlog.client.group_offsets import GroupOffsets
 from kraftlog.client.state.assignors import (
@@ -198,10 +198,6 @@ class ClassicMembership(GroupMembership):
     ) -> None:
         super().__init__(config, group, core, driver, hooks)
         self._assignors: tuple[str, ...] = config["partition.assignment.strategy"]
-        unknown = [name for name in self._assignors if name not in ASSIGNORS]
-        if unknown or not self._assignors:
-            known = ", ".join(ASSIGNORS)
-            raise ClientConfigError(f"partition.assignment.strategy={', '.join(unknown)}: there are {known}")
         self._is_cooperative = set(self._assignors) == {COOPERATIVE}
         self._counts: dict[str, int] = {}
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kraftlog.client.async_producer import AsyncProducer, Headers
-from kraftlog.client.producer_batch import BatchDelivery
+from kraftlog.client.async_producer import AsyncProducer
+from kraftlog.client.producer_batch import BatchDelivery, Headers, record_bytes
 from kraftlog.client.state.position import OffsetAndMetadata
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput
-from kraftlog.errors import NodeClosedError
+from kraftlog.errors import KraftlogError, NodeClosedError
 from kraftlog.own_thread import OwnThread
 from kraftlog.types import TopicPartition
 
@@ -91,16 +91,24 @@ class Producer:
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> None:
-        """Send one record, as :meth:`AsyncProducer.send`; ``flush`` or a later ``send`` raises what went wrong.
+        """Send one record, as :meth:`AsyncProducer.send`.
 
         Records are handed to the producer's thread some hundred at a time, after ``linger.ms``, or by ``flush``.
+
+        Raises:
+            TypeError: A field has another type; the record is not sent.
+            ValueError: The timestamp or the name of a header is out of range; the record is not sent.
+            KafkaError: An earlier record was not delivered, which is raised once, here or by ``flush``.
         """
+        record_bytes(value, key, headers, timestamp)
+        self._raise_failure()
         options = {"key": key, "headers": headers, "timestamp": timestamp, "partition": partition}
         with self._lock:
             self._records.append(((topic, value), options))
             count = len(self._records)
         if count >= HANDED_OVER_RECORDS:
             self._thread.call(self._hand_over, what="producer")
+            self._raise_failure()
         elif count == 1:
             self._async.call_after_linger(self._hand_over)
 
@@ -108,7 +116,18 @@ class Producer:
         with self._lock:
             records, self._records = self._records, []
         for arguments, options in records:
-            await self._async.send(*arguments, **options)
+            try:
+                await self._async.send(*arguments, **options)
+            except (KraftlogError, TypeError, ValueError) as error:
+                # Nobody may be waiting, and the records behind this one may go elsewhere.
+                self._async.fail_transaction(error)
+                self._async.first_failure = self._async.first_failure or error
+
+    def _raise_failure(self) -> None:
+        """Raise what went wrong since the last call."""
+        failure, self._async.first_failure = self._async.first_failure, None
+        if failure is not None:
+            raise failure
 
     def send_table(self, topic: str, table: Any) -> None:
         """Send the rows of an Arrow table or record batch, as :meth:`AsyncProducer.send_table`."""
@@ -123,14 +142,20 @@ class Producer:
         """Return when all that was sent is delivered.
 
         Raises:
-            KafkaError: A batch was not delivered.
+            KafkaError: A record was not delivered since the last error was raised. The others are delivered, also those
+                behind it.
         """
 
         async def run() -> None:
             await self._hand_over()
             await self._async.flush()
 
-        self._thread.call(run, what="producer")
+        try:
+            self._thread.call(run, what="producer")
+        except KraftlogError:
+            self._async.first_failure = None
+            raise
+        self._raise_failure()
 
     def init_transactions(self) -> None:
         """As :meth:`AsyncProducer.init_transactions`."""
@@ -159,7 +184,10 @@ class Producer:
             await self._hand_over()
             await self._async.commit_transaction()
 
-        self._thread.call(run, what="producer")
+        try:
+            self._thread.call(run, what="producer")
+        finally:
+            self._async.first_failure = None  # the transaction has it
 
     def abort_transaction(self) -> None:
         """As :meth:`AsyncProducer.abort_transaction`."""
@@ -168,6 +196,7 @@ class Producer:
             with self._lock:
                 self._records = []
             await self._async.abort_transaction()
+            self._async.first_failure = None
 
         self._thread.call(run, what="producer")
 

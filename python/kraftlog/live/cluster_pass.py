@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from kraftlog._kraftlog import ArrowBatch
 from kraftlog.client import AsyncConsumer
-from kraftlog.client.async_consumer import PartitionInput
+from kraftlog.client.state.position import PartitionInput
 from kraftlog.own_thread import OwnThread
 from kraftlog.reading.scan_options import ScanOptions, ScanSource
 from kraftlog.types import TopicPartition

@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["FetchPosition", "LeaderAndEpoch", "OffsetAndEpoch", "OffsetAndMetadata", "OffsetAndTime", "ResetStrategy"]
+from kraftlog.types import TopicPartition
+
+__all__ = [
+    "FetchPosition",
+    "LeaderAndEpoch",
+    "OffsetAndEpoch",
+    "OffsetAndMetadata",
+    "OffsetAndTime",
+    "PartitionInput",
+    "ResetStrategy",
+    "partition_of",
+]
+
+PartitionInput: TypeAlias = TopicPartition | tuple[str, int]
 
 # latest, earliest, or milliseconds before now (``by_duration``, KIP-1106).
 ResetStrategy: TypeAlias = Literal["earliest", "latest"] | int
@@ -80,3 +93,17 @@ class FetchPosition:
     offset: int
     offset_epoch: int | None = None
     leader: LeaderAndEpoch = LeaderAndEpoch()
+
+
+def partition_of(partition: PartitionInput) -> TopicPartition:
+    """A partition from a pair of topic and number.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if isinstance(partition, TopicPartition):
+        return partition
+    if isinstance(partition, tuple) and len(partition) == 2 and isinstance(partition[0], str):
+        return TopicPartition(*partition)
+    message = f"a partition is a pair such as ('orders', 0), not {partition!r}"
+    raise TypeError(message)

@@ -1,0 +1,53 @@
+"""The rows of the last poll, which the application may still be working on."""
+
+from __future__ import annotations
+
+from kraftlog.client.state.position import FetchPosition, OffsetAndMetadata
+from kraftlog.client.state.subscription import PartitionState, Subscription
+from kraftlog.types import TopicPartition
+
+__all__ = ["HandedRows"]
+
+
+class HandedRows:
+    """Rows belong to the application from a poll to the next one.
+
+    The position is behind them at once. A commit that the application did not ask for leaves them out: whoever crashes
+    with rows in hand has to find them again. Kafka's consumer commits automatically within ``poll`` alone, to the same
+    end; this one goes on between polls.
+
+    Args:
+        subscription: The positions.
+    """
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._rows: tuple[TopicPartition, PartitionState, FetchPosition] | None = None
+
+    def hand_over(self, partition: TopicPartition, before: FetchPosition | None) -> None:
+        """The application gets rows of a partition, whose position was ``before`` them."""
+        state = self._subscription.get(partition)
+        self._rows = None if state is None or before is None else (partition, state, before)
+
+    def take_back(self, partition: TopicPartition | None = None) -> None:
+        """The application polls again, or seeks in a partition: it is done with the rows, or with those of that one."""
+        if partition is None or (self._rows is not None and self._rows[0] == partition):
+            self._rows = None
+
+    def positions(self, *, with_handed: bool) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What to commit of each partition that has a position.
+
+        Args:
+            with_handed: Whether the rows that the application has count as done.
+        """
+        found = {
+            name: OffsetAndMetadata(state.position.offset, state.position.offset_epoch)
+            for name, state in self._subscription.items()
+            if state.position is not None
+        }
+        if self._rows is not None and not with_handed:
+            name, state, before = self._rows
+            # A partition that was given up meanwhile and came back has another state.
+            if self._subscription.get(name) is state and name in found:
+                found[name] = OffsetAndMetadata(before.offset, before.offset_epoch)
+        return found
