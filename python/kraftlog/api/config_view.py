@@ -158,12 +158,13 @@ class ConfigView:
         for definition in _visible(group_configs().values()):
             text = own.get(definition.name)
             broker_key = f"group.{definition.name}"
-            synonyms = self._broker_synonyms(broker_key) if broker_key in broker_configs() else []
-            if text is not None:
-                synonyms.insert(0, Synonym(name=definition.name, value=text, source=ConfigSource.GROUP))
-            if not synonyms:
+            if broker_key in broker_configs():
+                synonyms = self._broker_synonyms(broker_key)
+            else:
                 default = definition.default_text
                 synonyms = [Synonym(name=definition.name, value=default, source=ConfigSource.DEFAULT)]
+            if text is not None:
+                synonyms.insert(0, Synonym(name=definition.name, value=text, source=ConfigSource.GROUP))
             entries.append(_entry(definition, synonyms[0].value, synonyms, read_only=False))
         return entries
 
@@ -254,15 +255,16 @@ class ConfigView:
         return synonyms[first:]
 
     def _unlisted(self, name: str) -> Entry:
-        """A key no table has: its value may be a secret, so it is never shown."""
+        """A key beside the documented ones: the value of one that no table has may be a secret and is never shown."""
         synonyms = self._broker_synonyms(name)
         definition = broker_config(name)
+        is_sensitive = definition is None or definition.is_sensitive
         return Entry(
             name=name,
-            value=None,
+            value=None if definition is None or is_sensitive else _normal(definition, self._broker_value(definition)),
             read_only=definition is None or not definition.is_dynamic,
             config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
-            is_sensitive=True,
+            is_sensitive=is_sensitive,
             synonyms=synonyms,
             config_type=ConfigType.UNKNOWN if definition is None else definition.type,
             documentation=None,

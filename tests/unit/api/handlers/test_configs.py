@@ -111,6 +111,36 @@ def test_broker_settings_say_what_is_fixed_and_hide_what_is_secret(client):
     assert entry(client, BROKER, "1", "log.retention.hours").config_source == ConfigSource.STATIC_BROKER
 
 
+def test_broker_settings_beside_the_documented_ones_are_shown_if_their_kind_is_known(tmp_path):
+    config = {"log.initial.task.delay.ms": "500", "my.own.key": "secret"}
+    with kraftlog.Broker(tmp_path, config=config) as one, RawClient(one.bootstrap_servers) as client:
+        check_undocumented_settings(client)
+
+
+def check_undocumented_settings(client):
+    internal = entry(client, BROKER, "1", "log.initial.task.delay.ms")
+    assert (internal.value, internal.is_sensitive, internal.config_source) == ("500", False, ConfigSource.STATIC_BROKER)
+    unknown = entry(client, BROKER, "1", "my.own.key")
+    assert (unknown.value, unknown.is_sensitive) == (None, True)
+
+
+def test_settings_of_a_group_name_the_default_that_they_replace(client):
+    group = ConfigResourceType.GROUP
+    own = (("share.isolation.level", SET, "read_committed"), ("consumer.session.timeout.ms", SET, "50000"))
+    assert alter(client, group, "g", *own) == (ErrorCode.NONE, None)
+    found = [entry(client, group, "g", key) for key, _, _ in own]
+    assert [[(synonym.name, synonym.value, synonym.source) for synonym in one.synonyms] for one in found] == [
+        [
+            ("share.isolation.level", "read_committed", ConfigSource.GROUP),
+            ("share.isolation.level", "read_uncommitted", ConfigSource.DEFAULT),
+        ],
+        [
+            ("consumer.session.timeout.ms", "50000", ConfigSource.GROUP),
+            ("group.consumer.session.timeout.ms", "45000", ConfigSource.DEFAULT),
+        ],
+    ]
+
+
 @pytest.mark.parametrize("version", range(1, 5))
 def test_describe_configs_every_version(client, version):
     result = describe(client, TOPIC, "t", version=version, synonyms=False)
