@@ -41,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.group and (args.partition or args.offset is not None):
         raise KraftlogError("--group takes the partitions and offsets of the group: leave out --partition and --offset")
+    if args.max_records is not None and args.max_records < 1:
+        raise KraftlogError("--max-records must be at least 1")
     properties = {"auto.offset.reset": "earliest" if args.from_beginning else "latest", **client_properties(args)}
     if args.group:
         properties["group.id"] = args.group
@@ -53,13 +55,15 @@ def run(args: argparse.Namespace) -> int:
                 consumer.subscribe([args.topic])
             else:
                 found = consumer.partitions_for(args.topic)
-                names = found if args.partition is None else [(args.topic, number) for number in args.partition]
+                names = (
+                    found if args.partition is None else [name for name in found if name.partition in args.partition]
+                )
+                if args.partition is not None and len(names) < len(set(args.partition)):
+                    raise KraftlogError(f"{args.topic} has {len(found)} partitions, numbered from 0")
                 consumer.assign(names)
                 if args.offset is not None:
                     for name in names:
                         consumer.seek(name, args.offset)
-            if left is not None and left <= 0:
-                return 0
             for batch in consumer.batches(idle_s=idle_s):
                 left, following = writer.write(batch, left)
                 if following is not None:

@@ -200,14 +200,19 @@ class Connections:
         """Send a request and return its answer, with the version that both are in.
 
         Raises:
-            KafkaError: The node cannot be reached, does not have the API or a field that is set, or did not answer in
-                time.
+            KafkaError: The node cannot be reached, does not have the API or a field that is set, did not answer in
+                time, or throttles this client for longer than that.
             RemoteProtocolError: The answer does not decode; names the node.
         """
         connection = await self.connect(node)
         link = self._links.get(node.node_id)
-        if link is not None and link.muted_until_s > self._loop.time():
-            await asyncio.sleep(link.muted_until_s - self._loop.time())
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        muted_s = 0.0 if link is None else link.muted_until_s - self._loop.time()
+        if muted_s > 0:
+            await asyncio.sleep(min(muted_s, limit_s))
+            if muted_s > limit_s:
+                text = f"{node} throttles this client for another {muted_s - limit_s:.1f} s"
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
         version = connection.common_version(message.API_KEY)
         if version is None:
             name = API_BY_KEY[message.API_KEY].name
@@ -215,7 +220,7 @@ class Connections:
         if version_max is not None:
             version = min(version, version_max)
         try:
-            async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
+            async with asyncio.timeout(limit_s):
                 answer = await connection.ask(message, version)
         except TimeoutError as error:
             connection.close()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from kraftlog.client.connections import Connections
@@ -146,20 +147,18 @@ class ConsumerDriver:
             TimeoutError: It was not within the time; names ``what``.
             Exception: What waits to be raised.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        while not await work():
-            if self._core.errors:
-                raise self._core.errors.popleft()
-            if loop.time() > deadline:
-                raise TimeoutError(self.connections.described(f"{what}: not within {timeout_s} s"))
-            self.is_ready.clear()
-            self.wake()
-            try:
-                async with asyncio.timeout(0.1):
-                    await self.is_ready.wait()
-            except TimeoutError:
-                continue
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not await work():
+                    if self._core.errors:
+                        raise self._core.errors.popleft()
+                    self.is_ready.clear()
+                    self.wake()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(0.1):
+                            await self.is_ready.wait()
+        except TimeoutError:
+            raise TimeoutError(self.connections.described(f"{what}: not within {timeout_s} s")) from None
 
     async def ask(self, node_id: int, message: Message) -> Any:
         """One request to a known node, beside those of the core.

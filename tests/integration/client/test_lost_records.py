@@ -213,6 +213,18 @@ def test_command_commits_what_it_printed(broker, capsys):
     assert committed(broker, "printed") == 14
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--partition", "0", "--partition", "7"], "rows has 1 partitions, numbered from 0"),
+        (["--max-records", "0"], "--max-records must be at least 1"),
+    ],
+)
+def test_command_refuses_what_it_would_wait_for_without_end(broker, capsys, arguments, text):
+    assert main(["consume", "--bootstrap-server", broker.bootstrap_servers, "--topic", "rows", *arguments]) == 1
+    assert text in capsys.readouterr().err
+
+
 def test_names_and_partitions_of_another_type_are_errors_that_say_so(broker):
     with consumer(broker, group_id="types") as reader:
         with pytest.raises(TypeError, match=r"topics are a list of names: subscribe\(\['rows'\]\)"):

@@ -1,4 +1,4 @@
-"""Requests of a client to a peer that is too old for them."""
+"""Requests of a client to a peer that is too old for them, throttles it, or takes for ever."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import asyncio
 import pytest
 
 from kraftlog.client.config import ClientConfig
-from kraftlog.client.connections import Connections
+from kraftlog.client.connections import Connections, _Link
+from kraftlog.client.driver import ConsumerDriver
 from kraftlog.client.state.cluster_metadata import Node
+from kraftlog.client.state.consumer_core import ConsumerCore
+from kraftlog.client.state.core_context import ConsumerOptions
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.wire.messages.join_group import JoinGroupRequest
+from kraftlog.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 
 class Unsent(asyncio.WriteTransport):
@@ -38,5 +42,37 @@ def test_request_that_the_version_cannot_hold_waits_for_no_answer():
             await connections.ask(Node(1, "h", 1), JoinGroupRequest(group_id="g", group_instance_id="i"))
         assert raised.value.code == ErrorCode.UNSUPPORTED_VERSION
         assert connection.oldest_s is None
+
+    asyncio.run(run())
+
+
+def test_broker_that_throttles_for_hours_costs_the_time_limit_of_each_call():
+    class Throttling:
+        is_closed = False
+
+        def common_version(self, _api_key):
+            return 0
+
+        async def ask(self, _message, _version):
+            return MetadataResponse(throttle_time_ms=10**8)
+
+    async def run():
+        connections = Connections(ClientConfig({"bootstrap.servers": "h:1"}, "consumer"), asyncio.get_running_loop())
+        node = Node(-1, "h", 1)
+        connections._links[-1] = _Link(node, Throttling())
+        await connections.ask(node, MetadataRequest())
+        with pytest.raises(KafkaError, match="throttles this client for another") as raised:
+            await connections.ask(node, MetadataRequest(), timeout_s=0.01)
+        assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
+
+    asyncio.run(run())
+
+
+def test_time_limit_of_a_question_holds_while_one_attempt_takes_for_ever():
+    async def run():
+        connections = Connections(ClientConfig({"bootstrap.servers": "h:1"}, "consumer"), asyncio.get_running_loop())
+        driver = ConsumerDriver(ConsumerCore(ConsumerOptions(), lambda _node, _key: None), connections)
+        with pytest.raises(TimeoutError, match=r"offsets: not within 0\.01 s"):
+            await driver.ask_until(asyncio.Event().wait, "offsets", 0.01)
 
     asyncio.run(run())
