@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -101,26 +102,18 @@ def replication(seed: int) -> Run:
     return _run(None, test_replication_model.EVENTS)
 
 
-def coordinator(seed: int) -> Run:
-    """A shard of the transaction coordinator, its clients and the partitions that they write to."""
-    import transaction_history
+def _history(module: str, name: str) -> Runner:
+    """A history of a state machine, without loops and sockets: ``name(seed).play()`` raises what it finds."""
 
-    try:
-        transaction_history.TransactionHistory(seed).play()
-    except Exception as error:  # noqa: BLE001  what was found
-        return _run(error, transaction_history.STEPS)
-    return _run(None, transaction_history.STEPS)
+    def run(seed: int) -> Run:
+        found = import_module(module)
+        try:
+            getattr(found, name)(seed).play()
+        except Exception as error:  # noqa: BLE001  what was found
+            return _run(error, found.STEPS)
+        return _run(None, found.STEPS)
 
-
-def controller(seed: int) -> Run:
-    """The active controller, without the brokers behind its requests."""
-    import controller_history
-
-    try:
-        controller_history.ControllerHistory(seed).play()
-    except Exception as error:  # noqa: BLE001  what was found
-        return _run(error, controller_history.STEPS)
-    return _run(None, controller_history.STEPS)
+    return run
 
 
 class _Failures:
@@ -175,8 +168,10 @@ def files(seed: int) -> Run:
 
 # The fast ones first.
 WORLDS: dict[str, Runner] = {
-    "coordinator": coordinator,
-    "controller": controller,
+    "coordinator": _history("transaction_history", "TransactionHistory"),
+    "controller": _history("controller_history", "ControllerHistory"),
+    "fetcher": _history("fetcher_history", "FetcherHistory"),
+    "members": _history("group_history", "GroupHistory"),
     "replication": replication,
     "core": core,
     "followers": followers,
@@ -193,9 +188,11 @@ ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("runtime.raft.", ("commands", "records")),
     ("storage.", ("files", "commands", "records")),
     ("coordinator.transaction.", ("coordinator", "transactions")),
+    ("coordinator.group.", ("members", "groups")),
     ("coordinator.", ("groups", "records", "transactions")),
     ("runtime.coordinator.", ("transactions", "records")),
     ("controller.", ("controller", "replication", "records")),
+    ("partition.replica_fetcher", ("fetcher", "replication", "followers")),
     ("partition.", ("replication", "followers", "records")),
     ("", ("replication", "records", "transactions")),
 )

@@ -7,7 +7,7 @@ had before is kept until then: when an append fails, every key of it that no lat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kraftlog.coordinator.effects import CoordinatorRecord
@@ -65,15 +65,18 @@ class Changes:
         self._pending.append(change)
 
         def on_appended(error_code: int) -> None:
-            self._pending.remove(change)
+            position = self._pending.index(change)
+            del self._pending[position]
             if error_code:
-                self._restore(change)
+                self._restore(change, self._pending[position:])
             then(error_code)
 
         self._writes.append(tuple(change.records), on_appended)
 
-    def _restore(self, change: Change) -> None:
-        for later in self._pending:
+    @staticmethod
+    def _restore(change: Change, after: Sequence[Change]) -> None:
+        """Take a change back; what those after it have changed, too, is theirs to restore."""
+        for later in after:
             for key in change.previous.keys() & later.previous.keys():
                 later.previous[key] = change.previous.pop(key)
         change.take_back()

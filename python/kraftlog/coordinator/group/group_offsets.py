@@ -378,11 +378,23 @@ class GroupOffsets:
         def on_deleted(error_code: int) -> None:
             if not error_code:
                 self.apply(offsets)
+                self._drop_left_over(group_id)
             elif group_id not in self._consumers.groups:
                 self._classic.setdefault(group_id, group)
             then(error_code)
 
         self._writes.append((*offsets, group.tombstone()), on_deleted)
+
+    def _drop_left_over(self, group_id: str) -> None:
+        """Forget a simple group whose offsets were deleted with it.
+
+        It came back for a commit that was on its way when the group was deleted.
+        """
+        group = self._classic.get(group_id)
+        if group is None or group.protocol_type is not None or group.members or group.pending_members:
+            return
+        if group_id not in self._committing and not self.store.of(group_id) and not self.store.pending_of(group_id):
+            del self._classic[group_id]
 
     def delete_consumer_group(self, group_id: str, then: Callable[[int], None], now_ms: int) -> None:
         """Delete a consumer group and its offsets; ``then`` gets NON_EMPTY_GROUP if it has members."""

@@ -308,11 +308,18 @@ class FetcherLoop:
 
     async def _carry_out(self, steps: list[Next], data: dict[int, Any]) -> None:
         appends = [step for step in steps if step.step is NextStep.APPEND]
-        if appends:
-            await self._append(appends, data)
-        for step in steps:
-            if step.step is not NextStep.APPEND:
-                await self._carry_out_one(step)
+        others = [step for step in steps if step.step is not NextStep.APPEND]
+        try:
+            if appends:
+                await self._append(appends, data)
+            while others:
+                await self._carry_out_one(others[0])
+                del others[0]
+        except Exception:
+            # The fetcher waits for what becomes of them, and names these partitions in no fetch until then.
+            for step in others:
+                self._loop.call_later(self._shell.settings.backoff_ms / 1000, self._take_step, step)
+            raise
 
     async def _carry_out_one(self, step: Next | None) -> None:
         """A truncation, or a question to the leader and what follows from it."""

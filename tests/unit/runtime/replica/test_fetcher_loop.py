@@ -406,6 +406,36 @@ def test_defect_of_a_loop_does_not_look_healthy(run):
     run(test)
 
 
+class CutLater:
+    """A replica whose log cannot be cut once, by a defect."""
+
+    def __init__(self, partition):
+        self._partition, self._replica = partition, partition.replica
+
+    def __getattr__(self, name):
+        return getattr(self._replica, name)
+
+    def truncate_as_follower(self, *_arguments, **_named):
+        self._partition.replica = self._replica
+        raise ZeroDivisionError
+
+
+def test_what_a_defect_kept_from_being_cut_is_cut_later(run):
+    """RINV-56: its partition was named in no fetch before its next leader epoch."""
+
+    async def test(one):
+        one.leader.answers = {0: {"records": batch(0, epoch=2) + batch(1, epoch=4)}}
+        one.begin()
+        await until(lambda: one.log().log_end_offset == 2)
+        one.partition().replica = CutLater(one.partition())
+        one.leader.answers = {0: {"diverging_epoch": FetchResponse.EpochEndOffset(epoch=2, end_offset=1)}}
+        await until(lambda: one.log().log_end_offset == 1)
+        one.leader.answers = {0: {"records": batch(1)}}
+        await until(lambda: one.log().epoch_entries() == [(2, 0), (EPOCH, 1)])
+
+    run(test)
+
+
 def test_rate_of_requests_is_measured(run, monkeypatch):
     async def test(one):
         clock_s = [host.monotonic_s()]
