@@ -171,6 +171,7 @@ WORLDS: dict[str, Runner] = {
     "coordinator": _history("transaction_history", "TransactionHistory"),
     "controller": _history("controller_history", "ControllerHistory"),
     "fetcher": _history("fetcher_history", "FetcherHistory"),
+    "proposals": _history("proposal_history", "ProposalHistory"),
     "members": _history("group_history", "GroupHistory"),
     "replication": replication,
     "core": core,
@@ -184,7 +185,8 @@ WORLDS: dict[str, Runner] = {
 # By the beginning of a module's name, the worlds that run it: the first has half of the time, the others take turns.
 ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("raft.", ("core",)),
-    ("quorum.", ("commands",)),
+    ("quorum.", ("proposals", "commands")),
+    ("runtime.raft.replicated_log", ("proposals", "commands", "records")),
     ("runtime.raft.", ("commands", "records")),
     ("storage.", ("files", "commands", "records")),
     ("coordinator.transaction.", ("coordinator", "transactions")),

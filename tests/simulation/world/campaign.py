@@ -2,6 +2,7 @@
 
     python tests/simulation/world/campaign.py --minutes 30            random seeds, figures at the end
     python tests/simulation/world/campaign.py --seeds 100:140         these seeds, figures of each and at the end
+    python tests/simulation/world/campaign.py --first 70000 --cpu-minutes 60   all workloads in turns, from this seed on
     python tests/simulation/world/campaign.py --seed 1234             one seed, with its story; shrunk when it fails
     python tests/simulation/world/campaign.py --scenario FILE.txt     a scenario that was written down
 
@@ -63,26 +64,43 @@ def chosen_seeds(text: str | None, minutes: float):
         yield SystemRandom().randrange(2**31)
 
 
+def run_seed(seed: int, workload: str, totals: Counter[str]) -> float:
+    """Run a seed, print how it went and add it up; returns its CPU seconds."""
+    began_s = time.process_time()
+    clients, cluster_type = WORKLOADS[workload]
+    outcome = run(draw(seed), clients, cluster_type=cluster_type)
+    spent_s = time.process_time() - began_s
+    end = "FAILED" if outcome.error is not None else "limited" if outcome.is_limited else "passed"
+    print(f"{workload} {seed} {end}: {outcome.event_count} events in {spent_s:.1f} CPU-s", flush=True)
+    totals.update(runs=1, failed=int(outcome.error is not None), faults=outcome.fault_count)
+    totals["limited"] += outcome.is_limited
+    totals.update(elections=outcome.election_count, leaders=outcome.leader_changes)
+    totals.update(simulated_ms=int(outcome.simulated_ms), events=outcome.event_count)
+    if outcome.error is not None:
+        print(f"seed {seed} failed: .ci/dev world --workload {workload} --seed {seed}")
+        report(outcome, with_story=True)
+    return spent_s
+
+
 def campaign(seeds, workload: str) -> int:
     """Run the seeds; returns how many failed."""
     totals: Counter[str] = Counter()
-    began_s = time.process_time()
-    for seed in seeds:
-        seed_began_s = time.process_time()
-        clients, cluster_type = WORKLOADS[workload]
-        outcome = run(draw(seed), clients, cluster_type=cluster_type)
-        spent_s = time.process_time() - seed_began_s
-        end = "FAILED" if outcome.error is not None else "limited" if outcome.is_limited else "passed"
-        print(f"seed {seed} {end}: {outcome.event_count} events in {spent_s:.1f} CPU-s", flush=True)
-        totals.update(runs=1, failed=int(outcome.error is not None), faults=outcome.fault_count)
-        totals["limited"] += outcome.is_limited
-        totals.update(elections=outcome.election_count, leaders=outcome.leader_changes)
-        totals.update(simulated_ms=int(outcome.simulated_ms), events=outcome.event_count)
-        if outcome.error is not None:
-            print(f"seed {seed} failed: .ci/dev world --workload {workload} --seed {seed}")
-            report(outcome, with_story=True)
-    print(figures(totals, time.process_time() - began_s))
+    spent_s = sum(run_seed(seed, workload, totals) for seed in seeds)
+    print(figures(totals, spent_s))
     return totals["failed"]
+
+
+def shared_campaign(first: int, cpu_minutes: float) -> int:
+    """Run the seeds from ``first`` on with each workload, which have equal CPU time; returns how many failed."""
+    totals = {workload: Counter[str]() for workload in WORKLOADS}
+    spent_s = dict.fromkeys(WORKLOADS, 0.0)
+    while sum(spent_s.values()) < cpu_minutes * 60:
+        workload = min(spent_s, key=spent_s.__getitem__)
+        spent_s[workload] += run_seed(first + totals[workload]["runs"], workload, totals[workload])
+    for workload, found in totals.items():
+        print(f"{workload}: {figures(found, spent_s[workload])}")
+    print(f"all: {figures(sum(totals.values(), Counter()), sum(spent_s.values()))}")
+    return sum(found["failed"] for found in totals.values())
 
 
 def _ignore_ended_coroutines(unraisable) -> None:
@@ -97,11 +115,15 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--seeds", help="FIRST:END")
+    parser.add_argument("--first", type=int, help="the first seed of all workloads")
+    parser.add_argument("--cpu-minutes", type=float, default=60, help="of a campaign with --first")
     parser.add_argument("--scenario", type=Path)
     parser.add_argument("--workload", choices=WORKLOADS, default="records")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL + 1)
     sys.unraisablehook = _ignore_ended_coroutines
+    if arguments.first is not None:
+        return int(shared_campaign(arguments.first, arguments.cpu_minutes) > 0)
     workload, cluster_type = WORKLOADS[arguments.workload]
     if arguments.seed is None and arguments.scenario is None:
         return int(campaign(chosen_seeds(arguments.seeds, arguments.minutes), arguments.workload) > 0)
