@@ -172,7 +172,8 @@ PARTITION_BUGS = (
         "controller.broker_control",
         "        records = yield from changes.where(lambda partition: broker_id in partition.isr)\n"
         "        record = BrokerRegistrationChangeRecord(",
-        "        records = []\n        record = BrokerRegistrationChangeRecord(",
+        "        records = yield from changes.where(lambda _partition: False)\n"
+        "        record = BrokerRegistrationChangeRecord(",
         BROKER,
     ),
     Bug(
