@@ -1,6 +1,7 @@
 """Whether drawn seeds notice the bugs that are put back: `.ci/dev put-back-chance`.
 
     .ci/dev put-back-chance --rows FILE --cap 60 --minutes 30       goes on where the file ends
+    .ci/dev put-back-chance --rows FILE --pass 5                    at most so long per bug, a first look at all of them
     .ci/dev put-back-chance --rows FILE --table                     prints the table of the report
 
 A file of JSON lines keeps what is known, so that the work can be done in pieces. Each bug gets runs until one fails or
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import re
@@ -209,10 +211,10 @@ def _children_cpu_s() -> float:
     return times.children_user + times.children_system
 
 
-def wanted(bugs: list[Candidate], rows: Rows, cap_cpu_s: float) -> Iterator[tuple[Candidate, float]]:
-    """The bugs that nothing has noticed and that have time left, and how much."""
+def wanted(bugs: list[Candidate], rows: Rows, cap_cpu_s: float, pass_cpu_s: float) -> Iterator[tuple[Candidate, float]]:
+    """The bugs that nothing has noticed and that have time left, and how much they get now."""
     for bug in bugs:
-        left_s = cap_cpu_s - rows.spent_cpu_s(bug.name)
+        left_s = min(cap_cpu_s - rows.spent_cpu_s(bug.name), pass_cpu_s)
         if bug.name not in rows.noticed() and left_s > 1:
             yield bug, left_s
 
@@ -250,6 +252,8 @@ def main() -> int:
     parser.add_argument(
         "--cap", type=float, default=60, help="most CPU seconds per bug, those of earlier rows included"
     )
+    parser.add_argument("--pass", type=float, default=math.inf, dest="pass_cpu_s", help="most CPU seconds per bug now")
+    parser.add_argument("--world", choices=WORLDS, action="append", help="only bugs that this world runs first")
     parser.add_argument("--minutes", type=float, default=60, help="when no further bug begins")
     parser.add_argument("--seed", type=int, default=1_000_000, help="the first one of each world")
     parser.add_argument("--only", default="", help="bugs whose names contain this")
@@ -265,7 +269,9 @@ def main() -> int:
     # Bugs of one module stand together in the list: a piece of the work should have some of each. Fast worlds go first.
     order = random.Random(0).sample(bugs, len(bugs))
     order.sort(key=lambda bug: list(WORLDS).index(worlds_of(bug.module)[0]))
-    for bug, left_s in wanted(order, rows, arguments.cap):
+    if arguments.world:
+        order = [bug for bug in order if worlds_of(bug.module)[0] in arguments.world]
+    for bug, left_s in wanted(order, rows, arguments.cap, arguments.pass_cpu_s):
         if time.monotonic() > end_s:
             break
         row = notice(bug, rows, tree, arguments.seed, left_s)
