@@ -22,6 +22,7 @@ from kraftlog.runtime.raft.replicated_log import APPLY_BYTES_PER_TURN, Replicate
 from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.types import Epoch, EpochEndOffset, NodeId, Offset, SnapshotId
+from virtual_loop import VirtualLoop
 
 STEPS = 250
 SELF, OTHER = NodeId(1), NodeId(2)
@@ -134,24 +135,6 @@ class ModelLog(ReplicatedLog[Any]):
         self._applied_epoch, self._applied_timestamp_ms = Epoch(0), 0
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose time stands still until it is told."""
-
-    now_s = 0.0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.host = SimpleNamespace(monotonic_ns=lambda: int(self.now_s * 1e9))
-
-    def time(self) -> float:
-        return self.now_s
-
-    def turn(self) -> None:
-        """Run what is ready."""
-        self.call_soon(self.stop)
-        self.run_forever()
-
-
 class ProposalHistory:
     """One history; ``play`` runs it.
 
@@ -163,8 +146,6 @@ class ProposalHistory:
         self.rng = rng = Random(f"{seed}/proposals")
         self.counts: Counter[str] = Counter()
         self.loop = VirtualLoop()
-        self.loop.set_exception_handler(self._on_exception)
-        self.error: BaseException | None = None
         # The cluster: the log of the leader of its epoch, and the end of what is committed.
         self.cluster: list[Batch] = []
         self.cluster_start = 0
@@ -200,9 +181,6 @@ class ProposalHistory:
         self.replica = QuorumReplica(self.machine, max_pending_bytes=self.rng.choice((200, 500, 1 << 20)))
         self.replica.log = self.log = ModelLog(self.replica, self)
 
-    def _on_exception(self, _loop: Any, context: dict[str, Any]) -> None:
-        self.error = self.error or context.get("exception") or RuntimeError(context["message"])
-
     # -- what the product asks of the log, the driver and the core ----------------------------------------------
 
     @property
@@ -220,7 +198,7 @@ class ProposalHistory:
         event()
 
     def fail(self, error: BaseException) -> None:
-        self.error = self.error or error
+        self.loop.error = self.loop.error or error
 
     def now_ms(self) -> int:
         return int(self.loop.now_s * 1000)
@@ -382,12 +360,11 @@ class ProposalHistory:
             self.tell_committed()
 
     def time(self) -> None:
-        self.loop.now_s += self.rng.choice((0.001, 0.1, 2.0))
-        self.turn()
+        self.turn(self.rng.choice((0.001, 0.1, 2.0)))
 
-    def turn(self) -> None:
+    def turn(self, after_s: float = 0.0) -> None:
         self.turn_bytes = 0
-        self.loop.turn()
+        self.loop.turn(after_s)
 
     def wait(self) -> None:
         """Somebody waits until an offset is applied."""
@@ -398,8 +375,6 @@ class ProposalHistory:
     # -- rules ----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        if self.error is not None:
-            raise self.error
         for offset, task in self.waits:
             if task.done() and self.log.applied_end_offset <= offset:
                 raise violated("CONN-28", f"who waits for {offset} is told at {self.log.applied_end_offset}")
@@ -443,37 +418,35 @@ class ProposalHistory:
         names, weights = list(self.weights), list(self.weights.values())
         try:
             for name in self.rng.choices(names, weights, k=STEPS):
-                asyncio._set_running_loop(None if name in {"turn", "time"} else self.loop)
-                getattr(self, name)()
-                asyncio._set_running_loop(None)
+                if name in {"turn", "time"}:
+                    getattr(self, name)()
+                else:
+                    with self.loop.running():
+                        getattr(self, name)()
                 self.check()
             self.finish()
         finally:
-            asyncio._set_running_loop(None)
-            for _, task in self.waits:
-                task.cancel()
-            self.loop.turn()
-            self.loop.close()
+            self.loop.end()
         return self.counts
 
     def finish(self) -> None:
         """Whoever leads commits more than was ever appended, and this replica applies it."""
-        while self.forwarded:
-            self.answer()
-        self.elect()
+        with self.loop.running():
+            while self.forwarded:
+                self.answer()
+            self.elect()
         most = max(self.places.values(), default=0)
         for _ in range(200):
-            asyncio._set_running_loop(self.loop)
-            self.learn()
-            if self.cluster_leader == OTHER and end_of(self.cluster, self.cluster_start) <= most + 1:
-                self.others()
-            elif self.cluster_leader == SELF and end_of(self.cluster) <= most + 1:
-                self.submit()
-                most = max(most, *self.places.values()) if self.places else most
-            self.fetch()
-            self.commit()
-            self.tell_committed()
-            asyncio._set_running_loop(None)
+            with self.loop.running():
+                self.learn()
+                if self.cluster_leader == OTHER and end_of(self.cluster, self.cluster_start) <= most + 1:
+                    self.others()
+                elif self.cluster_leader == SELF and end_of(self.cluster) <= most + 1:
+                    self.submit()
+                    most = max([most, *self.places.values()])
+                self.fetch()
+                self.commit()
+                self.tell_committed()
             self.turn()
             self.check()
             if not self.proposals and self.log.applied_end_offset == end_of(self.cluster, self.cluster_start):
