@@ -173,6 +173,9 @@ WORLDS: dict[str, Runner] = {
     "fetcher": _history("fetcher_history", "FetcherHistory"),
     "proposals": _history("proposal_history", "ProposalHistory"),
     "members": _history("group_history", "GroupHistory"),
+    "changes": _history("change_history", "ChangeHistory"),
+    "watch": _history("watch_history", "WatchHistory"),
+    "sessions": _history("session_history", "SessionHistory"),
     "disk": _history("storage_history", "StorageHistory"),
     "replication": replication,
     "core": core,
@@ -197,6 +200,10 @@ ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("controller.", ("controller", "replication", "records")),
     ("partition.replica_fetcher", ("fetcher", "replication", "followers")),
     ("partition.", ("replication", "followers", "records")),
+    ("runtime.replica.isr_changes", ("changes", "replication", "records")),
+    ("runtime.replica.directory_assignments", ("changes", "records")),
+    ("runtime.replica.fetch_session", ("sessions", "records")),
+    ("runtime.metadata.broker_watch", ("watch", "records")),
     ("", ("replication", "records", "transactions")),
 )
 
