@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kraftlog.controller.topic_image import PartitionImage
+from kraftlog.controller.topic_image import RECOVERED, RECOVERING, PartitionImage
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.answer_checker import AnswerChecker
 from kraftlog.testing.world.metadata_checker import MetadataChecker
@@ -69,7 +69,9 @@ def raised_past_a_follower(newest_isr):
     leader = machine_of(1, partition_of(1, 1, high_watermark=3, log_end=5))
     follower = machine_of(2, partition_of(1, 2, high_watermark=3, log_end=4))
     metadata = SimpleNamespace(
-        newest_state=lambda *_: SimpleNamespace(leader_epoch=0, partition_epoch=1, isr=newest_isr)
+        newest_state=lambda *_: SimpleNamespace(
+            leader_epoch=0, partition_epoch=1, isr=newest_isr, leader_recovery_state=RECOVERED
+        )
     )
     checker = PartitionChecker({1: leader, 2: follower}, metadata, story())
     checker.after_turn(leader)
@@ -83,6 +85,27 @@ def test_a_leader_commits_without_a_follower_that_the_controller_has_dropped():
     raised_past_a_follower((1,))
     with pytest.raises(InvariantViolationError, match="RINV-08"):
         raised_past_a_follower((1, 2))
+
+
+def led_by_one_that_lost_all(state, start_counts):
+    """Broker 1 leads with an empty log, though broker 2 has shown that 5 records are committed."""
+    image = SimpleNamespace(leader_epoch=0, partition_epoch=1, isr=(1,), replicas=(1, 2), leader_recovery_state=state)
+    new = machine_of(1, partition_of(1, 1, high_watermark=0, log_end=0))
+    old = machine_of(2, partition_of(1, 2, high_watermark=5, log_end=5))
+    new.start_count, old.start_count = start_counts
+    checker = PartitionChecker({1: new, 2: old}, SimpleNamespace(newest_state=lambda *_: image), story())
+    checker.after_turn(old)
+    checker.after_turn(new)
+
+
+def test_the_last_known_leader_may_have_lost_all_once_every_replica_may_have():
+    """Seed 61002 with records: two disks and the power of all were lost; Apache Kafka elects it, too (CPRT-64)."""
+    with pytest.raises(InvariantViolationError) as found:
+        led_by_one_that_lost_all(RECOVERING, (2, 2))
+    assert found.value.identifier == NO_CLEAN_LEADER, "the run ends, and breaks no rule"
+    for state, start_counts in ((RECOVERED, (2, 2)), (RECOVERING, (2, 1))):
+        with pytest.raises(InvariantViolationError, match="RINV-23"):
+            led_by_one_that_lost_all(state, start_counts)
 
 
 def test_a_disk_that_fails_under_the_checker_breaks_no_rule():

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kraftlog.controller.topic_image import RECOVERING
 from kraftlog.errors import PoisonedLogError
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.committed_batches import CommittedBatches
+from kraftlog.testing.world.recovery import NO_CLEAN_LEADER
 
 if TYPE_CHECKING:
     from kraftlog.testing.world.metadata_checker import MetadataChecker
@@ -155,8 +157,23 @@ class PartitionChecker:
             self._fail("RINV-21", f"{name}: leads in epoch {leader_epoch}, in which node {leader} led")
         highest = self._high_watermarks.get(key, 0)
         self.looked["RINV-23"] += 1
+        self._check_cleanliness(key, name, leader_epoch)
         if log_end < highest:
             self._fail("RINV-23", f"{name}: leads with log end {log_end}, {highest} was committed")
+
+    def _check_cleanliness(self, key: _Key, name: str, leader_epoch: int) -> None:
+        """End the run when the last known leader was elected after every replica may have lost committed records.
+
+        The in-sync set and the eligible replicas are empty then, and the last known leader leads without an operator
+        (CPRT-64), with an empty disk, for example. Nothing is promised of such a partition any more. If a replica never
+        ended, it has everything, and what the new leader lacks breaks a rule.
+        """
+        image = self._metadata.newest_state(*key)
+        if image is None or image.leader_epoch != leader_epoch or image.leader_recovery_state != RECOVERING:
+            return
+        known = [self._nodes.get(replica) for replica in image.replicas]
+        if all(machine is not None and machine.start_count > 1 for machine in known):
+            self._fail(NO_CLEAN_LEADER, f"{name}: every replica may have lost committed records: {image}")
 
     def _check_raised(self, partition: Any, key: _Key, name: str, high_watermark: int, leader_epoch: int) -> None:
         """The high watermark of a leader rose.
