@@ -88,7 +88,7 @@ class PeerHistory:
         self.oddness = rng.choice((0.02, 0.1, 0.4))
         self.newer = rng.choice((0.005, 0.05, 0.3))
 
-    # -- the disk -------------------------------------------------------------------------------------------------
+    # -- the disk ----------------------------------------------------------------------------------------------------
 
     @property
     def log_start_offset(self) -> int:
@@ -144,11 +144,9 @@ class PeerHistory:
         self.asked, self.flushes, self.held = [], [], []
         self.in_a_row.clear()
         rng = Random(self.rng.getrandbits(32))
-        return RaftCore(
-            config, self.state, self, voters=voters, kraft_versions=versions, rng=rng, now_ms=self.now_ms
-        )
+        return RaftCore(config, self.state, self, voters=voters, kraft_versions=versions, rng=rng, now_ms=self.now_ms)
 
-    # -- what the core wants ---------------------------------------------------------------------------------------
+    # -- what the core wants -----------------------------------------------------------------------------------------
 
     def run(self) -> None:
         while effects := self.core.take_effects():
@@ -211,8 +209,9 @@ class PeerHistory:
         self.counts["appended"] += 1
 
     def truncate(self, end_offset: int) -> None:
-        if end_offset < self.high_watermark:
-            raise violated("INV-10", f"the log is cut at {end_offset}, {self.high_watermark} is committed")
+        known = self.core.high_watermark
+        if known is not None and end_offset < known:
+            raise violated("INV-10", f"the log is cut at {end_offset}, {known} is committed")
         self.batches = [batch for batch in self.batches if batch.last_offset < end_offset]
         self.flushed = min(self.flushed, end_offset)
         self.flushes = [end for end in self.flushes if end <= end_offset]
@@ -265,7 +264,7 @@ class PeerHistory:
         if self.leaders.get(request.replica_epoch) == SELF:
             raise violated("INV-18", f"it led epoch {request.replica_epoch}, and votes in it")
 
-    # -- rules --------------------------------------------------------------------------------------------------------
+    # -- rules -------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         core = self.core
@@ -313,7 +312,7 @@ class PeerHistory:
         if self.now_ms > last_ms + 3 * FETCH_TIMEOUT_MS:
             raise violated("INV-28", f"it leads {role.epoch} without a majority for {self.now_ms - last_ms} ms")
 
-    # -- events ---------------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def odd(self) -> bool:
         return self.rng.random() < self.oddness
@@ -464,7 +463,7 @@ class PeerHistory:
         self.run()
         self.handling = None
 
-    # -- answers ----------------------------------------------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------------------------
 
     def answer(self) -> None:
         """A peer answers one of the requests under way; now and then it answers again later."""
@@ -512,6 +511,10 @@ class PeerHistory:
         if self.odd():
             code = rng.choice((ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             named["error_code"] = int(code)
+        is_fetch = isinstance(request, raft.FetchRequest | raft.FetchSnapshotRequest)
+        if is_fetch and leader != peer:
+            # Records and snapshots come from leaders alone.
+            named["error_code"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         match request:
             case raft.VoteRequest():
                 return raft.VoteResponse(vote_granted=not named.get("error_code") and rng.random() < 0.6, **named)
@@ -539,7 +542,11 @@ class PeerHistory:
     def fetch_response(self, request: raft.FetchRequest, named: dict[str, Any]) -> raft.FetchResponse:
         rng = self.rng
         offset = request.fetch_offset
-        named |= {"high_watermark": Offset(rng.choice((-1, 0, offset, offset + 2, self.high_watermark)))}
+        named |= {
+            "high_watermark": Offset(
+                rng.choice((-1, self.high_watermark, max(offset, self.high_watermark) + rng.choice((0, 2))))
+            )
+        }
         kind = rng.choice(("records", "records", "records", "nothing", "diverging", "snapshot"))
         if kind == "diverging" and self.batches:
             epoch, _ = rng.choice(self.leader_epochs)

@@ -35,7 +35,6 @@ from put_back.notice import Notice, in_a_process
 from put_back.worlds import WORLDS, worlds_of
 
 _CONTROL_CPU_S = 300.0
-_HISTORICAL_COUNT = 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +49,14 @@ class Candidate:
 def candidates() -> list[Candidate]:
     """Every bug in Python code: those of the modules, and the historical ones of the consensus core."""
     found = [Candidate(bug.name, bug.module, bug.install) for bug in BUGS]
-    names = [in_a_process(partial(_historical_name, number)).by for number in range(_HISTORICAL_COUNT)]
+    names = in_a_process(_historical_names).by.split("\n")
     return found + [Candidate(name, "raft.", partial(_install_historical, number)) for number, name in enumerate(names)]
 
 
-def _historical_name(number: int) -> Notice:
+def _historical_names() -> Notice:
     from raft_mutants import MUTANTS
 
-    return Notice(MUTANTS[number][0])
+    return Notice("\n".join(name for name, *_ in MUTANTS))
 
 
 def _install_historical(number: int) -> None:

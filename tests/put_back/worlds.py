@@ -176,6 +176,7 @@ WORLDS: dict[str, Runner] = {
     "changes": _history("change_history", "ChangeHistory"),
     "watch": _history("watch_history", "WatchHistory"),
     "sessions": _history("session_history", "SessionHistory"),
+    "peers": _history("peer_history", "PeerHistory"),
     "disk": _history("storage_history", "StorageHistory"),
     "replication": replication,
     "core": core,
@@ -188,7 +189,7 @@ WORLDS: dict[str, Runner] = {
 }
 # By the beginning of a module's name, the worlds that run it: the first has half of the time, the others take turns.
 ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("raft.", ("core",)),
+    ("raft.", ("peers", "core")),
     ("quorum.", ("proposals", "commands")),
     ("runtime.raft.replicated_log", ("proposals", "commands", "records")),
     ("runtime.raft.", ("commands", "records")),
