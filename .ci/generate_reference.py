@@ -43,7 +43,19 @@ ROOMS_WITHOUT_SETTINGS = ("cli", "client", "cluster", "spark", "testing", "readi
 FILES_WITHOUT_SETTINGS = ("config_facts.py", "config_table.py", "dynamic_broker_configs.py")
 
 # Refused with a reason when they are set to anything else; tests/unit/test_reference.py starts a node with each.
-REFUSED = {"authorizer.class.name": "read: empty or StandardAuthorizer"}
+REFUSED = {
+    "authorizer.class.name": "read: empty or StandardAuthorizer",
+    "principal.builder.class": "default only: a class of Java",
+    **dict.fromkeys(
+        (
+            "sasl.client.callback.handler.class",
+            "sasl.login.callback.handler.class",
+            "sasl.login.class",
+            "sasl.server.callback.handler.class",
+        ),
+        "default only: a class of Java",
+    ),
+}
 # The same for a topic, which is then not created.
 REFUSED_OF_TOPICS = {"remote.storage.enable": "default only: kraftlog has no tiered storage"}
 # Keys of kraftlog's own, with what they do.

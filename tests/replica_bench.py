@@ -105,7 +105,7 @@ class Bench:
             on_fatal=self.fatal.append,
             controllers=NoControllers(),
             broker_epoch=lambda: 0,
-            tls=lambda: None,
+            security=lambda: None,
         )
         self.partitions = self.manager.partitions
 

@@ -16,6 +16,7 @@ from interop.test_stories import assert_kafka_reads, replicas_agree, stop_all, t
 from kraftlog.cli.admin_client import AdminClient
 from kraftlog.errors import KraftlogError
 from kraftlog.transport.listener import EndPoint
+from kraftlog.transport.peer_security import PeerSecurity
 from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 BROKER = 4
@@ -72,7 +73,7 @@ class Writer(threading.Thread):
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
             resource_type=BROKER, resource_name="", configs=(config,)
         )
-        async with AdminClient([server], is_controller=True, tls=context, timeout_s=3) as client:
+        async with AdminClient([server], is_controller=True, security=PeerSecurity(context), timeout_s=3) as client:
             response = await client.request(IncrementalAlterConfigsRequest(resources=(resource,)))
         return all(topic_response.error_code == 0 for topic_response in response.responses)
 

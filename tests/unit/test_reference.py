@@ -56,7 +56,9 @@ def test_configuration_page_has_every_key(generator):
         ("ssl.keystore.type", "read"),
         ("metric.reporters", "no effect"),  # named as a prefix only
         ("replica.selector.class", "read"),
-        ("sasl.jaas.config", "no effect"),
+        ("sasl.jaas.config", "read"),
+        ("sasl.kerberos.service.name", "no effect"),
+        ("sasl.login.class", "default only: a class of Java"),
         ("authorizer.class.name", "read: empty or StandardAuthorizer"),
         ("ssl.provider", "default only: a feature of Java's TLS"),
     ],

@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "node": CORES | {"host", "security", "transport", "runtime", "api", "storage", "metrics", "wire", "_kraftlog"},
     "client": VOCABULARY
     | EXTRAS
-    | {"config_input", "partitioner", "own_thread", "transport", "wire", "client.state", "_kraftlog"},
+    | {"config_input", "partitioner", "own_thread", "security", "transport", "wire", "client.state", "_kraftlog"},
     # What a consumer decides replays from plain values.
     "client.state": VOCABULARY | MESSAGES,
     "admin": VOCABULARY | {"client", "wire"},
@@ -97,12 +97,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cluster": VOCABULARY | FACTS | MESSAGES | {"own_thread", "node", "storage", "transport"},
     "quorum": VOCABULARY
     | FACTS
-    | {"host", "own_thread", "wire", "raft", "storage", "transport", "runtime", "api", "node", "metrics", "_kraftlog"},
+    | {"host", "own_thread", "wire", "raft", "security", "storage", "transport", "runtime", "api", "node", "metrics"}
+    | {"_kraftlog"},
     "cli": VOCABULARY
     | FACTS
     | EXTRAS
     | {"cluster", "controller", "transport", "node", "client", "admin", "storage", "reading", "broker", "wire"}
-    | {"_kraftlog"},
+    | {"security", "_kraftlog"},
     "__init__": VOCABULARY | {"broker", "client", "cluster", "live", "reading", "storage", "quorum", "_kraftlog"},
     "__main__": {"cli"},
 }

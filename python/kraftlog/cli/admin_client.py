@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from ssl import SSLContext
 from typing import Any, Self
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
+from kraftlog.security.jaas import JaasError
 from kraftlog.storage.properties import parse_properties
 from kraftlog.transport.listener import EndPoint
+from kraftlog.transport.peer_security import PeerSecurity
 from kraftlog.transport.rpc_client import RpcConnection
+from kraftlog.transport.sasl_login import MECHANISMS, SaslLogin, jaas_credentials
 from kraftlog.transport.tls_settings import TlsSettings
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlog.wire.struct import Message
 
-__all__ = ["CONNECT_TIMEOUT_S", "AdminClient", "add_connection_arguments", "client_from", "parse_servers", "tls_of"]
+__all__ = [
+    "CONNECT_TIMEOUT_S",
+    "AdminClient",
+    "add_connection_arguments",
+    "client_from",
+    "parse_servers",
+    "security_of",
+]
 
 CONTROLLERS = 2  # endpoint type of DescribeCluster (KIP-919)
 CONNECT_TIMEOUT_S = 10.0
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 RETRY_S = 0.1
 RETRY_MAX_S = 1.0
 # Another controller has to be asked; a broker finds it, of controllers this client looks for the active one again.
@@ -34,7 +44,7 @@ class AdminClient:
         servers: Brokers, or with ``is_controller`` controllers; the first that answers is asked.
         is_controller: What ``servers`` are.
         node_id: Ask this server of the cluster; without, the first broker that answers, or the active controller.
-        tls: For servers whose listeners have SSL.
+        security: For servers whose listeners have SSL or SASL.
         timeout_s: For each request, with what is tried again of it; Java's ``default.api.timeout.ms``.
     """
 
@@ -44,10 +54,10 @@ class AdminClient:
         *,
         is_controller: bool,
         node_id: int | None = None,
-        tls: SSLContext | None = None,
+        security: PeerSecurity | None = None,
         timeout_s: float = 60.0,
     ) -> None:
-        self._tls = tls
+        self._security = security
         self._servers = servers
         self._is_controller = is_controller
         self._node_id = node_id
@@ -91,7 +101,7 @@ class AdminClient:
                     server.port,
                     client_id="kraftlog-admin",
                     timeout_s=CONNECT_TIMEOUT_S,
-                    tls=self._tls,
+                    security=self._security,
                 )
             except KraftlogError as error:
                 failure = error
@@ -137,7 +147,7 @@ def add_connection_arguments(parser: argparse.ArgumentParser, *, required: bool)
     where = parser.add_mutually_exclusive_group(required=required)
     where.add_argument("--bootstrap-server", metavar="HOST:PORT,...", help="brokers of the cluster")
     where.add_argument("--bootstrap-controller", metavar="HOST:PORT,...", help="controllers of the cluster")
-    parser.add_argument("--command-config", metavar="FILE", help="settings of the connection, such as ssl.truststore.*")
+    parser.add_argument("--command-config", metavar="FILE", help="settings of the connection, such as ssl.* and sasl.*")
 
 
 def client_from(args: argparse.Namespace, *, node_id: int | None = None) -> AdminClient:
@@ -154,12 +164,15 @@ def client_from(args: argparse.Namespace, *, node_id: int | None = None) -> Admi
     except ValueError as error:
         raise KraftlogError(str(error)) from error
     return AdminClient(
-        servers, is_controller=args.bootstrap_controller is not None, node_id=node_id, tls=tls_of(args.command_config)
+        servers,
+        is_controller=args.bootstrap_controller is not None,
+        node_id=node_id,
+        security=security_of(args.command_config),
     )
 
 
-def tls_of(path: str | None) -> SSLContext | None:
-    """What the connection needs by ``security.protocol`` and ``ssl.*`` of the file.
+def security_of(path: str | None) -> PeerSecurity | None:
+    """What the connection needs by ``security.protocol``, ``ssl.*`` and ``sasl.*`` of the file.
 
     Raises:
         KraftlogError: The file cannot be read, or asks for another protocol.
@@ -171,9 +184,27 @@ def tls_of(path: str | None) -> SSLContext | None:
     except OSError as error:
         raise KraftlogError(f"{path}: {error.strerror}") from error
     protocol = properties.get("security.protocol", "PLAINTEXT").strip()
-    if protocol not in {"PLAINTEXT", "SSL"}:
-        raise KraftlogError(f"security.protocol={protocol} is not supported; PLAINTEXT and SSL are")
-    return TlsSettings(properties).client_context() if protocol == "SSL" else None
+    if protocol not in _PROTOCOLS:
+        raise KraftlogError(f"security.protocol={protocol} is not supported; {', '.join(_PROTOCOLS)} are")
+    if protocol == "PLAINTEXT":
+        return None
+    return PeerSecurity(
+        TlsSettings(properties).client_context() if protocol.endswith("SSL") else None,
+        _login(properties) if protocol.startswith("SASL") else None,
+    )
+
+
+def _login(properties: Mapping[str, str]) -> SaslLogin:
+    mechanism = properties.get("sasl.mechanism", "GSSAPI").strip()
+    if mechanism not in MECHANISMS:
+        raise KraftlogError(f"sasl.mechanism={mechanism} is not supported; {', '.join(MECHANISMS)} are")
+    text = properties.get("sasl.jaas.config")
+    if text is None:
+        raise KraftlogError("sasl.jaas.config must be set")
+    try:
+        return SaslLogin(mechanism, jaas_credentials(text, mechanism))
+    except JaasError as error:
+        raise KraftlogError(f"sasl.jaas.config: {error}") from error
 
 
 def parse_servers(text: str) -> list[EndPoint]:

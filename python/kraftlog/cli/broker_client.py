@@ -6,12 +6,12 @@ import argparse
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from ssl import SSLContext
 from typing import Any, Self
 
-from kraftlog.cli.admin_client import CONNECT_TIMEOUT_S, parse_servers, tls_of
+from kraftlog.cli.admin_client import CONNECT_TIMEOUT_S, parse_servers, security_of
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.transport.listener import EndPoint
+from kraftlog.transport.peer_security import PeerSecurity
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.types import TopicPartition, Uuid
 from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -64,13 +64,15 @@ class BrokerClient:
 
     Args:
         servers: Brokers; the first that answers names the others.
-        tls: For servers whose listeners have SSL.
+        security: For servers whose listeners have SSL or SASL.
         timeout_s: For each request, and for finding a coordinator that is moving.
     """
 
-    def __init__(self, servers: Sequence[EndPoint], *, tls: SSLContext | None = None, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, servers: Sequence[EndPoint], *, security: PeerSecurity | None = None, timeout_s: float = 30.0
+    ) -> None:
         self._servers = servers
-        self._tls = tls
+        self._security = security
         self._timeout_s = timeout_s
         self._connections: dict[tuple[str, int], RpcConnection] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
@@ -100,7 +102,7 @@ class BrokerClient:
             port,
             client_id="kraftlog-admin",
             timeout_s=CONNECT_TIMEOUT_S,
-            tls=self._tls,
+            security=self._security,
         )
         return self._connections[host, port]
 
@@ -261,4 +263,4 @@ def client_from(args: argparse.Namespace) -> BrokerClient:
         servers = parse_servers(args.bootstrap_server)
     except ValueError as error:
         raise KraftlogError(str(error)) from error
-    return BrokerClient(servers, tls=tls_of(args.command_config), timeout_s=args.timeout / 1000)
+    return BrokerClient(servers, security=security_of(args.command_config), timeout_s=args.timeout / 1000)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import base64
-import hashlib
-import hmac
-import re
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kraftlog.cli.kafka_tool import run_tool
+from kraftlog.cli.scram_argument import parse_scram_argument
 from kraftlog.errors import LogError
 from kraftlog.features import (
     FEATURES,
@@ -28,13 +24,8 @@ from kraftlog.storage.formatter import FormatError, Formatter
 from kraftlog.storage.meta_properties import MetaProperties, random_uuid, read_meta_properties
 from kraftlog.storage.properties import parse_properties
 from kraftlog.types import NodeId, Uuid
-from kraftlog.wire.messages.metadata_records import UserScramCredentialRecord
 
 __all__ = ["feature_dependencies", "main", "parse_feature_levels", "version_mapping"]
-
-_SCRAM_MECHANISMS = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
-_SCRAM_DEFAULT_ITERATIONS = 4096
-_SCRAM_MAX_ITERATIONS = 16384
 
 
 class _Config:
@@ -250,7 +241,7 @@ def _format(config: _Config, parsed: argparse.Namespace) -> None:
         has_dynamic_quorum=not config.quorum_voters and flagged,
         controller_listener_name=config.controller_listener_name if voters is not None else "CONTROLLER",
         ignore_formatted=parsed.ignore_formatted,
-        extra_records=tuple(_scram_record(text) for text in parsed.add_scram),
+        extra_records=tuple(parse_scram_argument(text) for text in parsed.add_scram),
     ).run()
 
 
@@ -321,46 +312,3 @@ def feature_dependencies(
         for other, other_level in needed.items():
             suffix = f" ({metadata_version(other_level).name})" if other == METADATA_VERSION else ""
             print(f"    {other}={other_level}{suffix}")
-
-
-def _scram_record(text: str) -> UserScramCredentialRecord:
-    """Turn ``SCRAM-SHA-256=[name=alice,password=secret]`` into a credential (RFC 5802 keys)."""
-    mechanism, _, rest = text.partition("=")
-    if mechanism not in _SCRAM_MECHANISMS or not re.fullmatch(r"\[.*\]", rest, re.DOTALL):
-        msg = f"Expected an argument of the form SCRAM-SHA-256=[name=...,password=...], found {text}"
-        raise FormatError(msg)
-    fields: dict[str, str] = {}
-    for part in rest[1:-1].split(","):
-        key, _, value = part.partition("=")
-        fields[key.strip()] = value.strip().removeprefix('"').removesuffix('"')
-    if not fields.get("name"):
-        msg = "You must supply 'name' to add-scram"
-        raise FormatError(msg)
-    if ("password" in fields) == ("saltedpassword" in fields):
-        msg = "You must supply one of 'password' or 'saltedpassword' to add-scram"
-        raise FormatError(msg)
-    if "saltedpassword" in fields and "salt" not in fields:
-        msg = "You must supply 'salt' with 'saltedpassword' to add-scram"
-        raise FormatError(msg)
-    iterations = int(fields.get("iterations", _SCRAM_DEFAULT_ITERATIONS))
-    if not _SCRAM_DEFAULT_ITERATIONS <= iterations <= _SCRAM_MAX_ITERATIONS:
-        bound = (
-            "less than the minimum 4096" if iterations < _SCRAM_DEFAULT_ITERATIONS else "greater than the maximum 16384"
-        )
-        msg = f"The 'iterations' value must be valid: {iterations} is {bound}"
-        raise FormatError(msg)
-    code, digest = _SCRAM_MECHANISMS[mechanism]
-    salt = base64.b64decode(fields["salt"]) if "salt" in fields else secrets.token_urlsafe(19).encode()
-    if "saltedpassword" in fields:
-        salted = base64.b64decode(fields["saltedpassword"])
-    else:
-        salted = hashlib.pbkdf2_hmac(digest, fields["password"].encode(), salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", digest)
-    return UserScramCredentialRecord(
-        name=fields["name"],
-        mechanism=code,
-        salt=salt,
-        stored_key=hashlib.new(digest, client_key).digest(),
-        server_key=hmac.digest(salted, b"Server Key", digest),
-        iterations=iterations,
-    )

@@ -7,19 +7,18 @@ import logging
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kraftlog.client.config import ClientConfig, ClientConfigError
-from kraftlog.client.sasl import authenticate, credentials_from
 from kraftlog.client.state.cluster_metadata import Node
 from kraftlog.errors import ErrorCode, KafkaError, LocalProtocolError, RemoteProtocolError
+from kraftlog.security.jaas import JaasError
+from kraftlog.security.sasl import Credentials
+from kraftlog.transport.peer_security import PeerSecurity
 from kraftlog.transport.rpc_client import RpcConnection
+from kraftlog.transport.sasl_login import SaslLogin, jaas_credentials
 from kraftlog.transport.tls_settings import TlsSettings
 from kraftlog.wire.registry import API_BY_KEY
 from kraftlog.wire.struct import Message
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
 
 __all__ = ["Connections", "bootstrap_nodes"]
 
@@ -42,6 +41,27 @@ def bootstrap_nodes(servers: tuple[str, ...]) -> list[Node]:
         host, _, port = address.rpartition(":")
         nodes.append(Node(-1 - index, host.strip("[]"), int(port)))
     return nodes
+
+
+def sasl_login(config: ClientConfig) -> SaslLogin:
+    """The user of ``sasl.jaas.config``, or of ``sasl.username`` and ``sasl.password``.
+
+    Raises:
+        ClientConfigError: There is none, or the text of ``sasl.jaas.config`` cannot be read.
+    """
+    mechanism: str = config["sasl.mechanism"]
+    jaas, username, password = config["sasl.jaas.config"], config["sasl.username"], config["sasl.password"]
+    if jaas is not None:
+        try:
+            return SaslLogin(mechanism, jaas_credentials(jaas, mechanism))
+        except JaasError as error:
+            message = f"sasl.jaas.config: {error}"
+            raise ClientConfigError(message) from error
+    if username is None or password is None:
+        protocol = config["security.protocol"]
+        message = f"security.protocol={protocol} needs sasl.username and sasl.password, or sasl.jaas.config"
+        raise ClientConfigError(message)
+    return SaslLogin(mechanism, Credentials(username, password))
 
 
 @dataclass(slots=True)
@@ -78,17 +98,10 @@ class Connections:
         self._links: dict[int, _Link] = {}
         self._versions: dict[int, RpcConnection] = {}
         protocol: str = config["security.protocol"]
-        self._tls: SSLContext | None = None
-        if protocol.endswith("SSL"):
-            self._tls = TlsSettings(config.tls_properties).client_context()
-        self._mechanism: str | None = None
-        if protocol.startswith("SASL"):
-            credentials = credentials_from(config["sasl.username"], config["sasl.password"], config["sasl.jaas.config"])
-            if credentials is None:
-                message = f"security.protocol={protocol} needs sasl.username and sasl.password, or sasl.jaas.config"
-                raise ClientConfigError(message)
-            self._mechanism = config["sasl.mechanism"]
-            self._credentials = credentials
+        self._security = PeerSecurity(
+            TlsSettings(config.tls_properties).client_context() if protocol.endswith("SSL") else None,
+            sasl_login(config) if protocol.startswith("SASL") else None,
+        )
 
     def version(self, node_id: int, api_key: int) -> int | None:
         """The highest common version with a node; None while it is not known, -1 when the node lacks the API."""
@@ -165,16 +178,9 @@ class Connections:
                 node.port,
                 client_id=self._client_id,
                 timeout_s=self._connect_timeout_s,
-                tls=self._tls,
+                security=self._security,
                 max_frame_bytes=self._frame_bytes_max,
             )
-            try:
-                if self._mechanism is not None:
-                    async with asyncio.timeout(self._timeout_s):
-                        await authenticate(connection, self._mechanism, self._credentials)
-            except BaseException:
-                connection.close()
-                raise
         except BaseException as error:
             link.failures += 1
             if isinstance(error, Exception):

@@ -25,6 +25,7 @@ from kraftlog.controller.image_changes import ImageChange
 from kraftlog.controller.isr_control import IsrControl
 from kraftlog.controller.reassignment_control import ReassignmentControl
 from kraftlog.controller.result import ControllerResult
+from kraftlog.controller.scram_control import ScramControl
 from kraftlog.controller.steps import Steps
 from kraftlog.controller.topic_control import TopicControl
 from kraftlog.errors import ErrorCode, KafkaError
@@ -34,6 +35,10 @@ from kraftlog.wire.messages.alter_partition import AlterPartitionRequest, AlterP
 from kraftlog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+)
+from kraftlog.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
 )
 from kraftlog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -102,6 +107,7 @@ class ControllerCore:
         self.configs = ConfigControl(image, config.static_broker_configs, node_id=config.local_node_id)
         self._topics = TopicControl(image, self.configs, rng)
         self._acls = AclControl(image, rng)
+        self._credentials = ScramControl(image)
         self.sessions = BrokerSessions(config.broker_session_timeout_ms)
         self._brokers = BrokerControl(
             image, self.configs, config.cluster_id, self.sessions, kraft_version=config.kraft_version
@@ -196,6 +202,16 @@ class ControllerCore:
             KafkaError: INVALID_REQUEST.
         """
         return self._acls.delete_acls(request)
+
+    def alter_user_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> Steps[ControllerResult[AlterUserScramCredentialsResponse]]:
+        """Set and remove SCRAM credentials; each user gets a result.
+
+        Raises:
+            KafkaError: POLICY_VIOLATION.
+        """
+        return self._credentials.alter_credentials(request)
 
     def update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
         """Change finalized feature levels, all or none."""

@@ -12,12 +12,14 @@ from typing import Any, Final, TypeVar
 from kraftlog.controller.core import ControllerCore
 from kraftlog.controller.election_control import refuse_elections
 from kraftlog.controller.result import ControllerResult
+from kraftlog.controller.scram_control import refuse_credentials
 from kraftlog.controller.steps import Steps
 from kraftlog.errors import KafkaError
 from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kraftlog.wire.messages.alter_partition import AlterPartitionRequest
 from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from kraftlog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kraftlog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -140,6 +142,7 @@ OPERATIONS: Final[Mapping[type[Message], ControllerOperation]] = {
     AlterConfigsRequest: _timeless(ControllerCore.alter_configs_in_steps, _refuse_configs(AlterConfigsResponse)),
     AlterPartitionRequest: _timeless(ControllerCore.alter_partition),
     AlterPartitionReassignmentsRequest: _timeless(ControllerCore.alter_partition_reassignments),
+    AlterUserScramCredentialsRequest: _timeless(ControllerCore.alter_user_scram_credentials, refuse_credentials),
     AssignReplicasToDirsRequest: _timeless(ControllerCore.assign_replicas_to_dirs),
     BrokerHeartbeatRequest: ControllerOperation(ControllerCore.broker_heartbeat),
     BrokerRegistrationRequest: ControllerOperation(ControllerCore.register_broker),

@@ -25,7 +25,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 @dataclass(slots=True)
 class SecurityImage:
-    """Stored as the records themselves; the ACLs are those of the authorizer, the others are not enforced."""
+    """Stored as the records themselves; the ACLs are the authorizer's, listeners with SASL ask for the credentials."""
 
     acls: dict[Uuid, AccessControlEntryRecord] = field(default_factory=dict)
     scram: dict[tuple[int, str], UserScramCredentialRecord] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import ErrorCode, KafkaError
-from kraftlog.runtime.raft.peer_connections import TlsOf
+from kraftlog.transport.peer_security import SecurityOf
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.wire.struct import Message
 
@@ -25,7 +25,7 @@ class BrokerLinks:
         listener_name: The listener that brokers use among each other.
         image: Gives the committed metadata, which has their addresses.
         timeout_s: How long a connection and an answer may take.
-        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
+        security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class BrokerLinks:
         image: Callable[[], MetadataImage],
         *,
         timeout_s: float,
-        tls: TlsOf = lambda _: None,
+        security: SecurityOf = lambda _: None,
     ) -> None:
         self._node_id = node_id
         self._listener_name = listener_name
         self._image = image
         self._timeout_s = timeout_s
-        self._tls = tls
+        self._security = security
         self._connections: dict[tuple[str, int], RpcConnection] = {}
         self._opening: dict[tuple[str, int], asyncio.Task[RpcConnection]] = {}
         self._is_closed = False
@@ -85,7 +85,7 @@ class BrokerLinks:
             *address,
             client_id=f"broker-{self._node_id}",
             timeout_s=self._timeout_s,
-            tls=self._tls(self._listener_name),
+            security=self._security(self._listener_name),
         )
         if self._is_closed:
             connection.close()

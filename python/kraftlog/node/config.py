@@ -18,6 +18,9 @@ from kraftlog.transport.listener import DEFAULT_BIND_HOST, ConfigError, EndPoint
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from kraftlog.node.sasl_settings import SaslSettings
+    from kraftlog.transport.peer_security import PeerSecurity
+
 __all__ = [
     "AUTHORIZER_KEYS",
     "METRICS_LISTENER",
@@ -31,7 +34,11 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1}
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+_TLS_PROTOCOLS = ("SSL", "SASL_SSL")
+_SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+BROKER_MECHANISM = "sasl.mechanism.inter.broker.protocol"
+CONTROLLER_MECHANISM = "sasl.mechanism.controller.protocol"
 DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 # A key that Kafka does not have: where metrics are served to Prometheus, as host:port.
 METRICS_LISTENER = "kraftlog.metrics.listener"
@@ -76,11 +83,14 @@ class NodeConfig:
         self._values: dict[str, ConfigValue] = {}
         self._server_tls: dict[str, SSLContext] = {}
         self._client_tls: dict[str, SSLContext] = {}
+        self._sasl: dict[str, SaslSettings] = {}
+        self._peers: dict[str, PeerSecurity] = {}
         self.process_roles = self._check_process_roles()
         self.node_id = self._check_node_id()
         self.controller_listener_names = [name.upper() for name in self.get_list("controller.listener.names")]
         self.protocol_by_listener = self._read_protocol_map()
         self.listeners = self._check_listeners()
+        self._check_inter_broker_listener()
         self.advertised_listeners = self._check_advertised_listeners()
         self.log_dirs = self._check_log_dirs()
         self._check_cordoned_log_dirs()
@@ -90,12 +100,17 @@ class NodeConfig:
         self.data_path = self._check_path(DATA_PATH, DEFAULT_DATA_PATH)
         self.follower_fetches = self._check_path(FOLLOWER_FETCHES, DEFAULT_FOLLOWER_FETCHES)
         self._check_authorizer()
+        if any(key.endswith(".class") for key in self.properties):
+            from kraftlog.node.sasl_settings import check_java_classes
+
+            check_java_classes(self)
         self._check_quorum()
         for key in self.properties:
             self.get(key)  # a value that cannot be is refused now, not when somebody asks for it
         for name in self.controller_listener_names:
             # A broker alone connects to controller listeners that it does not have; both ends fail here, not later.
             self.client_tls(name)
+        self._check_logins()
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Self:
@@ -142,27 +157,46 @@ class NodeConfig:
 
     @property
     def inter_broker_listener_name(self) -> str:
-        """Where brokers reach each other: ``inter.broker.listener.name``, else the PLAINTEXT security protocol."""
+        """Where brokers reach each other: ``inter.broker.listener.name``, else ``security.inter.broker.protocol``."""
         name = self.get_optional_str("inter.broker.listener.name")
-        return (name or "PLAINTEXT").upper()
+        return (name or self.get_str("security.inter.broker.protocol")).upper()
 
     def security_protocol(self, listener_name: str) -> int:
-        """The code of a listener's protocol in registrations: 0 PLAINTEXT, 1 SSL."""
+        """The code of a listener's protocol in registrations: see ``SECURITY_PROTOCOLS``."""
         return SECURITY_PROTOCOLS.get(self.protocol_by_listener.get(listener_name, "PLAINTEXT"), 0)
 
     def server_tls(self, listener_name: str) -> SSLContext | None:
-        """What a listener with SSL needs; None for others.
+        """What a listener with SSL or SASL_SSL needs; None for others.
 
         Raises:
             ConfigError: Keys or certificates are missing or cannot be used.
         """
-        if self.protocol_by_listener.get(listener_name) != "SSL":
+        protocol = self.protocol_by_listener.get(listener_name)
+        if protocol not in _TLS_PROTOCOLS:
             return None
         if listener_name not in self._server_tls:
             from kraftlog.transport.tls_settings import TlsSettings
 
-            self._server_tls[listener_name] = TlsSettings(self.properties, listener_name).server_context()
+            properties = dict(self.properties)
+            if protocol == "SASL_SSL":
+                # As in Kafka: clients have passwords, and certificates only if this listener itself asks for them.
+                properties.pop("ssl.client.auth", None)
+            self._server_tls[listener_name] = TlsSettings(properties, listener_name).server_context()
         return self._server_tls[listener_name]
+
+    def sasl(self, listener_name: str) -> SaslSettings | None:
+        """What a listener with SASL needs; None for others.
+
+        Raises:
+            ConfigError: A mechanism is not supported, or its users cannot be read.
+        """
+        if self.protocol_by_listener.get(listener_name) not in _SASL_PROTOCOLS:
+            return None
+        if listener_name not in self._sasl:
+            from kraftlog.node.sasl_settings import SaslSettings
+
+            self._sasl[listener_name] = SaslSettings.of(self, listener_name)
+        return self._sasl[listener_name]
 
     def client_tls(self, listener_name: str) -> SSLContext | None:
         """What connections to that listener of another node need; None where it has no SSL.
@@ -170,13 +204,68 @@ class NodeConfig:
         Raises:
             ConfigError: Keys or certificates cannot be used.
         """
-        if self.protocol_by_listener.get(listener_name) != "SSL":
+        if self.protocol_by_listener.get(listener_name) not in _TLS_PROTOCOLS:
             return None
         if listener_name not in self._client_tls:
             from kraftlog.transport.tls_settings import TlsSettings
 
             self._client_tls[listener_name] = TlsSettings(self.properties, listener_name).client_context()
         return self._client_tls[listener_name]
+
+    def peer_security(self, listener_name: str) -> PeerSecurity | None:
+        """What connections to that listener of another node need; None where it is PLAINTEXT.
+
+        Raises:
+            ConfigError: Keys or certificates cannot be used, or there is no user to connect as.
+        """
+        protocol = self.protocol_by_listener.get(listener_name)
+        if protocol not in _TLS_PROTOCOLS and protocol not in _SASL_PROTOCOLS:
+            return None
+        if listener_name not in self._peers:
+            from kraftlog.transport.peer_security import PeerSecurity
+
+            login = None
+            if protocol in _SASL_PROTOCOLS:
+                from kraftlog.node.sasl_settings import sasl_login
+
+                is_controller = listener_name in self.controller_listener_names
+                login = sasl_login(self, listener_name, CONTROLLER_MECHANISM if is_controller else BROKER_MECHANISM)
+            self._peers[listener_name] = PeerSecurity(self.client_tls(listener_name), login)
+        return self._peers[listener_name]
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether nothing in the configuration says that there are other nodes."""
+        others = max(
+            len(self.get_list("controller.quorum.voters")), len(self.get_list("controller.quorum.bootstrap.servers"))
+        )
+        return self.is_broker and self.is_controller and others <= 1
+
+    def _check_logins(self) -> None:
+        """A node that connects to other nodes with SASL needs a user; one that is alone may do without."""
+        for is_wanted, key, names in (
+            (self.is_broker, BROKER_MECHANISM, [self.inter_broker_listener_name]),
+            (True, CONTROLLER_MECHANISM, self.controller_listener_names),
+        ):
+            for name in names:
+                has_sasl = self.protocol_by_listener.get(name) in _SASL_PROTOCOLS
+                if not is_wanted or not has_sasl or (self._is_alone and key not in self.properties):
+                    continue
+                self.peer_security(name)
+                self._check_mechanism(key, name)
+
+    def _check_mechanism(self, key: str, listener_name: str) -> None:
+        mechanism = self.get_str(key)
+        own = self._sasl.get(listener_name)
+        if own is not None and mechanism not in own.mechanisms:
+            msg = f"{key}={mechanism} must be one of sasl.enabled.mechanisms={','.join(own.mechanisms)}"
+            raise ConfigError(msg)
+        if key == CONTROLLER_MECHANISM and self.is_controller and not self._is_alone and mechanism.startswith("SCRAM"):
+            msg = (
+                f"{key}={mechanism}: voters elect a leader before they know any SCRAM credential; "
+                "use PLAIN between controllers"
+            )
+            raise ConfigError(msg)
 
     def get(self, key: str) -> ConfigValue:
         """The value of a key with its type, Kafka's default when it is not set.
@@ -332,6 +421,12 @@ class NodeConfig:
             for listener in listeners
         )
 
+    def _check_inter_broker_listener(self) -> None:
+        keys = ("inter.broker.listener.name", "security.inter.broker.protocol")
+        if all(self.properties.get(key, "").strip() for key in keys):
+            msg = f"only one of {' and '.join(keys)} can be set"
+            raise ConfigError(msg)
+
     def _check_protocol(self, end_point: EndPoint) -> None:
         protocol = self.protocol_by_listener.get(end_point.listener_name)
         if protocol is None:
@@ -345,6 +440,7 @@ class NodeConfig:
             msg = f"listener {end_point.listener_name} asks for {protocol}; only {supported} are supported"
             raise ConfigError(msg)
         self.server_tls(end_point.listener_name)
+        self.sasl(end_point.listener_name)
 
     def _check_advertised_listeners(self) -> tuple[EndPoint, ...]:
         text = ",".join(self.get_list("advertised.listeners"))

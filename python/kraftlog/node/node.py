@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from kraftlog.node.config import NodeConfig
     from kraftlog.security.authorizer import Authorizer
     from kraftlog.transport.exchange import Exchange
+    from kraftlog.transport.sasl_exchange import SaslListener
     from kraftlog.transport.scheduler import Scheduler
 
 __all__ = ["Node", "StartError"]
@@ -250,9 +251,9 @@ class Node:
             was_clean_shutdown=log_dir.was_clean_shutdown,
             end_points=self.advertised_end_points(),
         )
-        self.metadata = MetadataQuorum(settings, self.metrics, wall_ms=self.now_ms, tls=config.client_tls)
+        self.metadata = MetadataQuorum(settings, self.metrics, wall_ms=self.now_ms, security=config.peer_security)
         self.controllers = ControllerChannel(
-            channel_settings(config), self.metadata.replica, self.metadata.controller, tls=config.client_tls
+            channel_settings(config), self.metadata.replica, self.metadata.controller, security=config.peer_security
         )
         self.metadata.replica.add_leader_listener(self.controllers.leader_changed)
         self.metadata.add_listener(self._authorization.apply)
@@ -271,7 +272,7 @@ class Node:
             on_fatal=self.metadata.on_failure,
             controllers=self.controllers,
             broker_epoch=lambda: -1 if self._registration is None else self._registration.broker_epoch,
-            tls=lambda: self.config.client_tls(self.config.inter_broker_listener_name),
+            security=lambda: self.config.peer_security(self.config.inter_broker_listener_name),
             metrics=self.metrics if self.config.is_broker else None,
         )
 
@@ -476,10 +477,20 @@ class Node:
                 self._connections,
                 is_controller_listener=end_point.listener_name in self.config.controller_listener_names,
                 tls=self.config.server_tls(end_point.listener_name),
+                sasl=self._sasl(end_point.listener_name),
                 index=index,
             )
             for index, end_point in enumerate(self.config.listeners)
         ]
+
+    def _sasl(self, listener_name: str) -> SaslListener | None:
+        settings = self.config.sasl(listener_name)
+        if settings is None:
+            return None
+        from kraftlog.node.sasl_settings import credentials_in, sasl_listener
+
+        # Broker listeners accept once the registration is committed, and with it all that was before it.
+        return sasl_listener(settings, credentials_in(lambda: self.metadata.image))
 
     async def stop(self) -> None:
         """Stop gracefully: no new connections, controlled shutdown, everything flushed, clean-shutdown file written."""

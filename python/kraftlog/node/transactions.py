@@ -67,7 +67,7 @@ def transaction_services(
         config.inter_broker_listener_name,
         lambda: metadata.image,
         timeout_s=settings.request_timeout_ms / 1000,
-        tls=config.client_tls,
+        security=config.peer_security,
     )
     marker_writer = MarkerWriter(partitions, groups, now_ms)
     sender = MarkerSender(config.node_id, marker_writer.write, links, metadata, tasks)

@@ -142,7 +142,7 @@ class AsyncQuorum:
             node_id=options.node_id,
             request_timeout_s=raft.request_timeout_ms / 1000,
             default_timeout_s=options.timeout_s,
-            tls=config.client_tls,
+            security=config.peer_security,
         )
         self._log.start(
             raft,
@@ -151,7 +151,7 @@ class AsyncQuorum:
                 sample_count=config.get_int("metrics.num.samples"),
                 window_ms=config.get_int("metrics.sample.window.ms"),
             ),
-            tls=config.client_tls,
+            security=config.peer_security,
         )
         server.start(self._routes.read_offset)
 

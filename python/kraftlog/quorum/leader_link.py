@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kraftlog.raft.voter_set import Endpoint
-    from kraftlog.runtime.raft.peer_connections import TlsOf
+    from kraftlog.transport.peer_security import SecurityOf
     from kraftlog.wire.struct import Message
 
 __all__ = ["LATEST_TIMESTAMP", "LeaderLink"]
@@ -38,16 +38,16 @@ class LeaderLink:
         loop: The loop.
         client_id: As requests have it.
         connect_timeout_s: How long opening a connection may take.
-        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
+        security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, *, client_id: str, connect_timeout_s: float, tls: TlsOf
+        self, loop: asyncio.AbstractEventLoop, *, client_id: str, connect_timeout_s: float, security: SecurityOf
     ) -> None:
         self._loop = loop
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
-        self._tls = tls
+        self._security = security
         self._endpoint: Endpoint | None = None
         self._opening: asyncio.Task[RpcConnection] | None = None
 
@@ -82,7 +82,7 @@ class LeaderLink:
             endpoint.port,
             client_id=self._client_id,
             timeout_s=self._connect_timeout_s,
-            tls=self._tls(endpoint.name),
+            security=self._security(endpoint.name),
         )
 
     async def request(self, endpoint: Endpoint, message: Message) -> Any:

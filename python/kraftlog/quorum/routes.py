@@ -21,7 +21,7 @@ from kraftlog.quorum.proposals import Applied, Group, Proposal
 from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.raft.voter_set import Endpoint, find_endpoint
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo
-from kraftlog.runtime.raft.peer_connections import TlsOf
+from kraftlog.transport.peer_security import SecurityOf
 from kraftlog.wire.struct import Message
 
 __all__ = ["Routes"]
@@ -80,18 +80,26 @@ class Routes:
         node_id: Of this replica.
         request_timeout_s: A leader that does not answer a question for so long may have a successor.
         default_timeout_s: Of calls that are not given one.
-        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
+        security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
     """
 
     def __init__(
-        self, replica: QuorumReplica, *, node_id: int, request_timeout_s: float, default_timeout_s: float, tls: TlsOf
+        self,
+        replica: QuorumReplica,
+        *,
+        node_id: int,
+        request_timeout_s: float,
+        default_timeout_s: float,
+        security: SecurityOf,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._replica = replica
         self._log = replica.log
         self._request_timeout_s = request_timeout_s
         self.default_timeout_s = default_timeout_s
-        self._link = LeaderLink(self._loop, client_id=f"quorum-{node_id}", connect_timeout_s=request_timeout_s, tls=tls)
+        self._link = LeaderLink(
+            self._loop, client_id=f"quorum-{node_id}", connect_timeout_s=request_timeout_s, security=security
+        )
         self._barriers: list[tuple[asyncio.Future[int], float]] = []
         self._outbox: list[Proposal] = []
         self._forwarding_bytes = 0

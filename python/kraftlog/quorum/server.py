@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kraftlog.node.config import NodeConfig
     from kraftlog.quorum.replica import QuorumReplica
     from kraftlog.transport.listener import EndPoint
+    from kraftlog.transport.sasl_exchange import SaslListener
     from kraftlog.wire.struct import Message
 
 __all__ = ["QuorumServer"]
@@ -91,6 +92,7 @@ class QuorumServer:
                 self._connections,
                 is_controller_listener=True,
                 tls=config.server_tls(config.listeners[0].listener_name),
+                sasl=_sasl(config),
             )
         except BaseException:
             self._connections.close_all()
@@ -285,3 +287,12 @@ class QuorumServer:
         )
         topic = ListOffsetsResponse.ListOffsetsTopicResponse(name=METADATA_LOG.name, partitions=(partition,))
         return ListOffsetsResponse(topics=(topic,))
+
+
+def _sasl(config: NodeConfig) -> SaslListener | None:
+    settings = config.sasl(config.listeners[0].listener_name)
+    if settings is None:
+        return None
+    from kraftlog.node.sasl_settings import sasl_listener
+
+    return sasl_listener(settings, lambda _mechanism, _user: None)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kraftlog.errors import LogError
 from kraftlog.node.config import ConfigError, NodeConfig
+from kraftlog.security.sasl_plain import PLAIN
 from kraftlog.storage.dynamic_voter import DynamicVoter, voters_record
 from kraftlog.storage.files import make_directory
 from kraftlog.storage.meta_properties import (
@@ -84,6 +85,10 @@ def node_config(
     )
     if config.unknown_keys:
         msg = f"unknown settings: {', '.join(config.unknown_keys)}"
+        raise ConfigError(msg)
+    sasl = config.sasl(LISTENER_NAME)
+    if sasl is not None and sasl.mechanisms != (PLAIN,):
+        msg = f"sasl.enabled.mechanisms={','.join(sasl.mechanisms)}: a quorum keeps no credentials of SCRAM; set PLAIN"
         raise ConfigError(msg)
     return config
 

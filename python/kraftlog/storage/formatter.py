@@ -98,6 +98,8 @@ class Formatter:
             msg = "You must specify at least one directory to format"
             raise FormatError(msg)
         release, levels = self._effective_levels()
+        if self.extra_records and not release.is_scram_supported:
+            raise FormatError("SCRAM is only supported in metadata.version 3.5-IV2 or later.")
         formatted = {path: read_meta_properties(path) for path in self.directories}
         self._verify(formatted)
         missing = [path for path, properties in formatted.items() if properties is None]

@@ -19,6 +19,7 @@ from kraftlog.transport.connection import Connection
 from kraftlog.transport.connection_rate import ConnectionRate
 from kraftlog.transport.exchange import PeerContext, PeerLoss
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
+from kraftlog.transport.handshake_reader import HandshakeReader
 from kraftlog.transport.listener import ConfigError, EndPoint
 from kraftlog.transport.peer_log import PeerLog
 from kraftlog.transport.peer_watch import PeerWatch
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from kraftlog.transport.exchange import Exchange
     from kraftlog.transport.native_connection import NativeConnection
     from kraftlog.transport.native_sockets import NativeSockets
+    from kraftlog.transport.sasl_exchange import SaslExchange, SaslListener
 
 __all__ = ["Acceptor", "ConnectionLimits", "Connections"]
 
@@ -258,6 +260,7 @@ class Acceptor:
         connections: Of the whole node.
         is_controller_listener: Part of the context of its connections.
         tls: For a listener with SSL.
+        sasl: For a listener with SASL.
         index: Of the listener in the configuration.
 
     Raises:
@@ -272,11 +275,13 @@ class Acceptor:
         *,
         is_controller_listener: bool,
         tls: SSLContext | None = None,
+        sasl: SaslListener | None = None,
         index: int = 0,
     ) -> None:
         self._loop = loop
         self._index = index
         self._tls = tls
+        self._sasl = sasl
         self._exchange: Exchange | None = None
         self._connections = connections
         self.is_controller_listener = is_controller_listener
@@ -368,7 +373,8 @@ class Acceptor:
         if limits.send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
         connections = self._connections
-        native = connections.native if self._tls is None and not self.is_controller_listener else None
+        is_plain = self._tls is None and self._sasl is None and not self.is_controller_listener
+        native = connections.native if is_plain else None
         context = PeerContext(
             listener_name=self.end_point.listener_name,
             is_controller_listener=self.is_controller_listener,
@@ -389,20 +395,37 @@ class Acceptor:
                 peer_log=connections.peer_log,
             )
         else:
-            connection = Connection(
-                self._loop,
-                sock,
-                FrameReader(connections.scratch, limits.max_frame_bytes),
-                self._exchange,
-                context,
-                on_lost=connections.remove,
-                peer_log=connections.peer_log,
-                scheduler=connections.controller_scheduler if self.is_controller_listener else connections.scheduler,
-                peer_watch=connections.peer_watch,
-                room=connections.controller_room if self.is_controller_listener else connections.room,
-                tls=self._tls,
-            )
+            connection = self._connection(sock, context, self._exchange)
         connections.add(connection)
+
+    def _connection(self, sock: socket.socket, context: PeerContext, exchange: Exchange) -> Connection:
+        """A connection whose work is done on the loop."""
+        connections, sasl = self._connections, self._sasl
+        reader: FrameReader | HandshakeReader = FrameReader(connections.scratch, connections.limits.max_frame_bytes)
+        gate: SaslExchange | None = None
+        if sasl is not None:
+            from kraftlog.transport.sasl_exchange import SaslExchange
+
+            reader = HandshakeReader(connections.scratch, sasl.max_receive_bytes)
+            exchange = gate = SaslExchange(self._loop, exchange, sasl, connections.scheduler.clock)
+        connection = Connection(
+            self._loop,
+            sock,
+            reader,
+            exchange,
+            context,
+            on_lost=connections.remove,
+            peer_log=connections.peer_log,
+            scheduler=connections.controller_scheduler if self.is_controller_listener else connections.scheduler,
+            peer_watch=connections.peer_watch,
+            room=connections.controller_room if self.is_controller_listener else connections.room,
+            tls=self._tls,
+        )
+        if gate is not None:
+            gate.on_authenticated = lambda principal: connection.authenticated(
+                principal, lambda: FrameReader(connections.scratch, connections.limits.max_frame_bytes)
+            )
+        return connection
 
     def _wait(self, sock: socket.socket, address: tuple[str, int], delay_s: float) -> None:
         """Let a connection wait, and those behind it in the kernel's queue."""

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.errors import RemoteProtocolError
 from kraftlog.security.principal import USER_TYPE, Principal
 from kraftlog.transport.exchange import CloseConnection, Exchange, PeerContext, PendingResponse
 from kraftlog.transport.scheduler import SLICE_S, Weight
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from kraftlog.transport.frame_reader import Frame, FrameReader
+    from kraftlog.transport.handshake_reader import HandshakeReader
     from kraftlog.transport.peer_log import PeerLog
     from kraftlog.transport.peer_watch import PeerWatch
     from kraftlog.transport.request_room import RequestRoom
@@ -55,7 +57,7 @@ class Connection:
     not take its responses, no frame is handled.
 
     Attributes:
-        context: Who the peer is; replaced by a new one when TLS has authenticated it.
+        context: Who the peer is; replaced by a new one when TLS or SASL has authenticated it.
         last_active: Clock of the scheduler at the last frame or response; drives connections.max.idle.ms.
     """
 
@@ -91,7 +93,7 @@ class Connection:
         self,
         loop: asyncio.AbstractEventLoop,
         sock: socket,
-        reader: FrameReader,
+        reader: FrameReader | HandshakeReader,
         exchange: Exchange,
         context: PeerContext,
         *,
@@ -176,6 +178,21 @@ class Connection:
         """TLS knows the peer, or ``subject`` is None where it showed no certificate."""
         if subject:
             self.context = replace(self.context, principal=Principal(USER_TYPE, distinguished_name(subject)))
+
+    def authenticated(self, principal: Principal, make_reader: Callable[[], FrameReader]) -> None:
+        """SASL knows the peer; if that is the first time, its frames are read with a new reader from now on."""
+        self.context = replace(self.context, principal=principal)
+        if not self.transport.is_before_authentication:
+            return
+        try:
+            frames = self.transport.replace_reader(make_reader())
+        except RemoteProtocolError as error:
+            self.close(str(error))
+            return
+        if frames:
+            self._backlog.extend(frames)
+            self._backlog_bytes += sum(map(len, frames))
+            self._queue()
 
     def may_receive(self) -> bool:
         """Whether the transport receives now; if not, this connection's next slice receives."""
@@ -336,7 +353,7 @@ class Connection:
             return True
         if outputs:
             self.transport.write(outputs)
-        self.close(answer.reason)
+        self._end(answer)
         return False
 
     def _decoded(self, pending: PendingResponse) -> None:
@@ -373,7 +390,7 @@ class Connection:
                 self._count_waiting()
         outputs = pending.finish(pending.future)
         if isinstance(outputs, CloseConnection):
-            self.close(outputs.reason)
+            self._end(outputs)
             return
         if isinstance(outputs, PendingResponse):
             pending.go_on(outputs)
@@ -409,6 +426,23 @@ class Connection:
         elif not self._backlog:
             self.transport.resume_reading()
 
+    def _end(self, answer: CloseConnection) -> None:
+        """Close once what the peer is told has gone out."""
+        if not answer.outputs:
+            self.close(answer.reason)
+            return
+        self.stop_reading()
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        self._log_end(answer.reason)
+        self.transport.write(answer.outputs)
+        self.transport.close_when_sent()
+
+    def _log_end(self, reason: str) -> None:
+        context = self.context
+        text = "closing connection from %s on listener %s: %s"
+        self._peer_log.warning(context.client_host, text, context.peer, context.listener_name, reason)
+
     def close(self, reason: str | None) -> None:
         """Close at once; a reason other than None is logged in one line."""
         self.transport.close(reason)
@@ -416,9 +450,7 @@ class Connection:
     def connection_lost(self, reason: str | None) -> None:
         """The socket is gone: nothing of this connection may hold memory or be waited for."""
         if reason is not None:
-            text = "closing connection from %s on listener %s: %s"
-            context = self.context
-            self._peer_log.warning(context.client_host, text, context.peer, context.listener_name, reason)
+            self._log_end(reason)
         self._unwatch_peer()
         for pending in self._done:
             _discard(pending)

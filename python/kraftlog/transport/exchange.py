@@ -8,7 +8,7 @@ the dispatcher serves sockets, TLS and a simulated network alike.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -72,12 +72,18 @@ class Undecoded(Protocol):
 
 
 class CloseConnection:
-    """The answer to a frame that the protocol has no answer for."""
+    """The answer to a frame that the protocol has no answer for, or none that leaves the connection open.
 
-    __slots__ = ("reason",)
+    Attributes:
+        reason: For the log.
+        outputs: Are sent before.
+    """
 
-    def __init__(self, reason: str) -> None:
+    __slots__ = ("outputs", "reason")
+
+    def __init__(self, reason: str, outputs: Sequence[Output] = ()) -> None:
         self.reason = reason
+        self.outputs = outputs
 
 
 class PendingResponse:

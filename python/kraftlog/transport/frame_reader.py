@@ -48,6 +48,14 @@ class FrameReader:
         """Forget a partial frame and free its memory."""
         self._frames.clear()
 
+    def feed(self, received: bytes) -> list[Frame]:
+        """Give the frames that bytes complete which another reader received.
+
+        Raises:
+            RemoteProtocolError: A size is negative or above the limit.
+        """
+        return self._frames.feed(received)
+
     def read(self, sock: Receiver, at_most_bytes: int = RECEIVE_BUFFER_BYTES) -> list[Frame] | None:
         """Receive once and give the frames that are now whole; None at the end of the stream.
 

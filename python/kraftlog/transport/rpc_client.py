@@ -17,7 +17,8 @@ from kraftlog.wire.registry import API_BY_KEY
 from kraftlog.wire.struct import Message
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
+    from kraftlog.transport.peer_security import PeerSecurity
+    from kraftlog.transport.sasl_login import SaslLogin
 
 __all__ = ["SOFTWARE_NAME", "PeerRefusedError", "RpcConnection"]
 
@@ -29,6 +30,11 @@ LOW_WATER_BYTES = 512 * 1024
 # Requests with a buffer of so many bytes, such as records, are sent without copying it.
 SHARED_BYTES_MIN = 64 * 1024
 _TCP_ESTABLISHED = 1
+# SaslHandshake and SaslAuthenticate.
+AUTHENTICATION_KEYS = frozenset({17, 36})
+# The part of a session after which a client authenticates again; Kafka's takes 85 to 95 %.
+REAUTHENTICATE_AFTER = 0.9
+REAUTHENTICATION_TIMEOUT_S = 30.0
 
 Callback = Callable[["Message | KafkaError"], None]
 
@@ -59,6 +65,8 @@ class RpcConnection(asyncio.BufferedProtocol):
         self._socket: Any = None
         self._writer: VectoredWriter | None = None
         self._low_water_bytes = 1
+        self._held: list[Any] | None = None
+        self._reauthentication: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self.is_closed = False
         self.finalized_features: dict[str, int] = {}
 
@@ -71,22 +79,26 @@ class RpcConnection(asyncio.BufferedProtocol):
         *,
         client_id: str,
         timeout_s: float,
-        tls: SSLContext | None = None,
+        security: PeerSecurity | None = None,
         max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> Self:
-        """Connect and learn what the peer speaks; the name is resolved each time (CONN-17).
+        """Connect, learn what the peer speaks, and authenticate; the name is resolved each time (CONN-17).
 
         Raises:
             RemoteProtocolError: What the peer sends does not decode.
             PeerRefusedError: BROKER_NOT_AVAILABLE: nobody listens there.
             KafkaError: BROKER_NOT_AVAILABLE: it cannot be reached, or does not answer; NETWORK_EXCEPTION: its
-                certificate, or this node's, is not accepted (CONN-23).
+                certificate, or this node's, is not accepted (CONN-23); SASL_AUTHENTICATION_FAILED or
+                UNSUPPORTED_SASL_MECHANISM: it refuses the login.
         """
         connection = cls(loop, client_id, max_frame_bytes)
         try:
             async with asyncio.timeout(timeout_s):
+                tls = None if security is None else security.tls
                 await loop.create_connection(lambda: connection, host, port, ssl=tls)
                 await connection._negotiate()
+                if security is not None and security.login is not None:
+                    await connection._authenticate(security.login)
         except (OSError, TimeoutError) as error:
             connection.close()
             kind = PeerRefusedError if isinstance(error, ConnectionRefusedError) else KafkaError
@@ -114,6 +126,31 @@ class RpcConnection(asyncio.BufferedProtocol):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the peer does not report its API versions")
         self._versions = {api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in response.api_keys}
         self.finalized_features = {feature.name: feature.max_version_level for feature in response.finalized_features}
+
+    async def _authenticate(self, login: SaslLogin) -> None:
+        """Authenticate, and arrange to do so again before the session ends (KIP-368)."""
+        from kraftlog.transport.sasl_login import authenticate
+
+        lifetime_ms = await authenticate(self, login)
+        if lifetime_ms > 0 and not self.is_closed:
+            after_s = lifetime_ms / 1000 * REAUTHENTICATE_AFTER
+            self._reauthentication = self._loop.call_later(after_s, self._begin_reauthentication, login)
+
+    def _begin_reauthentication(self, login: SaslLogin) -> None:
+        self._held = []
+        self._reauthentication = self._loop.create_task(self._reauthenticate(login))
+
+    async def _reauthenticate(self, login: SaslLogin) -> None:
+        """Authenticate again; the server wants nothing else meanwhile, so that other requests are held back."""
+        try:
+            async with asyncio.timeout(REAUTHENTICATION_TIMEOUT_S):
+                await self._authenticate(login)
+        except (KraftlogError, TimeoutError) as error:
+            self._end(f"authenticating again failed: {str(error) or 'no answer'}")
+        held, self._held = self._held, None
+        if not self.is_closed:
+            for buffers in held or ():
+                self._write(buffers)
 
     def common_version(self, api_key: int, *, lowest: int = 0) -> int | None:
         """The highest version both sides have, if it is at least ``lowest``."""
@@ -158,7 +195,10 @@ class RpcConnection(asyncio.BufferedProtocol):
         # Encoded first: a message that the version cannot hold raises, and no answer is waited for.
         buffers: Any = encode_request(api_key, version_, correlation_id, self._client_id, message)
         self._asked[correlation_id] = (api_key, version_, self._loop.time(), callback)
-        self._write(buffers)
+        if self._held is None or api_key in AUTHENTICATION_KEYS:
+            self._write(buffers)
+        else:
+            self._held.append(buffers)
 
     async def request(self, message: Message) -> Message:
         """Ask in the highest common version.
@@ -182,13 +222,18 @@ class RpcConnection(asyncio.BufferedProtocol):
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the connection is closed")
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
-        self._write(encode_request(message.API_KEY, version_, correlation_id, self._client_id, message))
+        buffers: Any = encode_request(message.API_KEY, version_, correlation_id, self._client_id, message)
+        if self._held is None:
+            self._write(buffers)
+        else:
+            self._held.append(buffers)
 
     @property
     def unsent_bytes(self) -> int:
         """Bytes that the socket did not take yet."""
+        held = sum(memoryview(buffer).nbytes for buffers in self._held or () for buffer in buffers)
         in_writer = 0 if self._writer is None else self._writer.unsent_bytes
-        return in_writer + (0 if self._transport is None else self._transport.get_write_buffer_size())
+        return held + in_writer + (0 if self._transport is None else self._transport.get_write_buffer_size())
 
     def _write(self, buffers: Any) -> None:
         """Send the buffers of a request: large ones are not copied, and the order is that of the calls."""
@@ -295,6 +340,8 @@ class RpcConnection(asyncio.BufferedProtocol):
         if self.is_closed:
             return
         self.is_closed = True
+        if isinstance(self._reauthentication, asyncio.TimerHandle):
+            self._reauthentication.cancel()
         if self._writer is not None:
             self._writer.close()
         if self._transport is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog.errors import RemoteProtocolError
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, Frame, FrameReader
+from kraftlog.transport.handshake_reader import HandshakeReader
 
 if TYPE_CHECKING:
     import asyncio
@@ -83,7 +84,11 @@ class Transport:
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, reader: FrameReader, receiver: FrameReceiver
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        reader: FrameReader | HandshakeReader,
+        receiver: FrameReceiver,
     ) -> None:
         self._loop = loop
         self._sock = sock
@@ -123,6 +128,21 @@ class Transport:
     def has_partial_frame(self) -> bool:
         """Whether the peer stopped inside a frame."""
         return self._reader.has_partial_frame
+
+    @property
+    def is_before_authentication(self) -> bool:
+        """Whether frames are read as those of a peer that SASL does not know."""
+        return isinstance(self._reader, HandshakeReader)
+
+    def replace_reader(self, reader: FrameReader) -> list[Frame]:
+        """Read with another reader from now on; returns frames that are whole already, which are not delivered.
+
+        Raises:
+            RemoteProtocolError: A size is negative or above the limit of the new reader.
+        """
+        rest = self._reader.take_rest() if isinstance(self._reader, HandshakeReader) else b""
+        self._reader = reader
+        return reader.feed(rest) if rest else []
 
     def resume_reading(self) -> None:
         """Deliver frames; a transport starts paused."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import socket
 
     from kraftlog.transport.frame_reader import FrameReader
+    from kraftlog.transport.handshake_reader import HandshakeReader
 
 __all__ = ["TlsReceiver", "TlsTransport"]
 
@@ -46,7 +47,7 @@ class TlsTransport(Transport):
         self,
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
-        reader: FrameReader,
+        reader: FrameReader | HandshakeReader,
         receiver: TlsReceiver,
         context: ssl.SSLContext,
     ) -> None:

@@ -96,7 +96,11 @@ class _Member(AsyncQuorum):
             config, cluster_id=CLUSTER_ID, directory_id=directory_id, end_points=server.advertised_end_points()
         )
         self._routes = Routes(
-            replica, node_id=options.node_id, request_timeout_s=2.0, default_timeout_s=10.0, tls=config.client_tls
+            replica,
+            node_id=options.node_id,
+            request_timeout_s=2.0,
+            default_timeout_s=10.0,
+            security=config.peer_security,
         )
         self._log.start(raft)
         server.start(self._routes.read_offset)

@@ -19,8 +19,8 @@ from interop.harness import Java, KafkaServer, KraftlogServer, Server
 
 SARAMA = os.environ.get("KRAFTLOG_SARAMA")
 KAFKAJS = HERE / "kafkajs" / "story.js"
-# SCRAM credentials and quotas, which kraftlog does not keep.
-NOT_SERVED = ("scram", "quota")
+# Quotas, which kraftlog does not keep.
+NOT_SERVED = ("quota",)
 pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(SARAMA is None, reason="KRAFTLOG_SARAMA names no program; .ci/dev foreign builds it"),

@@ -22,6 +22,7 @@ from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVo
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest
 from kraftlog.wire.messages.alter_partition import AlterPartitionRequest
 from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from kraftlog.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest
 from kraftlog.wire.messages.create_acls import CreateAclsRequest
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest
@@ -45,6 +46,9 @@ FIELDS: dict[type, dict[str, Any]] = {
     },
     AlterConfigsRequest: {"resources": [AlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name="t")]},
     BrokerRegistrationRequest: {"log_dirs": []},
+    AlterUserScramCredentialsRequest: {
+        "upsertions": [AlterUserScramCredentialsRequest.ScramCredentialUpsertion(name="u", mechanism=1)]
+    },
     CreateAclsRequest: {
         "creations": [CreateAclsRequest.AclCreation(resource_type=2, resource_name="t", operation=3, permission_type=3)]
     },

@@ -256,7 +256,7 @@ def test_versions_are_those_of_the_peer_and_what_they_lack_is_left_out():
                 topic=METADATA_LOG,
                 on_response=lambda *_: None,
                 on_failure=lambda *failure: failures.append(failure),
-                tls=lambda _: None,
+                security=lambda _: None,
             )
             to = Destination(NodeId(3), Endpoint("A", "127.0.0.1", peer.port))
             vote = {
@@ -306,7 +306,8 @@ def test_a_name_is_resolved_when_it_is_connected_to_each_time(monkeypatch):
         failed = asyncio.Queue()
         peers = Peers(
             loop, listener_name="A", client_id="c", request_timeout_s=5, topic=METADATA_LOG,
-            on_response=lambda *_: None, on_failure=lambda *failure: failed.put_nowait(failure), tls=lambda _: None,
+            on_response=lambda *_: None, on_failure=lambda *failure: failed.put_nowait(failure),
+            security=lambda _: None,
         )  # fmt: skip
         for number in (1, 2):
             peers.send(Destination(NodeId(3), A), number, raft.ApiVersionsRequest())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.api.guards.answers import TEXTS, Guard, Handle, passed, refused_in_slices
 from kraftlog.api.slices import Slices, in_slices, sliced
 from kraftlog.controller.election_control import refuse_elections
+from kraftlog.controller.scram_control import refuse_credentials
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.security.operation import Operation
 from kraftlog.wire.messages.alter_partition_reassignments import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "alter_partition_reassignments",
     "alter_replica_log_dirs",
+    "alter_user_scram_credentials",
     "create_acls",
     "delete_acls",
     "describe_client_quotas",
@@ -144,6 +146,13 @@ def describe_user_scram_credentials(
         for user in request.users or ()
     )
     return answer(error_code=_REFUSED, error_message=TEXTS[_REFUSED], results=results)
+
+
+def alter_user_scram_credentials(access: Access, context: RequestContext, request: Any, handle: Handle) -> Any:
+    """ALTER; the response has errors at each user only."""
+    if access.may_on_cluster(Operation.ALTER):
+        return handle(request)
+    return refuse_credentials(request, KafkaError(_REFUSED, TEXTS[_REFUSED]))
 
 
 @sliced

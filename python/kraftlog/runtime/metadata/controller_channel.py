@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.raft.voter_set import Endpoint, find_endpoint
 from kraftlog.runtime.metadata.settings import ChannelSettings
-from kraftlog.runtime.raft.peer_connections import TlsOf
+from kraftlog.transport.peer_security import SecurityOf
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.wire.messages.envelope import EnvelopeRequest
 from kraftlog.wire.struct import Message
@@ -50,7 +50,7 @@ class ControllerChannel:
         settings: Timeouts, and the listener to use.
         replica: Knows the leader.
         controller: Runs a request while this node leads.
-        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
+        security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class ControllerChannel:
         replica: LeaderInfo,
         controller: LocalController,
         *,
-        tls: TlsOf = lambda _: None,
+        security: SecurityOf = lambda _: None,
     ) -> None:
         self._settings = settings
         self._replica = replica
         self._controller = controller
-        self._tls = tls
+        self._security = security
         self._connection: RpcConnection | None = None
         self._address: tuple[str, int] | None = None
         self._lock = asyncio.Lock()
@@ -129,7 +129,7 @@ class ControllerChannel:
                     leader.port,
                     client_id=f"node-{self._settings.node_id}",
                     timeout_s=self._settings.connect_timeout_ms / 1000,
-                    tls=self._tls(leader.name),
+                    security=self._security(leader.name),
                 )
                 self._connection, self._address = connection, (leader.host, leader.port)
             return connection

@@ -14,8 +14,8 @@ from kraftlog.runtime.metadata.operation_queue import Operation
 from kraftlog.runtime.metadata.publisher import MetadataListener, MetadataPublisher
 from kraftlog.runtime.metadata.replica import MetadataReplica
 from kraftlog.runtime.metadata.settings import MetadataSettings
-from kraftlog.runtime.raft.peer_connections import TlsOf
 from kraftlog.transport.exchange import PeerLoss
+from kraftlog.transport.peer_security import SecurityOf
 from kraftlog.types import NodeId
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlog.wire.struct import Message
@@ -36,7 +36,7 @@ class MetadataQuorum:
         settings: Of the quorum.
         metrics: Where its groups are registered.
         wall_ms: Unix clock.
-        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
+        security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
 
     Attributes:
         replica: This node's replica of the metadata log.
@@ -50,7 +50,7 @@ class MetadataQuorum:
         metrics: Metrics,
         *,
         wall_ms: Callable[[], int],
-        tls: TlsOf = lambda _: None,
+        security: SecurityOf = lambda _: None,
     ) -> None:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ class MetadataQuorum:
         self.publisher = MetadataPublisher(self._metrics)
         self.controller = ActiveController(settings, lambda: self.publisher.image, self._metrics, self._loop)
         self.replica = MetadataReplica(
-            settings, self.publisher, self.controller, self._metrics, wall_ms=wall_ms, tls=tls
+            settings, self.publisher, self.controller, self._metrics, wall_ms=wall_ms, security=security
         )
         self._is_stopping = False
 

@@ -21,9 +21,9 @@ from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
 from kraftlog.runtime.metadata.publisher import MetadataPublisher
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, describe
 from kraftlog.runtime.metadata.settings import MetadataSettings
-from kraftlog.runtime.raft.peer_connections import TlsOf
 from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
 from kraftlog.storage.snapshot_file import Snapshot
+from kraftlog.transport.peer_security import SecurityOf
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
 from kraftlog.vocabulary import CLUSTER_METADATA_DIRECTORY
 from kraftlog.wire.struct import Message
@@ -42,7 +42,7 @@ class MetadataReplica:
         controller: Told when this node leads and what becomes of its proposals.
         metrics: Told of progress.
         wall_ms: Unix clock.
-        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
+        security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
 
     Attributes:
         log: The replicated log, once ``is_opened``.
@@ -61,14 +61,14 @@ class MetadataReplica:
         metrics: MetadataMetrics,
         *,
         wall_ms: Callable[[], int],
-        tls: TlsOf,
+        security: SecurityOf,
     ) -> None:
         self._settings = settings
         self._publisher = publisher
         self._controller = controller
         self._metrics = metrics
         self._wall_ms = wall_ms
-        self._tls = tls
+        self._security = security
         self._leader_listeners: list[Callable[[], None]] = []
         self.is_opened = False
         self._is_open = False
@@ -155,7 +155,7 @@ class MetadataReplica:
         self.is_opened = True
         self.log.on_checkpoint = self._metrics.on_snapshot_written
         self._controller.open(self.log)
-        self.log.start(settings.raft, metrics=self._metrics.raft, tls=self._tls)
+        self.log.start(settings.raft, metrics=self._metrics.raft, security=self._security)
         self._is_open = True
         self._controller.start_timers()
         self._note_progress()

@@ -50,11 +50,12 @@ from kraftlog.raft.effects import (
 from kraftlog.raft.voter_set import LogHistory, VoterSet
 from kraftlog.runtime.raft.codec.table import to_core_request, to_wire_response
 from kraftlog.runtime.raft.control_records import from_voters_record, to_control_message
-from kraftlog.runtime.raft.peer_connections import Peers, TlsOf
+from kraftlog.runtime.raft.peer_connections import Peers
 from kraftlog.runtime.raft.raft_gauges import raft_state
 from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.storage.election_store import ElectionStore
 from kraftlog.storage.snapshot_file import Snapshot
+from kraftlog.transport.peer_security import SecurityOf
 from kraftlog.types import ElectionState, Epoch, NodeId, Offset, SnapshotId
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class RaftDriver:
         listener: Is told what becomes of the log.
         executor: One thread, for flushes and the election state.
         metrics: Told what the replica is and does, and closed by ``stop``; made here when None.
-        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
+        security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
 
     Attributes:
         metrics: What can be measured of this replica.
@@ -130,7 +131,7 @@ class RaftDriver:
         listener: LogListener,
         executor: Executor,
         metrics: RaftMetrics | None = None,
-        tls: TlsOf = lambda _: None,
+        security: SecurityOf = lambda _: None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.metrics = RaftMetrics(Metrics()) if metrics is None else metrics
@@ -179,7 +180,7 @@ class RaftDriver:
             on_response=self._on_response,
             on_failure=self._on_no_response,
             on_refused=self._on_refused_connection,
-            tls=tls,
+            security=security,
         )
 
     @staticmethod

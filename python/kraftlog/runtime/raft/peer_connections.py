@@ -14,19 +14,17 @@ from kraftlog.runtime.raft.codec.table import api_key_of, lowest_version, to_cor
 from kraftlog.transport.rpc_client import PeerRefusedError, RpcConnection
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
+    from kraftlog.transport.peer_security import SecurityOf
     from kraftlog.types import LogTopic, NodeId
     from kraftlog.wire.struct import Message
 
-__all__ = ["Peers", "TlsOf"]
+__all__ = ["Peers"]
 
 logger = logging.getLogger(__name__)
 
 OnResponse = Callable[["NodeId", int, raft.Response], None]
 OnFailure = Callable[["NodeId", int, int], None]
 OnRefused = Callable[["NodeId"], None]
-TlsOf = Callable[[str], "SSLContext | None"]
 
 
 class Peers:
@@ -40,7 +38,7 @@ class Peers:
         topic: Of the log.
         on_response: Called with node id, correlation id and answer.
         on_failure: Called with node id, correlation id and error code when no answer will come.
-        tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
+        security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
         on_refused: Called with the node id if its address refused a connection, before the failures of its requests.
     """
 
@@ -54,7 +52,7 @@ class Peers:
         topic: LogTopic,
         on_response: OnResponse,
         on_failure: OnFailure,
-        tls: TlsOf,
+        security: SecurityOf,
         on_refused: OnRefused = lambda _: None,
     ) -> None:
         self.loop = loop
@@ -65,7 +63,7 @@ class Peers:
         self.on_response = on_response
         self.on_failure = on_failure
         self.on_refused = on_refused
-        self.tls = tls
+        self.security = security
         self._peers: dict[NodeId, _Peer] = {}
 
     def send(self, destination: Destination, correlation_id: int, request: raft.Request) -> None:
@@ -127,7 +125,7 @@ class _Peer:
                 endpoint.port,
                 client_id=self._peers.client_id,
                 timeout_s=self._peers.request_timeout_s,
-                tls=self._peers.tls(endpoint.name),
+                security=self._peers.security(endpoint.name),
             )
         except KafkaError as error:
             is_refused = error.code == ErrorCode.NETWORK_EXCEPTION

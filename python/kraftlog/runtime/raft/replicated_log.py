@@ -27,11 +27,11 @@ from kraftlog.raft.voter_set import VoterSet
 from kraftlog.runtime.raft.checkpoints import Checkpoints, StateValues
 from kraftlog.runtime.raft.driver import RETRY_S, RaftDriver
 from kraftlog.runtime.raft.opened_log import read_opened
-from kraftlog.runtime.raft.peer_connections import TlsOf
 from kraftlog.runtime.raft.step_run import TURN_NS, StepRun
 from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.storage.snapshot_file import Snapshot
+from kraftlog.transport.peer_security import SecurityOf
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
 
 __all__ = ["LogMachine", "Proposed", "ReplicatedLog"]
@@ -198,13 +198,15 @@ class ReplicatedLog(Generic[P]):
             self.log.close()
             raise
 
-    def start(self, config: RaftConfig, metrics: RaftMetrics | None = None, tls: TlsOf = lambda _: None) -> None:
+    def start(
+        self, config: RaftConfig, metrics: RaftMetrics | None = None, security: SecurityOf = lambda _: None
+    ) -> None:
         """Take part. A sole voter leads when this returns.
 
         Args:
             config: Identity and timers.
             metrics: Told what this replica is and does; made here when None.
-            tls: What connections to a listener of that name need; gives None where it is PLAINTEXT.
+            security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
         """
         self.driver = RaftDriver(
             config,
@@ -214,7 +216,7 @@ class ReplicatedLog(Generic[P]):
             listener=self,
             executor=self._executor,
             metrics=metrics,
-            tls=tls,
+            security=security,
         )
         self.raft = self.driver.core
         self.is_open = True

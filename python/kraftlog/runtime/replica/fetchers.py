@@ -13,12 +13,12 @@ from kraftlog.runtime.replica.leader_link import BrokerAddress, LeaderLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from ssl import SSLContext
 
     from kraftlog.controller import MetadataDelta, MetadataImage
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.runtime.replica.registry import PartitionKey, Partitions
     from kraftlog.storage.log_dir import LogDir
+    from kraftlog.transport.peer_security import PeerSecurity
 
 __all__ = ["ReplicaFetchers", "fetcher_index"]
 
@@ -52,7 +52,7 @@ class ReplicaFetchers:
         listener_name: inter.broker.listener.name.
         broker_epoch: Gives the epoch of this broker's registration.
         keep_recovery_point: Writes the recovery points of a directory; any thread may call.
-        tls: Makes what a connection to another broker needs.
+        security: Makes what a connection to another broker needs.
         connection_lost: Told of leaders that cannot be reached.
     """
 
@@ -65,7 +65,7 @@ class ReplicaFetchers:
         listener_name: str,
         broker_epoch: Callable[[], int],
         keep_recovery_point: Callable[[LogDir], None],
-        tls: Callable[[], SSLContext | None],
+        security: Callable[[], PeerSecurity | None],
         connection_lost: ConnectionLost,
     ) -> None:
         self._settings = settings
@@ -73,7 +73,7 @@ class ReplicaFetchers:
         self._partitions = partitions
         self._image = image
         self._listener_name = listener_name
-        self._tls = tls
+        self._security = security
         self._threads = host.executor("kraftlog-replica-fetch", _THREADS)
         self._shell = FetcherShell(
             settings=settings,
@@ -224,7 +224,7 @@ class ReplicaFetchers:
             address,
             f"broker-{self._settings.node_id}-fetcher-{wanted[1]}",
             self._settings.socket_timeout_ms / 1000,
-            self._tls,
+            self._security,
         )
         loop = self._loops[wanted] = FetcherLoop(link, self._shell, name)
         return loop

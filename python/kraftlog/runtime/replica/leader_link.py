@@ -11,8 +11,8 @@ from kraftlog.transport.rpc_client import RpcConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from ssl import SSLContext
 
+    from kraftlog.transport.peer_security import PeerSecurity
     from kraftlog.wire.struct import Message
 
 __all__ = ["BrokerAddress", "LeaderLink"]
@@ -34,16 +34,16 @@ class LeaderLink:
         address: The leader's.
         client_id: As requests have it.
         timeout_s: replica.socket.timeout.ms, for a connection and for each answer.
-        tls: Makes what the connection needs; gives None where it is PLAINTEXT.
+        security: Makes what the connection needs; gives None where it is PLAINTEXT.
     """
 
     def __init__(
-        self, address: BrokerAddress, client_id: str, timeout_s: float, tls: Callable[[], SSLContext | None]
+        self, address: BrokerAddress, client_id: str, timeout_s: float, security: Callable[[], PeerSecurity | None]
     ) -> None:
         self.address = address
         self._client_id = client_id
         self._timeout_s = timeout_s
-        self._tls = tls
+        self._security = security
         self._connection: RpcConnection | None = None
 
     async def request(self, message: Message, *, highest: int, lowest: int = 0, wait_s: float = 0.0) -> Any:
@@ -95,7 +95,7 @@ class LeaderLink:
                 self.address.port,
                 client_id=self._client_id,
                 timeout_s=self._timeout_s,
-                tls=self._tls(),
+                security=self._security(),
             )
         return connection
 

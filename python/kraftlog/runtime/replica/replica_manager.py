@@ -37,8 +37,6 @@ from kraftlog.types import TopicPartition, Uuid
 from kraftlog.vocabulary import ConfigResourceType
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from kraftlog._kraftlog import Log
     from kraftlog.controller import MetadataDelta, MetadataImage
     from kraftlog.metrics import Metrics
@@ -51,6 +49,7 @@ if TYPE_CHECKING:
     from kraftlog.runtime.replica.registry import PartitionKey
     from kraftlog.runtime.replica.settings import ReplicaSettings
     from kraftlog.storage.log_dir import LogDir
+    from kraftlog.transport.peer_security import PeerSecurity
 
 __all__ = ["ReplicaManager"]
 
@@ -77,7 +76,7 @@ class ReplicaManager:
         on_fatal: Called when the node cannot go on.
         controllers: The way to the active controller, for changes of in-sync sets.
         broker_epoch: Gives the epoch of this broker's registration.
-        tls: Makes what a connection to another broker needs; gives None where that is PLAINTEXT.
+        security: Makes what a connection to another broker needs; gives None where that is PLAINTEXT.
         metrics: Where those of the replicas are registered; None on a node that is no broker.
 
     Attributes:
@@ -102,7 +101,7 @@ class ReplicaManager:
         on_fatal: Callable[[LogError], None],
         controllers: Controllers,
         broker_epoch: Callable[[], int],
-        tls: Callable[[], SSLContext | None],
+        security: Callable[[], PeerSecurity | None],
         metrics: Metrics | None = None,
     ) -> None:
         self._settings = settings
@@ -168,7 +167,7 @@ class ReplicaManager:
             listener_name=settings.listener_name,
             broker_epoch=broker_epoch,
             keep_recovery_point=self._checkpoints.write_recovery_points,
-            tls=tls,
+            security=security,
             connection_lost=self.gone_brokers.connection_lost,
         )
         self.partitions.add_listener(self.fetchers.partition_changed)

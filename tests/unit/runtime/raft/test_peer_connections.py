@@ -18,6 +18,7 @@ from kraftlog.raft.connections import Destination
 from kraftlog.raft.voter_set import Endpoint
 from kraftlog.runtime.raft.codec.table import CODECS, to_core_response
 from kraftlog.runtime.raft.peer_connections import Peers
+from kraftlog.transport.peer_security import PeerSecurity
 from kraftlog.types import METADATA_LOG, Epoch, NodeId, Offset, ReplicaKey, SnapshotId, Uuid
 from kraftlog.wire.frame import decode_request, encode_response
 from kraftlog.wire.messages.api_versions import ApiVersionsResponse
@@ -118,7 +119,7 @@ class Asker:
             topic=METADATA_LOG,
             on_response=lambda *one: self._note(self.answers, one),
             on_failure=lambda *one: self._note(self.failures, one),
-            tls=lambda _: tls,
+            security=lambda _: None if tls is None else PeerSecurity(tls),
             on_refused=self.refused.append,
         )
 

@@ -408,7 +408,7 @@ def ask_a_peer(request, api_key, highest):
             topic=METADATA_LOG,
             on_response=lambda *_: None,
             on_failure=lambda _, __, code: peer.asked.set_result(code),
-            tls=lambda _: None,
+            security=lambda _: None,
         )
         peers.send(Destination(NodeId(4), endpoint), 1, request)
         try:
