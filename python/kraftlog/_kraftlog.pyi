@@ -463,6 +463,41 @@ class FrameReader:
 # -- data path ---------------------------------------------------------------------------------------------------------
 
 @final
+class GrantTable:
+    """What an authorizer has allowed to which principal and host; the I/O threads answer nothing else.
+
+    Bounded: what does not fit is not granted, and a table that is full forgets what it had. Each ``allow`` names the
+    generation of the ACLs that it follows from. If that is not the one of the last ``revoke``, it grants nothing and
+    returns False.
+    """
+
+    def __new__(cls) -> Self:
+        """Nothing is granted, in generation 0."""
+
+    def revoke(self, generation: int) -> None:
+        """Forget all grants. Once this returned, no request that arrives is answered by an earlier one."""
+
+    def allow_topics(self, generation: int, principal: str, host: str, topic_ids: bytes, *, to_write: bool) -> bool:
+        """Grant READ or WRITE on topics.
+
+        Args:
+            generation: Of the ACLs.
+            principal: As ACLs name it: ``User:alice``.
+            host: The client's address.
+            topic_ids: 16 bytes for each.
+            to_write: WRITE; otherwise READ.
+
+        Raises:
+            ValueError: The bytes are no whole number of ids.
+        """
+
+    def allow_transactional_id(self, generation: int, principal: str, host: str, transactional_id: str) -> bool:
+        """Grant WRITE on a transactional id."""
+
+    def allow_replication(self, generation: int, principal: str, host: str) -> bool:
+        """Grant CLUSTER_ACTION: fetches as a replica."""
+
+@final
 class DataPath:
     """Threads that own the sockets of clients: they answer plain Produce and Fetch requests and hand others over.
 
@@ -480,6 +515,7 @@ class DataPath:
         selects_replicas: Hand fetches of consumers that name their rack over (KIP-392).
         max_queued_requests: Connections that may have requests in Python that it has not taken up.
         max_queued_bytes: Above this many bytes of such requests no further one is handed over; 0 or less is no bound.
+        grants: With an authorizer: requests that need what it has not are handed over.
 
     Raises:
         OSError: No descriptor or thread is left.
@@ -506,14 +542,16 @@ class DataPath:
         selects_replicas: bool = False,
         max_queued_requests: int = 500,
         max_queued_bytes: int = ...,
+        grants: GrantTable | None = None,
     ) -> Self: ...
-    def adopt(self, fd: int, *, listener: int, host: str) -> DataSocket:
+    def adopt(self, fd: int, *, listener: int, host: str, principal: str) -> DataSocket:
         """Give a connected, non-blocking socket away; its descriptor belongs to the thread from then on.
 
         Args:
             fd: The descriptor.
             listener: Index of the listener.
             host: The peer's address without its port.
+            principal: Its authenticated identity, as ACLs name it.
         """
 
     def flush(self) -> None:

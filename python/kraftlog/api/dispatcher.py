@@ -23,6 +23,7 @@ from kraftlog.wire.registry import API_BY_KEY
 if TYPE_CHECKING:
     from kraftlog.api.slices import Slices
     from kraftlog.security.authorizer import Authorizer
+    from kraftlog.security.grants import Grants
     from kraftlog.transport.frame_reader import Frame
     from kraftlog.transport.socket import Output
     from kraftlog.wire.messages.headers import RequestHeader
@@ -52,6 +53,7 @@ class Dispatcher:
         handlers: Serve these APIs with these handlers instead of the table's.
         scheduler: Runs requests with many entries in slices; None makes one at the first of them.
         authorizer: Each request is handled behind the guard of its API; None lets everybody do everything.
+        grants: Learns what the guards allow to clients whose sockets I/O threads own.
 
     Attributes:
         advertised: API key to its lowest and highest version, as ApiVersions answers.
@@ -68,6 +70,7 @@ class Dispatcher:
         handlers: Mapping[int, Handler] | None = None,
         scheduler: Scheduler | None = None,
         authorizer: Authorizer | None = None,
+        grants: Grants | None = None,
     ) -> None:
         self._services = services
         self._scheduler = scheduler
@@ -82,7 +85,7 @@ class Dispatcher:
             from kraftlog.api.guards.guard_table import guarded
 
             cluster = services.cluster  # type: ignore[attr-defined]  # as every service, by its name
-            chosen = {key: guarded(key, handler, authorizer, cluster) for key, handler in chosen.items()}
+            chosen = {key: guarded(key, handler, authorizer, cluster, grants) for key, handler in chosen.items()}
         self._handlers: dict[int, tuple[int, int, Handler]] = {}
         self._large: LargeRequests | None = None
         self._frame_handlers: dict[int, FrameHandler | None] = {

@@ -12,15 +12,14 @@ from kraftlog.controller.result import ControllerResult
 from kraftlog.controller.steps import STEP_ITEMS, Steps
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.security.acl_filter import AclFilter
-from kraftlog.security.operation import Operation, PatternType, Permission, ResourceKind
+from kraftlog.security.operation import CLUSTER_NAME, Operation, PatternType, Permission, ResourceKind
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from kraftlog.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from kraftlog.wire.messages.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
-__all__ = ["CLUSTER_NAME", "AclControl"]
+__all__ = ["AclControl"]
 
-CLUSTER_NAME: Final = "kafka-cluster"
 """Name of the one resource of the kind CLUSTER."""
 
 _COMPARED_PER_STEP: Final = 512

@@ -210,8 +210,7 @@ class Node:
             self.config, lambda: self.metadata.image, self._connections, self.log_dirs
         )
         self._make_replicas()
-        # I/O threads judge no request: with an authorizer the event loop owns every socket.
-        if self.config.data_path == "native" and self.config.is_broker and self.authorizer is None:
+        if self.config.data_path == "native" and self.config.is_broker:
             self._connections.native = NativeSockets(
                 self.loop,
                 self.partitions.native,
@@ -219,6 +218,7 @@ class Node:
                 data_path_limits(self.config),
                 scheduler=self._connections.scheduler,
                 on_failure=self.metadata.on_failure,
+                grants=self._authorization.open_data_path(),
             )
         await self.metadata.start()
         self._authorization.begin_load(self.metadata)
@@ -338,12 +338,18 @@ class Node:
                 scheduler=self._scheduler(),
                 removed_keys=(STOP_REPLICA_KEY,),
                 authorizer=self.authorizer,
+                grants=self._authorization.grants,
             )
             for acceptor in self._acceptors:
                 if acceptor.end_point.listener_name == self.config.inter_broker_listener_name:
                     acceptor.start(between)
         dispatcher = Dispatcher(
-            services, "broker", forward=forward, scheduler=self._scheduler(), authorizer=self.authorizer
+            services,
+            "broker",
+            forward=forward,
+            scheduler=self._scheduler(),
+            authorizer=self.authorizer,
+            grants=self._authorization.grants,
         )
         self._accept(dispatcher, is_controller_listener=False)
 

@@ -18,7 +18,7 @@ Source: KIP-11, KIP-290; ``org.apache.kafka.metadata.authorizer.StandardAuthoriz
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -61,6 +61,7 @@ class Authorizer:
     Attributes:
         generation: Grows by one or more with each change of the ACLs; what a caller derived from decisions is still
             right while it stays the same.
+        on_change: Called with each new generation, before anybody else can ask for a decision.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Authorizer:
         is_loaded: bool = True,
     ) -> None:
         self.generation = 0
+        self.on_change: Callable[[int], None] | None = None
         self._is_loaded = is_loaded
         self._super_users = frozenset(str(user) for user in super_users)
         self._allows_without_acls = allow_everyone_if_no_acl_found
@@ -198,6 +200,8 @@ class Authorizer:
         self.generation += 1
         self._decisions.clear()
         self._logged.clear()
+        if self.on_change is not None:
+            self.on_change(self.generation)
 
     def _remember(self, key: _Decision, *, is_allowed: bool) -> None:
         if len(self._decisions) >= _MAX_DECISIONS:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
-__all__ = ["Operation", "PatternType", "Permission", "ResourceKind"]
+__all__ = ["CLUSTER_NAME", "Operation", "PatternType", "Permission", "ResourceKind"]
+
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name of the one resource of kind CLUSTER."""
 
 
 class Operation(IntEnum):

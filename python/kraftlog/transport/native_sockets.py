@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterable, Sequence
 
-    from kraftlog._kraftlog import Inbox, Partitions
+    from kraftlog._kraftlog import GrantTable, Inbox, Partitions
     from kraftlog.transport.exchange import Exchange, PeerContext
     from kraftlog.transport.peer_log import PeerLog
     from kraftlog.transport.scheduler import Scheduler
@@ -74,6 +74,7 @@ class NativeSockets:
         limits: Their number, and bounds of connections and answers.
         scheduler: Shares the loop among the connections.
         on_failure: Called when a thread ended by a defect: its connections are gone, and the node has to end.
+        grants: With an authorizer: the threads answer only what it has allowed.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class NativeSockets:
         *,
         scheduler: Scheduler,
         on_failure: Callable[[BaseException], None],
+        grants: GrantTable | None = None,
     ) -> None:
         self._loop = loop
         self._scheduler = scheduler
@@ -102,6 +104,7 @@ class NativeSockets:
             selects_replicas=limits.selects_replicas,
             max_queued_requests=limits.max_queued_requests,
             max_queued_bytes=limits.max_queued_bytes,
+            grants=grants,
         )
         self._by_key: dict[int, NativeConnection] = {}
         self._is_flush_armed = False
@@ -128,7 +131,9 @@ class NativeSockets:
             on_lost: Called once the connection is closed.
             peer_log: Has the reasons of closed connections.
         """
-        data_socket = self._path.adopt(sock.detach(), listener=listener, host=context.client_host)
+        data_socket = self._path.adopt(
+            sock.detach(), listener=listener, host=context.client_host, principal=str(context.principal)
+        )
         connection = NativeConnection(
             data_socket,
             exchange,

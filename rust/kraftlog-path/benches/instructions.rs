@@ -70,7 +70,7 @@ impl Fixture {
         let shared = ServiceShared::new(all, ServiceSettings::default(), Box::new(|| NOW_MS), 1);
         let listener: Arc<dyn Listener> = Arc::new(Mailbox::<DataMessage>::new().unwrap());
         let service = DataService::new(Arc::new(shared), listener);
-        Self { service, peer: Peer { listener: 0, host: "127.0.0.1".to_owned() }, directory, next_number: 0 }
+        Self { service, peer: Peer::anonymous(0, "127.0.0.1"), directory, next_number: 0 }
     }
 
     /// One frame in a turn of its own; the bytes of its answer.

@@ -72,6 +72,18 @@ pub struct Peer {
     pub listener: u16,
     /// The client's address without its port.
     pub host: String,
+    /// Its authenticated identity, as ACLs name it.
+    pub principal: String,
+}
+
+impl Peer {
+    /// The principal of a client that did not authenticate.
+    pub const ANONYMOUS: &'static str = "User:ANONYMOUS";
+
+    /// A client of a listener without authentication.
+    pub fn anonymous(listener: u16, host: impl Into<String>) -> Self {
+        Self { listener, host: host.into(), principal: Self::ANONYMOUS.to_owned() }
+    }
 }
 
 /// Answers frames on one I/O thread. Never blocks but on a file; takes no interpreter lock.

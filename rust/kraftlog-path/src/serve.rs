@@ -2,6 +2,7 @@
 //!
 //! A [`DataService`] runs on one I/O thread. It answers a request only if every partition of it is plain; otherwise it
 //! hands the whole frame over before anything was appended. Its answers equal those of the Python handlers byte for byte.
+//! On a node with an authorizer the requests that it answers are those for which the client has all [`grants`].
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +18,9 @@ mod flush_here;
 mod follower;
 #[cfg(test)]
 mod follower_tests;
+#[cfg(test)]
+mod grant_tests;
+pub mod grants;
 mod pending;
 pub mod probe;
 mod produce;
@@ -147,8 +151,8 @@ impl Service for DataService {
 
     fn handle(&mut self, request: RequestId, peer: &Peer, frame: &[u8], now: Instant) -> Outcome {
         match RequestHeader::peek(frame) {
-            Some((PRODUCE_KEY, _)) => self.produce(request, peer.listener, frame, now),
-            Some((FETCH_KEY, _)) => self.fetch(request, peer.listener, frame, now),
+            Some((PRODUCE_KEY, _)) => self.produce(request, peer, frame, now),
+            Some((FETCH_KEY, _)) => self.fetch(request, peer, frame, now),
             _ => Outcome::HandOver,
         }
     }

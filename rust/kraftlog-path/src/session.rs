@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::exchange::Peer;
 use crate::partition::{FollowerSession, Listener, Partition, PartitionKey};
 use crate::wire::fetch::FetchPartition;
 
@@ -48,6 +49,21 @@ pub struct FollowingBroker {
     pub broker_epoch: i64,
 }
 
+/// Whose a session is, on a node with an authorizer: another client must not read by it.
+#[derive(Debug)]
+pub(crate) struct SessionOwner {
+    principal: Box<str>,
+    host: Box<str>,
+    /// Of the ACLs that allow its partitions.
+    generation: u64,
+}
+
+impl SessionOwner {
+    pub(crate) fn new(peer: &Peer, generation: u64) -> Self {
+        Self { principal: peer.principal.as_str().into(), host: peer.host.as_str().into(), generation }
+    }
+}
+
 /// The partitions that one client follows.
 pub struct FetchSession {
     bell: Arc<Bell>,
@@ -55,6 +71,8 @@ pub struct FetchSession {
     as_follower: Arc<dyn FollowerSession>,
     /// `None` for a consumer.
     follower: Option<FollowingBroker>,
+    /// `None` without an authorizer.
+    owner: Option<SessionOwner>,
     partition_count: AtomicUsize,
     set: Mutex<FetchSet>,
 }
@@ -88,7 +106,22 @@ impl FetchSession {
         let listener = Arc::clone(&bell) as Arc<dyn Listener>;
         let as_follower = Arc::clone(&bell) as Arc<dyn FollowerSession>;
         let set = Mutex::new(FetchSet::default());
-        Self { bell, listener, as_follower, follower, partition_count: AtomicUsize::new(0), set }
+        Self { bell, listener, as_follower, follower, owner: None, partition_count: AtomicUsize::new(0), set }
+    }
+
+    /// The session of this client alone.
+    pub(crate) fn set_owner(&mut self, owner: SessionOwner) {
+        self.owner = Some(owner);
+    }
+
+    /// Whether this client may go on with it.
+    pub(crate) fn is_of(&self, peer: &Peer) -> bool {
+        self.owner.as_ref().is_none_or(|owner| *owner.principal == peer.principal && *owner.host == peer.host)
+    }
+
+    /// Of the ACLs that allow its partitions; `None` without an authorizer.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        self.owner.as_ref().map(|owner| owner.generation)
     }
 
     /// The broker that it belongs to; `None` for a consumer.

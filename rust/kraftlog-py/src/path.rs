@@ -7,6 +7,7 @@ mod data_service_probe;
 mod data_socket;
 mod flush_pool;
 mod future;
+mod grants;
 mod inbox;
 mod partition;
 mod replication;
@@ -18,6 +19,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<data_socket::DataSocket>()?;
     m.add_class::<core::PartitionCore>()?;
     m.add_class::<flush_pool::FlushPool>()?;
+    m.add_class::<grants::GrantTable>()?;
     m.add_class::<inbox::Inbox>()?;
     m.add_class::<partition::Appended>()?;
     m.add_class::<partition::Partition>()?;

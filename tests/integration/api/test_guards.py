@@ -6,123 +6,40 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import kraftlog
+from guarded_node import GUARDED, GuardedNode, fetch
 from kraftlog._kraftlog import encode_batch
 from kraftlog.errors import ErrorCode
-from kraftlog.security.operation import Operation, PatternType, Permission, ResourceKind
+from kraftlog.security.operation import Operation, ResourceKind
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kraftlog.wire.messages.create_acls import CreateAclsRequest
-from kraftlog.wire.messages.create_topics import CreateTopicsRequest
-from kraftlog.wire.messages.delete_acls import DeleteAclsRequest
-from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from kraftlog.wire.messages.metadata import MetadataRequest
 from kraftlog.wire.messages.offset_commit import OffsetCommitRequest
 from kraftlog.wire.messages.produce import ProduceRequest
 from kraftlog.wire.messages.share_fetch import ShareFetchRequest
 from kraftlog.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from raw_client import RawClient
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 
-OPERATOR, STRANGER = "127.0.0.1", "127.0.0.2"
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 TOPIC, GROUP = ResourceKind.TOPIC, ResourceKind.GROUP
 
 
-class Node:
-    """A broker with an authorizer, its operator, and a client that may do what it was granted."""
-
-    def __init__(self, broker: kraftlog.Broker) -> None:
-        self.operator = RawClient(broker.bootstrap_servers)
-        self.stranger = RawClient(broker.bootstrap_servers, source=STRANGER)
-        self.ids: dict[str, Uuid] = {}
-        for kind, name in ((TOPIC, "*"), (GROUP, "*"), (ResourceKind.CLUSTER, "kafka-cluster")):
-            self.grant(Operation.ALL, kind, name, host=OPERATOR)
-
-    def grant(self, operation: Operation, kind: ResourceKind, name: str, *, host: str = STRANGER) -> None:
-        creation = CreateAclsRequest.AclCreation(
-            resource_type=kind,
-            resource_name=name,
-            resource_pattern_type=PatternType.LITERAL,
-            principal="User:ANONYMOUS",
-            host=host,
-            operation=operation,
-            permission_type=Permission.ALLOW,
-        )
-        (result,) = self.operator.call(CreateAclsRequest(creations=[creation])).results
-        assert result.error_code == 0
-
-    def revoke(self, kind: ResourceKind, name: str) -> None:
-        one = DeleteAclsRequest.DeleteAclsFilter(
-            resource_type_filter=kind,
-            resource_name_filter=name,
-            pattern_type_filter=PatternType.LITERAL,
-            principal_filter=None,
-            host_filter=STRANGER,
-            operation=Operation.ANY,
-            permission_type=Permission.ANY,
-        )
-        (result,) = self.operator.call(DeleteAclsRequest(filters=[one])).filter_results
-        assert result.matching_acls
-
-    def create(self, *names: str) -> None:
-        topics = [
-            CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names
-        ]
-        for topic in self.operator.call(CreateTopicsRequest(topics=topics, timeout_ms=10_000)).topics:
-            assert topic.error_code == 0
-            self.ids[topic.name] = topic.topic_id
-            # The topic is committed; its log may still be opened.
-            deadline = time.monotonic() + 30
-            while self.operator.call(fetch(topic.topic_id), 13).responses[0].partitions[0].error_code:
-                assert time.monotonic() < deadline, topic.name
-                time.sleep(0.01)
-
-    def produce(self, client: RawClient, name: str, *, acks: int = -1) -> int:
-        data = ProduceRequest.PartitionProduceData(index=0, records=encode_batch([(1_000, None, b"v", [])]))
-        topic = ProduceRequest.TopicProduceData(name=name, partition_data=[data])
-        request = ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[topic])
-        if not acks:
-            client.send(request, 11)
-            return 0
-        code: int = client.call(request, 11).responses[0].partition_responses[0].error_code
-        return code
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    settings: dict[str, Any] = {
-        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow_everyone_if_no_acl_found": True,
-        "auto_create_topics_enable": True,
-    }
+@pytest.fixture(params=["native", "python"])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[GuardedNode]:
+    settings = {**GUARDED, "auto_create_topics_enable": True, "kraftlog_data_path": request.param}
     with kraftlog.Broker(tmp_path, **settings) as broker:
-        made = Node(broker)
+        made = GuardedNode(broker)
         yield made
-        made.operator.sock.close()
-        made.stranger.sock.close()
+        made.close()
 
 
-def fetch(topic_id: Uuid, *, session_id: int = 0, epoch: int = 0, named: bool = True) -> FetchRequest:
-    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    topic = FetchRequest.FetchTopic(topic_id=topic_id, partitions=[partition])
-    return FetchRequest(
-        replica_id=-1,
-        max_bytes=1 << 20,
-        session_id=session_id,
-        session_epoch=epoch,
-        topics=[topic] if named else [],
-    )
-
-
-def test_a_revoked_acl_ends_what_a_consumer_fetches(node: Node) -> None:
-    """A consumer has no session, so that each of its fetches is judged."""
+def test_a_revoked_acl_ends_what_a_consumer_fetches(node: GuardedNode) -> None:
+    """A consumer has no session of the event loop, so that each of its fetches is judged."""
     node.create("a", "b")
     assert node.produce(node.operator, "a") == 0
     node.grant(READ, TOPIC, "a")
@@ -134,7 +51,7 @@ def test_a_revoked_acl_ends_what_a_consumer_fetches(node: Node) -> None:
     assert (partition.error_code, bytes(partition.records or b"")) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, b"")
 
 
-def test_the_session_of_another_client_gives_nothing(node: Node) -> None:
+def test_the_session_of_another_client_gives_nothing(node: GuardedNode) -> None:
     node.create("a")
     assert node.produce(node.operator, "a") == 0
     for session_id in (1, 2, 12345):
@@ -142,7 +59,7 @@ def test_the_session_of_another_client_gives_nothing(node: Node) -> None:
         assert (answer.error_code, list(answer.responses)) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
 
 
-def test_allowed_and_refused_topics_of_one_request_each_get_their_answer(node: Node) -> None:
+def test_allowed_and_refused_topics_of_one_request_each_get_their_answer(node: GuardedNode) -> None:
     node.create("a", "b")
     node.grant(WRITE, TOPIC, "a")
     data = ProduceRequest.PartitionProduceData(index=0, records=encode_batch([(1_000, None, b"v", [])]))
@@ -152,13 +69,13 @@ def test_allowed_and_refused_topics_of_one_request_each_get_their_answer(node: N
     assert codes == {"a": 0, "b": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
-def test_without_acknowledgement_a_refusal_closes_the_connection(node: Node) -> None:
+def test_without_acknowledgement_a_refusal_closes_the_connection(node: GuardedNode) -> None:
     node.create("a")
     node.produce(node.stranger, "a", acks=0)
     assert node.stranger.is_closed_by_peer()
 
 
-def test_topics_that_may_not_be_described_are_not_shown_and_not_created(node: Node) -> None:
+def test_topics_that_may_not_be_described_are_not_shown_and_not_created(node: GuardedNode) -> None:
     node.create("a", "b")
     node.grant(DESCRIBE, TOPIC, "a")
     node.grant(DESCRIBE, TOPIC, "new")
@@ -178,7 +95,7 @@ def test_topics_that_may_not_be_described_are_not_shown_and_not_created(node: No
     assert not {"new", "other"} & {topic.name for topic in everything}
 
 
-def test_a_regular_expression_finds_only_topics_that_its_member_may_describe(node: Node) -> None:
+def test_a_regular_expression_finds_only_topics_that_its_member_may_describe(node: GuardedNode) -> None:
     """NGRP-31."""
     node.create("ta", "tb")
     node.grant(DESCRIBE, TOPIC, "ta")
@@ -204,7 +121,7 @@ def test_a_regular_expression_finds_only_topics_that_its_member_may_describe(nod
     assert found == {node.ids["ta"]}
 
 
-def test_a_share_session_ends_with_the_acl_of_its_topic(node: Node) -> None:
+def test_a_share_session_ends_with_the_acl_of_its_topic(node: GuardedNode) -> None:
     node.create("a")
     node.grant(READ, TOPIC, "a")
     node.grant(READ, GROUP, "s")
@@ -229,7 +146,7 @@ def test_a_share_session_ends_with_the_acl_of_its_topic(node: Node) -> None:
     assert (found.error_code, list(found.acquired_records)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
 
 
-def test_a_plain_commit_is_judged_like_others(node: Node) -> None:
+def test_a_plain_commit_is_judged_like_others(node: GuardedNode) -> None:
     """CGRP-09: the way that answers plain commits from their bytes is not taken."""
     node.create("a")
     node.operator.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))

@@ -7,19 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import kraftlog
-from kraftlog._kraftlog import encode_batch
 from kraftlog.node.authorization import Authorization
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.standalone import standalone_properties
 from kraftlog.security.operation import Operation, PatternType, Permission, ResourceKind
 from kraftlog.security.principal import ANONYMOUS, Principal
-from kraftlog.transport.native_connection import NativeConnection
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.create_acls import CreateAclsRequest
 from kraftlog.wire.messages.delete_acls import DeleteAclsRequest
 from kraftlog.wire.messages.describe_acls import DescribeAclsRequest
 from kraftlog.wire.messages.metadata_records import AccessControlEntryRecord
-from kraftlog.wire.messages.produce import ProduceRequest
 from raw_client import RawClient
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -64,21 +61,6 @@ def test_acls_are_listed_at_once_kept_over_a_restart_and_deleted(tmp_path):
         (result,) = client.call(DeleteAclsRequest(filters=[deletion])).filter_results
         assert [acl.principal for acl in result.matching_acls] == ["User:bob"]
         assert principals(client) == {"User:alice"}
-
-
-def test_no_io_thread_serves_clients_of_a_node_with_an_authorizer(tmp_path, monkeypatch):
-    """I/O threads answer without asking the authorizer, so none of them may own a socket."""
-    adopted = []
-    monkeypatch.setattr(NativeConnection, "__init__", lambda *_args, **_kwargs: adopted.append(1))
-    settings = {**SETTINGS, "kraftlog_data_path": "native", "log_flush_on_ack": False}
-    with kraftlog.Broker(tmp_path, **settings) as broker:
-        broker.create_topic("t")
-        data = ProduceRequest.PartitionProduceData(index=0, records=encode_batch([(1000, None, b"v", [])]))
-        topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
-        with RawClient(broker.bootstrap_servers) as client:
-            response = client.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[topic]), 11)
-        assert response.responses[0].partition_responses[0].error_code == 0
-    assert adopted == []
 
 
 def config(tmp_path) -> NodeConfig:

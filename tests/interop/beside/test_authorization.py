@@ -350,11 +350,11 @@ def both(tmp_path_factory: pytest.TempPathFactory, java: Java) -> Iterator[tuple
             each.close()
 
 
-def requests(name: str) -> Iterator[tuple[str, int, Any]]:
+def requests(name: str, *, all_versions: bool = ALL_VERSIONS) -> Iterator[tuple[str, int, Any]]:
     """Label, version and what makes the request: plain ones, and those for all topics where there are such."""
     (api,) = [api for api in API_BY_KEY.values() if api.name == name]
     versions = range(api.min_version, api.max_version + 1)
-    if not ALL_VERSIONS:
+    if not all_versions:
         versions = sorted({api.min_version, api.max_version})
     for version in versions:
         for changed in ({}, *MORE_VALUES.get(name, ())):
@@ -380,6 +380,26 @@ def test_each_api_of_a_broker_answers_as_kafkas(both: tuple[Asked, Asked], grant
                 wrong.append(f"{label}: {answers[0]}, Kafka {answers[1]}")
     assert not wrong, "\n".join(wrong)
     assert refusals > 20
+    assert not both[0].server.errors_logged()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("grants", ["the topic", "the transactional id"])
+def test_what_was_allowed_before_is_answered_as_kafkas_until_the_acl_is_gone(
+    both: tuple[Asked, Asked], grants: str
+) -> None:
+    """I/O threads serve the second of two equal requests, if the first one was allowed."""
+    wrong = []
+    for granted in (GRANTS[grants], (), GRANTS[grants]):
+        for asked in both:
+            asked.grant(granted)
+        for name in ("Fetch", "Produce"):
+            for label, version, make in requests(name, all_versions=True):
+                for number in range(2):
+                    answers = [asked.ask(make(asked.topic_id), version) for asked in both]
+                    if answers[0] != answers[1]:
+                        wrong.append(f"{label}, number {number}: {answers[0]}, Kafka {answers[1]}")
+    assert not wrong, "\n".join(wrong)
     assert not both[0].server.errors_logged()
 
 

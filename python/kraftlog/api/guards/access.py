@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kraftlog.api.slices import LOOKUPS_PER_SLICE, Pauses, Slices
-from kraftlog.security.operation import Operation, ResourceKind
+from kraftlog.security.operation import CLUSTER_NAME, Operation, ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -13,15 +13,13 @@ if TYPE_CHECKING:
 
     from kraftlog.controller.image import MetadataImage
     from kraftlog.security.authorizer import Authorizer
+    from kraftlog.security.grants import Grants
     from kraftlog.security.principal import Principal
     from kraftlog.types import Uuid
 
     Item = TypeVar("Item")
 
-__all__ = ["CLUSTER_NAME", "Access"]
-
-CLUSTER_NAME: Final = "kafka-cluster"
-"""The name of the one resource of kind CLUSTER."""
+__all__ = ["Access"]
 
 _OP = Operation
 # As Kafka's AclEntry.supportedOperations.
@@ -46,11 +44,20 @@ class Access:
         principal: The sender.
         host: Its address.
         image: The committed metadata, which names the topics of ids.
+        grants: Of the I/O threads, if the next requests of the sender may be served by them.
     """
 
-    __slots__ = ("_authorizer", "_host", "_image", "_principal")
+    __slots__ = ("_authorizer", "_grants", "_host", "_image", "_principal")
 
-    def __init__(self, authorizer: Authorizer, principal: Principal, host: str, image: MetadataImage) -> None:
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        principal: Principal,
+        host: str,
+        image: MetadataImage,
+        grants: Grants | None = None,
+    ) -> None:
+        self._grants = grants
         self._authorizer = authorizer
         self._principal = principal
         self._host = host
@@ -116,6 +123,54 @@ class Access:
                 yield None
             (allowed if is_allowed(item) else refused).append(item)
         return allowed, refused
+
+    def split_topics(
+        self, operation: Operation, topics: Iterable[Item], key_of: Callable[[Item], str | Uuid], *, is_plain: bool
+    ) -> Slices[tuple[list[Item], list[Item]]]:
+        """As ``split``, for the topics of a request that I/O threads serve if all that it needs is granted.
+
+        Args:
+            operation: READ or WRITE.
+            topics: Parts of the request.
+            key_of: How a part names its topic: by name or by id. Without a topic of that id it counts as allowed, and
+                nothing is granted for the id.
+            is_plain: Whether the threads serve this version of the request.
+        """
+        grants = self._grants if is_plain else None
+        generation = self._authorizer.generation
+        judged: list[Uuid] = []
+
+        def name_of(item: Item) -> str | None:
+            key = key_of(item)
+            name: str | None
+            topic_id: Uuid | None
+            if isinstance(key, str):
+                name, topic_id = key, None if grants is None else self.topic_id(key)
+            else:
+                name, topic_id = self.topic_name(key), key
+            if name is not None and topic_id is not None:
+                judged.append(topic_id)
+            return name
+
+        allowed, refused = yield from self.split(operation, ResourceKind.TOPIC, topics, name_of)
+        if grants is not None and not refused:
+            grants.allow_topics(generation, self._principal, self._host, operation, judged)
+        return allowed, refused
+
+    def may_write_in_transaction(self, transactional_id: str, *, is_plain: bool) -> bool:
+        """Whether WRITE is allowed on a transactional id; ``is_plain`` as in ``split_topics``."""
+        is_allowed = self.may(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id)
+        if is_allowed and is_plain and self._grants is not None:
+            generation = self._authorizer.generation
+            self._grants.allow_transactional_id(generation, self._principal, self._host, transactional_id)
+        return is_allowed
+
+    def may_replicate(self, *, is_plain: bool) -> bool:
+        """Whether CLUSTER_ACTION is allowed; ``is_plain`` as in ``split_topics``."""
+        is_allowed = self.may_on_cluster(Operation.CLUSTER_ACTION)
+        if is_allowed and is_plain and self._grants is not None:
+            self._grants.allow_replication(self._authorizer.generation, self._principal, self._host)
+        return is_allowed
 
     def may_on_all(self, operation: Operation, kind: ResourceKind, names: Sequence[str]) -> Slices[bool]:
         """Whether the operation is allowed on each of the resources."""

@@ -30,6 +30,9 @@ __all__ = ["delete_records", "describe_producers", "fetch", "list_offsets", "off
 _TOPIC = ResourceKind.TOPIC
 _REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _TOPIC_ID_VERSION = 13
+# The lowest versions that I/O threads serve.
+_PLAIN_PRODUCE_FROM = 9
+_PLAIN_FETCH_FROM = 12
 
 
 def _with_topics(refused: Sequence[Any]) -> Callable[[Any], Slices[Any]]:
@@ -45,17 +48,21 @@ def _with_topics(refused: Sequence[Any]) -> Callable[[Any], Slices[Any]]:
 @sliced
 def produce(access: Access, context: RequestContext, request: ProduceRequest, handle: Handle) -> Slices[Any]:
     """WRITE on the transactional id of transactional batches, then on each topic."""
+    is_plain = context.api_version >= _PLAIN_PRODUCE_FROM
     transaction = yield from read_transaction(context.api_version, request)
-    if transaction is not None and not _may_write_in_transaction(access, request.transactional_id):
+    if transaction is not None and (
+        request.transactional_id is None
+        or not access.may_write_in_transaction(request.transactional_id, is_plain=is_plain)
+    ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         responses = yield from _refused_produce(request.topic_data, code)
         return _unless_silent(request, ProduceResponse(responses=responses))
     has_ids = context.api_version >= _TOPIC_ID_VERSION
-    allowed, refused = yield from access.split(
+    allowed, refused = yield from access.split_topics(
         Operation.WRITE,
-        _TOPIC,
         request.topic_data,
-        lambda topic: access.topic_name(topic.topic_id) if has_ids else topic.name,
+        lambda topic: topic.topic_id if has_ids else topic.name,
+        is_plain=is_plain,
     )
     if not refused:
         return (yield from passed(handle(request)))
@@ -71,11 +78,6 @@ def produce(access: Access, context: RequestContext, request: ProduceRequest, ha
         return replace(response, responses=[*response.responses, *responses])
 
     return (yield from followed_by(handle(replace(request, topic_data=allowed)), merge))
-
-
-def _may_write_in_transaction(access: Access, transactional_id: str | None) -> bool:
-    kind = ResourceKind.TRANSACTIONAL_ID
-    return transactional_id is not None and access.may(Operation.WRITE, kind, transactional_id)
 
 
 def _unless_silent(request: ProduceRequest, response: ProduceResponse | None) -> ProduceResponse | CloseConnection:
@@ -101,8 +103,8 @@ def _refused_produce(topics: Iterable[ProduceRequest.TopicProduceData], code: in
 def fetch(access: Access, context: RequestContext, request: FetchRequest, handle: Handle) -> Slices[Any]:
     """CLUSTER_ACTION for replicas, READ on each topic for consumers.
 
-    A session names its partitions once, and ACLs may change while it lasts. Consumers therefore get no session: each of
-    their fetches names what it wants and is judged.
+    A session names its partitions once, and ACLs may change while it lasts. Consumers therefore get no session here:
+    each of their fetches names what it wants and is judged. The sessions of I/O threads end when the ACLs change.
     """
     is_replica = max(request.replica_id, request.replica_state.replica_id) >= 0
     has_ids = context.api_version >= _TOPIC_ID_VERSION
@@ -112,18 +114,19 @@ def fetch(access: Access, context: RequestContext, request: FetchRequest, handle
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         named = () if has_ids else request.topics
         return FetchResponse(error_code=code, responses=(yield from _refused_fetch(named, code)))
-    if is_replica and access.may_on_cluster(Operation.CLUSTER_ACTION):
+    is_plain = context.api_version >= _PLAIN_FETCH_FROM
+    if is_replica and access.may_replicate(is_plain=is_plain):
         return (yield from passed(handle(request)))
     if request.session_id and request.session_epoch != FINAL_EPOCH:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     allowed: list[FetchRequest.FetchTopic] = []
     refused: Sequence[FetchRequest.FetchTopic] = request.topics
     if not is_replica:
-        allowed, refused = yield from access.split(
+        allowed, refused = yield from access.split_topics(
             Operation.READ,
-            _TOPIC,
             request.topics,
-            lambda topic: access.topic_name(topic.topic_id) if has_ids else topic.topic,
+            lambda topic: topic.topic_id if has_ids else topic.topic,
+            is_plain=is_plain,
         )
     responses = yield from _refused_fetch(refused, _REFUSED)
     if not allowed and responses:

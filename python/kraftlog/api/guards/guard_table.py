@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kraftlog.api.handler_table import Handler
     from kraftlog.api.services import ClusterService
     from kraftlog.security.authorizer import Authorizer
+    from kraftlog.security.grants import Grants
 
 __all__ = ["GUARDS", "guarded"]
 
@@ -105,12 +106,15 @@ GUARDS: dict[int, Guard] = {key: _guard_of(key) for key in APIS}
 """The guard of each API of the table; an API without one is an error when this module is imported."""
 
 
-def guarded(key: int, handler: Handler, authorizer: Authorizer, known: ClusterService) -> Handler:
-    """The handler of an API behind its guard."""
+def guarded(
+    key: int, handler: Handler, authorizer: Authorizer, known: ClusterService, grants: Grants | None = None
+) -> Handler:
+    """The handler of an API behind its guard. ``grants`` learns what that allows to clients of I/O threads."""
     guard = GUARDS[key]
 
     def handle(context: RequestContext, request: Any) -> Any:
-        access = Access(authorizer, context.principal, context.client_host, known.image)
+        own_grants = grants if context.peer.is_on_data_path else None
+        access = Access(authorizer, context.principal, context.client_host, known.image, own_grants)
         context = context._replace(access=access)
         return guard(access, context, request, lambda left: handler(context, left))
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kraftlog.api.guards.access import CLUSTER_NAME
 from kraftlog.api.guards.answers import TEXTS, Handle, followed_by, passed
 from kraftlog.api.slices import Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode
-from kraftlog.security.operation import Operation, ResourceKind
+from kraftlog.security.operation import CLUSTER_NAME, Operation, ResourceKind
 from kraftlog.types import Uuid
 from kraftlog.vocabulary import INTERNAL_TOPICS
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse

@@ -111,7 +111,7 @@ impl Stage {
         let (mine, peer) = UnixStream::pair().unwrap();
         mine.set_nonblocking(true).unwrap();
         peer.set_read_timeout(Some(PATIENCE)).unwrap();
-        let from = Peer { listener: 0, host: "test".to_owned() };
+        let from = Peer::anonymous(0, "test");
         (self.threads.adopt(OwnedFd::from(mine), from).unwrap(), peer)
     }
 

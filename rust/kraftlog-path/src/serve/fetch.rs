@@ -3,14 +3,15 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::follower::FollowerCall;
+use super::grants::{Grants, TopicId};
 use super::read::{is_served, FetchLimits, PartitionRead};
 use super::shared::ServiceShared;
 use super::{DataService, Pending};
 use crate::error_code;
-use crate::exchange::{Answered, Outcome, Output, RequestId};
+use crate::exchange::{Answered, Outcome, Output, Peer, RequestId};
 use crate::partition::{Partition, PartitionKey};
 use crate::partitions::Partitions;
-use crate::session::{FetchSession, FetchSet, FollowingBroker, PollWait, SessionCache};
+use crate::session::{FetchSession, FetchSet, FollowingBroker, PollWait, SessionCache, SessionOwner};
 use crate::wire::fetch::{self, FetchPartition, FetchRequest, FetchVisitor};
 use crate::wire::{NotPlain, Parsed, Topic};
 
@@ -112,7 +113,7 @@ pub(super) struct FetchCall {
 struct SessionEnded;
 
 impl DataService {
-    pub(super) fn fetch(&mut self, request: RequestId, listener: u16, frame: &[u8], now: Instant) -> Outcome {
+    pub(super) fn fetch(&mut self, request: RequestId, peer: &Peer, frame: &[u8], now: Instant) -> Outcome {
         let mut scratch = std::mem::take(&mut self.fetch_scratch);
         let mut collector = Collector { partitions: self.shared.partitions(), scratch: &mut scratch };
         let selects_replicas = self.settings.get(&self.shared).selects_replicas;
@@ -134,7 +135,7 @@ impl DataService {
                 });
                 let call = FetchCall {
                     request,
-                    listener,
+                    listener: peer.listener,
                     correlation_id: header.correlation_id,
                     version: header.api_version,
                     limits: FetchLimits::new(&fetch, settings.fetch_max_bytes),
@@ -148,8 +149,8 @@ impl DataService {
                     has_error: false,
                 };
                 match fetch.session_epoch {
-                    INITIAL_EPOCH | FINAL_EPOCH => self.full_fetch(call, &fetch, &mut scratch, now),
-                    _ => self.incremental_fetch(call, &fetch, &mut scratch, now),
+                    INITIAL_EPOCH | FINAL_EPOCH => self.full_fetch(call, peer, &fetch, &mut scratch, now),
+                    _ => self.incremental_fetch(call, peer, &fetch, &mut scratch, now),
                 }
             }
         };
@@ -163,6 +164,7 @@ impl DataService {
     fn full_fetch(
         &mut self,
         mut call: FetchCall,
+        peer: &Peer,
         fetch: &FetchRequest,
         scratch: &mut FetchScratch,
         now: Instant,
@@ -170,9 +172,18 @@ impl DataService {
         let wants_session = fetch.session_epoch == INITIAL_EPOCH && !scratch.asked.is_empty();
         // The request ends it, also if Python answers.
         if fetch.session_id != 0 {
-            self.shared.sessions().remove(fetch.session_id);
+            self.shared.sessions().close(fetch.session_id, peer);
         }
-        call.session = Arc::new(FetchSession::new(call.broker()));
+        let mut session = FetchSession::new(call.broker());
+        if let Some(grants) = self.shared.grants() {
+            let Some(generation) = allowed_in(grants, peer, call.broker(), &scratch.asked) else {
+                return Outcome::HandOver;
+            };
+            if wants_session {
+                session.set_owner(SessionOwner::new(peer, generation));
+            }
+        }
+        call.session = Arc::new(session);
         let mut set = call.session.lock();
         for asked in &scratch.asked {
             let Some(partition) = asked.served(call.follower.is_some()) else { return Outcome::HandOver };
@@ -203,6 +214,7 @@ impl DataService {
     fn incremental_fetch(
         &mut self,
         mut call: FetchCall,
+        peer: &Peer,
         fetch: &FetchRequest,
         scratch: &mut FetchScratch,
         now: Instant,
@@ -210,13 +222,16 @@ impl DataService {
         let sessions = self.shared.sessions();
         let has_topic_ids = fetch::has_topic_ids(call.version);
         let (id, epoch) = (fetch.session_id, fetch.session_epoch);
-        let session = match sessions.find(id, epoch, has_topic_ids, self.shared.now_ms()) {
+        let session = match sessions.find(id, epoch, has_topic_ids, peer, self.shared.now_ms()) {
             Ok(session) => session,
             Err(code) => return Outcome::Answer(error_answer(call.correlation_id, code)),
         };
         (call.session, call.session_id, call.is_incremental) = (Arc::clone(&session), id, true);
         if session.follower() != call.broker() {
             return self.end_session(&call); // another broker, or another life of it
+        }
+        if !self.is_still_allowed(&session, peer, &scratch.asked) {
+            return self.end_session(&call); // Python judges the client's next, full fetch
         }
         let mut set = session.lock();
         // A request of the session that still waits is answered with what it has.
@@ -237,6 +252,19 @@ impl DataService {
         session.bell().take(&mut scratch.places);
         scratch.places.iter().for_each(|&place| set.mark(place));
         self.read_and_answer(call, set, scratch, now)
+    }
+
+    /// Whether the client may read each partition of its session, and those that the request adds.
+    ///
+    /// Its partitions are allowed as long as the ACLs are those by which it was opened.
+    fn is_still_allowed(&self, session: &FetchSession, peer: &Peer, asked: &[AskedPartition]) -> bool {
+        let Some(grants) = self.shared.grants() else { return true };
+        let generation = match session.follower() {
+            None if asked.is_empty() => Some(grants.generation()),
+            follower => allowed_in(grants, peer, follower, asked),
+        };
+        // What a replica may do follows from one ACL, which was looked up just now.
+        generation.is_some() && (session.follower().is_some() || session.generation() == generation)
     }
 
     fn end_session(&self, call: &FetchCall) -> Outcome {
@@ -458,6 +486,25 @@ impl FetchCall {
         fetch::end_response(&mut writer, &shared.addresses(self.listener, leaders.collect()));
         writer.finish()
     }
+}
+
+/// The generation of the ACLs by which the sender of a fetch may read all that it names, if it may.
+fn allowed_in(
+    grants: &Grants,
+    peer: &Peer,
+    follower: Option<FollowingBroker>,
+    asked: &[AskedPartition],
+) -> Option<u64> {
+    if follower.is_some() {
+        return grants.may_replicate(peer.into());
+    }
+    let mut last: Option<&TopicId> = None;
+    let topic_ids = asked
+        .iter()
+        .filter_map(|asked| asked.partition.as_ref()) // Python answers for the others
+        .map(|partition| &partition.key().topic_id)
+        .filter(|topic_id| last.replace(*topic_id) != Some(*topic_id));
+    grants.may_read(peer.into(), topic_ids)
 }
 
 /// Count what a follower is sent.

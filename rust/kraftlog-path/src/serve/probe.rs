@@ -60,7 +60,7 @@ impl DataServiceProbe {
             mailbox,
             pool: Arc::new(FlushPool::new("probe-flush", 2)),
             inbox: Arc::new(PythonInbox::new()?),
-            peer: Peer { listener: 0, host: "127.0.0.1".to_owned() },
+            peer: Peer::anonymous(0, "127.0.0.1"),
         })
     }
 

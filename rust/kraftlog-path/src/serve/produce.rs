@@ -11,7 +11,7 @@ use kraftlog_log::Error;
 use super::{DataService, ServiceShared};
 use crate::core::NO_LEADER;
 use crate::error_code;
-use crate::exchange::{Answered, Outcome, Output, RequestId};
+use crate::exchange::{Answered, Outcome, Output, Peer, RequestId};
 use crate::partition::{AckToken, AppendError, Partition, PartitionKey};
 use crate::wire::produce::{self, PartitionResponse};
 use crate::wire::{NotPlain, Parsed, Topic};
@@ -200,16 +200,10 @@ fn is_compressed(records: &[u8]) -> bool {
 }
 
 impl DataService {
-    pub(super) fn produce(
-        &mut self,
-        request: RequestId,
-        listener: u16,
-        frame: &[u8],
-        now: Instant,
-    ) -> Outcome {
+    pub(super) fn produce(&mut self, request: RequestId, peer: &Peer, frame: &[u8], now: Instant) -> Outcome {
         let mut planned = std::mem::take(&mut self.planned);
-        let outcome = match self.plan(frame, &mut planned) {
-            Ok(parsed) => self.append_planned(request, listener, frame, &planned, parsed, now),
+        let outcome = match self.plan(peer, frame, &mut planned) {
+            Ok(parsed) => self.append_planned(request, peer.listener, frame, &planned, parsed, now),
             Err(_) => None,
         };
         planned.clear();
@@ -218,7 +212,7 @@ impl DataService {
     }
 
     /// Find every partition of a request; nothing is appended.
-    fn plan(&self, frame: &[u8], planned: &mut Vec<PlannedAppend>) -> Parsed<Parameters> {
+    fn plan(&self, peer: &Peer, frame: &[u8], planned: &mut Vec<PlannedAppend>) -> Parsed<Parameters> {
         let partitions = self.shared.partitions();
         let (mut batch_bytes, mut compressed_bytes) = (0, 0);
         let mut topic_before = None;
@@ -258,6 +252,15 @@ impl DataService {
         }
         if topic_count > 1 && names_a_topic_again(planned) {
             return Err(NotPlain::Refused);
+        }
+        if let Some(grants) = self.shared.grants() {
+            // As in Kafka, only records of a transaction need its id.
+            let transactional_id = request.transactional_id.filter(|_| transaction.is_some());
+            let topics = planned.iter().filter(|append| append.begins_topic);
+            let topic_ids = topics.map(|append| &append.partition.key().topic_id);
+            if !grants.may_write(peer.into(), topic_ids, transactional_id) {
+                return Err(NotPlain::Refused);
+            }
         }
         Ok(Parameters {
             correlation_id: header.correlation_id,

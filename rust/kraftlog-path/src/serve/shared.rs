@@ -3,6 +3,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::grants::Grants;
 use crate::partitions::Partitions;
 use crate::session::{SessionCache, SessionLimits};
 use crate::wire::produce::BrokerAddress;
@@ -38,6 +39,8 @@ pub struct ServiceShared {
     settings_version: AtomicU64,
     /// By listener; what Python last published.
     brokers: RwLock<Vec<Vec<BrokerAddress>>>,
+    /// `None` without an authorizer: everybody may do everything.
+    grants: Option<Arc<Grants>>,
     clock_ms: Box<dyn Fn() -> i64 + Send + Sync>,
 }
 
@@ -61,8 +64,20 @@ impl ServiceShared {
             settings: RwLock::new(settings),
             settings_version: AtomicU64::new(0),
             brokers: RwLock::default(),
+            grants: None,
             clock_ms,
         }
+    }
+
+    /// Serve only what `grants` has; `None` leaves everybody everything.
+    #[must_use]
+    pub fn with_grants(self, grants: Option<Arc<Grants>>) -> Self {
+        Self { grants, ..self }
+    }
+
+    /// What the authorizer has allowed; `None` if there is none.
+    pub(super) fn grants(&self) -> Option<&Grants> {
+        self.grants.as_deref()
     }
 
     /// The partitions of the node.

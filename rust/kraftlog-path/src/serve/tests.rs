@@ -18,7 +18,7 @@ use crate::wire::{Reader, Topic};
 
 const CONNECTION: ConnectionId = ConnectionId { thread: 0, slot: 3, generation: 1 };
 const REQUEST: RequestId = RequestId { connection: CONNECTION, number: 5 };
-const TOPIC: [u8; 16] = [7; 16];
+pub(super) const TOPIC: [u8; 16] = [7; 16];
 
 /// A service over partitions in memory, and the mailbox that an I/O thread would empty.
 pub(super) struct Bench {
@@ -31,6 +31,15 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn new(partition_count: i32, flush_on_ack: bool) -> Self {
+        Self::with_grants(partition_count, flush_on_ack, None)
+    }
+
+    /// Of a node with an authorizer, if there are grants.
+    pub(super) fn with_grants(
+        partition_count: i32,
+        flush_on_ack: bool,
+        grants: Option<Arc<grants::Grants>>,
+    ) -> Self {
         let (fs, pool) = (MemoryFileSystem::new(), Arc::new(FlushPool::new("flush", 1)));
         let partitions = Arc::new(Partitions::new());
         let fixtures: Vec<_> =
@@ -38,7 +47,8 @@ impl Bench {
         fixtures.iter().for_each(|fixture| partitions.add(&fixture.partition));
         let clock = AtomicI64::new(1000);
         let clock_ms = Box::new(move || clock.fetch_add(1, Ordering::Relaxed));
-        let shared = Arc::new(ServiceShared::new(partitions, ServiceSettings::default(), clock_ms, 1));
+        let shared = ServiceShared::new(partitions, ServiceSettings::default(), clock_ms, 1);
+        let shared = Arc::new(shared.with_grants(grants));
         let mailbox = Arc::new(Mailbox::new().unwrap());
         let listener = Arc::clone(&mailbox) as Arc<dyn Listener>;
         let service = DataService::new(Arc::clone(&shared), listener);
@@ -46,8 +56,11 @@ impl Bench {
     }
 
     pub(super) fn handle(&mut self, frame: &[u8]) -> Outcome {
-        let peer = Peer { listener: 0, host: "localhost".to_owned() };
-        self.service.handle(REQUEST, &peer, frame, self.start)
+        self.handle_of(&Peer::anonymous(0, "localhost"), frame)
+    }
+
+    pub(super) fn handle_of(&mut self, peer: &Peer, frame: &[u8]) -> Outcome {
+        self.service.handle(REQUEST, peer, frame, self.start)
     }
 
     /// What a wake-up of the I/O thread does after its frames.
@@ -94,8 +107,13 @@ impl Frame {
 
 /// Produce version 13 for partitions of the one topic.
 pub(super) fn produce(acks: i16, timeout_ms: i32, batches: &[(i32, &[u8])]) -> Vec<u8> {
+    produce_in(&[0], acks, timeout_ms, batches)
+}
+
+/// As [`produce`], with these bytes for the transactional id.
+pub(super) fn produce_in(id: &[u8], acks: i16, timeout_ms: i32, batches: &[(i32, &[u8])]) -> Vec<u8> {
     let mut frame = Frame::new(PRODUCE_KEY, 13);
-    frame.put(&[0]).put(&acks.to_be_bytes()).put(&timeout_ms.to_be_bytes());
+    frame.put(id).put(&acks.to_be_bytes()).put(&timeout_ms.to_be_bytes());
     frame.put(&[2]).put(&TOPIC).uvarint(batches.len() + 1);
     for (index, batch) in batches {
         frame.put(&index.to_be_bytes()).uvarint(batch.len() + 1).put(batch).put(&[0]);
@@ -176,7 +194,7 @@ fn bytes_of(outcome: Outcome) -> Vec<u8> {
 }
 
 /// Index, error code and base offset of each partition.
-fn produced(outcome: Outcome) -> Vec<(i32, i16, i64)> {
+pub(super) fn produced(outcome: Outcome) -> Vec<(i32, i16, i64)> {
     let bytes = bytes_of(outcome);
     let mut reader = Reader::new(&bytes);
     reader.skip(9).unwrap();
@@ -229,7 +247,7 @@ pub(super) fn fetched(outcome: Outcome) -> Fetched {
     found
 }
 
-fn only(answered: Vec<Answered>) -> Outcome {
+pub(super) fn only(answered: Vec<Answered>) -> Outcome {
     let [answer] = <[Answered; 1]>::try_from(answered).unwrap();
     assert_eq!(answer.request, REQUEST);
     answer.outcome

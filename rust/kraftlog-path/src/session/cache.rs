@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::FetchSession;
 use crate::error_code;
+use crate::exchange::Peer;
 
 /// All sessions, bounded.
 ///
@@ -128,7 +129,7 @@ impl SessionCache {
         session_id > 0 && session_id % 2 == 0
     }
 
-    /// The session that an incremental request continues; its epoch moves on.
+    /// The session that an incremental request of `peer` continues; its epoch moves on. Another client's is not found.
     ///
     /// # Errors
     /// The error code of the whole answer.
@@ -137,11 +138,13 @@ impl SessionCache {
         id: i32,
         epoch: i32,
         has_topic_ids: bool,
+        peer: &Peer,
         now_ms: i64,
     ) -> Result<Arc<FetchSession>, i16> {
         let mut state = self.state();
         let state = &mut *state;
-        let cached = state.sessions.get_mut(&id).ok_or(error_code::FETCH_SESSION_ID_NOT_FOUND)?;
+        let cached = state.sessions.get_mut(&id).filter(|cached| cached.session.is_of(peer));
+        let cached = cached.ok_or(error_code::FETCH_SESSION_ID_NOT_FOUND)?;
         if cached.has_topic_ids != has_topic_ids {
             return Err(error_code::FETCH_SESSION_TOPIC_ID_ERROR);
         }
@@ -184,6 +187,15 @@ impl SessionCache {
         // Only now: it leaves its partitions, whose locks are not taken under that of the cache.
         drop(evicted);
         Some(id)
+    }
+
+    /// Close a session for its client; that of another one stays.
+    pub fn close(&self, id: i32, peer: &Peer) {
+        let mut state = self.state();
+        let is_own = state.sessions.get(&id).is_some_and(|cached| cached.session.is_of(peer));
+        let removed = if is_own { state.remove(id) } else { None };
+        drop(state); // as in `register`
+        drop(removed);
     }
 
     /// Close a session; an unknown one is nothing to worry about.

@@ -8,6 +8,10 @@ use kraftlog_log::producer_state::Origin;
 
 const LIMITS: SessionLimits = SessionLimits { max_slots: 2, eviction_ms: 100 };
 
+fn anybody() -> Peer {
+    Peer::anonymous(0, "192.0.2.1")
+}
+
 fn wanted(index: i32) -> FetchPartition {
     FetchPartition {
         index,
@@ -116,13 +120,36 @@ fn ids_are_even_and_epochs_follow_each_other() {
     let session = session_of(&fixtures);
     let id = cache.register(&session, true, LIMITS, 0).unwrap();
     assert!(id > 0 && SessionCache::owns(id));
-    let find = |id, epoch, has_topic_ids| cache.find(id, epoch, has_topic_ids, 1).map(|_| ());
+    let find = |id, epoch, has_topic_ids| cache.find(id, epoch, has_topic_ids, &anybody(), 1).map(|_| ());
     assert_eq!(find(id, 1, false), Err(error_code::FETCH_SESSION_TOPIC_ID_ERROR));
     assert_eq!(find(id, 2, true), Err(error_code::INVALID_FETCH_SESSION_EPOCH));
     assert_eq!((find(id, 1, true), find(id, 2, true)), (Ok(()), Ok(())));
     assert_eq!(find(id, 2, true), Err(error_code::INVALID_FETCH_SESSION_EPOCH));
     cache.remove(id);
     assert_eq!(find(id, 3, true), Err(error_code::FETCH_SESSION_ID_NOT_FOUND));
+}
+
+#[test]
+fn a_session_with_an_owner_is_not_found_by_others_and_not_closed() {
+    let fixtures = fixtures(1);
+    let cache = SessionCache::new(7);
+    let mut session = FetchSession::new(None);
+    session.set_owner(SessionOwner::new(&anybody(), 3));
+    assert_eq!(session.generation(), Some(3));
+    assert!(session.upsert(&mut session.lock(), &fixtures[0].partition, wanted(0)));
+    let id = cache.register(&Arc::new(session), true, LIMITS, 0).unwrap();
+    let elsewhere = Peer::anonymous(0, "192.0.2.2");
+    let somebody = Peer { principal: "User:alice".to_owned(), ..anybody() };
+    for other in [&elsewhere, &somebody] {
+        // Neither does its epoch move on.
+        let found = cache.find(id, 1, true, other, 1).map(|_| ());
+        assert_eq!(found, Err(error_code::FETCH_SESSION_ID_NOT_FOUND));
+        assert_eq!(cache.find(id, 8, false, other, 1).map(|_| ()), found);
+        cache.close(id, other);
+    }
+    assert!(cache.find(id, 1, true, &anybody(), 1).is_ok());
+    cache.close(id, &anybody());
+    assert!(cache.is_empty());
 }
 
 #[test]
@@ -133,13 +160,13 @@ fn a_full_cache_gives_up_idle_and_smaller_sessions() {
     let first = cache.register(&small(), true, LIMITS, 0).unwrap();
     let second = cache.register(&small(), true, LIMITS, 50).unwrap();
     assert_eq!(cache.register(&session_of(&fixtures), true, LIMITS, 90), None, "both had no time yet");
-    cache.find(first, 1, true, 90).unwrap();
+    cache.find(first, 1, true, &anybody(), 90).unwrap();
     let large = cache.register(&session_of(&fixtures), true, LIMITS, 149).unwrap();
-    assert!(cache.find(first, 2, true, 149).is_err(), "created longest ago, and smaller");
+    assert!(cache.find(first, 2, true, &anybody(), 149).is_err(), "created longest ago, and smaller");
     assert_eq!(cache.register(&small(), true, LIMITS, 150), None, "none is smaller");
     cache.register(&small(), true, LIMITS, 151).unwrap();
-    assert!(cache.find(second, 1, true, 151).is_err(), "unused for longer than the limit");
-    assert!(cache.find(large, 1, true, 151).is_ok());
+    assert!(cache.find(second, 1, true, &anybody(), 151).is_err(), "unused for longer than the limit");
+    assert!(cache.find(large, 1, true, &anybody(), 151).is_ok());
     let none = SessionLimits { max_slots: 0, eviction_ms: 0 };
     assert_eq!(cache.register(&small(), true, none, 999), None);
 }

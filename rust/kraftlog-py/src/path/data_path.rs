@@ -14,6 +14,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use super::data_socket::DataSocket;
+use super::grants::GrantTable;
 use super::inbox::Inbox;
 use super::partition::Partitions;
 use super::socket_event;
@@ -44,7 +45,7 @@ impl DataPath {
     #[allow(clippy::too_many_arguments)]
     #[new]
     #[pyo3(signature = (partitions, inbox, *, threads, max_frame_bytes, max_idle_ms, fetch_max_bytes, fetch_sessions_max,
-        fetch_session_eviction_ms, selects_replicas=false, max_queued_requests=500, max_queued_bytes=-1))]
+        fetch_session_eviction_ms, selects_replicas=false, max_queued_requests=500, max_queued_bytes=-1, grants=None))]
     fn new(
         partitions: &Partitions,
         inbox: &Inbox,
@@ -57,8 +58,9 @@ impl DataPath {
         selects_replicas: bool,
         max_queued_requests: usize,
         max_queued_bytes: i64,
+        grants: Option<&GrantTable>,
     ) -> PyResult<Self> {
-        let shared = Arc::new(ServiceShared::new(
+        let shared = ServiceShared::new(
             Arc::clone(&partitions.partitions),
             ServiceSettings {
                 fetch_max_bytes,
@@ -70,7 +72,8 @@ impl DataPath {
             },
             Box::new(wall_clock_ms),
             RandomState::new().hash_one(0),
-        ));
+        );
+        let shared = Arc::new(shared.with_grants(grants.map(|table| Arc::clone(&table.grants))));
         let max_idle = u64::try_from(max_idle_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
         let as_inbox: Arc<dyn io::Inbox> = Arc::<PythonInbox>::clone(&inbox.inbox);
         let limits = Limits {
@@ -85,10 +88,10 @@ impl DataPath {
     }
 
     /// Give a connected, non-blocking socket away.
-    #[pyo3(signature = (fd, *, listener, host))]
-    fn adopt(&self, fd: i32, listener: u16, host: String) -> PyResult<DataSocket> {
+    #[pyo3(signature = (fd, *, listener, host, principal))]
+    fn adopt(&self, fd: i32, listener: u16, host: String, principal: String) -> PyResult<DataSocket> {
         let socket = raw::own_descriptor(fd)?;
-        let adopted = self.threads.adopt(socket, Peer { listener, host });
+        let adopted = self.threads.adopt(socket, Peer { listener, host, principal });
         let socket = adopted.ok_or_else(|| PyRuntimeError::new_err("there are no I/O threads"))?;
         Ok(DataSocket::new(socket))
     }
