@@ -430,7 +430,7 @@ class ProposalHistory:
         return self.counts
 
     def finish(self) -> None:
-        """Whoever leads commits more than was ever appended, and this replica applies it."""
+        """The leader commits more than was ever appended, and this replica applies it."""
         with self.loop.running():
             while self.forwarded:
                 self.answer()

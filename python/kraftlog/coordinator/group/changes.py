@@ -75,7 +75,7 @@ class Changes:
 
     @staticmethod
     def _restore(change: Change, after: Sequence[Change]) -> None:
-        """Take a change back; what those after it have changed, too, is theirs to restore."""
+        """Take a change back, but for the keys that a later one has changed, too: the later one restores them."""
         for later in after:
             for key in change.previous.keys() & later.previous.keys():
                 later.previous[key] = change.previous.pop(key)

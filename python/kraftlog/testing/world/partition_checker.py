@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kraftlog.controller.topic_image import RECOVERING
 from kraftlog.errors import PoisonedLogError
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.committed_batches import CommittedBatches
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["PartitionChecker"]
 
 _Key: TypeAlias = tuple[Any, int]
+_RECOVERING = 1  # of a partition whose leader was elected uncleanly (KIP-704)
 
 
 class _ReplicaLife:
@@ -169,7 +169,7 @@ class PartitionChecker:
         ended, it has everything, and what the new leader lacks breaks a rule.
         """
         image = self._metadata.newest_state(*key)
-        if image is None or image.leader_epoch != leader_epoch or image.leader_recovery_state != RECOVERING:
+        if image is None or image.leader_epoch != leader_epoch or image.leader_recovery_state != _RECOVERING:
             return
         known = [self._nodes.get(replica) for replica in image.replicas]
         if all(machine is not None and machine.start_count > 1 for machine in known):
