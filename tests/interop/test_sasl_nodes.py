@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -58,12 +59,18 @@ def is_served(bootstrap: str, mechanism: str, password: str, user: str = USER) -
         if error.code() == confluent_kafka.KafkaError._AUTHENTICATION:
             failures.append(error)
 
-    admin = AdminClient({**settings_of(bootstrap, mechanism, password, user), "error_cb": note})
-    try:
-        return bool(admin.list_topics(timeout=30).brokers)
-    except confluent_kafka.KafkaException:
-        assert failures
-        return False
+    settings = settings_of(bootstrap, mechanism, password, user)
+    admin = AdminClient({**settings, "error_cb": note, "log_level": "0"})
+    answers: list[bool] = []
+
+    def is_known() -> bool:
+        admin.poll(0)
+        with contextlib.suppress(confluent_kafka.KafkaException):
+            answers.append(bool(admin.list_topics(timeout=1).brokers))
+        return bool(answers or failures)
+
+    until_true(is_known, 60)
+    return bool(answers)
 
 
 def comparable(said: Said) -> tuple[int, list[str], str]:
