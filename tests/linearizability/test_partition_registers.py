@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import kraftlog
-from interop.test_kill_replicas import HOW, end_strike, strike
+from interop.test_kill_replicas import HOW, SESSION_S, end_strike, strike
 from linearizability.history import Operation, step, verdict
 from linearizability.partition_list import Append, complaints
 
@@ -158,7 +158,10 @@ def test_registers_of_partitions_are_linearizable_under_faults(tmp_path, porcupi
             began = time.monotonic()
             strike(cluster, victim, how)
             time.sleep(rng.uniform(0, 3))
-            end_strike(cluster, victim, how, began)
+            if how in ("pause", "cut"):
+                # Longer than its session, so that another node leads meanwhile.
+                time.sleep(max(0.0, began + SESSION_S * 1.5 - time.monotonic()))
+            end_strike(cluster, victim, how)
             cluster.wait_until_in_sync()
             faults[how] += 1
             assert [client.failure for client in clients] == [None] * CLIENT_COUNT, f"seed {SEED}"

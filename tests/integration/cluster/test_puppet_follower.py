@@ -182,6 +182,8 @@ async def waits_for_the_follower(puppet):
     await puppet.create("late", [1, PUPPET])
     answered = await puppet.produce(-1, "late", "alone", "late", timeout_ms=100)
     assert answered == [(timed_out, 0), (timed_out, 1), (0, 1)]
+    # Until a follower has named what this broker began to lead, its fetches wait for milliseconds only.
+    await puppet.fetch("late", 0)
 
 
 async def is_answered_by_appends(puppet):
