@@ -25,8 +25,9 @@ def config_properties(config: Mapping[str, ConfigInput] | None, keywords: Mappin
     Raises:
         TypeError: ``config`` is no mapping.
     """
-    if config is not None and not isinstance(config, Mapping):
-        message = f"the settings are a mapping or keywords such as client_id='x', not {config!r}"
+    found: object = config
+    if found is not None and not isinstance(found, Mapping):
+        message = f"the settings are a mapping or keywords such as client_id='x', not {found!r}"
         raise TypeError(message)
     given = {**(config or {}), **{key.replace("_", "."): value for key, value in keywords.items()}}
     return {key: config_property(value) for key, value in given.items() if value is not None}

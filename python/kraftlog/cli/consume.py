@@ -112,7 +112,7 @@ class _Writer:
         else:
             for row in rows.to_pylist():
                 self._print(row)
-            sys.stdout.flush()  # whoever reads a pipe sees each record as it comes
+            sys.stdout.flush()  # a pipe shows each record as it comes
         return (None if left is None else left - rows.num_rows), following
 
     def _print(self, row: dict[str, Any]) -> None:

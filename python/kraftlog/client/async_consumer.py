@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -29,13 +30,13 @@ from kraftlog.client.state.position import (
 )
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput, config_properties
-from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
+from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError, ProtocolError
 from kraftlog.types import TopicPartition
 
 __all__ = ["AsyncConsumer", "RebalanceListener"]
 
+_logger = logging.getLogger("kraftlog.client")
 RebalanceListener: TypeAlias = Callable[[Collection[TopicPartition]], None]
-_Columns: TypeAlias = Sequence[str]
 
 
 class AsyncConsumer:
@@ -63,7 +64,7 @@ class AsyncConsumer:
         self,
         config: Mapping[str, ConfigInput] | None = None,
         *,
-        columns: _Columns | None = None,
+        columns: Sequence[str] | None = None,
         binary_type: Literal["binary", "large_binary", "binary_view"] = "binary",
         timestamp_unit: Literal["ms", "us"] = "ms",
         topic_dictionary: bool = False,
@@ -130,7 +131,7 @@ class AsyncConsumer:
             return
         try:
             if self._group is not None and self._config["enable.auto.commit"]:
-                await self._commit_positions(5.0, with_handed=not self._has_failed)
+                await self._commit_quietly("commit before the end", 5.0, with_handed=not self._has_failed)
             if self._membership is not None:
                 await self._membership.leave()
         finally:
@@ -221,10 +222,7 @@ class AsyncConsumer:
 
     async def _on_revoke(self, partitions: Collection[TopicPartition]) -> None:
         if self._config["enable.auto.commit"]:
-            try:
-                await self._commit_positions(self._timeout_s(None), with_handed=False)
-            except KafkaError as error:
-                self._core.warnings.append(f"commit before partitions are given up: {error}")
+            await self._commit_quietly("commit before partitions are given up", None, with_handed=False)
         self._tell("revoke", partitions)
 
     # Positions
@@ -296,8 +294,7 @@ class AsyncConsumer:
             return self._core.position(name) is not None
 
         await self._running().ask_until(is_known, f"position of {name}", timeout_s)
-        found = self._core.position(name)
-        return found if found is not None else OffsetAndEpoch(0)
+        return self._core.position(name) or OffsetAndEpoch(0)
 
     def pause(self, partitions: Collection[PartitionInput]) -> None:
         """Fetch no more of these partitions until ``resume``; positions stay."""
@@ -343,13 +340,16 @@ class AsyncConsumer:
         return batch
 
     async def poll_before(self, partition: PartitionInput, end_offset: int) -> ArrowBatch | None:
-        """As ``poll`` without a time limit, where one partition is assigned; None when its position is at an offset.
+        """As ``poll``, where one partition is assigned; None when its position is at an offset that the log reaches.
 
         What leads to the end without any row, such as the marker of a transaction, ends the wait as well.
 
         Args:
             partition: The partition that is assigned.
             end_offset: Exclusive. Rows at it or after it may be part of the last batch.
+
+        Raises:
+            TimeoutError: The position stood still for ``request.timeout.ms``.
         """
         name = partition_of(partition)
 
@@ -357,7 +357,15 @@ class AsyncConsumer:
             found = self._core.position(name)
             return found is not None and found.offset >= end_offset
 
-        batch: ArrowBatch | None = await self._next(False, None, is_at_end)
+        limit_s = self._timeout_s(None)
+        while True:
+            before = self._core.position(name)
+            batch: ArrowBatch | None = await self._next(False, limit_s, is_at_end)
+            if batch is not None or is_at_end():
+                break
+            if before is not None and self._core.position(name) == before:
+                text = f"{name}: no record came at offset {before.offset}, before {end_offset}, for {limit_s} s"
+                raise TimeoutError(self._running().connections.described(text))
         if is_at_end():
             # Before the driver has its turn: a long poll for what comes later would hold up the next partition.
             self.pause([name])
@@ -369,8 +377,7 @@ class AsyncConsumer:
 
     async def poll_records(self, timeout_s: float | None = None) -> list[ConsumerRecord]:
         """As ``poll``, with an object per record, whose bytes are made on demand; empty when none came."""
-        records: list[ConsumerRecord] | None = await self._next(True, timeout_s)
-        return records or []
+        return await self._next(True, timeout_s) or []
 
     async def _next(
         self, as_records: bool, timeout_s: float | None, is_at_end: Callable[[], bool] = lambda: False
@@ -455,7 +462,6 @@ class AsyncConsumer:
         Raises:
             KafkaError: There is no such topic.
         """
-        self._running()
         return await self._asked().partitions_for(topic, timeout_s)
 
     async def list_topics(self, *, timeout_s: float | None = None) -> dict[str, tuple[int, ...]]:
@@ -464,18 +470,16 @@ class AsyncConsumer:
         Raises:
             TimeoutError: No broker answered.
         """
-        self._running()
         return await self._asked().list_topics(timeout_s)
 
     async def _ask_offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_s: float | None
     ) -> dict[TopicPartition, OffsetAndTime | None]:
-        self._running()
         return await self._asked().offsets(timestamps, timeout_s)
 
     def _asked(self) -> OffsetQuestions:
-        if self._questions is None:
-            raise NodeClosedError("the consumer is not running: use it with `async with`")
+        self._running()
+        assert self._questions is not None  # made with the driver
         return self._questions
 
     # Commits
@@ -496,12 +500,14 @@ class AsyncConsumer:
             KafkaError: There is no ``group.id``, or the coordinator refuses.
         """
         if offsets is None:
+            self._handed.take_back()
             await self._commit_positions(timeout_s, with_handed=True)
             return
         wanted = {
             partition_of(name): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
             for name, offset in offsets.items()
         }
+        self._handed.note_commit(wanted)
         await self._commit(wanted, timeout_s)
 
     async def _commit_positions(self, timeout_s: float | None, *, with_handed: bool) -> None:
@@ -570,7 +576,7 @@ class AsyncConsumer:
             return None
         if now_ms >= self._commit_due_ms:
             self._commit_due_ms = now_ms + self._config["auto.commit.interval.ms"]
-            driver.spawn(self._commit_quietly(driver))
+            driver.spawn(self._commit_quietly("automatic commit"))
         return self._commit_due_ms - now_ms
 
     async def _begin_at_committed(self) -> None:
@@ -587,9 +593,8 @@ class AsyncConsumer:
             )
         driver.wake()
 
-    async def _commit_quietly(self, driver: ConsumerDriver) -> None:
+    async def _commit_quietly(self, what: str, timeout_s: float | None = None, *, with_handed: bool = False) -> None:
         try:
-            await self._commit_positions(None, with_handed=False)
-        except KafkaError as error:
-            self._core.warnings.append(f"automatic commit: {error}")
-            driver.wake()
+            await self._commit_positions(timeout_s, with_handed=with_handed)
+        except (KafkaError, ProtocolError) as error:
+            _logger.warning("%s of group %s: %s", what, self._config["group.id"], error)

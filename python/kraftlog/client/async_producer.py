@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from kraftlog._kraftlog import EncodedBatch, encode_batch, produced_batches
 from kraftlog.client.config import ClientConfig, ClientConfigError
 from kraftlog.client.connections import Connections
-from kraftlog.client.producer_batch import BatchDelivery, Headers, OpenBatch, ProducerBatch, record_bytes
+from kraftlog.client.producer_batch import BatchDelivery, OpenBatch, ProducerBatch
+from kraftlog.client.record_fields import Headers, record_batches, record_bytes
 from kraftlog.client.state.cluster_metadata import ClusterMetadata, Node
 from kraftlog.client.transactional_calls import TransactionalCalls
 from kraftlog.client.transactions import PRODUCE_VERSION_1, Transactions
 from kraftlog.config_input import ConfigInput, config_properties
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError, ProtocolError
-from kraftlog.extras import require
 from kraftlog.partitioner import key_partition
 from kraftlog.types import TopicPartition, Uuid
 from kraftlog.wire.messages.init_producer_id import InitProducerIdRequest
@@ -43,9 +43,6 @@ class AsyncProducer(TransactionalCalls):
         config: Kafka's dotted keys, such as ``bootstrap.servers``; ``docs/reference/client.md`` lists them.
         on_delivery: Called on the event loop with each batch that was delivered.
         **settings: The same keys with underscores for dots.
-
-    Attributes:
-        first_failure: Of a batch, since whoever has no deliveries to look at last set it to None.
 
     Raises:
         ClientConfigError: A setting is unknown or has no such value.
@@ -84,7 +81,7 @@ class AsyncProducer(TransactionalCalls):
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._failure: Exception | None = None
-        self.first_failure: BaseException | None = None
+        self.first_failure: BaseException | None = None  # of a batch, since Producer last raised it
         self._connections: Connections | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -196,8 +193,9 @@ class AsyncProducer(TransactionalCalls):
         if found_open is None:
             found_open = self._open[name] = OpenBatch(self._new_delivery(), self._loop.time() + self._linger_s)
             self._wake.set()
-        when = time.time_ns() // 1_000_000 if timestamp is None else timestamp
-        found_open.records.append((when, key, value, headers))
+        found_open.records.append(
+            (time.time_ns() // 1_000_000 if timestamp is None else timestamp, key, value, headers)
+        )
         found_open.size_bytes += size
         self._used_bytes += size
         return found_open.delivery
@@ -221,7 +219,7 @@ class AsyncProducer(TransactionalCalls):
         self._check_can_send()
         count = await self._partition_count(topic)
         deliveries = []
-        for rows in _record_batches(table):
+        for rows in record_batches(table):
             batches = produced_batches(
                 rows,
                 partition_count=count,
@@ -257,8 +255,7 @@ class AsyncProducer(TransactionalCalls):
         self._running()
         for name in list(self._open):
             self._seal(name)
-        pending = list(self._pending)
-        for outcome in await asyncio.gather(*pending, return_exceptions=True):
+        for outcome in await asyncio.gather(*self._pending, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
@@ -552,8 +549,7 @@ class AsyncProducer(TransactionalCalls):
     async def _partition_count(self, topic: str) -> int:
         self._running()
         deadline_s = self._loop.time() + self._config["request.timeout.ms"] / 1000
-        if topic not in self._topics:
-            self._topics.add(topic)
+        self._topics.add(topic)
         while True:
             found = self._metadata.topics.get(topic)
             if found is not None and found.partitions:
@@ -602,14 +598,3 @@ class AsyncProducer(TransactionalCalls):
             self._wake.set()
             return
         self._producer = (answer.producer_id, answer.producer_epoch)
-
-
-def _record_batches(table: Any) -> Iterable[Any]:
-    """The record batches of a table; a record batch is one already."""
-    if hasattr(table, "__arrow_c_array__"):
-        return (table,)
-    require("arrow", "send_table() of a table")
-    import pyarrow as pa
-
-    batches: Iterable[Any] = pa.RecordBatchReader.from_stream(table)
-    return batches

@@ -150,7 +150,7 @@ class Connections:
             if link.closed_until_s > self._loop.time():
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"{node}: waiting before the next attempt")
             link.opening = self._loop.create_task(self._open(link))
-            # Whoever waits may have been cancelled: the task's failure is nobody's then.
+            # The caller that waits may have been cancelled: the task's failure is nobody's then.
             link.opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(link.opening)
 

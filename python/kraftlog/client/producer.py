@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from kraftlog.client.async_producer import AsyncProducer
-from kraftlog.client.producer_batch import BatchDelivery, Headers, record_bytes
+from kraftlog.client.producer_batch import BatchDelivery
+from kraftlog.client.record_fields import Headers, record_bytes
 from kraftlog.client.state.position import OffsetAndMetadata
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput
@@ -58,7 +59,10 @@ class Producer:
 
     async def _end(self) -> None:
         await self._hand_over()
+        is_transaction_open = self._async.is_transaction_open
         await self._async.close()
+        if is_transaction_open:
+            self._async.first_failure = None  # it was aborted
 
     def __enter__(self) -> Self:
         return self
@@ -75,11 +79,12 @@ class Producer:
             KafkaError: A batch was not delivered.
         """
         try:
-            self.flush()
+            self._thread.call(self._end, what="producer")
         except NodeClosedError:
             return
         finally:
             self._thread.stop()
+        self._raise_failure()
 
     def send(
         self,

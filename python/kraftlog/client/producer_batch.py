@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from kraftlog._kraftlog import EncodedBatch
 from kraftlog.types import TopicPartition
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
-__all__ = ["BatchDelivery", "Headers", "OpenBatch", "ProducerBatch", "record_bytes"]
-
-RECORD_OVERHEAD_BYTES = 32
-TIMESTAMP_END = 2**63
-Headers: TypeAlias = Sequence[tuple[str, "Buffer | None"]]
+__all__ = ["BatchDelivery", "OpenBatch", "ProducerBatch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,38 +53,3 @@ class OpenBatch:
     due_s: float
     records: list[tuple[int, Any, Any, Any]] = field(default_factory=list)
     size_bytes: int = 0
-
-
-def _byte_count(data: Buffer | None, what: str) -> int:
-    if data is None:
-        return 0
-    if isinstance(data, bytes):
-        return len(data)
-    try:
-        return memoryview(data).nbytes
-    except TypeError:
-        message = f"{what} must be bytes or None, not {type(data).__name__}; text has to be encoded"
-        raise TypeError(message) from None
-
-
-def record_bytes(value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> int:
-    """About how many bytes a record takes, of fields that can be encoded: a batch fails with all of its records.
-
-    Raises:
-        TypeError: A field has another type.
-        ValueError: The timestamp is negative or takes more than 64 bits, or the name of a header is not UTF-8.
-    """
-    size = RECORD_OVERHEAD_BYTES + _byte_count(value, "the value") + _byte_count(key, "the key")
-    for name, found in headers:
-        if not isinstance(name, str):
-            message = f"the name of a header must be str, not {type(name).__name__}"
-            raise TypeError(message)
-        size += len(name.encode()) + _byte_count(found, f"header {name}")
-    if timestamp is not None:
-        if not isinstance(timestamp, int):
-            message = f"the timestamp must be milliseconds as int, not {type(timestamp).__name__}"
-            raise TypeError(message)
-        if not 0 <= timestamp < TIMESTAMP_END:
-            message = f"timestamp {timestamp} is out of range"
-            raise ValueError(message)
-    return size

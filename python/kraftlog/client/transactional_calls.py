@@ -138,8 +138,8 @@ class TransactionalCalls(ABC):
     def fail_transaction(self, error: Exception) -> None:
         """Let an open transaction be aborted only: a record of it was lost before it could be sent."""
         if self.is_transaction_open and self._transactions is not None:
-            is_known = isinstance(error, KafkaError)
-            self._transactions.tracker.failed(error if is_known else KafkaError(ErrorCode.INVALID_RECORD, str(error)))
+            found = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.INVALID_RECORD, str(error))
+            self._transactions.tracker.failed(found)
 
     def _check_can_send(self) -> None:
         if self._transactions is not None:

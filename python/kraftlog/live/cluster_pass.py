@@ -114,6 +114,7 @@ class ClusterPass:
             LogTruncationError: The cluster has lost records of a range while it was read.
             CorruptRecordError: A batch cannot be read.
             KafkaError: A broker refuses.
+            TimeoutError: Nothing came for ``request.timeout.ms``, although the partition goes on.
         """
         for source in sources:
             assert source.end_offset is not None

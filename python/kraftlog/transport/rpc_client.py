@@ -99,7 +99,8 @@ class RpcConnection(asyncio.BufferedProtocol):
                 await connection._negotiate()
                 if security is not None and security.login is not None:
                     await connection._authenticate(security.login)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError, OverflowError) as error:
+            # Names and ports that cannot be: a peer may have named them.
             connection.close()
             kind = PeerRefusedError if isinstance(error, ConnectionRefusedError) else KafkaError
             raise kind(_code_of(error), f"{host}:{port}: {str(error) or 'no answer'}") from error

@@ -165,6 +165,24 @@ def test_async_consumer_runs_on_the_loop_of_the_caller(broker):
     assert asyncio.run(read()) == 1500
 
 
+def test_bounded_read_does_not_wait_for_ever_for_an_end_that_the_log_does_not_reach(broker):
+    async def read() -> int:
+        settings = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "request.timeout.ms": 2000,
+            "auto.offset.reset": "none",
+        }
+        async with kraftlog.AsyncConsumer(settings) as reader:
+            reader.assign([T0])
+            reader.seek(T0, 1495)
+            rows = await reader.poll_before(T0, 10**6)
+            with pytest.raises(TimeoutError, match="orders-0: no record came at offset 1500, before 1000000, for 2"):
+                await reader.poll_before(T0, 10**6)
+            return len(rows)
+
+    assert asyncio.run(read()) == 5
+
+
 def test_first_poll_comes_soon_after_the_construction(broker):
     times: list[float] = []
     while len(times) < 5 or (min(times) >= 0.2 and len(times) < 100):  # more often on a busy machine

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
+import time
 from contextlib import suppress
 
 import pytest
 
 import kraftlog
 from kraftlog.cli.__main__ import main
-from kraftlog.errors import KafkaError
+from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import TopicPartition
 from waiting import until_true
 
@@ -231,6 +232,25 @@ def test_names_and_partitions_of_another_type_are_errors_that_say_so(broker):
             reader.subscribe("rows")
         with pytest.raises(TypeError, match=r"a partition is a pair such as \('orders', 0\), not 'rows'"):
             reader.assign(("rows", 0))
+
+
+@pytest.mark.timeout(120)
+def test_commit_that_fails_at_the_end_is_a_warning_and_the_member_leaves_nevertheless(broker, caplog):
+    async def refuse(*_offsets, **_member):
+        raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "no")
+
+    with consumer(broker, group_id="refused", group_protocol="consumer") as reader:
+        reader.subscribe(["rows"])
+        reader.poll(30)
+        reader._async._group.commit = refuse
+    assert [record.message for record in caplog.records if "refused" in record.message] == [
+        "commit before the end of group refused: INVALID_COMMIT_OFFSET_SIZE: no"
+    ]
+    began = time.monotonic()
+    with consumer(broker, group_id="refused", group_protocol="consumer") as reader:
+        reader.subscribe(["rows"])
+        reader.poll(30)
+    assert time.monotonic() - began < 30  # the other one would have kept its partition until its session's end
 
 
 def test_brokers_that_cannot_be_reached_are_named_in_the_log_and_in_the_error(caplog):

@@ -76,3 +76,16 @@ def test_time_limit_of_a_question_holds_while_one_attempt_takes_for_ever():
             await driver.ask_until(asyncio.Event().wait, "offsets", 0.01)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("host", "port"), [("a\0b", 1), ("127.0.0.1", 2**31 - 1), ("127.0.0.1", -1), ("x" * 300, 1)])
+def test_address_that_cannot_be_is_a_broker_that_cannot_be_reached(host, port):
+    """A broker names the addresses of the others: what it names must not end the client's tasks."""
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        with pytest.raises(KafkaError) as raised:
+            await RpcConnection.open(loop, host, port, client_id="c", timeout_s=10)
+        assert raised.value.code == ErrorCode.BROKER_NOT_AVAILABLE
+
+    asyncio.run(run())

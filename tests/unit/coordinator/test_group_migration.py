@@ -185,10 +185,18 @@ def test_a_member_of_the_new_protocol_may_not_use_classic_requests() -> None:
     s.join("A")
     assert classic_beat(s, "A", 2) == ErrorCode.UNKNOWN_MEMBER_ID
     assert classic_sync(s, "A", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    left = s.shard.leave_group(
-        LeaveGroupRequest(group_id="g", members=[LeaveGroupRequest.MemberIdentity(member_id="A")]), 5, 0
-    )
-    assert left.members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_administrator_removes_members_of_the_new_protocol_by_their_ids() -> None:
+    """As Kafka 4.3.1 does, with the request that classic members leave by."""
+    s = ConsumerShard()
+    s.join("A")
+    s.join("B")
+    named = [LeaveGroupRequest.MemberIdentity(member_id=member_id) for member_id in ("A", "nobody")]
+    left = s.shard.leave_group(LeaveGroupRequest(group_id="g", members=named), 5, 0)
+    assert [member.error_code for member in left.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert s.beat("A", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert s.beat("B", 2).error_code == 0
 
 
 def test_a_classic_member_that_does_not_join_again_is_removed() -> None:

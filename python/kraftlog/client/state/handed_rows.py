@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kraftlog.client.state.position import FetchPosition, OffsetAndMetadata
 from kraftlog.client.state.subscription import PartitionState, Subscription
 from kraftlog.types import TopicPartition
@@ -12,9 +14,9 @@ __all__ = ["HandedRows"]
 class HandedRows:
     """Rows belong to the application from a poll to the next one.
 
-    The position is behind them at once. A commit that the application did not ask for leaves them out: whoever crashes
-    with rows in hand has to find them again. Kafka's consumer commits automatically within ``poll`` alone, to the same
-    end; this one goes on between polls.
+    The position is behind them at once. A commit that the application did not ask for leaves them out: an
+    application that crashes with rows in hand has to find them again. Kafka's consumer commits automatically within
+    ``poll`` alone, to the same end; this one goes on between polls.
 
     Args:
         subscription: The positions.
@@ -33,6 +35,12 @@ class HandedRows:
         """The application polls again, or seeks in a partition: it is done with the rows, or with those of that one."""
         if partition is None or (self._rows is not None and self._rows[0] == partition):
             self._rows = None
+
+    def note_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """The application committed offsets itself: it is done with the rows before them."""
+        if self._rows is not None and self._rows[0] in offsets:
+            name, state, _ = self._rows
+            self._rows = (name, state, FetchPosition(offsets[name].offset, offsets[name].leader_epoch))
 
     def positions(self, *, with_handed: bool) -> dict[TopicPartition, OffsetAndMetadata]:
         """What to commit of each partition that has a position.

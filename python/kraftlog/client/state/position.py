@@ -101,9 +101,10 @@ def partition_of(partition: PartitionInput) -> TopicPartition:
     Raises:
         TypeError: It is something else.
     """
-    if isinstance(partition, TopicPartition):
-        return partition
-    if isinstance(partition, tuple) and len(partition) == 2 and isinstance(partition[0], str):
-        return TopicPartition(*partition)
-    message = f"a partition is a pair such as ('orders', 0), not {partition!r}"
+    given: object = partition
+    if isinstance(given, TopicPartition):
+        return given
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
+        return TopicPartition(*given)
+    message = f"a partition is a pair such as ('orders', 0), not {given!r}"
     raise TypeError(message)

@@ -168,10 +168,9 @@ class ClassicMembers:
     @staticmethod
     def _leaving(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[str, int]:
         if instance_id is None:
-            member = group.members.get(member_id)
-            if member is None or member.classic is None:
-                return member_id, int(ErrorCode.UNKNOWN_MEMBER_ID)
-            return member_id, int(ErrorCode.NONE)
+            # An administrator removes members of both protocols.
+            is_known = member_id in group.members
+            return member_id, int(ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_MEMBER_ID)
         known = group.static_member(instance_id)
         if known is None:
             return member_id, int(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -269,7 +269,7 @@ class ConsumerGroups:
         return HeartbeatResponse(error_code=code)
 
     def leave_group(self, request: LeaveGroupRequest, api_version: int, now_ms: int) -> LeaveGroupResponse:
-        """Classic members leave."""
+        """Classic members leave, or an administrator removes members of any protocol."""
         group = self.groups[request.group_id]
         outcome = self._classic_members.leaving(group, request, api_version)
         gone = list(dict.fromkeys(member_id for member_id, code in outcome if not code))

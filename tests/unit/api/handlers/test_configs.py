@@ -129,7 +129,9 @@ def test_settings_of_a_group_name_the_default_that_they_replace(client):
     own = (("share.isolation.level", SET, "read_committed"), ("consumer.session.timeout.ms", SET, "50000"))
     assert alter(client, group, "g", *own) == (ErrorCode.NONE, None)
     found = [entry(client, group, "g", key) for key, _, _ in own]
-    assert [[(synonym.name, synonym.value, synonym.source) for synonym in one.synonyms] for one in found] == [
+    assert [
+        [(synonym.name, synonym.value, synonym.source) for synonym in described.synonyms] for described in found
+    ] == [
         [
             ("share.isolation.level", "read_committed", ConfigSource.GROUP),
             ("share.isolation.level", "read_uncommitted", ConfigSource.DEFAULT),
