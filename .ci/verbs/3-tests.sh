@@ -42,7 +42,7 @@ python_path() { # KRAFTLOG_TEST_DATA_PATH has the same effect on any other verb
         KRAFTLOG_FUZZ_SECONDS=${KRAFTLOG_FUZZ_SECONDS:-20} "$py" -m pytest "$@"
 }
 
-#: franz      franz-go against both data paths, and its own tests of groups and transactions (needs Go; its modules come
+#: franz      franz-go against both data paths, and all tests of its own client package (needs Go; its modules come
 #:            through Go's proxy; KRAFTLOG_INTEROP_TARGET=kafka runs its own tests against Kafka)
 franz() {
     setup
@@ -50,7 +50,8 @@ franz() {
     go build -C tests/interop/franz -o "$PWD/target/franz" .
     own=$(go list -C tests/interop/franz -m -f '{{.Dir}}' github.com/twmb/franz-go)
     go test -C "$own" -c -o "$PWD/target/franz-tests" ./pkg/kgo
-    KRAFTLOG_FRANZ=$PWD/target/franz KRAFTLOG_FRANZ_TESTS=$PWD/target/franz-tests "$py" -m pytest -s tests/interop/test_franz.py "$@"
+    KRAFTLOG_FRANZ=$PWD/target/franz KRAFTLOG_FRANZ_TESTS=$PWD/target/franz-tests KRAFTLOG_FRANZ_SOURCE=$own/pkg/kgo \
+        "$py" -m pytest -s tests/interop/test_franz.py "$@"
 }
 
 #: foreign    the client against Kafka 2.1, 2.8, 3.3 and 3.9 and franz-go's kfake, and sarama and kafkajs against a node

@@ -3,6 +3,7 @@
 //	franz BOOTSTRAP RECORDS
 //	franz sequence BOOTSTRAP TOPIC PARTITION PARTITIONS SEED
 //	franz consume BOOTSTRAP TOPIC RECORDS PASSES FETCH_BYTES
+//	franz new-group BOOTSTRAP TOPIC GROUP classic|consumer TIMEOUT_SECONDS
 //
 // It ends with an error if a record is lost, doubled, changed or out of order within its partition.
 package main
@@ -41,6 +42,17 @@ func main() {
 			}
 		}
 		if err = consume(os.Args[2], os.Args[3], numbers[0], numbers[1], numbers[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "franz:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) == 7 && os.Args[1] == "new-group" {
+		seconds, err := strconv.Atoi(os.Args[6])
+		if err == nil {
+			err = newGroup(os.Args[2], os.Args[3], os.Args[4], os.Args[5], time.Duration(seconds)*time.Second)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "franz:", err)
 			os.Exit(1)
 		}
