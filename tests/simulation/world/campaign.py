@@ -94,12 +94,14 @@ def shared_campaign(first: int, cpu_minutes: float) -> int:
     """Run the seeds from ``first`` on with each workload, which have equal CPU time; returns how many failed."""
     totals = {workload: Counter[str]() for workload in WORKLOADS}
     spent_s = dict.fromkeys(WORKLOADS, 0.0)
-    while sum(spent_s.values()) < cpu_minutes * 60:
-        workload = min(spent_s, key=spent_s.__getitem__)
-        spent_s[workload] += run_seed(first + totals[workload]["runs"], workload, totals[workload])
-    for workload, found in totals.items():
-        print(f"{workload}: {figures(found, spent_s[workload])}")
-    print(f"all: {figures(sum(totals.values(), Counter()), sum(spent_s.values()))}")
+    try:
+        while sum(spent_s.values()) < cpu_minutes * 60:
+            workload = min(spent_s, key=spent_s.__getitem__)
+            spent_s[workload] += run_seed(first + totals[workload]["runs"], workload, totals[workload])
+    finally:  # figures of a campaign that was broken off, too
+        for workload, found in totals.items():
+            print(f"{workload}: {figures(found, spent_s[workload])}")
+        print(f"all: {figures(sum(totals.values(), Counter()), sum(spent_s.values()))}", flush=True)
     return sum(found["failed"] for found in totals.values())
 
 
