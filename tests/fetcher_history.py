@@ -180,7 +180,7 @@ class FetcherHistory:
             if found is not None and self.fenced.get(key) == asked.leader_epoch:
                 raise violated("RFET-38", f"{key} is fenced in epoch {asked.leader_epoch}, and is asked for")
             if asked.fetch_offset > self.topics[key].flushed and found is not None and asked in found.partitions:
-                raise violated("RINV-07", f"{key} acknowledges {asked.fetch_offset} and may lose it")
+                raise violated("durable answers", f"{key} acknowledges {asked.fetch_offset} and may lose it")
         return found
 
     # -- the leader -----------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ class FetcherHistory:
         topic.own_high_watermark = min(high_watermark, len(topic.own))
         self.counts["appended"] += len(records)
         if topic.epoch == step.leader_epoch and not topic.is_prefix():
-            raise violated("RINV-35", f"{step.key}: {topic.own} is appended from {topic.log}")
+            raise violated("RINV-14", f"{step.key}: {topic.own} is appended from {topic.log}")
         end, epoch, own_start = len(topic.own), topic.own_last_epoch, topic.own_start
         yield
         self.fetcher.on_appended(
@@ -487,7 +487,7 @@ class FetcherHistory:
                 first = max(topic.start, topic.own_start)
                 if topic.own[first : topic.committed] != topic.log[first : topic.committed]:
                     raise violated(
-                        "RINV-07", f"{topic.key} is in sync, and lost some of {topic.log[: topic.committed]}"
+                        "RINV-01", f"{topic.key} is in sync, and lost some of {topic.log[: topic.committed]}"
                     )
 
     def play(self) -> Counter[str]:

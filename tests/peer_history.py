@@ -236,7 +236,7 @@ class PeerHistory:
         if isinstance(request, raft.FetchRequest) and request.fetch_offset > max(self.flushed, wanted):
             raise violated("INV-13", f"{request} acknowledges what is not durable")
         if wanted > self.flushed and not any(end >= wanted for end in self.flushes):
-            raise violated("INV-33", f"{request} waits for a flush to {wanted} that nothing asked for")
+            raise violated("no stuck message", f"{request} waits for a flush to {wanted} that nothing asked for")
         target = int(effect.destination.node_id)
         if isinstance(request, raft.FetchRequest) and self.core.leader_id is None:
             self.in_a_row = Counter({target: self.in_a_row[target] + 1})
@@ -493,7 +493,7 @@ class PeerHistory:
         if isinstance(request, raft.FetchRequest) and request.fetch_offset != before_end and not response.error_code:
             is_same = self.batches == batches and self.core.high_watermark == mark
             if self.core.epoch == before_epoch and isinstance(self.core.role, Follower) and not is_same:
-                raise violated("FTCH-38", f"the log ended at {before_end}, {response} answers {request}, and counts")
+                raise violated("stale answer", f"the log ended at {before_end}, {response} counts for {request}")
 
     def response(self, request: Any, peer: NodeId) -> Any:
         rng = self.rng

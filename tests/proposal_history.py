@@ -14,7 +14,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from kraftlog.errors import DeadlineError, ErrorCode, KafkaError, OutcomeUnknownError
+from kraftlog.errors import DeadlineError, ErrorCode, KafkaError, OutcomeUnknownError, StateMachineError
 from kraftlog.quorum.proposals import Proposal
 from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.quorum.state_machine import StateMachine
@@ -392,7 +392,7 @@ class ProposalHistory:
             applied = proposal.future.result()
             found = [self.chosen.get(applied.base_offset + index) for index in range(len(proposal.commands))]
             if found != list(proposal.commands):
-                raise violated("INV-03", f"{proposal.commands} are applied at {applied.base_offset}, there is {found}")
+                raise violated("INV-12", f"{proposal.commands} are applied at {applied.base_offset}, there is {found}")
             self.counts["applied"] += 1
             return
         self.counts[type(error).__name__] += 1
@@ -425,6 +425,8 @@ class ProposalHistory:
                         getattr(self, name)()
                 self.check()
             self.finish()
+        except StateMachineError as error:
+            raise error.__cause__ or error from None  # what the machine found
         finally:
             self.loop.end()
         return self.counts

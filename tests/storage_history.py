@@ -204,7 +204,8 @@ class StorageHistory:
             self.counts["refused"] += 1
         else:
             if not is_right:
-                raise violated("DISK-50", f"{name} is cut off, and is read all the same")
+                rule = "INV-02" if name == ELECTION_STATE_NAME else "DISK-50"
+                raise violated(rule, f"{name} is cut off, and is read all the same")
 
     # -- what fails -----------------------------------------------------------------------------------------------
 

@@ -218,8 +218,14 @@ def wanted(bugs: list[Candidate], rows: Rows, cap_cpu_s: float, pass_cpu_s: floa
             yield bug, left_s
 
 
-_PAGES = {"INV": "24-invariants", "RFET": "26-replica-fetchers", "RINV": "29-replication-invariants"}
-_ID = re.compile(r"\b(INV|RFET|RINV)-(\d+)\b")
+_ID = re.compile(r"\b([A-Z]{3,4}-\d+)\b")
+_ANCHOR = re.compile(r'<a id="([a-z]+-\d+)">')
+
+
+def _pages() -> dict[str, str]:
+    """The page of each behaviour, by its id."""
+    pages = sorted((ROOT / "docs" / "behaviours").glob("*.md"))
+    return {anchor.upper(): page.name for page in pages for anchor in _ANCHOR.findall(page.read_text())}
 
 
 def print_table(bugs: list[Candidate], rows: Rows, file: TextIO) -> None:
@@ -235,13 +241,15 @@ def print_table(bugs: list[Candidate], rows: Rows, file: TextIO) -> None:
             by = "not run"
         module = "`raft`" if bug.module == "raft." else f"`{bug.module}`"
         lines.append(f"| {bug.name} | {module} | {by} | {seed} | {events:,} | {cpu_s:.1f} |".replace(",", " "))
-    ids = sorted(set(_ID.findall("\n".join(lines))), key=lambda found: (found[0], int(found[1])))
-    print("\n".join(_ID.sub(r"[\g<0>]", line) for line in lines), end="\n\n", file=file)
+    pages, text = _pages(), "\n".join(lines)
+    ids = sorted(
+        set(_ID.findall(text)) & pages.keys(), key=lambda found: (found.split("-")[0], int(found.split("-")[1]))
+    )
+    print(_ID.sub(lambda found: f"[{found[0]}]" if found[0] in pages else found[0], text), end="\n\n", file=file)
     run_count = sum(any(row.get("bug") == bug.name for row in rows.rows) for bug in bugs)
     print(f"{len(noticed)} of {len(bugs)} bugs are noticed, {run_count} have been run.\n", file=file)
-    for area, number in ids:
-        place = f"../behaviours/{_PAGES[area]}.md#{area.lower()}-{number}"
-        print(f"[{area}-{number}]: {place}", file=file)
+    for found_id in ids:
+        print(f"[{found_id}]: ../behaviours/{pages[found_id]}#{found_id.lower()}", file=file)
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ WANTED = {"appended", "cut", "diverging", "elected", "failed", "odd answer", "ou
 
 
 def test_drawn_histories_of_a_fetcher_keep_every_rule():
-    """RINV-07, RINV-35, RINV-36, RINV-39, RFET-18, RFET-26, RFET-38, RFET-68: at each step, and at the end."""
+    """RINV-01, RINV-14, RINV-36, RINV-39, RFET-18, RFET-26, RFET-38, RFET-68: at each step, and at the end."""
     counts: Counter[str] = Counter()
     for seed in range(SEEDS):
         counts += FetcherHistory(seed).play()

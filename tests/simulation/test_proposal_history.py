@@ -11,7 +11,7 @@ WANTED = {"applied", "cut", "forwarded", "led", "loaded", "DeadlineError", "NotC
 
 
 def test_drawn_histories_of_proposals_keep_every_rule():
-    """INV-03, INV-08, INV-12, LSTN-12, CONN-28: what callers are told, what is applied, and when."""
+    """INV-08, INV-12, LSTN-12, CONN-28: what callers are told, what is applied, and when."""
     counts: Counter[str] = Counter()
     for seed in range(SEEDS):
         counts += ProposalHistory(seed).play()
