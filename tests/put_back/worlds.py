@@ -189,7 +189,7 @@ WORLDS: dict[str, Runner] = {
 }
 # By the beginning of a module's name, the worlds that run it: the first has half of the time, the others take turns.
 ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("raft.", ("peers", "core")),
+    ("raft.", ("core", "peers")),
     ("quorum.", ("proposals", "commands")),
     ("runtime.raft.replicated_log", ("proposals", "commands", "records")),
     ("runtime.raft.", ("commands", "records")),
