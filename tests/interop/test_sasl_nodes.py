@@ -31,6 +31,7 @@ RUNS = f"""
 --describe {USERS}
 --alter {USERS} --entity-name bob --add-config SCRAM-SHA-256=[iterations=8192,password=b],SCRAM-SHA-512=[password=c]
 --alter {USERS} --entity-name bob --add-config SCRAM-SHA-256=[password=b]
+--alter {USERS} --entity-name bob --add-config SCRAM-SHA-512=[iterations=8192,password=c]
 --alter {USERS} --entity-name eve --add-config SCRAM-SHA-512=[password=e]
 --describe {USERS}
 --describe {USERS} --entity-name bob
@@ -74,7 +75,9 @@ def is_served(bootstrap: str, mechanism: str, password: str, user: str = USER) -
 
 
 def comparable(said: Said) -> tuple[int, list[str], str]:
-    return said.code, sorted(said.out.strip().splitlines()), said.err.strip()
+    # The first line of an error has the port; those with tabs say where in the tool it was.
+    errors = [line for line in said.err.strip().splitlines() if not line.startswith(("Error while", "\t"))]
+    return said.code, sorted(said.out.strip().splitlines()), "\n".join(errors)
 
 
 def test_kafka_configs_does_and_prints_what_it_does_with_kafka(tmp_path: Path, java: Java) -> None:
