@@ -46,7 +46,7 @@ def parse_scram_argument(text: str) -> UserScramCredentialRecord:
     salted_password = _base64("saltedPassword", salted)
     if password is not None:
         salted_password = mechanism.salted_password(password, salt, iterations)
-    if not name or not salted_password:
+    if not name or password == "" or not salted_password:  # Java makes no key of nothing
         raise FormatError("'name' and 'password' of add-scram must not be empty")
     credential = mechanism.credential(salted_password, salt, iterations)
     return UserScramCredentialRecord(
