@@ -118,6 +118,7 @@ APIS: dict[int, Api] = {
         Api(46, "list_partition_reassignments", _OP.DESCRIBE, is_forwarded=True),
         Api(47, "offset_delete", _OP.DELETE, _ON.GROUP),
         Api(48, "describe_client_quotas", _OP.DESCRIBE_CONFIGS),
+        Api(49, "alter_client_quotas", _OP.ALTER_CONFIGS, is_forwarded=True),
         Api(50, "describe_user_scram_credentials", _OP.DESCRIBE),
         Api(51, "alter_user_scram_credentials", _OP.ALTER, is_forwarded=True),
         Api(52, "vote", _OP.CLUSTER_ACTION),

@@ -23,13 +23,15 @@ from kraftlog.controller.feature_control import FeatureControl
 from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.image_changes import ImageChange
 from kraftlog.controller.isr_control import IsrControl
+from kraftlog.controller.quota_control import QuotaControl
 from kraftlog.controller.reassignment_control import ReassignmentControl
 from kraftlog.controller.result import ControllerResult
 from kraftlog.controller.scram_control import ScramControl
 from kraftlog.controller.steps import Steps
-from kraftlog.controller.topic_control import TopicControl
+from kraftlog.controller.topic_control import Charge, TopicControl
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from kraftlog.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kraftlog.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from kraftlog.wire.messages.alter_partition_reassignments import (
@@ -108,6 +110,7 @@ class ControllerCore:
         self._topics = TopicControl(image, self.configs, rng)
         self._acls = AclControl(image, rng)
         self._credentials = ScramControl(image)
+        self._quotas = QuotaControl(image)
         self.sessions = BrokerSessions(config.broker_session_timeout_ms)
         self._brokers = BrokerControl(
             image, self.configs, config.cluster_id, self.sessions, kraft_version=config.kraft_version
@@ -145,27 +148,31 @@ class ControllerCore:
         """Create topics; each gets its own result."""
         return self._topics.create_topics(request)
 
-    def create_topics_in_steps(self, request: CreateTopicsRequest) -> Steps[ControllerResult[CreateTopicsResponse]]:
-        """As ``create_topics``."""
-        return self._topics.create_topics_in_steps(request)
+    def create_topics_in_steps(
+        self, request: CreateTopicsRequest, charge: Charge | None = None
+    ) -> Steps[ControllerResult[CreateTopicsResponse]]:
+        """As ``create_topics``; ``charge`` counts the partitions of each topic."""
+        return self._topics.create_topics_in_steps(request, charge)
 
     def delete_topics(self, request: DeleteTopicsRequest) -> ControllerResult[DeleteTopicsResponse]:
         """Delete topics by name or id; each gets its own result."""
         return self._topics.delete_topics(request)
 
-    def delete_topics_in_steps(self, request: DeleteTopicsRequest) -> Steps[ControllerResult[DeleteTopicsResponse]]:
-        """As ``delete_topics``."""
-        return self._topics.delete_topics_in_steps(request)
+    def delete_topics_in_steps(
+        self, request: DeleteTopicsRequest, charge: Charge | None = None
+    ) -> Steps[ControllerResult[DeleteTopicsResponse]]:
+        """As ``delete_topics``; ``charge`` counts the partitions of each topic."""
+        return self._topics.delete_topics_in_steps(request, charge)
 
     def create_partitions(self, request: CreatePartitionsRequest) -> ControllerResult[CreatePartitionsResponse]:
         """Add partitions to topics; each topic gets its own result."""
         return self._topics.create_partitions(request)
 
     def create_partitions_in_steps(
-        self, request: CreatePartitionsRequest
+        self, request: CreatePartitionsRequest, charge: Charge | None = None
     ) -> Steps[ControllerResult[CreatePartitionsResponse]]:
-        """As ``create_partitions``."""
-        return self._topics.create_partitions_in_steps(request)
+        """As ``create_partitions``; ``charge`` counts the partitions of each topic."""
+        return self._topics.create_partitions_in_steps(request, charge)
 
     def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest
@@ -212,6 +219,16 @@ class ControllerCore:
             KafkaError: POLICY_VIOLATION.
         """
         return self._credentials.alter_credentials(request)
+
+    def alter_client_quotas(
+        self, request: AlterClientQuotasRequest
+    ) -> Steps[ControllerResult[AlterClientQuotasResponse]]:
+        """Set and remove client quotas; each entity gets its own result.
+
+        Raises:
+            KafkaError: POLICY_VIOLATION.
+        """
+        return self._quotas.alter_client_quotas(request)
 
     def update_features(self, request: UpdateFeaturesRequest) -> ControllerResult[UpdateFeaturesResponse]:
         """Change finalized feature levels, all or none."""

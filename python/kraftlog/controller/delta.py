@@ -24,6 +24,7 @@ class MetadataDelta:
         features_changed: Whether a feature level changed.
         producer_ids_changed: Whether a block of producer ids was handed out.
         security_changed: Whether an ACL, credential, token or quota changed.
+        quotas_changed: Whether a client quota changed.
     """
 
     created_topics: dict[Uuid, TopicImage] = field(default_factory=dict)
@@ -34,6 +35,7 @@ class MetadataDelta:
     features_changed: bool = False
     producer_ids_changed: bool = False
     security_changed: bool = False
+    quotas_changed: bool = False
 
     @property
     def is_empty(self) -> bool:

@@ -20,6 +20,7 @@ from kraftlog.wire.messages.metadata_records import (
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -193,6 +194,7 @@ class MetadataImage:
                 if not self.security.replay(record):
                     raise CorruptRecordError(f"{type(record).__name__} is not a record of the metadata log")
                 delta.security_changed = True
+                delta.quotas_changed |= isinstance(record, ClientQuotaRecord)
 
     def _apply_feature_level(self, record: FeatureLevelRecord, delta: MetadataDelta) -> None:
         if record.name == KRAFT_VERSION:

@@ -35,4 +35,5 @@ def image_difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
         getattr(old.security, name) != getattr(new.security, name)
         for name in ("acls", "scram", "delegation_tokens", "client_quotas")
     )
+    delta.quotas_changed = old.security.client_quotas != new.security.client_quotas
     return delta

@@ -11,11 +11,14 @@ from typing import Any, Final, TypeVar
 
 from kraftlog.controller.core import ControllerCore
 from kraftlog.controller.election_control import refuse_elections
+from kraftlog.controller.quota_control import refuse_alterations
 from kraftlog.controller.result import ControllerResult
 from kraftlog.controller.scram_control import refuse_credentials
 from kraftlog.controller.steps import Steps
+from kraftlog.controller.topic_control import Charge
 from kraftlog.errors import KafkaError
 from kraftlog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kraftlog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kraftlog.wire.messages.alter_partition import AlterPartitionRequest
 from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -52,10 +55,13 @@ class ControllerOperation:
             steps that lead to it if a request can ask for thousands of records; raises KafkaError, or its steps do.
         refuse: Makes the response that has the error at each topic or resource of the request. None for the APIs
             whose response has an error code of its own.
+        begin_charged: As ``begin``, with what counts the partitions that the request creates or deletes. None for the
+            APIs whose changes nobody counts.
     """
 
     begin: Callable[[ControllerCore, Any, int], ControllerResult[Any] | Steps[ControllerResult[Any]]]
     refuse: Callable[[Any, KafkaError], Message] | None = None
+    begin_charged: Callable[[ControllerCore, Any, Charge], Steps[ControllerResult[Any]]] | None = None
 
 
 def operation_of(request: Message) -> ControllerOperation:
@@ -77,6 +83,14 @@ def _timeless(
 ) -> ControllerOperation:
     """An operation that does not depend on the clock."""
     return ControllerOperation(lambda core, request, _now_ms: method(core, request), refuse)
+
+
+def _charged(
+    method: Callable[[ControllerCore, Request, Charge | None], Steps[ControllerResult[Any]]],
+    refuse: Callable[[Any, KafkaError], Message],
+) -> ControllerOperation:
+    """An operation whose changes count against a quota of the client."""
+    return ControllerOperation(lambda core, request, _now_ms: method(core, request, None), refuse, method)
 
 
 def _refuse_new_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
@@ -139,6 +153,7 @@ def _refuse_configs(
 
 OPERATIONS: Final[Mapping[type[Message], ControllerOperation]] = {
     AllocateProducerIdsRequest: _timeless(ControllerCore.allocate_producer_ids),
+    AlterClientQuotasRequest: _timeless(ControllerCore.alter_client_quotas, refuse_alterations),
     AlterConfigsRequest: _timeless(ControllerCore.alter_configs_in_steps, _refuse_configs(AlterConfigsResponse)),
     AlterPartitionRequest: _timeless(ControllerCore.alter_partition),
     AlterPartitionReassignmentsRequest: _timeless(ControllerCore.alter_partition_reassignments),
@@ -148,10 +163,10 @@ OPERATIONS: Final[Mapping[type[Message], ControllerOperation]] = {
     BrokerRegistrationRequest: ControllerOperation(ControllerCore.register_broker),
     ControllerRegistrationRequest: _timeless(ControllerCore.register_controller),
     CreateAclsRequest: _timeless(ControllerCore.create_acls, _refuse_new_acls),
-    CreatePartitionsRequest: _timeless(ControllerCore.create_partitions_in_steps, _refuse_new_partitions),
-    CreateTopicsRequest: _timeless(ControllerCore.create_topics_in_steps, _refuse_new_topics),
+    CreatePartitionsRequest: _charged(ControllerCore.create_partitions_in_steps, _refuse_new_partitions),
+    CreateTopicsRequest: _charged(ControllerCore.create_topics_in_steps, _refuse_new_topics),
     DeleteAclsRequest: _timeless(ControllerCore.delete_acls, _refuse_acl_filters),
-    DeleteTopicsRequest: _timeless(ControllerCore.delete_topics_in_steps, _refuse_deletion),
+    DeleteTopicsRequest: _charged(ControllerCore.delete_topics_in_steps, _refuse_deletion),
     ElectLeadersRequest: _timeless(ControllerCore.elect_leaders, refuse_elections),
     IncrementalAlterConfigsRequest: _timeless(
         ControllerCore.incremental_alter_configs_in_steps, _refuse_configs(IncrementalAlterConfigsResponse)

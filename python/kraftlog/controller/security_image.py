@@ -25,7 +25,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 @dataclass(slots=True)
 class SecurityImage:
-    """Stored as the records themselves; the ACLs are the authorizer's, listeners with SASL ask for the credentials."""
+    """Stored as the records themselves; ACLs, SCRAM credentials and client quotas are enforced, tokens are not."""
 
     acls: dict[Uuid, AccessControlEntryRecord] = field(default_factory=dict)
     scram: dict[tuple[int, str], UserScramCredentialRecord] = field(default_factory=dict)

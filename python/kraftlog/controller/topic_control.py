@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -26,12 +26,26 @@ from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopi
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kraftlog.wire.messages.metadata_records import ClearElrRecord, ConfigRecord, RemoveTopicRecord, TopicRecord
 
-__all__ = ["TopicControl"]
+__all__ = ["Charge", "TopicControl"]
 
 _SOURCE_TOPIC: Final = 1
 _SOURCE_DYNAMIC_DEFAULT_BROKER: Final = 3
 _SOURCE_STATIC_BROKER: Final = 4
 _SOURCE_DEFAULT: Final = 5
+
+
+Charge = Callable[[int], None]
+"""Counts a change of so many partitions; raises KafkaError if the client may not make it (KIP-599)."""
+
+
+def _refusal(charge: Charge | None, count: int) -> KafkaError | None:
+    """Why a change of so many partitions is refused, if it is."""
+    try:
+        if charge is not None:
+            charge(count)
+    except KafkaError as error:
+        return error
+    return None
 
 
 def _collision_key(name: str) -> str:
@@ -52,8 +66,10 @@ class TopicControl:
         """Create topics; each gets its own result, in the order of the request."""
         return finish_steps(self.create_topics_in_steps(request))
 
-    def create_topics_in_steps(self, request: CreateTopicsRequest) -> Steps[ControllerResult[CreateTopicsResponse]]:
-        """As ``create_topics``."""
+    def create_topics_in_steps(
+        self, request: CreateTopicsRequest, charge: Charge | None = None
+    ) -> Steps[ControllerResult[CreateTopicsResponse]]:
+        """As ``create_topics``; ``charge`` is asked for the partitions of each topic that could be created."""
         results: dict[int, CreateTopicsResponse.CreatableTopicResult] = {}
         records: list[VersionedRecord] = []
         counts: dict[str, int] = {}
@@ -71,7 +87,7 @@ class TopicControl:
                     reported.add(topic.name)
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 self._check_new_name(topic.name)
-                created = yield from self._create_topic(topic, results, index)
+                created = yield from self._create_topic(topic, results, index, charge)
                 if len(records) + len(created) > MAX_RECORDS_PER_OPERATION:
                     raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
                 records += created
@@ -109,9 +125,12 @@ class TopicControl:
         topic: CreateTopicsRequest.CreatableTopic,
         results: dict[int, CreateTopicsResponse.CreatableTopicResult],
         index: int,
+        charge: Charge | None,
     ) -> Steps[list[VersionedRecord]]:
         configs = yield from self._creation_configs(topic)
         partitions = yield from self._initial_partitions(topic)
+        if charge is not None:
+            charge(len(partitions))
         topic_id = self._new_topic_id()
         records: list[VersionedRecord] = [(TopicRecord(name=topic.name, topic_id=topic_id), 0)]
         records += [
@@ -290,8 +309,10 @@ class TopicControl:
         """Delete topics, by name or by id; each gets its own result."""
         return finish_steps(self.delete_topics_in_steps(request))
 
-    def delete_topics_in_steps(self, request: DeleteTopicsRequest) -> Steps[ControllerResult[DeleteTopicsResponse]]:
-        """As ``delete_topics``."""
+    def delete_topics_in_steps(
+        self, request: DeleteTopicsRequest, charge: Charge | None = None
+    ) -> Steps[ControllerResult[DeleteTopicsResponse]]:
+        """As ``delete_topics``; ``charge`` is asked for the partitions of each topic that could be deleted."""
         states = list(request.topics) or [
             DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names
         ]
@@ -333,6 +354,8 @@ class TopicControl:
             if len(topics) > 1:
                 message = "The provided topic name maps to an ID that was already supplied."
                 result = replace(result, error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+            elif (refusal := _refusal(charge, len(topic.partitions))) is not None:
+                result = replace(result, error_code=refusal.code, error_message=refusal.message)
             else:
                 records.append((RemoveTopicRecord(topic_id=topic.topic_id), 0))
             results.append(result)
@@ -366,9 +389,9 @@ class TopicControl:
         return finish_steps(self.create_partitions_in_steps(request))
 
     def create_partitions_in_steps(
-        self, request: CreatePartitionsRequest
+        self, request: CreatePartitionsRequest, charge: Charge | None = None
     ) -> Steps[ControllerResult[CreatePartitionsResponse]]:
-        """As ``create_partitions``."""
+        """As ``create_partitions``; ``charge`` is asked for the partitions that could be added to each topic."""
         counts: dict[str, int] = {}
         for number, topic in enumerate(request.topics):
             if number % STEP_ITEMS == 0:
@@ -384,7 +407,7 @@ class TopicControl:
             try:
                 if counts[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                added = yield from self._add_partitions(topic)
+                added = yield from self._add_partitions(topic, charge)
                 if len(records) + len(added) > MAX_RECORDS_PER_OPERATION:
                     raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
                 records += added
@@ -396,7 +419,9 @@ class TopicControl:
         response = CreatePartitionsResponse(results=tuple(results.values()))
         return ControllerResult(response, () if request.validate_only else records)
 
-    def _add_partitions(self, request: CreatePartitionsRequest.CreatePartitionsTopic) -> Steps[list[VersionedRecord]]:
+    def _add_partitions(
+        self, request: CreatePartitionsRequest.CreatePartitionsTopic, charge: Charge | None
+    ) -> Steps[list[VersionedRecord]]:
         topic = self._image.topics.by_name(request.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -418,6 +443,8 @@ class TopicControl:
             )
         if added > MAX_RECORDS_PER_OPERATION:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        if charge is not None:
+            charge(added)
         factor = len(topic.partitions[0].replicas)
         if request.assignments is None:
             partitions = yield from self._place(count=added, replication_factor=factor)

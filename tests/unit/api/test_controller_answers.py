@@ -19,6 +19,7 @@ from kraftlog.transport.exchange import PeerContext, PendingResponse
 from kraftlog.types import Uuid
 from kraftlog.wire.frame import decode_response, encode_request
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from kraftlog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from kraftlog.wire.messages.alter_configs import AlterConfigsRequest
 from kraftlog.wire.messages.alter_partition import AlterPartitionRequest
 from kraftlog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -61,6 +62,13 @@ FIELDS: dict[type, dict[str, Any]] = {
     },
     DeleteTopicsRequest: {"topics": [DeleteTopicsRequest.DeleteTopicState(name="t")]},
     ElectLeadersRequest: {"topic_partitions": [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])]},
+    AlterClientQuotasRequest: {
+        "entries": [
+            AlterClientQuotasRequest.EntryData(
+                entity=[AlterClientQuotasRequest.EntityData(entity_type="user", entity_name="u")]
+            )
+        ]
+    },
     IncrementalAlterConfigsRequest: {
         "resources": [IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name="t")]
     },
@@ -72,7 +80,9 @@ class Inactive:
 
     is_leader = False
 
-    def submit_request(self, _request: Any, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
+    def submit_request(
+        self, _request: Any, *, timeout_s: float | None = None, charge: Any = None
+    ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         future.set_exception(KafkaError(NOT_CONTROLLER, "This is not the correct controller."))
         return future
@@ -120,7 +130,7 @@ def codes(answer: Any) -> set[int]:
     """Every error code, wherever the answer has them."""
     if getattr(answer, "error_code", 0):
         return {answer.error_code}
-    names = ("topics", "responses", "results", "filter_results", "replica_election_results")
+    names = ("topics", "responses", "results", "filter_results", "replica_election_results", "entries")
     lists = [getattr(answer, name, ()) for name in names]
     found = {code for inner in lists for entry in inner for code in codes(entry)}
     return found | {part.error_code for part in getattr(answer, "partition_result", ())}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.api.guards.answers import TEXTS, Guard, Handle, passed, refused_in_slices
 from kraftlog.api.slices import Slices, in_slices, sliced
 from kraftlog.controller.election_control import refuse_elections
+from kraftlog.controller.quota_control import refuse_alterations
 from kraftlog.controller.scram_control import refuse_credentials
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.security.operation import Operation
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kraftlog.api.guards.access import Access
 
 __all__ = [
+    "alter_client_quotas",
     "alter_partition_reassignments",
     "alter_replica_log_dirs",
     "alter_user_scram_credentials",
@@ -124,6 +126,13 @@ def list_partition_reassignments(
         lambda topic, parts: answer.OngoingTopicReassignment(name=topic.name, partitions=parts),
     )
     return answer(error_code=_REFUSED, error_message=TEXTS[_REFUSED], topics=topics)
+
+
+def alter_client_quotas(access: Access, context: RequestContext, request: Any, handle: Handle) -> Any:
+    """ALTER_CONFIGS; the response has errors at each entity only."""
+    if access.may_on_cluster(Operation.ALTER_CONFIGS):
+        return handle(request)
+    return refuse_alterations(request, KafkaError(_REFUSED, TEXTS[_REFUSED]))
 
 
 def describe_client_quotas(access: Access, context: RequestContext, request: Any, handle: Handle) -> Any:

@@ -57,6 +57,7 @@ _OWN_GUARDS: dict[str, Guard] = {
     "alter_configs": configs.alter_configs,
     "alter_partition_reassignments": cluster.alter_partition_reassignments,
     "list_partition_reassignments": cluster.list_partition_reassignments,
+    "alter_client_quotas": cluster.alter_client_quotas,
     "describe_client_quotas": cluster.describe_client_quotas,
     "alter_user_scram_credentials": cluster.alter_user_scram_credentials,
     "describe_user_scram_credentials": cluster.describe_user_scram_credentials,
