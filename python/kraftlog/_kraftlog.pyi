@@ -557,6 +557,9 @@ class DataPath:
     def flush(self) -> None:
         """Tell the threads what was asked of sockets since the last call."""
 
+    def hand_over_clients(self, is_on: bool, /) -> None:
+        """Whether every Produce and every Fetch of a consumer goes to Python, as client quotas may apply to them."""
+
     def publish_brokers(self, by_listener: Sequence[Sequence[tuple[int, str, int, str | None]]]) -> None:
         """Name these brokers from now on when they lead (KIP-951).
 
@@ -597,6 +600,9 @@ class DataSocket:
 
     def close(self, reason: str | None, /) -> None:
         """Send what can be sent at once, then close; the reason comes back in the event."""
+
+    def mute(self, is_on: bool, /) -> None:
+        """Handle and receive no more requests until called with False; what is pending is still answered."""
 
     def stop_reading(self) -> None:
         """Handle no more requests; what is pending is still answered."""

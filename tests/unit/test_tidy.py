@@ -29,7 +29,7 @@ FACTS = CONFIG | {"features", "partitioner"}  # what Kafka fixes once: keys, fea
 MESSAGES = {"wire.messages", "wire.struct"}  # message classes as values; no codec, no registry
 
 # What the shells run, and the words in which they do.
-CORES = VOCABULARY | FACTS | {"raft", "partition", "controller", "coordinator"}
+CORES = VOCABULARY | FACTS | {"raft", "partition", "controller", "coordinator", "quota"}
 
 # Room -> what it may import of kraftlog: a room, or a dotted part of one. docs/design/internals.md has the picture.
 # A room is a dotted prefix ("runtime.raft"); a module belongs to the longest one. A room inside another is a room of
@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": VOCABULARY | {"_kraftlog"},
     "raft": VOCABULARY,
     "partition": VOCABULARY,
+    "quota": VOCABULARY,  # what clients used, and how long they have to wait
     # Requests and metadata records are the words of these two; sockets, files, clocks and tasks are not.
     "controller": VOCABULARY | FACTS | MESSAGES | {"security"},
     "coordinator": VOCABULARY | FACTS | MESSAGES | {"wire.records"},
@@ -109,7 +110,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 # The sans-IO rooms replay from a seed only while they know nothing of these.
-SANS_IO_ROOMS = ("raft", "partition", "controller", "coordinator", "client.state")
+SANS_IO_ROOMS = ("raft", "partition", "controller", "coordinator", "quota", "client.state")
 SANS_IO_BANNED = {
     "asyncio", "concurrent", "datetime", "io", "multiprocessing", "os", "pathlib", "secrets", "selectors", "shutil",
     "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uuid",

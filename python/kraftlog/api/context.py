@@ -9,6 +9,8 @@ from kraftlog.transport.exchange import PeerContext
 
 if TYPE_CHECKING:
     from kraftlog.api.guards.access import Access
+    from kraftlog.api.request_quota import RequestQuota
+    from kraftlog.quota.mutation_quota import MutationCharge
 
 __all__ = ["RequestContext"]
 
@@ -19,6 +21,7 @@ class RequestContext(NamedTuple):
     Attributes:
         access: What the sender may do; None on a node without an authorizer, where everybody may do everything. The
             request was judged already: this is for what a handler looks at beyond it.
+        quota: What the request uses of its client's quotas; None while there are no quotas.
     """
 
     api_key: int
@@ -27,6 +30,15 @@ class RequestContext(NamedTuple):
     client_id: str | None
     peer: PeerContext
     access: Access | None = None
+    quota: RequestQuota | None = None
+
+    def mutation_charge(self, strict_from: int) -> MutationCharge | None:
+        """What the changes that this request asks of the controller are charged to; None if no quota applies.
+
+        Args:
+            strict_from: The first version whose clients know THROTTLING_QUOTA_EXCEEDED.
+        """
+        return None if self.quota is None else self.quota.charge_mutations(is_strict=self.api_version >= strict_from)
 
     @property
     def principal(self) -> Principal:

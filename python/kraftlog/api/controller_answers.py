@@ -11,6 +11,7 @@ from kraftlog.controller.operations import operation_of
 
 if TYPE_CHECKING:
     from kraftlog.api.services import ControllerService
+    from kraftlog.controller.topic_control import Charge
     from kraftlog.transport.exchange import PeerLoss
     from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
     from kraftlog.wire.struct import Message
@@ -31,9 +32,11 @@ class ControllerAnswers:
     def __init__(self, controller: ControllerService) -> None:
         self._controller = controller
 
-    def submit_request(self, request: Message, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
+    def submit_request(
+        self, request: Message, *, timeout_s: float | None = None, charge: Charge | None = None
+    ) -> asyncio.Future[Any]:
         """As ``ControllerService.submit_request``."""
-        submitted = self._controller.submit_request(request, timeout_s=timeout_s)
+        submitted = self._controller.submit_request(request, timeout_s=timeout_s, charge=charge)
         refuse = operation_of(request).refuse
         if refuse is None:
             return submitted

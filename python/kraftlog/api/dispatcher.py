@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.api.context import RequestContext
 from kraftlog.api.handler_table import APIS, UNREAD_KEYS, FrameHandler, Handler, LazyHandler
 from kraftlog.api.large_requests import ELEMENTS_AT_ONCE, LargeRequests
+from kraftlog.api.request_quota import forwarded_throttle_ms
 from kraftlog.api.slices import SlicedRequest
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError, ProtocolError
 from kraftlog.security.operation import Operation, ResourceKind
@@ -21,6 +22,7 @@ from kraftlog.wire.frame import decode_small_request, encode_response, encode_sm
 from kraftlog.wire.registry import API_BY_KEY
 
 if TYPE_CHECKING:
+    from kraftlog.api.request_quota import ClientQuotas, RequestQuota
     from kraftlog.api.slices import Slices
     from kraftlog.security.authorizer import Authorizer
     from kraftlog.security.grants import Grants
@@ -35,6 +37,8 @@ logger = logging.getLogger(__name__)
 LONG_POLL_KEYS = frozenset({1, 78})  # Fetch, ShareFetch
 API_VERSIONS_KEY = 18
 PRODUCE_KEY = 0
+# What nodes ask of each other: no client's quota applies.
+_EXEMPT_KEYS = frozenset(key for key, api in APIS.items() if api.operation is Operation.CLUSTER_ACTION)
 _READING = frozenset({Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS})
 
 Forward = Callable[[RequestContext, "Frame"], "asyncio.Future[Any] | None"]
@@ -54,6 +58,7 @@ class Dispatcher:
         scheduler: Runs requests with many entries in slices; None makes one at the first of them.
         authorizer: Each request is handled behind the guard of its API; None lets everybody do everything.
         grants: Learns what the guards allow to clients whose sockets I/O threads own.
+        quotas: Judge each request while there are any; None never does.
 
     Attributes:
         advertised: API key to its lowest and highest version, as ApiVersions answers.
@@ -71,8 +76,10 @@ class Dispatcher:
         scheduler: Scheduler | None = None,
         authorizer: Authorizer | None = None,
         grants: Grants | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         self._services = services
+        self._quotas = quotas
         self._scheduler = scheduler
         self._forward = forward
         if keys is None:
@@ -107,6 +114,8 @@ class Dispatcher:
 
     def handle(self, peer: PeerContext, frame: Frame) -> list[Output] | PendingResponse | CloseConnection | None:
         """Handle one frame, as ``Exchange.handle`` says."""
+        quotas = self._quotas if self._quotas is not None and self._quotas.is_active else None
+        began_ns = 0 if quotas is None else quotas.clock_ns()
         if len(frame) < 8:
             return CloseConnection(f"a request of {len(frame)} bytes is too short for a header")
         api_key = int.from_bytes(frame[:2], "big", signed=True)
@@ -120,7 +129,7 @@ class Dispatcher:
                 return self._refuse_api_versions(int.from_bytes(frame[4:8], "big", signed=True))
             name = API_BY_KEY[api_key].name
             return CloseConnection(f"{name} version {api_version} is outside {min_version}..{max_version}")
-        if api_key in self._frame_handlers:
+        if api_key in self._frame_handlers and quotas is None:
             answer = self._handle_frame(peer, frame, api_key, api_version)
             if answer is not None:
                 return answer
@@ -132,11 +141,34 @@ class Dispatcher:
             return self._handle_large(peer, frame, api_key, api_version, handler)
         header, request = decoded
         context = RequestContext(api_key, api_version, header.correlation_id, header.client_id, peer)
+        if quotas is not None and api_key not in _EXEMPT_KEYS:
+            quota = quotas.begin(peer, api_key, header.client_id, len(frame), began_ns)
+            return self._handle_judged(context._replace(quota=quota), frame, handler, request, quota)
+        return self._answer(context, self._call(context, frame, handler, request))
+
+    def _handle_judged(
+        self, context: RequestContext, frame: Frame, handler: Handler, request: Any, quota: RequestQuota
+    ) -> list[Output] | PendingResponse | CloseConnection | None:
+        """Handle a request that client quotas may apply to."""
         response = self._call(context, frame, handler, request)
+        if response is None:
+            quota.judge(None)
+        elif isinstance(response, asyncio.Future):
+            quota.pause()
+        elif type(response) is GeneratorType:
+            quota.pause()
+            response = quota.timed(response)
+        return self._answer(context, response)
+
+    def _answer(
+        self, context: RequestContext, response: Any
+    ) -> list[Output] | PendingResponse | CloseConnection | None:
+        """What the connection gets for the response of a handler."""
         if response is None or type(response) is CloseConnection or type(response) is list:
             return response
         if isinstance(response, asyncio.Future):
-            return PendingResponse(response, partial(self._finish, context), is_long_poll=api_key in LONG_POLL_KEYS)
+            is_long_poll = context.api_key in LONG_POLL_KEYS
+            return PendingResponse(response, partial(self._finish, context), is_long_poll=is_long_poll)
         if type(response) is GeneratorType:
             return self._handle_in_slices(context, response)
         return self._encode(context, response)
@@ -175,8 +207,17 @@ class Dispatcher:
 
         def call(header: RequestHeader, request: Any) -> tuple[RequestContext, Any]:
             context = RequestContext(api_key, api_version, header.correlation_id, header.client_id, peer)
+            quota = None
+            if self._quotas is not None and self._quotas.is_active and api_key not in _EXEMPT_KEYS:
+                # The time that decoding took does not count.
+                quota = self._quotas.begin(peer, api_key, header.client_id, len(frame), self._quotas.clock_ns())
+                context = context._replace(quota=quota)
             known.append(context)
-            return context, self._call(context, frame, handler, request)
+            response = self._call(context, frame, handler, request)
+            if quota is None:
+                return context, response
+            quota.pause()
+            return context, _judged(quota, response)
 
         def finish(future: asyncio.Future[Any]) -> list[Output] | CloseConnection | PendingResponse:
             correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
@@ -222,6 +263,9 @@ class Dispatcher:
     ) -> list[Output] | CloseConnection | PendingResponse:
         """Encode the response that a future ended with, or begin to."""
         name = API_BY_KEY[context.api_key].name
+        quota = context.quota
+        if quota is not None:
+            quota.resume()
         if future.cancelled():
             return CloseConnection(f"{name} was abandoned: the node is stopping")
         error = future.exception()
@@ -230,11 +274,21 @@ class Dispatcher:
         if error is not None:
             return _defect(context, error)
         response = future.result()
-        if type(response) is CloseConnection or type(response) is list:
-            return response  # a list is what the active controller wants sent
-        return [] if response is None else self._encode(context, response)
+        if type(response) is CloseConnection:
+            return response
+        if type(response) is list:  # what the active controller wants sent, or a large response
+            if quota is not None and context.api_key in UNREAD_KEYS:
+                quota.mute(forwarded_throttle_ms(context.api_key, context.api_version, response))
+            return response
+        if response is not None:
+            return self._encode(context, response)
+        if quota is not None:
+            quota.judge(None)
+        return []
 
     def _encode(self, context: RequestContext, response: Any) -> list[Output] | CloseConnection | PendingResponse:
+        if context.quota is not None:
+            response = context.quota.judge(response)
         try:
             outputs = encode_small_response(
                 context.api_key, context.api_version, context.correlation_id, response, ELEMENTS_AT_ONCE
@@ -260,6 +314,18 @@ class Dispatcher:
             ],
         )
         return encode_response(API_VERSIONS_KEY, 0, correlation_id, response)
+
+
+def _judged(quota: RequestQuota, response: Any) -> Slices[Any]:
+    """The response to a large request, judged."""
+    if type(response) is GeneratorType:
+        response = yield from quota.timed(response)
+    if isinstance(response, asyncio.Future):
+        if not response.done():
+            yield response
+        response = response.result()
+    quota.resume()
+    return response if type(response) is CloseConnection or type(response) is list else quota.judge(response)
 
 
 def _is_read(api_key: int) -> bool:
@@ -314,7 +380,10 @@ def _error_response(context: RequestContext, error: KafkaError) -> list[Output] 
     values: dict[str, Any] = {"error_code": error.code}
     if "error_message" in fields:
         values["error_message"] = error.message
+    response = api.response(**values)
+    if context.quota is not None:
+        response = context.quota.judge(response)
     try:
-        return encode_response(context.api_key, context.api_version, context.correlation_id, api.response(**values))
+        return encode_response(context.api_key, context.api_version, context.correlation_id, response)
     except Exception as failure:  # noqa: BLE001  only this connection ends
         return _unencodable(context, failure)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kraftlog.controller import MetadataImage
+from kraftlog.controller.topic_control import Charge
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo
 from kraftlog.runtime.replica.fetch_reader import PartitionSource
 from kraftlog.wire.struct import Message
@@ -112,12 +113,15 @@ class RaftService(Protocol):
 class ControllerService(Protocol):
     """The controller in this process; its operations fail with NOT_CONTROLLER unless it is the active one."""
 
-    def submit_request(self, request: Message, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
+    def submit_request(
+        self, request: Message, *, timeout_s: float | None = None, charge: Charge | None = None
+    ) -> asyncio.Future[Any]:
         """Run the operation that ``request`` asks for; the future ends with the response once that is committed.
 
         Args:
             request: One that ``kraftlog.controller.operations`` has.
             timeout_s: How long the operation may wait before it begins; None as long as it takes.
+            charge: Counts the partitions that the request creates or deletes; None if nobody does.
 
         Raises:
             TypeError: The controller does not serve such requests.

@@ -13,6 +13,7 @@ from kraftlog.api.dispatcher import Dispatcher
 from kraftlog.api.forwarder import Forwarder
 from kraftlog.api.handler_table import STOP_REPLICA_KEY
 from kraftlog.api.leader_hint import leader_addresses
+from kraftlog.api.request_quota import ClientQuotas
 from kraftlog.api.services import BrokerServices, ControllerServices
 from kraftlog.api.topic_views import TopicViews
 from kraftlog.coordinator.group.group_shard import GroupShard
@@ -38,6 +39,7 @@ from kraftlog.node.settings import (
     data_path_limits,
     group_coordinator_settings,
     node_identity,
+    quota_windows,
     replica_settings,
     topic_creation_settings,
 )
@@ -101,6 +103,7 @@ class Node:
         log_cleaner: What compacts the logs of this node.
         log_dirs: The data directories, locked while the node runs.
         fetch_sessions: Of this node's clients.
+        quotas: The client quotas, as they are committed.
         metrics: What can be measured of this node; ``metrics.snapshot`` may be called on any thread.
     """
 
@@ -128,6 +131,7 @@ class Node:
         self._group_gauges = GroupGauges(self.metrics)
         self.tasks = NodeTasks()
         self._authorization = Authorization(config)
+        self.quotas = ClientQuotas(quota_windows(config), host.monotonic_ns)
         self.cluster_id = ""
         self._acceptors: list[Acceptor] = []
         self._connections: Connections | None = None
@@ -220,6 +224,7 @@ class Node:
                 on_failure=self.metadata.on_failure,
                 grants=self._authorization.open_data_path(),
             )
+            self.quotas.on_data_judged = self._connections.native.hand_over_clients
         await self.metadata.start()
         self._authorization.begin_load(self.metadata)
         if self.config.is_controller:
@@ -257,6 +262,7 @@ class Node:
         )
         self.metadata.replica.add_leader_listener(self.controllers.leader_changed)
         self.metadata.add_listener(self._authorization.apply)
+        self.metadata.add_listener(self.quotas.apply)
 
     def _make_replicas(self) -> None:
         settings = replica_settings(self.config)
@@ -294,11 +300,14 @@ class Node:
             tasks=self.tasks,
             authorizer=self.authorizer,
         )
-        dispatcher = Dispatcher(services, "controller", scheduler=self._scheduler(), authorizer=self.authorizer)
+        dispatcher = Dispatcher(
+            services, "controller", scheduler=self._scheduler(), authorizer=self.authorizer, quotas=self.quotas
+        )
         self._accept(dispatcher, is_controller_listener=True)
 
     def _accept_clients(self) -> None:
         """Serve the broker listeners."""
+        self.quotas.load(self.metadata.image)
         forward = Forwarder(
             self.metadata.replica,
             self.controllers,
@@ -339,6 +348,7 @@ class Node:
                 removed_keys=(STOP_REPLICA_KEY,),
                 authorizer=self.authorizer,
                 grants=self._authorization.grants,
+                quotas=self.quotas,
             )
             for acceptor in self._acceptors:
                 if acceptor.end_point.listener_name == self.config.inter_broker_listener_name:
@@ -350,6 +360,7 @@ class Node:
             scheduler=self._scheduler(),
             authorizer=self.authorizer,
             grants=self._authorization.grants,
+            quotas=self.quotas,
         )
         self._accept(dispatcher, is_controller_listener=False)
 

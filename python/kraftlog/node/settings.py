@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from kraftlog.api.request_quota import QuotaWindows
 from kraftlog.api.settings import ApiSettings
 from kraftlog.controller.dynamic_broker_configs import connection_overrides
 from kraftlog.coordinator.group.assignors import ASSIGNORS
@@ -16,6 +17,7 @@ from kraftlog.node.identity import NodeIdentity, RegisteredListener
 from kraftlog.node.registration import BrokerRegistrationSettings
 from kraftlog.node.start_error import StartError
 from kraftlog.partition.replica_selector import LEADER_SELECTOR, RACK_AWARE_SELECTOR
+from kraftlog.quota.sampled_rate import Windows
 from kraftlog.runtime.coordinator.group_coordinator import GroupCoordinatorSettings
 from kraftlog.runtime.coordinator.shard_runner import Compression
 from kraftlog.runtime.coordinator.share_coordinator import ShareCoordinatorSettings
@@ -41,6 +43,7 @@ __all__ = [
     "data_path_limits",
     "group_coordinator_settings",
     "node_identity",
+    "quota_windows",
     "replica_settings",
     "topic_creation_settings",
     "transaction_coordinator_settings",
@@ -134,6 +137,17 @@ def _by_listener(config: NodeConfig, key: str) -> dict[str, int]:
                 raise ConfigError(msg)
             values[name.removeprefix(_LISTENER_PREFIX).removesuffix(f".{key}").lower()] = value
     return values
+
+
+def quota_windows(config: NodeConfig) -> QuotaWindows:
+    """How the use of client quotas is measured."""
+    return QuotaWindows(
+        rates=Windows(1000 * config.get_int("quota.window.size.seconds"), config.get_int("quota.window.num")),
+        mutations=Windows(
+            1000 * config.get_int("controller.quota.window.size.seconds"),
+            config.get_int("controller.quota.window.num"),
+        ),
+    )
 
 
 def data_path_limits(config: NodeConfig) -> DataPathLimits:

@@ -17,7 +17,7 @@ from kraftlog._kraftlog import release_free_memory
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.connection import Connection
 from kraftlog.transport.connection_rate import ConnectionRate
-from kraftlog.transport.exchange import PeerContext, PeerLoss
+from kraftlog.transport.exchange import PeerContext, PeerLoss, PeerThrottle
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
 from kraftlog.transport.handshake_reader import HandshakeReader
 from kraftlog.transport.listener import ConfigError, EndPoint
@@ -383,6 +383,8 @@ class Acceptor:
             peer=f"{host}:{port}",
             is_on_data_path=native is not None,
             loss=PeerLoss(),
+            # Nodes send their heartbeats over connections of controllers.
+            throttle=None if self.is_controller_listener else PeerThrottle(),
         )
         connection: Connection | NativeConnection
         if native is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kraftlog.errors import RemoteProtocolError
 from kraftlog.security.principal import USER_TYPE, Principal
 from kraftlog.transport.exchange import CloseConnection, Exchange, PeerContext, PendingResponse
+from kraftlog.transport.mute import Mute
 from kraftlog.transport.scheduler import SLICE_S, Weight
 from kraftlog.transport.socket import Transport, is_file
 from kraftlog.transport.tls_settings import distinguished_name
@@ -54,7 +55,7 @@ class Connection:
     hold back the handling of those behind it, but their responses queue up behind its own.
 
     All work is done in slices that the scheduler grants. While frames wait, no more are received; while the peer does
-    not take its responses, no frame is handled.
+    not take its responses, or is muted by a quota, no frame is handled.
 
     Attributes:
         context: Who the peer is; replaced by a new one when TLS or SASL has authenticated it.
@@ -69,6 +70,7 @@ class Connection:
         "_held_bytes",
         "_is_queued",
         "_is_stopping",
+        "_mute",
         "_on_lost",
         "_peer_log",
         "_peer_watch",
@@ -128,6 +130,9 @@ class Connection:
         self._weight = Weight.UNKNOWN
         self._writing_paused = False
         self._is_stopping = False
+        self._mute = Mute(loop, self._mute_ended)
+        if context.throttle is not None:
+            context.throttle.mute = self.mute
         self.transport = (
             Transport(loop, sock, reader, self) if tls is None else TlsTransport(loop, sock, reader, self, tls)
         )
@@ -161,6 +166,7 @@ class Connection:
             or self._pending_bytes >= MAX_IN_FLIGHT_BYTES
             or self._held_bytes >= MAX_HELD_BYTES
             or self._exclusive is not None
+            or self._mute.is_on
         )
 
     @property
@@ -173,6 +179,21 @@ class Connection:
         self._is_stopping = True
         self._writing_paused = True
         self.transport.pause_reading()
+
+    def mute(self, duration_ms: int) -> None:
+        """Handle and receive no request for that time; what is pending is still answered."""
+        if not self.transport.is_closed:
+            self._mute.extend(duration_ms)
+            if self._mute.is_on:
+                self.transport.pause_reading()
+
+    def _mute_ended(self) -> None:
+        if self._writing_paused or self.transport.is_closed:
+            return
+        if not self._backlog:
+            self.transport.resume_reading()
+        elif self._has_work():
+            self._queue()
 
     def handshake_done(self, subject: Any) -> None:
         """TLS knows the peer, or ``subject`` is None where it showed no certificate."""
@@ -211,7 +232,7 @@ class Connection:
     def room_freed(self) -> None:
         """Requests may wait again."""
         self._waits_for_room = False
-        if not self._backlog and not self._writing_paused:
+        if not self._backlog and not self._writing_paused and not self._mute.is_on:
             self.transport.resume_reading()
 
     def _count_waiting(self) -> None:
@@ -298,7 +319,7 @@ class Connection:
             self.transport.write(outputs)
         if not backlog:
             self._weight = Weight.LIGHT
-            if not self._writing_paused:
+            if not self._writing_paused and not self._mute.is_on:
                 self.transport.resume_reading()
         elif self._writing_paused or self.is_full:
             self.transport.pause_reading()
@@ -423,7 +444,7 @@ class Connection:
         self._writing_paused = False
         if self._has_work():
             self._queue()
-        elif not self._backlog:
+        elif not self._backlog and not self._mute.is_on:
             self.transport.resume_reading()
 
     def _end(self, answer: CloseConnection) -> None:
@@ -452,6 +473,7 @@ class Connection:
         if reason is not None:
             self._log_end(reason)
         self._unwatch_peer()
+        self._mute.close()
         for pending in self._done:
             _discard(pending)
         self._done.clear()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kraftlog.transport.frame_reader import Frame
     from kraftlog.transport.socket import Output
 
-__all__ = ["CloseConnection", "Exchange", "PeerContext", "PeerLoss", "PendingResponse", "Undecoded"]
+__all__ = ["CloseConnection", "Exchange", "PeerContext", "PeerLoss", "PeerThrottle", "PendingResponse", "Undecoded"]
 
 
 class PeerLoss:
@@ -41,6 +41,23 @@ class PeerLoss:
             listener()
 
 
+class PeerThrottle:
+    """Lets a connection take no request for a time (KIP-219).
+
+    Attributes:
+        mute: Called with milliseconds from now; the connection puts its own method here. Answers still go out.
+    """
+
+    __slots__ = ("mute",)
+
+    def __init__(self) -> None:
+        self.mute: Callable[[int], None] = _ignore
+
+
+def _ignore(_duration_ms: int) -> None:
+    """No connection is there to be muted."""
+
+
 @dataclass(frozen=True, slots=True)
 class PeerContext:
     """Who is at the other end, and on which listener.
@@ -50,6 +67,7 @@ class PeerContext:
         client_host: The peer's address without its port.
         peer: For log lines: host and port.
         loss: The end of the connection.
+        throttle: Mutes the connection; None where nobody has to wait, such as a broker that forwards requests.
         is_forwarded: The request came in an Envelope of a broker, which has checked it.
         is_on_data_path: An I/O thread owns the socket and answers the plain requests; here come the others.
     """
@@ -62,6 +80,7 @@ class PeerContext:
     is_forwarded: bool = False
     is_on_data_path: bool = False
     loss: PeerLoss | None = None
+    throttle: PeerThrottle | None = None
 
 
 class Undecoded(Protocol):

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kraftlog.transport.exchange import CloseConnection, Exchange, PeerContext, PendingResponse
+from kraftlog.transport.mute import Mute
 from kraftlog.transport.scheduler import SLICE_S, Weight
 from kraftlog.transport.socket import WRITE_HIGH_WATER_BYTES
 
@@ -29,6 +30,7 @@ class NativeConnection:
     does its work in slices that the scheduler grants, and handles no frame while the peer takes no responses.
 
     Args:
+        loop: The node's loop.
         socket: The half of the I/O thread.
         exchange: Answers frames.
         context: Who the peer is.
@@ -51,6 +53,7 @@ class NativeConnection:
         "_is_closed",
         "_is_queued",
         "_is_stopping",
+        "_mute",
         "_on_lost",
         "_peer_log",
         "_pending",
@@ -68,6 +71,7 @@ class NativeConnection:
 
     def __init__(
         self,
+        loop: asyncio.AbstractEventLoop,
         socket: DataSocket,
         exchange: Exchange,
         context: PeerContext,
@@ -93,6 +97,9 @@ class NativeConnection:
         self._is_queued = False
         self._is_closed = False
         self._is_stopping = False
+        self._mute = Mute(loop, self._mute_ended)
+        if context.throttle is not None:
+            context.throttle.mute = self.mute
 
     @property
     def is_owed(self) -> bool:
@@ -110,6 +117,21 @@ class NativeConnection:
         self._backlog.clear()
         self.socket.stop_reading()
         self._flush_soon()
+
+    def mute(self, duration_ms: int) -> None:
+        """Handle no request for that time, and let the I/O thread receive none; what is pending is still answered."""
+        if not self._is_closed:
+            was_on = self._mute.is_on
+            self._mute.extend(duration_ms)
+            if self._mute.is_on and not was_on:
+                self.socket.mute(True)
+                self._flush_soon()
+
+    def _mute_ended(self) -> None:
+        if not self._is_closed:
+            self.socket.mute(False)
+            self.work()
+            self._flush_soon()
 
     def frame_received(self, number: int, frame: bytes | memoryview) -> None:
         """Keep a frame until ``work``, which has to follow."""
@@ -165,7 +187,9 @@ class NativeConnection:
             self.socket.taken(self._backlog[-1][0])
 
     def _must_wait(self) -> bool:
-        """Whether the peer does not take its responses; ``work`` is called again when it does."""
+        """Whether the peer is muted or does not take its responses; ``work`` is called again when that ends."""
+        if self._mute.is_on:
+            return True
         socket = self.socket
         if socket.unsent_bytes <= WRITE_HIGH_WATER_BYTES:
             return False
@@ -239,6 +263,7 @@ class NativeConnection:
             self._peer_log.warning(context.client_host, text, context.peer, context.listener_name, reason)
         if self.context.loss is not None:
             self.context.loss.tell()
+        self._mute.close()
         self._is_closed = True
         self._is_stopping = True
         self._backlog.clear()

@@ -135,6 +135,7 @@ class NativeSockets:
             sock.detach(), listener=listener, host=context.client_host, principal=str(context.principal)
         )
         connection = NativeConnection(
+            self._loop,
             data_socket,
             exchange,
             context,
@@ -149,6 +150,10 @@ class NativeSockets:
     def publish_brokers(self, by_listener: Sequence[Sequence[tuple[int, str, int, str | None]]]) -> None:
         """Let the threads name brokers that lead; id, host, port and rack of each, by the index of the listener."""
         self._path.publish_brokers(by_listener)
+
+    def hand_over_clients(self, is_on: bool) -> None:
+        """Whether the threads hand every Produce and every consumer's Fetch over: a client quota may apply to it."""
+        self._path.hand_over_clients(is_on)
 
     def close(self) -> None:
         """Close all connections and end the threads. Harmless when called again."""

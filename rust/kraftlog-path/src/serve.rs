@@ -3,6 +3,7 @@
 //! A [`DataService`] runs on one I/O thread. It answers a request only if every partition of it is plain; otherwise it
 //! hands the whole frame over before anything was appended. Its answers equal those of the Python handlers byte for byte.
 //! On a node with an authorizer the requests that it answers are those for which the client has all [`grants`].
+//! While client quotas may apply, it serves followers only.
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -151,6 +152,7 @@ impl Service for DataService {
 
     fn handle(&mut self, request: RequestId, peer: &Peer, frame: &[u8], now: Instant) -> Outcome {
         match RequestHeader::peek(frame) {
+            Some((PRODUCE_KEY, _)) if self.shared.hands_over_clients() => Outcome::HandOver,
             Some((PRODUCE_KEY, _)) => self.produce(request, peer, frame, now),
             Some((FETCH_KEY, _)) => self.fetch(request, peer, frame, now),
             _ => Outcome::HandOver,

@@ -141,6 +141,7 @@ BROKER_APIS = (
     "DescribeConfigs",
     "DescribeLogDirs",
     "DescribeClientQuotas",
+    "AlterClientQuotas",
     "DescribeUserScramCredentials",
     "DescribeAcls",
     "DescribeQuorum",

@@ -19,8 +19,6 @@ from interop.harness import Java, KafkaServer, KraftlogServer, Server
 
 SARAMA = os.environ.get("KRAFTLOG_SARAMA")
 KAFKAJS = HERE / "kafkajs" / "story.js"
-# Quotas, which kraftlog does not keep.
-NOT_SERVED = ("quota",)
 pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(SARAMA is None, reason="KRAFTLOG_SARAMA names no program; .ci/dev foreign builds it"),
@@ -43,7 +41,7 @@ def told(server: Server, command: list[str]) -> list[str]:
         check=False,
     )
     assert done.returncode == 0, f"{server.name}: {done.stderr[-4000:]}\n{done.stdout[-2000:]}"
-    return [line for line in done.stdout.splitlines() if not line.startswith(NOT_SERVED)]
+    return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("name", ["sarama-2.1.0", "sarama-3.6.0", "sarama-4.3.1", "kafkajs"])

@@ -6,6 +6,9 @@ import asyncio
 import logging
 import socket
 import struct
+from types import SimpleNamespace
+
+import pytest
 
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.connection import (
@@ -14,13 +17,14 @@ from kraftlog.transport.connection import (
     MAX_IN_FLIGHT,
     Connection,
 )
-from kraftlog.transport.exchange import PeerContext, PendingResponse
+from kraftlog.transport.exchange import PeerContext, PeerThrottle, PendingResponse
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
+from kraftlog.transport.mute import Mute
 from kraftlog.transport.peer_log import PeerLog
 from kraftlog.transport.peer_watch import PeerWatch
 from kraftlog.transport.scheduler import SLICE_S, Scheduler
 from kraftlog.transport.socket import MEMORY_HIGH_WATER_BYTES
-from waiting import until
+from waiting import settle, until
 
 SCRATCH = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
 
@@ -69,7 +73,7 @@ class Bench:
             ours,
             FrameReader(SCRATCH, 100 << 20),
             self.exchange,
-            PeerContext("PLAINTEXT", False, ANONYMOUS, "127.0.0.1", name),
+            PeerContext("PLAINTEXT", False, ANONYMOUS, "127.0.0.1", name, throttle=PeerThrottle()),
             on_lost=self.lost.append,
             peer_log=PeerLog(self.loop, logging.getLogger("test")),
             scheduler=self.scheduler,
@@ -376,3 +380,95 @@ def test_requests_that_change_something_are_handled_after_their_peer_left():
         await until(lambda: len(futures) == MAX_IN_FLIGHT + 10)
 
     run(answer, scenario)
+
+
+class Timers:
+    """Stands for the timers of a loop; time passes when a test says so."""
+
+    def __init__(self):
+        self.now_s = 0.0
+        self.armed = []
+
+    def time(self):
+        return self.now_s
+
+    def call_later(self, delay_s, callback):
+        timer = SimpleNamespace(at_s=self.now_s + delay_s, callback=callback)
+        timer.cancel = lambda: self.armed.remove(timer)
+        self.armed.append(timer)
+        return timer
+
+    def pass_time(self, seconds):
+        self.now_s += seconds
+        for timer in [timer for timer in self.armed if timer.at_s <= self.now_s]:
+            self.armed.remove(timer)
+            timer.callback()
+
+
+def with_timers(connection):
+    """Let a connection be muted in the time of a test."""
+    timers = Timers()
+    connection._mute = Mute(timers, connection._mute_ended)
+    return timers
+
+
+@pytest.mark.spec("CERR-36")
+def test_a_muted_connection_is_answered_but_handles_no_request_until_it_is_over():
+    """What came with the throttled request waits as well; another connection does not."""
+
+    async def scenario(bench):
+        connection, peer = bench.connect("throttled")
+        _, other = bench.connect("other")
+        timers = with_timers(connection)
+        pending = bench.loop.create_future()
+
+        def answer(_, request):
+            if request == b"wait":
+                return PendingResponse(pending, lambda future: [frame(future.result())])
+            if request == b"throttle":
+                connection.context.throttle.mute(1_500)
+            return [frame(request)]
+
+        bench.exchange.answer = answer
+        peer.sendall(frame(b"wait") + frame(b"throttle") + frame(b"next"))
+        await until(lambda: len(bench.exchange.handled) == 2)
+        peer.sendall(frame(b"last"))
+        other.sendall(frame(b"served"))
+        await until(lambda: ("other", b"served") in bench.exchange.handled)
+        pending.set_result(b"waited")
+        expected = frame(b"waited") + frame(b"throttle")
+        received = b""
+        while len(received) < len(expected):
+            received += await bench.loop.sock_recv(peer, 1000)
+        assert received == expected
+        timers.pass_time(1.4)
+        await settle()
+        assert [request for name, request in bench.exchange.handled if name == "throttled"] == [b"wait", b"throttle"]
+        assert not connection.transport.is_reading
+        timers.pass_time(0.1)
+        await until(lambda: bench.exchange.handled[-1] == ("throttled", b"last"))
+        assert bench.exchange.handled[-2] == ("throttled", b"next")
+        assert connection.transport.is_reading
+
+    run(None, scenario)
+
+
+def test_the_longest_of_several_mutes_counts_and_a_closed_connection_has_none():
+    async def scenario(bench):
+        connection, peer = bench.connect("throttled")
+        timers = with_timers(connection)
+        for duration_ms in (200, 20, 0):
+            connection.mute(duration_ms)
+        peer.sendall(frame(b"late"))
+        timers.pass_time(0.19)
+        await settle()
+        assert not bench.exchange.handled
+        timers.pass_time(0.01)
+        await until(lambda: bench.exchange.handled)
+        connection.mute(60_000)
+        assert timers.armed
+        connection.close(None)
+        connection.mute(60_000)
+        assert not timers.armed
+
+    run(lambda _, request: [frame(request)], scenario)

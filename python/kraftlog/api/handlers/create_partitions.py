@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["handle"]
 
+STRICT_QUOTA_VERSION = 3
+
 
 def handle(
     context: RequestContext, request: CreatePartitionsRequest, *, controller: ControllerService
 ) -> asyncio.Future[CreatePartitionsResponse]:
     """Give topics more partitions; answered when they are committed and this broker has them."""
-    return controller.submit_request(request)
+    return controller.submit_request(request, charge=context.mutation_charge(STRICT_QUOTA_VERSION))

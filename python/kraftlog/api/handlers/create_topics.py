@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["handle"]
 
+STRICT_QUOTA_VERSION = 6
+
 
 def handle(
     context: RequestContext, request: CreateTopicsRequest, *, controller: ControllerService
 ) -> asyncio.Future[CreateTopicsResponse]:
     """Create topics; answered when they are committed and this broker has them."""
-    return controller.submit_request(request)
+    return controller.submit_request(request, charge=context.mutation_charge(STRICT_QUOTA_VERSION))

@@ -1,7 +1,7 @@
 """DeleteTopics, API key 20, versions 1-6.
 
 3   TOPIC_DELETION_DISABLED instead of INVALID_REQUEST where delete.topic.enable=false
-5   error texts (KIP-599)
+5   error texts; THROTTLING_QUOTA_EXCEEDED may be answered (KIP-599)
 6   by topic id or name (KIP-516)
 """
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["handle"]
 
 DELETION_DISABLED_VERSION = 3
+STRICT_QUOTA_VERSION = 5
 TOPIC_STATES_VERSION = 6
 
 
@@ -45,4 +46,4 @@ def handle(
             for topic in request.topics
         )
         return DeleteTopicsResponse(responses=responses)
-    return controller.submit_request(request)
+    return controller.submit_request(request, charge=context.mutation_charge(STRICT_QUOTA_VERSION))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kraftlog._kraftlog import untracked
 from kraftlog.api.cluster_view import broker_address
 from kraftlog.api.leader_hint import leader_addresses, leader_hint
-from kraftlog.api.slices import ENTRIES_PER_SLICE, LARGE_ENTRIES, Slices, at_once, in_slices
+from kraftlog.api.slices import ENTRIES_PER_SLICE, LARGE_ENTRIES, LOOKUPS_PER_SLICE, Slices, at_once, in_slices
 from kraftlog.errors import ErrorCode
 from kraftlog.partition.replica_selector import ReplicaView, select_by_rack
 from kraftlog.runtime.replica.fetch_reader import (
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kraftlog.api.context import RequestContext
+    from kraftlog.api.request_quota import RequestQuota
     from kraftlog.api.services import ClusterService, IsrChangeService, RaftService, ReplicaService
     from kraftlog.api.settings import ApiSettings
     from kraftlog.runtime.replica.fetch_session import FetchSessionCache
@@ -50,6 +51,9 @@ DATA_PATH_ELEMENTS_MAX = 8 * 1024
 """Partitions of a follower's request that the I/O threads take for sure; with its topics they take twice as many."""
 PREFERRED_REPLICA_FROM = 11  # version of Fetch
 NAMES_LEADERS_FROM = 16  # version of Fetch (KIP-951); as Kafka, although version 12 has the field of the leader
+# What a quota counts of an answer and of each partition in it, beside the records: about their fixed fields.
+_ANSWER_BYTES = 20
+_PARTITION_BYTES = 40
 
 PartitionData = FetchResponse.PartitionData
 _NOT_IN_METADATA = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -120,6 +124,10 @@ def _handle(
     preferred = _preferred_replica(context, request, cluster, settings, replicas)
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
     is_follower = replica_id >= 0
+    quota = context.quota
+    if quota is not None and is_follower:
+        quota.exempt()
+        quota = None
     # The client of a session comes here with every fetch. Without one its next fetch is full again, and the data path
     # answers that as soon as it can.
     offers_session = (
@@ -148,11 +156,16 @@ def _handle(
     if is_follower:
         replicas.follower_polls.arrived(replica_id, ((partition.topic_id, partition.index) for partition in asked))
         max_wait_ms = replicas.follower_polls.wait_ms(replica_id, max_wait_ms)
+    max_bytes = min(request.max_bytes, settings.fetch_max_bytes)
+    min_bytes = min(request.min_bytes, settings.fetch_max_bytes)
+    if quota is not None and (most := quota.most_fetched()) is not None:
+        # More would be refused in any case.
+        max_bytes, min_bytes = min(max_bytes, most), min(min_bytes, most)
     limits = FetchLimits(
         isolation_level=request.isolation_level,
-        max_bytes=min(request.max_bytes, settings.fetch_max_bytes),
+        max_bytes=max_bytes,
         max_wait_ms=max_wait_ms,
-        min_bytes=min(request.min_bytes, settings.fetch_max_bytes),
+        min_bytes=min_bytes,
         uses_topic_ids=uses_topic_ids,
         needs_leader=version < PREFERRED_REPLICA_FROM,
         preferred_replica=None if is_follower else preferred,
@@ -161,7 +174,10 @@ def _handle(
     def respond(reads: list[PartitionRead]) -> Slices[FetchResponse]:
         if follower is not None:
             follower.count(reads)
-        return _response(cluster, context, session, reads, is_incremental=is_incremental, is_follower=is_follower)
+        answer = _response(cluster, context, session, reads, is_incremental=is_incremental, is_follower=is_follower)
+        if quota is None:
+            return answer
+        return _judged(quota, sessions, session, reads, answer, is_incremental=is_incremental)
 
     def finish(reads: list[PartitionRead]) -> FetchResponse:
         return at_once(respond(reads))
@@ -349,11 +365,39 @@ def _response(
     )
 
 
-def _must_answer(session: FetchSession, read: PartitionRead) -> bool:
-    """Whether a partition has news for the session's client; remembers what the client is told."""
+def _judged(
+    quota: RequestQuota,
+    sessions: FetchSessionCache,
+    session: FetchSession | None,
+    reads: list[PartitionRead],
+    answer: Slices[FetchResponse],
+    *,
+    is_incremental: bool,
+) -> Slices[FetchResponse]:
+    """The answer to a consumer; without records, and without any change of its session, if the consumer has to wait."""
+    size_bytes = _ANSWER_BYTES
+    for number, read in enumerate(reads, 1):
+        if not number % LOOKUPS_PER_SLICE:
+            yield None
+        if session is None or not is_incremental or _has_news(read):
+            size_bytes += _PARTITION_BYTES + read.size_bytes
+    throttle_ms = quota.judge_fetch(size_bytes)
+    if not throttle_ms:
+        return (yield from answer)
+    answer.close()
+    if session is None:
+        return FetchResponse(throttle_time_ms=throttle_ms)
+    if is_incremental:
+        return FetchResponse(throttle_time_ms=throttle_ms, session_id=session.session_id)
+    sessions.remove(session.session_id)  # the consumer never learns of it
+    return FetchResponse(throttle_time_ms=throttle_ms)
+
+
+def _has_news(read: PartitionRead) -> bool:
+    """Whether a partition has something that its session's client was not told."""
     wanted = read.wanted
     # The session's own entry: an initial request answers from entries the session shares.
-    news = (
+    return (
         bool(read.size_bytes)
         or bool(read.error_code)
         or read.diverging_epoch is not None
@@ -361,6 +405,12 @@ def _must_answer(session: FetchSession, read: PartitionRead) -> bool:
         or read.high_watermark != wanted.told_high_watermark
         or read.log_start_offset != wanted.told_log_start_offset
     )
+
+
+def _must_answer(session: FetchSession, read: PartitionRead) -> bool:
+    """Whether a partition has news for the session's client; remembers what the client is told."""
+    wanted = read.wanted
+    news = _has_news(read)
     wanted.told_high_watermark = -1 if read.error_code else read.high_watermark
     wanted.told_log_start_offset = read.log_start_offset
     if read.size_bytes and wanted.key in session.partitions:

@@ -21,6 +21,7 @@ from kraftlog.controller import ControllerConfig, ControllerCore, ControllerResu
 from kraftlog.controller.image_changes import ImageChange
 from kraftlog.controller.operations import operation_of
 from kraftlog.controller.steps import Steps, finish_steps
+from kraftlog.controller.topic_control import Charge
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
 from kraftlog.runtime.metadata.broker_watch import BrokerWatch
 from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
@@ -191,13 +192,16 @@ class ActiveController:
         """
         return self.operations.submit(operation, timeout_s=timeout_s)
 
-    def submit_request(self, request: Message, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
+    def submit_request(
+        self, request: Message, *, timeout_s: float | None = None, charge: Charge | None = None
+    ) -> asyncio.Future[Any]:
         """Run the operation that ``request`` asks for; the future has the response once its records are committed.
 
         Args:
             request: One that ``controller.operations`` has.
             timeout_s: How long it may wait until it is begun. When None as long as it takes, for a heartbeat at most
                 half the time in which a broker sends its next one.
+            charge: Counts the partitions that the request creates or deletes; None if nobody does.
 
         If the response has a place for errors at each topic or resource, it carries those of the whole request there.
         NOT_CONTROLLER fails the future in any case: a node that forwards requests then asks the next controller.
@@ -210,9 +214,14 @@ class ActiveController:
         if timeout_s is None and is_heartbeat:
             timeout_s = self._settings.broker_heartbeat_interval_ms / 2000
         refuse = None if operation.refuse is None else partial(operation.refuse, request)
-        future: asyncio.Future[Any] = self.operations.submit(
-            lambda core, now_ms: operation.begin(core, request, now_ms), timeout_s=timeout_s, refuse=refuse
-        )
+        begin_charged = operation.begin_charged
+
+        def begin(core: ControllerCore, now_ms: int) -> _Outcome:
+            if charge is not None and begin_charged is not None:
+                return begin_charged(core, request, charge)
+            return operation.begin(core, request, now_ms)
+
+        future: asyncio.Future[Any] = self.operations.submit(begin, timeout_s=timeout_s, refuse=refuse)
         if isinstance(request, BrokerHeartbeatRequest):
             if self._core is not None:
                 self._core.note_contact(request, self._opened.driver.now_ms())

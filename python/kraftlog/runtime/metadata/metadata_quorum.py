@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from kraftlog.controller import ControllerResult, MetadataImage
+from kraftlog.controller.topic_control import Charge
 from kraftlog.metrics import Metrics
 from kraftlog.runtime.metadata.active_controller import ActiveController
 from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
@@ -124,9 +125,11 @@ class MetadataQuorum:
         """As ``ActiveController.submit``."""
         return self.controller.submit(operation, timeout_s=timeout_s)
 
-    def submit_request(self, request: Message, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
+    def submit_request(
+        self, request: Message, *, timeout_s: float | None = None, charge: Charge | None = None
+    ) -> asyncio.Future[Any]:
         """As ``ActiveController.submit_request``."""
-        return self.controller.submit_request(request, timeout_s=timeout_s)
+        return self.controller.submit_request(request, timeout_s=timeout_s, charge=charge)
 
     def note_connection(self, request: BrokerHeartbeatRequest, loss: PeerLoss) -> None:
         """As ``ActiveController.note_connection``."""

@@ -88,6 +88,8 @@ pub(super) struct Connection {
     pub(super) waits_for_room: bool,
     /// It is in the thread's list of those that do.
     pub(super) is_room_queued: bool,
+    /// A quota lets the peer wait: no frame is handled or received.
+    pub(super) is_muted: bool,
     /// Its turn to have room has come.
     pub(super) is_admitted: bool,
     room: Arc<RequestRoom>,
@@ -121,6 +123,7 @@ impl Connection {
             waits_for_begun: false,
             waits_for_room: false,
             is_room_queued: false,
+            is_muted: false,
             is_admitted: false,
             room,
             last_active: now,
@@ -156,6 +159,7 @@ impl Connection {
             || self.requests.handed_over() >= limits.max_handed_over
             || self.requests.handed_over_bytes() >= limits.max_handed_over_bytes
             || self.status.unsent_bytes() > limits.high_water_bytes
+            || self.is_muted
     }
 
     /// Whether frames that had to wait need not wait any more.

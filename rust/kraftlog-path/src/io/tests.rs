@@ -241,6 +241,35 @@ fn answers_keep_the_order_of_requests_whoever_gives_them() {
 }
 
 #[test]
+fn a_muted_connection_is_answered_but_not_read() {
+    let mut stage = Stage::new(|_| {});
+    let (socket, mut peer) = stage.connect();
+    let (_other, mut other_peer) = stage.connect();
+    peer.write_all(&request(METADATA, b'h', b"0")).unwrap();
+    stage.handed_over(1);
+    socket.mute(true);
+    socket.answer(0, bytes(b"throttled"));
+    stage.threads.flush();
+    assert_eq!(receive(&mut peer), b"throttled");
+    let handled = stage.handled();
+    peer.write_all(&[request(METADATA, b'e', b"1"), request(METADATA, b'e', b"2")].concat()).unwrap();
+    for _ in 0..3 {
+        other_peer.write_all(&request(METADATA, b'e', b"served")).unwrap();
+        assert_eq!(receive(&mut other_peer), b"served");
+    }
+    assert_eq!(stage.handled(), handled + 3, "only the other connection was served");
+    socket.mute(false);
+    stage.threads.flush();
+    assert_eq!((receive(&mut peer), receive(&mut peer)), (b"1".to_vec(), b"2".to_vec()));
+    socket.mute(true);
+    stage.threads.flush();
+    other_peer.write_all(&request(METADATA, b'e', b"after the command")).unwrap();
+    receive(&mut other_peer);
+    drop(peer);
+    assert_eq!(stage.lost_reason(), None, "a peer that left while it was muted");
+}
+
+#[test]
 fn produce_waits_until_what_was_handed_over_has_begun() {
     let mut stage = Stage::new(|_| {});
     let (socket, mut peer) = stage.connect();

@@ -45,6 +45,11 @@ pub(super) enum Command<M> {
         reason: Option<String>,
     },
     StopReading(ConnectionId),
+    /// Handle and receive no more requests, or go on.
+    Mute {
+        connection: ConnectionId,
+        is_on: bool,
+    },
     Message(M),
     Stop,
 }
@@ -180,7 +185,7 @@ impl<S: Service> IoThread<S> {
             return;
         }
         let is_dead = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
-        if is_dead && (connection.is_blocked || connection.is_stopping()) {
+        if is_dead && (connection.is_blocked || connection.is_muted || connection.is_stopping()) {
             self.close(slot, None);
             return;
         }
@@ -231,6 +236,12 @@ impl<S: Service> IoThread<S> {
             Command::StopReading(id) => {
                 if let Some(connection) = self.find(id) {
                     connection.stop_reading();
+                }
+            }
+            Command::Mute { connection: id, is_on } => {
+                if let Some(connection) = self.find(id) {
+                    connection.is_muted = is_on;
+                    self.go_on(id.slot);
                 }
             }
             Command::Message(message) => {

@@ -208,6 +208,11 @@ impl<M> Socket<M> {
         self.ask(Command::Close { connection: self.connection, reason });
     }
 
+    /// Handle and receive no more requests until told otherwise; what is pending is still answered.
+    pub fn mute(&self, is_on: bool) {
+        self.ask(Command::Mute { connection: self.connection, is_on });
+    }
+
     /// Handle no more requests; what is pending is still answered.
     pub fn stop_reading(&self) {
         self.ask(Command::StopReading(self.connection));

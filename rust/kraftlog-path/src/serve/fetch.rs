@@ -120,6 +120,11 @@ impl DataService {
         let outcome = match fetch::parse(frame, &mut collector) {
             Err(_) => Outcome::HandOver,
             Ok((_, fetch)) if fetch.replica_id < -1 => Outcome::HandOver,
+            Ok((_, fetch)) if fetch.replica_id < 0 && self.shared.hands_over_clients() => {
+                // Python does not know it: the client begins anew there.
+                self.shared.sessions().remove(fetch.session_id);
+                Outcome::HandOver
+            }
             // Python knows the racks of the followers.
             Ok((_, fetch)) if fetch.replica_id < 0 && fetch.has_rack && selects_replicas => Outcome::HandOver,
             Ok((header, fetch)) => {

@@ -1,6 +1,6 @@
 //! What the services of all I/O threads share.
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::grants::Grants;
@@ -37,6 +37,8 @@ pub struct ServiceShared {
     settings: RwLock<ServiceSettings>,
     /// Raised with every change of `settings`.
     settings_version: AtomicU64,
+    /// A client quota may apply, which Python judges.
+    hands_over_clients: AtomicBool,
     /// By listener; what Python last published.
     brokers: RwLock<Vec<Vec<BrokerAddress>>>,
     /// `None` without an authorizer: everybody may do everything.
@@ -63,6 +65,7 @@ impl ServiceShared {
             sessions: SessionCache::new(seed),
             settings: RwLock::new(settings),
             settings_version: AtomicU64::new(0),
+            hands_over_clients: AtomicBool::new(false),
             brokers: RwLock::default(),
             grants: None,
             clock_ms,
@@ -93,6 +96,16 @@ impl ServiceShared {
     /// Wall clock, milliseconds since 1970.
     pub(super) fn now_ms(&self) -> i64 {
         (self.clock_ms)()
+    }
+
+    /// Hand every Produce and every consumer's Fetch over, from the next request on, or serve them again.
+    pub fn hand_over_clients(&self, is_on: bool) {
+        self.hands_over_clients.store(is_on, Ordering::Release);
+    }
+
+    /// Whether these requests go to Python.
+    pub(super) fn hands_over_clients(&self) -> bool {
+        self.hands_over_clients.load(Ordering::Acquire)
     }
 
     /// Name these brokers from now on when they lead; one list for each listener, by its index.

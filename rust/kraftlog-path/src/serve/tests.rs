@@ -323,6 +323,31 @@ fn a_leader_that_loses_its_role_names_it() {
 }
 
 #[test]
+fn clients_are_handed_over_while_quotas_may_apply() {
+    let mut bench = Bench::new(1, false);
+    let records = batch("a");
+    let produce = produce(-1, 1000, &[(0, &records)]);
+    assert_eq!(produced(bench.handle(&produce)), [(0, 0, 0)]);
+    let first = fetched(bench.handle(&Ask::of((0, 0), &[(0, 0)]).frame()));
+    let (id, next) = (first.session_id, Ask::of((first.session_id, 1), &[]).frame());
+    assert_ne!(id, 0);
+    bench.shared.hand_over_clients(true);
+    let one_way = self::produce(0, 0, &[(0, &records)]);
+    for frame in [&produce, &one_way, &next, &Ask::of((0, -1), &[(0, 0)]).frame()] {
+        assert!(matches!(bench.handle(frame), Outcome::HandOver));
+    }
+    assert_eq!(bench.end_offset(0), 1, "nothing was appended");
+    bench.shared.hand_over_clients(false);
+    let ended = fetched(bench.handle(&next));
+    assert_eq!(
+        ended.error_code,
+        error_code::FETCH_SESSION_ID_NOT_FOUND,
+        "Python may have moved its client on"
+    );
+    assert_eq!(produced(bench.handle(&produce)), [(0, 0, 1)]);
+}
+
+#[test]
 fn nothing_is_appended_of_a_request_that_is_handed_over() {
     let mut bench = Bench::new(2, false);
     let records = batch("a");

@@ -108,6 +108,12 @@ impl DataPath {
         self.shared.publish_brokers(lists.collect());
     }
 
+    /// Whether Python answers every Produce and every consumer's Fetch.
+    #[pyo3(signature = (is_on, /))]
+    fn hand_over_clients(&self, is_on: bool) {
+        self.shared.hand_over_clients(is_on);
+    }
+
     /// Close all sockets and end the threads.
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.threads.stop());

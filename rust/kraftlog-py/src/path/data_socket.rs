@@ -64,6 +64,11 @@ impl DataSocket {
         self.socket.close(reason);
     }
 
+    #[pyo3(signature = (is_on, /))]
+    fn mute(&self, is_on: bool) {
+        self.socket.mute(is_on);
+    }
+
     fn stop_reading(&self) {
         self.socket.stop_reading();
     }

@@ -59,7 +59,9 @@ class Metadata:
     def add_listener(self, listener: Callable[[MetadataImage, MetadataDelta], None]) -> None:
         self.listeners.append(listener)
 
-    def submit_request(self, request: Any, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
+    def submit_request(
+        self, request: Any, *, timeout_s: float | None = None, charge: Any = None
+    ) -> asyncio.Future[Any]:
         from kraftlog.controller.core import ControllerConfig, ControllerCore
         from kraftlog.controller.operations import operation_of
 
