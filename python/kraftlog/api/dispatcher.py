@@ -277,8 +277,9 @@ class Dispatcher:
         if type(response) is CloseConnection:
             return response
         if type(response) is list:  # what the active controller wants sent, or a large response
-            if quota is not None and context.api_key in UNREAD_KEYS:
-                quota.mute(forwarded_throttle_ms(context.api_key, context.api_version, response))
+            if context.api_key in UNREAD_KEYS and context.peer.throttle is not None:
+                # This node may not know the quota yet.
+                context.peer.throttle.mute(forwarded_throttle_ms(context.api_key, context.api_version, response))
             return response
         if response is not None:
             return self._encode(context, response)

@@ -229,15 +229,11 @@ class RequestQuota:
         if has_field:
             # What the active controller said of a request that was sent on.
             throttle_ms = max(throttle_ms, response.throttle_time_ms)
-        self.mute(throttle_ms)
+        if throttle_ms and self._peer.throttle is not None:
+            self._peer.throttle.mute(throttle_ms)
         if has_field and throttle_ms != response.throttle_time_ms:
             return replace(response, throttle_time_ms=throttle_ms)
         return response
-
-    def mute(self, duration_ms: int) -> None:
-        """Let the connection wait, if it is the client's own."""
-        if duration_ms > 0 and self._peer.throttle is not None:
-            self._peer.throttle.mute(duration_ms)
 
     def _judge(self, response: Any) -> int:
         quotas, now_ms = self._quotas, self._quotas.clock_ms()

@@ -239,7 +239,7 @@ def test_a_broker_lets_its_client_wait_as_the_active_controller_says() -> None:
     assert forwarded_throttle_ms(55, 2, [quorum]) == 0, "has no such field"
 
     async def scenario() -> None:
-        desk = Desk({19: lambda *_: None}, controller_mutation_rate=1)
+        desk = Desk({19: lambda *_: None})  # it does not know the quota yet
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         desk.dispatcher._forward = lambda _context, _frame: answer
