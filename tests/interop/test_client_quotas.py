@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from interop.harness import Java, KafkaServer, KraftlogServer, Server, copy_of
+from interop.story import story
 from interop.tool_runs import Said, run_kafka
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -251,6 +252,11 @@ def create(node: Server, name: str, version: int) -> tuple[int, str | None, int]
         response = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), version, client_id="maker")
     (result,) = response.topics
     return result.error_code, result.error_message, round(response.throttle_time_ms / 60_000)
+
+
+def test_the_page_of_quotas_does_what_it_says(tmp_path: Path, java: Java) -> None:
+    with story(tmp_path / "story", java) as told:
+        told.read("client-quotas.md")
 
 
 def test_librdkafka_is_told_to_wait_and_delivers_everything(tmp_path: Path) -> None:
