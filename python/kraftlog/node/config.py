@@ -48,7 +48,7 @@ _DATA_PATHS = ("native", "python")
 DEFAULT_DATA_PATH = "native"
 # Another: who answers the followers of this broker's partitions, if the data path is native.
 FOLLOWER_FETCHES = "kraftlog.follower.fetches"
-DEFAULT_FOLLOWER_FETCHES = "python"
+DEFAULT_FOLLOWER_FETCHES = "native"
 MAX_PORT = 65535
 OWN_KEYS = frozenset({METRICS_LISTENER, DATA_PATH, FOLLOWER_FETCHES})
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
