@@ -1,11 +1,13 @@
 """A node beside threads that compute keeps its leadership while clients produce.
 
     python benches/busy_threads.py [--seconds 600] [--threads 2] [--voters 1] [--data-path native] [--rate 1000]
+        [--connect]
 
 Every node is a kraftlog.Broker in a process of its own that has ``--threads`` threads of pure Python beside it; all
-time-outs are the defaults. With ``--voters 3`` three such nodes are one quorum, and the load goes to its leader. The
-script fails if the epoch or the active controller changed, if a broker's heartbeat came too late, if a request
-failed, or if the threads stood still. It prints what it saw as JSON.
+time-outs are the defaults. With ``--voters 3`` three such nodes are one quorum, and the load goes to its leader. With
+``--connect`` the client connects for each request, at most 200 times per second. The script fails if the epoch or the
+active controller changed, if a broker's heartbeat came too late, if a request failed, or if the threads stood still.
+It prints what it saw as JSON.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ ELECTED = "KafkaController.NewActiveControllersCount"
 LATE = "KafkaController.TimedOutBrokerHeartbeatCount"
 METRICS = [EPOCH, LEADER, ELECTED, LATE]
 LEADER_TIMEOUT_S = 60.0
+CONNECTS_PER_SECOND = 200  # the kernel keeps the client's port of each for a minute
 
 
 def voter_configs(count: int) -> list[dict[str, str]]:
@@ -88,6 +91,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--voters", type=int, default=1, choices=(1, 3))
     parser.add_argument("--rate", type=int, default=1000, help="requests per second, one record each")
+    parser.add_argument("--connect", action="store_true", help="a connection for each request")
     parser.add_argument("--data-path", default="native")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the nodes end with it
@@ -107,9 +111,11 @@ def main() -> int:
         leader = members[leader_id - 1]
         with leader.topics(1, broker_id=leader_id) as topic:
             before = [member.state(METRICS) for member in members]
-            load = {"topics": topic, "rate": arguments.rate, "warm": 1.0, "seconds": arguments.seconds}
+            rate = min(arguments.rate, CONNECTS_PER_SECOND) if arguments.connect else arguments.rate
+            load = {"topics": topic, "rate": rate, "warm": 1.0, "seconds": arguments.seconds}
+            mode = "connect" if arguments.connect else "produce"
             try:
-                report = leader.load("produce", timeout_s=arguments.seconds + 120, **load)
+                report = leader.load(mode, timeout_s=arguments.seconds + 120, **load)
             except LoadError as error:
                 print(error, file=sys.stderr)
                 return 1

@@ -498,6 +498,64 @@ class GrantTable:
         """Grant CLUSTER_ACTION: fetches as a replica."""
 
 @final
+class Admission:
+    """Which connections a node takes: Kafka's bounds (``ConnectionQuotas``) over all its listeners.
+
+    A connection arrives when it was accepted from the kernel, and may have to wait; then its listener needs a slot;
+    then it is admitted and counted until it has ended, or refused. A listener has one acceptor. Any thread may call.
+    """
+
+    def __new__(cls) -> Self:
+        """Admits all until limits are published."""
+
+    def publish(
+        self,
+        *,
+        max_connections: int,
+        max_connections_per_ip: int,
+        per_ip_overrides: dict[str, int],
+        creation_rate: int,
+        max_connections_by_listener: dict[str, int],
+        creation_rate_by_listener: dict[str, int],
+        unlimited_listener: str | None,
+    ) -> None:
+        """Replace the limits; what is open stays.
+
+        Args:
+            max_connections: Open at once, of the node.
+            max_connections_per_ip: Of one address.
+            per_ip_overrides: The latter by address.
+            creation_rate: New connections of the node per second.
+            max_connections_by_listener: By lower-case name of the listener.
+            creation_rate_by_listener: Likewise.
+            unlimited_listener: The listener for which ``creation_rate`` does not count.
+
+        Raises:
+            OverflowError: A number is negative.
+        """
+
+    def arrived(self, listener: str, now_s: float, /) -> float:
+        """Count a connection for the rates; the seconds that it has to wait, at most one.
+
+        Args:
+            listener: Name.
+            now_s: ``time.monotonic``, or another clock if no I/O thread accepts.
+        """
+
+    def has_slot(self, listener: str, /) -> bool:
+        """Whether the listener may have one more connection."""
+
+    def admit(self, listener: str, host: str, /) -> str | None:
+        """Count a connection as open; or, without counting it, the reason why it is refused."""
+
+    def ended(self, listener: str, host: str, /) -> None:
+        """An admitted connection is closed."""
+
+    @property
+    def open(self) -> int:
+        """Connections that were admitted and have not ended."""
+
+@final
 class DataPath:
     """Threads that own the sockets of clients: they answer plain Produce and Fetch requests and hand others over.
 
@@ -527,6 +585,17 @@ class DataPath:
     """Kind of an event: the connection is closed; has the reason to log, or None."""
     FAILED: int
     """Kind of an event: a thread ended by a defect, which the text describes."""
+    ACCEPTED: int
+    """Kind of an event: a connection was accepted, which comes before all else of it; has the ``DataSocket``, the
+    number of the listener, the peer's host and port."""
+    REFUSED: int
+    """Kind of an event: a connection was closed at once; has the number of the listener, host, port and the reason."""
+    PAUSED: int
+    """Kind of an event: a listener, whose number is the key, accepts no more until descriptors are free; the reason."""
+    RESUMED: int
+    """Kind of an event: a listener, whose number is the key, accepts again."""
+    LISTENER_ENDED: int
+    """Kind of an event: a listener, whose number is the key, is closed; nothing of it comes after this."""
 
     def __new__(
         cls,
@@ -553,6 +622,22 @@ class DataPath:
             host: The peer's address without its port.
             principal: Its authenticated identity, as ACLs name it.
         """
+
+    def listen(self, fd: int, *, listener: int, name: str, admission: Admission, send_buffer_bytes: int = -1) -> None:
+        """Give a listening, non-blocking socket away: the first thread accepts its connections for all threads.
+
+        At most 256 connections are taken of which ``Inbox.take`` has not told; others wait in the kernel's queue.
+
+        Args:
+            fd: The descriptor.
+            listener: Its number in events and for ``publish_brokers``.
+            name: Names it for ``admission``.
+            admission: Decides which connections are taken.
+            send_buffer_bytes: For the kernel; 0 or less leaves it to its own tuning.
+        """
+
+    def end_listener(self, listener: int, /) -> None:
+        """Close a listener soon; connections that it accepted stay. ``LISTENER_ENDED`` follows."""
 
     def flush(self) -> None:
         """Tell the threads what was asked of sockets since the last call."""
@@ -1514,11 +1599,7 @@ class Inbox:
     def fileno(self) -> int:
         """A descriptor that is readable while something waits."""
 
-    def take(
-        self,
-    ) -> tuple[
-        list[tuple[int, int]], list[int], list[tuple[Any, ...]], list[tuple[int, int, bytes | memoryview | str | None]]
-    ]:
+    def take(self) -> tuple[list[tuple[int, int]], list[int], list[tuple[Any, ...]], list[tuple[int, int, Any]]]:
         """What waits: acknowledgements, partitions that moved, all else by name, and events of sockets.
 
         An acknowledgement is a token and an error code. An event of a socket has the key of the connection, what

@@ -1,9 +1,10 @@
 //! Loads a broker that speaks Kafka's protocol, and prints what was measured as one line of JSON.
 //!
-//! `kraftlog-load MODE name=value ...`; the modes are `produce`, `fetch`, `session` and `idle`, and
+//! `kraftlog-load MODE name=value ...`; the modes are `produce`, `connect`, `fetch`, `session` and `idle`, and
 //! `benches/path_bench.py` runs them. One thread serves all connections, so that the generator costs little of a small
 //! machine; the broker's processor time is read from its process clock.
 mod batch;
+mod connect;
 mod connection;
 mod fetch;
 mod fetch_wire;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
         let report = match mode.as_str() {
             "produce" => produce::run(&mut options)?,
+            "connect" => connect::run(&mut options)?,
             "fetch" => fetch::run(&mut options)?,
             "session" => session::run(&mut options)?,
             "idle" => idle::run(&mut options)?,
@@ -38,7 +40,7 @@ fn main() -> ExitCode {
                 return Err("the floor ended".into());
             }
             _ => {
-                return Err(format!("{mode:?} is no mode; use produce, fetch, session, idle or floor").into())
+                return Err(format!("{mode:?} is no mode; use produce, connect, fetch, session, idle or floor").into())
             }
         };
         Ok(report)

@@ -17,7 +17,7 @@ __all__ = ["Inbox", "PartitionOwner"]
 logger = logging.getLogger(__name__)
 
 # Key of the connection, number of the request or kind of the event, and what belongs to it.
-SocketEvent = tuple[int, int, bytes | memoryview | str | None]
+SocketEvent = tuple[int, int, Any]
 
 
 class PartitionOwner(Protocol):

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kraftlog import host
-from kraftlog._kraftlog import release_free_memory
+from kraftlog._kraftlog import Admission, release_free_memory
 from kraftlog.security.principal import ANONYMOUS
 from kraftlog.transport.connection import Connection
-from kraftlog.transport.connection_rate import ConnectionRate
 from kraftlog.transport.exchange import PeerContext, PeerLoss, PeerThrottle
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
 from kraftlog.transport.handshake_reader import HandshakeReader
@@ -29,6 +28,7 @@ from kraftlog.transport.scheduler import TURN_S, Scheduler
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from kraftlog._kraftlog import DataSocket
     from kraftlog.transport.exchange import Exchange
     from kraftlog.transport.native_connection import NativeConnection
     from kraftlog.transport.native_sockets import NativeSockets
@@ -87,11 +87,11 @@ class ConnectionLimits:
 
 
 class Connections:
-    """Every open connection of a node; refuses those above the limits and closes those that are idle.
+    """Every open connection of a node; closes those that are idle.
 
     Attributes:
-        limits: In force for new connections; may be replaced at any time.
-        native: Owns the sockets of clients without TLS, if the data path is native.
+        admission: Decides which new connections the node takes, for the acceptors of the loop and the I/O threads.
+        native: Accepts connections of clients without TLS and owns their sockets, if the data path is native.
         scheduler: Shares the loop among the connections of clients.
         peer_watch: Notices the end of connections that are not read for now.
         room: Bounds the requests of clients that wait for the loop; those of the controller's listeners have their own.
@@ -101,12 +101,11 @@ class Connections:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits) -> None:
         self._loop = loop
+        self.admission = Admission()
         self.limits = limits
         self.native: NativeSockets | None = None
         self._open: set[Connection | NativeConnection] = set()
-        self._count_by_host: dict[str, int] = {}
-        self._rate = ConnectionRate()
-        self._rates: dict[str, ConnectionRate] = {}
+        self._is_draining = False
         self.scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.peer_log = PeerLog(loop, logger)
         self.scheduler = Scheduler(loop)
@@ -127,48 +126,38 @@ class Connections:
     def __iter__(self) -> Iterator[Connection | NativeConnection]:
         return iter(list(self._open))
 
-    def refusal(self, host: str) -> str | None:
-        """Why a new connection from this host is refused, or None."""
-        if len(self._open) >= self.limits.max_connections:
-            return f"max.connections={self.limits.max_connections} reached"
-        most = self.limits.max_connections_per_ip_overrides.get(host, self.limits.max_connections_per_ip)
-        if self._count_by_host.get(host, 0) >= most:
-            return f"max.connections.per.ip={most} reached"
-        return None
+    @property
+    def limits(self) -> ConnectionLimits:
+        """In force for new connections; may be replaced at any time."""
+        return self._limits
 
-    def delay_s(self, listener_name: str) -> float:
-        """How long a connection that was just accepted has to wait; it counts from here on (``ConnectionQuotas``)."""
-        now_s = self._loop.time()
-        rate = self._rates.setdefault(listener_name, ConnectionRate())
-        by_listener = self.limits.max_connection_creation_rate_by_listener
-        delay_s = rate.add(by_listener.get(listener_name.lower(), 2**31 - 1), now_s)
-        if listener_name == self.limits.unlimited_listener:
-            return delay_s
-        return max(delay_s, self._rate.add(self.limits.max_connection_creation_rate, now_s))
-
-    def has_slot(self, listener_name: str) -> bool:
-        """Whether the listener may have one more connection."""
-        most = self.limits.max_connections_by_listener.get(listener_name.lower())
-        if most is None:
-            return True
-        return sum(connection.context.listener_name == listener_name for connection in self._open) < most
+    @limits.setter
+    def limits(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self.admission.publish(
+            max_connections=limits.max_connections,
+            max_connections_per_ip=limits.max_connections_per_ip,
+            per_ip_overrides=dict(limits.max_connections_per_ip_overrides),
+            creation_rate=limits.max_connection_creation_rate,
+            max_connections_by_listener=dict(limits.max_connections_by_listener),
+            creation_rate_by_listener=dict(limits.max_connection_creation_rate_by_listener),
+            unlimited_listener=limits.unlimited_listener or None,
+        )
 
     def add(self, connection: Connection | NativeConnection) -> None:
-        """Count a new connection."""
+        """Keep a new connection, which was admitted."""
         self._open.add(connection)
-        host = connection.context.client_host
-        self._count_by_host[host] = self._count_by_host.get(host, 0) + 1
+        if self._is_draining and not connection.context.is_controller_listener:
+            connection.stop_reading()  # an I/O thread accepted it just before the listener ended
 
     def remove(self, connection: Connection | NativeConnection) -> None:
         """Forget a closed connection."""
         if connection not in self._open:
             return
         self._open.remove(connection)
-        count = self._count_by_host[connection.context.client_host] - 1
-        if count:
-            self._count_by_host[connection.context.client_host] = count
-        else:
-            del self._count_by_host[connection.context.client_host]
+        context = connection.context
+        if not context.is_on_data_path:  # else the I/O thread has given its place back
+            self.admission.ended(context.listener_name, context.client_host)
         self._removed_at_s = self._loop.time()
         if self._release_timer is None:
             self._release_timer = self._loop.call_later(_RELEASE_AFTER_S, self._release_memory)
@@ -183,6 +172,7 @@ class Connections:
 
     def stop_reading(self) -> None:
         """Take no more requests of clients; other replicas of the metadata log are still answered."""
+        self._is_draining = True
         for connection in self._of_clients():
             connection.stop_reading()
 
@@ -191,10 +181,16 @@ class Connections:
         deadline = self._loop.time() + _DRAIN_S
         self.stop_reading()
         # An event would have to be touched on the hot path; this happens once in a node's life.
-        while any(connection.is_owed for connection in self._of_clients()) and self._loop.time() < deadline:  # noqa: ASYNC110
+        while self._is_owed() and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         for connection in self._of_clients():
             connection.close(None)
+
+    def _is_owed(self) -> bool:
+        """Whether a client waits for a response, or may be connected without having been reported."""
+        if self.native is not None and self.native.has_listeners:
+            return True
+        return any(connection.is_owed for connection in self._of_clients())
 
     def _of_clients(self) -> list[Connection | NativeConnection]:
         return [connection for connection in self if not connection.context.is_controller_listener]
@@ -249,7 +245,7 @@ def _lowest_free_descriptor() -> int:
 
 
 class Acceptor:
-    """One listening socket.
+    """One listening socket: of the loop, or of the I/O threads for clients without TLS if the data path is native.
 
     It stops accepting when the process runs out of descriptors but for a reserve, which the files of the logs need, and
     goes on when connections were closed.
@@ -283,6 +279,7 @@ class Acceptor:
         self._tls = tls
         self._sasl = sasl
         self._exchange: Exchange | None = None
+        self._native: NativeSockets | None = None
         self._connections = connections
         self.is_controller_listener = is_controller_listener
         self._is_accepting = False
@@ -308,9 +305,22 @@ class Acceptor:
         Args:
             exchange: Answers what these connections ask.
         """
-        if self._exchange is None:
-            self._exchange = exchange
+        if self._exchange is not None:
+            return
+        self._exchange = exchange
+        native = self._connections.native
+        if native is None or self._tls is not None or self._sasl is not None or self.is_controller_listener:
             self._accept()
+            return
+        self._native = native
+        native.listen(
+            self._sock,
+            self,
+            number=self._index,
+            name=self.end_point.listener_name,
+            admission=self._connections.admission,
+            send_buffer_bytes=self._connections.limits.send_buffer_bytes,
+        )
 
     def _accept(self) -> None:
         if not self._is_accepting:
@@ -318,7 +328,9 @@ class Acceptor:
             self._loop.add_reader(self._sock.fileno(), self._on_readable)
 
     def close(self) -> None:
-        """Stop listening; open connections stay."""
+        """Stop listening; open connections stay. Harmless when called again."""
+        if self._native is not None:
+            self._native.end_listener(self._index)
         if self._pause_timer is not None:
             self._pause_timer.cancel()
         if self._is_accepting:
@@ -344,8 +356,9 @@ class Acceptor:
                 raise
             number = sock.fileno()
             name = self.end_point.listener_name
-            delay_s = 0.0 if self.is_controller_listener else self._connections.delay_s(name)
-            if delay_s or not self._connections.has_slot(name):
+            admission = self._connections.admission
+            delay_s = 0.0 if self.is_controller_listener else admission.arrived(name, self._loop.time())
+            if delay_s or not admission.has_slot(name):
                 self._wait(sock, address, delay_s)
                 return
             self._accepted(sock, address)
@@ -360,50 +373,30 @@ class Acceptor:
         if self._exchange is None:
             sock.close()
             return
-        refusal = self._connections.refusal(host)
+        admission, name = self._connections.admission, self.end_point.listener_name
+        refusal = admission.admit(name, host)
         if refusal is not None:
-            text = "refusing connection from %s:%d on listener %s: %s"
-            self._connections.peer_log.warning(host, text, host, port, self.end_point.listener_name, refusal)
+            self.refused(host, port, refusal)
             sock.close()
             return
+        try:
+            self._connections.add(self._connection(sock, self._exchange, host, port))
+        except BaseException:
+            admission.ended(name, host)
+            sock.close()
+            raise
+
+    def _connection(self, sock: socket.socket, exchange: Exchange, host: str, port: int) -> Connection:
+        """A connection of the loop."""
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        limits = self._connections.limits
+        connections = self._connections
+        limits = connections.limits
         if limits.send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
-        connections = self._connections
-        is_plain = self._tls is None and self._sasl is None and not self.is_controller_listener
-        native = connections.native if is_plain else None
-        context = PeerContext(
-            listener_name=self.end_point.listener_name,
-            is_controller_listener=self.is_controller_listener,
-            principal=ANONYMOUS,
-            client_host=host,
-            peer=f"{host}:{port}",
-            is_on_data_path=native is not None,
-            loss=PeerLoss(),
-            # Nodes send their heartbeats over connections of controllers.
-            throttle=None if self.is_controller_listener else PeerThrottle(),
-        )
-        connection: Connection | NativeConnection
-        if native is not None:
-            connection = native.adopt(
-                sock,
-                self._exchange,
-                context,
-                listener=self._index,
-                on_lost=connections.remove,
-                peer_log=connections.peer_log,
-            )
-        else:
-            connection = self._connection(sock, context, self._exchange)
-        connections.add(connection)
-
-    def _connection(self, sock: socket.socket, context: PeerContext, exchange: Exchange) -> Connection:
-        """A connection whose work is done on the loop."""
-        connections, sasl = self._connections, self._sasl
-        reader: FrameReader | HandshakeReader = FrameReader(connections.scratch, connections.limits.max_frame_bytes)
+        sasl = self._sasl
+        reader: FrameReader | HandshakeReader = FrameReader(connections.scratch, limits.max_frame_bytes)
         gate: SaslExchange | None = None
         if sasl is not None:
             from kraftlog.transport.sasl_exchange import SaslExchange
@@ -415,7 +408,7 @@ class Acceptor:
             sock,
             reader,
             exchange,
-            context,
+            self._context(host, port),
             on_lost=connections.remove,
             peer_log=connections.peer_log,
             scheduler=connections.controller_scheduler if self.is_controller_listener else connections.scheduler,
@@ -425,9 +418,52 @@ class Acceptor:
         )
         if gate is not None:
             gate.on_authenticated = lambda principal: connection.authenticated(
-                principal, lambda: FrameReader(connections.scratch, connections.limits.max_frame_bytes)
+                principal, lambda: FrameReader(connections.scratch, limits.max_frame_bytes)
             )
         return connection
+
+    def _context(self, host: str, port: int) -> PeerContext:
+        return PeerContext(
+            listener_name=self.end_point.listener_name,
+            is_controller_listener=self.is_controller_listener,
+            principal=ANONYMOUS,
+            client_host=host,
+            peer=f"{host}:{port}",
+            is_on_data_path=self._native is not None,
+            loss=PeerLoss(),
+            # Nodes send their heartbeats over connections of controllers.
+            throttle=None if self.is_controller_listener else PeerThrottle(),
+        )
+
+    def accepted(self, data_socket: DataSocket, host: str, port: int) -> None:
+        """An I/O thread accepted a connection, which was admitted."""
+        if self._native is not None and self._exchange is not None:
+            connections = self._connections
+            connection = self._native.keep(
+                data_socket,
+                self._exchange,
+                self._context(host, port),
+                on_lost=connections.remove,
+                peer_log=connections.peer_log,
+            )
+            connections.add(connection)
+
+    def refused(self, host: str, port: int, reason: str) -> None:
+        """A connection was not admitted."""
+        text = "refusing connection from %s:%d on listener %s: %s"
+        self._connections.peer_log.warning(host, text, host, port, self.end_point.listener_name, reason)
+
+    def paused(self, reason: str) -> None:
+        """Descriptors or memory are short."""
+        logger.error(
+            "listener %s accepts no more connections until others are closed: %s",
+            self.end_point.listener_name,
+            reason,
+        )
+
+    def resumed(self) -> None:
+        """They are not any more."""
+        logger.info("listener %s accepts connections again", self.end_point.listener_name)
 
     def _wait(self, sock: socket.socket, address: tuple[str, int], delay_s: float) -> None:
         """Let a connection wait, and those behind it in the kernel's queue."""
@@ -437,7 +473,7 @@ class Acceptor:
         self._pause_timer = self._loop.call_later(delay_s, self._end_wait, sock, address)
 
     def _end_wait(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        if not self._connections.has_slot(self.end_point.listener_name):
+        if not self._connections.admission.has_slot(self.end_point.listener_name):
             self._pause_timer = self._loop.call_later(_SLOT_CHECK_S, self._end_wait, sock, address)
             return
         self._waiting = None
@@ -448,11 +484,7 @@ class Acceptor:
         """Out of file descriptors or memory: leave the queue alone for a moment instead of spinning on it."""
         if not self._is_short_of_descriptors:
             self._is_short_of_descriptors = True
-            logger.error(
-                "listener %s accepts no more connections until others are closed: %s",
-                self.end_point.listener_name,
-                reason,
-            )
+            self.paused(reason)
         self._loop.remove_reader(self._sock.fileno())
         self._is_accepting = False
         self._pause_timer = self._loop.call_later(_OUT_OF_FILES_PAUSE_S, self._resume)
@@ -462,5 +494,5 @@ class Acceptor:
             self._pause_timer = self._loop.call_later(_OUT_OF_FILES_PAUSE_S, self._resume)
             return
         self._is_short_of_descriptors = False
-        logger.info("listener %s accepts connections again", self.end_point.listener_name)
+        self.resumed()
         self._accept()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kraftlog._kraftlog import DataPath
 from kraftlog.errors import LogError
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterable, Sequence
 
-    from kraftlog._kraftlog import GrantTable, Inbox, Partitions
+    from kraftlog._kraftlog import Admission, DataSocket, GrantTable, Inbox, Partitions
     from kraftlog.transport.exchange import Exchange, PeerContext
     from kraftlog.transport.peer_log import PeerLog
     from kraftlog.transport.scheduler import Scheduler
 
-    SocketEvent = tuple[int, int, bytes | memoryview | str | None]
+    SocketEvent = tuple[int, int, Any]
 
-__all__ = ["DataPathLimits", "NativeSockets"]
+__all__ = ["DataPathLimits", "NativeListener", "NativeSockets"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,22 @@ class SocketInbox(Protocol):
 
     def take(self) -> None:
         """Deliver what waits."""
+
+
+class NativeListener(Protocol):
+    """Hears of the connections that an I/O thread accepts."""
+
+    def accepted(self, data_socket: DataSocket, host: str, port: int) -> None:
+        """A connection was accepted: keep it (``NativeSockets.keep``) before this returns; frames of it follow."""
+
+    def refused(self, host: str, port: int, reason: str) -> None:
+        """A connection was closed at once, as it would have passed a bound."""
+
+    def paused(self, reason: str) -> None:
+        """No more are accepted until descriptors are free."""
+
+    def resumed(self) -> None:
+        """They are."""
 
 
 class NativeSockets:
@@ -107,6 +123,7 @@ class NativeSockets:
             grants=grants,
         )
         self._by_key: dict[int, NativeConnection] = {}
+        self._listeners: dict[int, NativeListener] = {}
         self._is_flush_armed = False
         self._is_closed = False
         inbox.handle_sockets(self._on_events)
@@ -134,6 +151,18 @@ class NativeSockets:
         data_socket = self._path.adopt(
             sock.detach(), listener=listener, host=context.client_host, principal=str(context.principal)
         )
+        return self.keep(data_socket, exchange, context, on_lost=on_lost, peer_log=peer_log)
+
+    def keep(
+        self,
+        data_socket: DataSocket,
+        exchange: Exchange,
+        context: PeerContext,
+        *,
+        on_lost: Callable[[NativeConnection], None],
+        peer_log: PeerLog,
+    ) -> NativeConnection:
+        """Make the Python half of a connection; arguments as those of ``adopt``."""
         connection = NativeConnection(
             self._loop,
             data_socket,
@@ -146,6 +175,41 @@ class NativeSockets:
         )
         self._by_key[data_socket.key] = connection
         return connection
+
+    def listen(
+        self,
+        sock: socket.socket,
+        listener: NativeListener,
+        *,
+        number: int,
+        name: str,
+        admission: Admission,
+        send_buffer_bytes: int,
+    ) -> None:
+        """Let an I/O thread accept the connections of a listening, non-blocking socket.
+
+        Args:
+            sock: Given away.
+            listener: Hears of each connection.
+            number: Index of the listener among those of the node.
+            name: Of the listener, for ``admission``.
+            admission: Decides which connections are taken.
+            send_buffer_bytes: For the kernel; 0 or less leaves it to its own tuning.
+        """
+        self._listeners[number] = listener
+        self._path.listen(
+            sock.detach(), listener=number, name=name, admission=admission, send_buffer_bytes=send_buffer_bytes
+        )
+
+    def end_listener(self, number: int) -> None:
+        """Close a listening socket soon; its connections stay. Harmless when called again."""
+        if number in self._listeners and not self._is_closed:
+            self._path.end_listener(number)
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether connections may have been accepted that were not reported yet."""
+        return bool(self._listeners) and not self._is_closed
 
     def publish_brokers(self, by_listener: Sequence[Sequence[tuple[int, str, int, str | None]]]) -> None:
         """Let the threads name brokers that lead; id, host, port and rack of each, by the index of the listener."""
@@ -174,19 +238,36 @@ class NativeSockets:
         """Pass events on; gives the connections that have something to do, in the order of their first event."""
         with_work: dict[NativeConnection, None] = {}
         for key, number, payload in events:
-            if number == DataPath.FAILED:
-                self._on_failure(LogError(f"an I/O thread of the data path failed: {payload!r}"))
+            if number <= DataPath.FAILED:
+                self._on_event(key, number, payload)
                 continue
             connection = self._by_key[key]
             if number == DataPath.LOST:
                 del self._by_key[key]
                 with_work.pop(connection, None)
-                connection.connection_lost(payload if isinstance(payload, str) else None)
+                connection.connection_lost(payload)
                 continue
-            if payload is not None and not isinstance(payload, str):
+            if number >= 0:
                 connection.frame_received(number, payload)  # bytes, or a memoryview of a large frame
             with_work[connection] = None
         return with_work
+
+    def _on_event(self, key: int, number: int, payload: Any) -> None:
+        """An event of a thread or a listener; ``key`` is the listener's number where no connection is meant."""
+        if number == DataPath.ACCEPTED:
+            data_socket, listener, host, port = payload
+            self._listeners[listener].accepted(data_socket, host, port)
+        elif number == DataPath.REFUSED:
+            listener, host, port, reason = payload
+            self._listeners[listener].refused(host, port, reason)
+        elif number == DataPath.PAUSED:
+            self._listeners[key].paused(payload)
+        elif number == DataPath.RESUMED:
+            self._listeners[key].resumed()
+        elif number == DataPath.LISTENER_ENDED:
+            del self._listeners[key]
+        else:
+            self._on_failure(LogError(f"an I/O thread of the data path failed: {payload!r}"))
 
     def _flush_soon(self) -> None:
         """Tell the threads at the end of this turn of the loop what was asked of sockets in it."""

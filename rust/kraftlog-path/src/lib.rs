@@ -7,7 +7,8 @@
 //! * [`wire`]: Produce, Fetch and OffsetCommit, parsed and encoded; nothing else of the protocol.
 //! * [`serve`]: one request of a client, from its frame to what is sent.
 //! * [`session`]: fetch sessions that look only at what moved.
-//! * [`io`]: threads that own sockets.
+//! * [`admission`]: which connections a node takes.
+//! * [`io`]: threads that accept connections and own their sockets.
 
 #![deny(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod sync;
 #[cfg(test)]
 mod testing;
 
+pub mod admission;
 pub mod core;
 pub mod error_code;
 pub mod exchange;

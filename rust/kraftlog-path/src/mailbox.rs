@@ -60,6 +60,13 @@ impl<M> Mailbox<M> {
         self.ring(&mut state);
     }
 
+    /// Leave what `messages` gives; it is asked under the lock of the mailbox and must send nothing itself.
+    pub(crate) fn send_each(&self, messages: impl Iterator<Item = M>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.messages.extend(messages);
+        self.ring(&mut state);
+    }
+
     fn ring(&self, state: &mut State<M>) {
         if state.bell == Bell::Silent {
             state.bell = Bell::Rung;

@@ -1,6 +1,7 @@
 //! The data path: sockets, partitions and flushes outside the interpreter.
 use pyo3::prelude::*;
 
+mod admission;
 mod core;
 mod data_path;
 mod data_service_probe;
@@ -14,6 +15,7 @@ mod replication;
 mod socket_event;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<admission::Admission>()?;
     m.add_class::<data_path::DataPath>()?;
     m.add_class::<data_service_probe::DataServiceProbe>()?;
     m.add_class::<data_socket::DataSocket>()?;

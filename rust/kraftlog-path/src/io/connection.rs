@@ -16,6 +16,7 @@ use super::output::{size_bytes, OutputQueue, Sent};
 use super::request_queue::{Owner, RequestQueue};
 use super::request_room::RequestRoom;
 use super::socket_status::SocketStatus;
+use crate::admission::Admitted;
 use crate::exchange::{ConnectionId, Outcome, Output, Peer, RequestId, RequestNumber, Service, FETCH};
 
 /// What a connection uses of its thread while it is served.
@@ -93,6 +94,8 @@ pub(super) struct Connection {
     /// Its turn to have room has come.
     pub(super) is_admitted: bool,
     room: Arc<RequestRoom>,
+    /// Its place among the connections of the node, if an I/O thread accepted it.
+    pub(super) place: Option<Admitted>,
     last_active: Instant,
 }
 
@@ -126,6 +129,7 @@ impl Connection {
             is_muted: false,
             is_admitted: false,
             room,
+            place: None,
             last_active: now,
         }
     }

@@ -1,6 +1,9 @@
 //! What a thread tells Python.
 use std::fmt::{self, Debug, Formatter};
+use std::net::SocketAddr;
 
+use super::acceptor::Unheard;
+use super::socket::Socket;
 use crate::exchange::{ConnectionId, RequestId};
 use crate::mailbox::Mailbox;
 
@@ -28,9 +31,48 @@ impl Debug for Frame {
     }
 }
 
-/// An event of a connection, or of a whole thread.
+/// An event of a connection, of a listener, or of a whole thread.
 #[derive(Debug)]
 pub enum IoEvent {
+    /// A connection was accepted; comes before all else of it.
+    Accepted {
+        /// Number of the listener.
+        listener: u16,
+        /// The connection.
+        socket: Socket,
+        /// The peer's.
+        address: SocketAddr,
+        /// Counts it until Python has taken it.
+        unheard: Unheard,
+    },
+    /// A connection was accepted from the kernel and closed at once.
+    Refused {
+        /// Number of the listener.
+        listener: u16,
+        /// The peer's.
+        address: SocketAddr,
+        /// The bound that it would have passed.
+        reason: String,
+        /// Counts it until Python has taken it.
+        unheard: Unheard,
+    },
+    /// A listener accepts no more until descriptors are free. Comes once, until it accepts again.
+    Paused {
+        /// Number of the listener.
+        listener: u16,
+        /// What is short.
+        reason: String,
+    },
+    /// A listener accepts again.
+    Resumed {
+        /// Number of the listener.
+        listener: u16,
+    },
+    /// A listener was closed, as [`super::IoThreads::end_listener`] asked; it accepts nothing after this.
+    ListenerEnded {
+        /// Number of the listener.
+        listener: u16,
+    },
     /// A request that was handed over. Those of one connection come in the order of arrival.
     HandedOver {
         /// Which.

@@ -107,7 +107,7 @@ impl Stage {
         Self { threads, sender: sender.unwrap(), inbox, events: Vec::new(), handled, pending, lost }
     }
 
-    fn connect(&self) -> (Socket<Message>, UnixStream) {
+    fn connect(&self) -> (Socket, UnixStream) {
         let (mine, peer) = UnixStream::pair().unwrap();
         mine.set_nonblocking(true).unwrap();
         peer.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -544,4 +544,5 @@ fn connections_end_with_the_threads() {
     }
 }
 
+mod accept;
 mod request_room;

@@ -9,14 +9,17 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{epoll, Timespec};
 use rustix::io::Errno;
 
+use super::acceptor::{Acceptor, Listener, LISTENER_SLOT};
 use super::connection::{Connection, Desk, Served};
 use super::event::{Inbox, IoEvent};
 use super::input::{Pool, SCRATCH_BYTES};
 use super::limits::Limits;
 use super::request_room::RequestRoom;
 use super::slots::Slots;
+use super::socket::SocketCommand;
 use super::socket_status::SocketStatus;
 use super::sole_connection::SoleConnection;
+use crate::admission::Admitted;
 use crate::exchange::{Answered, ConnectionId, Outcome, Peer, RequestId, RequestNumber, Service};
 use crate::mailbox::Mailbox;
 
@@ -28,28 +31,17 @@ pub(super) enum Command<M> {
         socket: OwnedFd,
         peer: Peer,
         status: Arc<SocketStatus>,
+        /// Its place among the connections of the node, if an I/O thread accepted it.
+        place: Option<Admitted>,
     },
-    /// Python's answer; its bytes are counted in the status of the socket already.
-    Answer {
-        request: RequestId,
-        outcome: Outcome,
-    },
-    /// Requests up to this one have begun in Python.
-    Begun(RequestId),
-    /// Requests up to this one wait for Python no more.
-    Taken(RequestId),
+    /// Of a connection.
+    Socket(SocketCommand),
+    /// Accept the connections of a listener.
+    Listen(Listener),
+    /// Close the listener of this number.
+    EndListener(u16),
     /// There is room for requests that Python answers: the end of the turn looks.
     Room,
-    Close {
-        connection: ConnectionId,
-        reason: Option<String>,
-    },
-    StopReading(ConnectionId),
-    /// Handle and receive no more requests, or go on.
-    Mute {
-        connection: ConnectionId,
-        is_on: bool,
-    },
     Message(M),
     Stop,
 }
@@ -65,6 +57,7 @@ const BELL: u64 = u64::MAX;
 pub(super) struct IoThread<S: Service> {
     mailbox: Arc<Mailbox<Command<S::Message>>>,
     slots: Arc<Slots>,
+    acceptor: Acceptor<S::Message>,
     inbox: Arc<dyn Inbox>,
     limits: Limits,
     service: S,
@@ -93,6 +86,7 @@ impl<S: Service> IoThread<S> {
     pub(super) fn new(
         mailbox: Arc<Mailbox<Command<S::Message>>>,
         slots: Arc<Slots>,
+        acceptor: Acceptor<S::Message>,
         inbox: Arc<dyn Inbox>,
         limits: Limits,
         room: Arc<RequestRoom>,
@@ -103,6 +97,7 @@ impl<S: Service> IoThread<S> {
         Ok(Self {
             mailbox,
             slots,
+            acceptor,
             inbox,
             limits,
             service,
@@ -145,6 +140,9 @@ impl<S: Service> IoThread<S> {
             if is_told {
                 self.take_commands(now);
             }
+            for adoption in self.acceptor.turn(&self.epoll, &self.inbox, now) {
+                self.obey(adoption, now);
+            }
             self.serve_round(now);
             self.end_turn();
             self.tick(now);
@@ -160,7 +158,12 @@ impl<S: Service> IoThread<S> {
         if !self.queue.is_empty() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
-        let deadlines = [self.service.next_deadline(), self.next_trim, self.next_idle_check];
+        let deadlines = [
+            self.service.next_deadline(),
+            self.acceptor.next_deadline(),
+            self.next_trim,
+            self.next_idle_check,
+        ];
         let first = deadlines.into_iter().flatten().min()?;
         let left = first.saturating_duration_since(Instant::now());
         Timespec::try_from(left).ok()
@@ -180,6 +183,10 @@ impl<S: Service> IoThread<S> {
 
     fn socket_event(&mut self, data: u64, flags: epoll::EventFlags) {
         let (slot, generation) = (data as u32, (data >> 32) as u32);
+        if slot == LISTENER_SLOT {
+            self.acceptor.became_ready(generation as u16);
+            return;
+        }
         let Some(Some(connection)) = self.connections.get_mut(slot as usize) else { return };
         if connection.id.generation != generation {
             return;
@@ -215,35 +222,18 @@ impl<S: Service> IoThread<S> {
 
     fn obey(&mut self, command: Command<S::Message>, now: Instant) {
         match command {
-            Command::Adopt { connection, socket, peer, status } => {
+            Command::Adopt { connection, socket, peer, status, place } => {
                 let room = Arc::clone(&self.room);
-                self.adopt(Connection::new(connection, socket, peer, status, room, now));
+                self.adopt(Connection::new(connection, socket, peer, status, room, now), place);
             }
-            Command::Answer { request, outcome } => self.answer(request, outcome, true, now),
-            Command::Begun(RequestId { connection: id, number }) => self.begun(id, number),
-            Command::Taken(RequestId { connection: id, number }) => {
-                if let Some(connection) = self.find(id) {
-                    connection.taken(number);
+            Command::Socket(command) => self.obey_socket(command, now),
+            Command::Listen(listener) => self.acceptor.listen(listener, now),
+            Command::EndListener(listener) => {
+                if self.acceptor.end(&self.epoll, listener) {
+                    self.events.push(IoEvent::ListenerEnded { listener });
                 }
             }
             Command::Room => {}
-            Command::Close { connection: id, reason } => {
-                if self.find(id).is_some() {
-                    self.send(id.slot);
-                    self.close(id.slot, reason);
-                }
-            }
-            Command::StopReading(id) => {
-                if let Some(connection) = self.find(id) {
-                    connection.stop_reading();
-                }
-            }
-            Command::Mute { connection: id, is_on } => {
-                if let Some(connection) = self.find(id) {
-                    connection.is_muted = is_on;
-                    self.go_on(id.slot);
-                }
-            }
             Command::Message(message) => {
                 self.service.message(message, now, &mut self.answered);
                 self.apply_answered(now);
@@ -252,7 +242,37 @@ impl<S: Service> IoThread<S> {
         }
     }
 
-    fn adopt(&mut self, connection: Connection) {
+    fn obey_socket(&mut self, command: SocketCommand, now: Instant) {
+        match command {
+            SocketCommand::Answer { request, outcome } => self.answer(request, outcome, true, now),
+            SocketCommand::Begun(RequestId { connection: id, number }) => self.begun(id, number),
+            SocketCommand::Taken(RequestId { connection: id, number }) => {
+                if let Some(connection) = self.find(id) {
+                    connection.taken(number);
+                }
+            }
+            SocketCommand::Close { connection: id, reason } => {
+                if self.find(id).is_some() {
+                    self.send(id.slot);
+                    self.close(id.slot, reason);
+                }
+            }
+            SocketCommand::StopReading(id) => {
+                if let Some(connection) = self.find(id) {
+                    connection.stop_reading();
+                }
+            }
+            SocketCommand::Mute { connection: id, is_on } => {
+                if let Some(connection) = self.find(id) {
+                    connection.is_muted = is_on;
+                    self.go_on(id.slot);
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, mut connection: Connection, place: Option<Admitted>) {
+        connection.place = place;
         let id = connection.id;
         let flags =
             epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
@@ -463,6 +483,8 @@ impl<S: Service> IoThread<S> {
         if connection.is_dirty {
             self.dirty.retain(|dirty| *dirty != slot);
         }
+        // Another one may take it before Python hears of this.
+        drop(connection.place.take());
         drop(connection);
         self.service.connection_lost(id);
         self.slots.give_back(id);

@@ -6,34 +6,58 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
+use super::acceptor::{Acceptor, Listener};
 use super::event::{Inbox, IoEvent};
 use super::limits::Limits;
-use super::output::size_bytes;
 use super::request_room::RequestRoom;
 use super::slots::Slots;
+use super::socket::{Batch, Socket, SocketCommand};
 use super::socket_status::SocketStatus;
 use super::thread::{Command, IoThread};
-use crate::exchange::{ConnectionId, Outcome, Output, Peer, RequestId, RequestNumber, Service};
+use crate::admission::Admitted;
+use crate::exchange::{Peer, Service};
 use crate::mailbox::Mailbox;
 
-/// Threads that own sockets; `M` is the message of their services.
+/// Threads that own sockets; the first one accepts connections for all. `M` is the message of their services.
 pub struct IoThreads<M> {
     threads: Vec<Arc<Thread<M>>>,
     handles: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// One thread, seen from outside.
-struct Thread<M> {
-    mailbox: Arc<Mailbox<Command<M>>>,
+pub(super) struct Thread<M> {
+    pub(super) mailbox: Arc<Mailbox<Command<M>>>,
     slots: Arc<Slots>,
-    /// Commands that [`IoThreads::flush`] sends.
-    batch: Mutex<Vec<Command<M>>>,
+    /// What [`IoThreads::flush`] sends.
+    batch: Arc<Batch>,
 }
 
 impl<M> Thread<M> {
-    fn batch(&self) -> MutexGuard<'_, Vec<Command<M>>> {
+    fn batch(&self) -> MutexGuard<'_, Vec<SocketCommand>> {
         self.batch.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn flush(&self) {
+        let mut batch = self.batch();
+        if !batch.is_empty() {
+            self.mailbox.send_each(batch.drain(..).map(Command::Socket));
+        }
+    }
+}
+
+/// Choose the thread that has the fewest connections for a further one: its index, the handle of the connection, and what the
+/// thread has to be told.
+pub(super) fn assign<M>(
+    threads: &[Arc<Thread<M>>],
+    socket: OwnedFd,
+    peer: Peer,
+    place: Option<Admitted>,
+) -> Option<(usize, Socket, Command<M>)> {
+    let (index, thread) = threads.iter().enumerate().min_by_key(|(_, thread)| thread.slots.taken())?;
+    let connection = thread.slots.take(u16::try_from(index).unwrap_or(u16::MAX));
+    let status = Arc::new(SocketStatus::default());
+    let handle = Socket::new(Arc::clone(&thread.batch), connection, Arc::clone(&status));
+    Some((index, handle, Command::Adopt { connection, socket, peer, status, place }))
 }
 
 /// Leaves messages for the service of one thread.
@@ -76,17 +100,21 @@ impl<M: Send + 'static> IoThreads<M> {
         inbox: &Arc<dyn Inbox>,
         mut make_service: impl FnMut(ServiceSender<M>) -> S,
     ) -> std::io::Result<Self> {
-        let mut threads = Self { threads: Vec::new(), handles: Mutex::new(Vec::new()) };
         let room = Arc::new(RequestRoom::new(&limits));
-        for index in 0..count.max(1) {
+        let mut threads = Vec::new();
+        for _ in 0..count.max(1) {
             let mailbox: Arc<Mailbox<Command<M>>> = Arc::new(Mailbox::new()?);
             let told = Arc::clone(&mailbox);
             room.add_waker(Box::new(move || told.send(Command::Room)));
-            let slots = Arc::new(Slots::default());
-            let service = make_service(ServiceSender { mailbox: Arc::clone(&mailbox) });
+            threads.push(Arc::new(Thread { mailbox, slots: Arc::default(), batch: Arc::default() }));
+        }
+        let started = Self { threads, handles: Mutex::new(Vec::new()) };
+        for (index, seen) in started.threads.iter().enumerate() {
+            let service = make_service(ServiceSender { mailbox: Arc::clone(&seen.mailbox) });
             let mut thread = IoThread::new(
-                Arc::clone(&mailbox),
-                Arc::clone(&slots),
+                Arc::clone(&seen.mailbox),
+                Arc::clone(&seen.slots),
+                Acceptor::new(started.threads.clone()),
                 Arc::clone(inbox),
                 limits,
                 Arc::clone(&room),
@@ -101,29 +129,36 @@ impl<M: Send + 'static> IoThreads<M> {
                 };
                 inbox.post(&mut vec![IoEvent::Failed(failure)]);
             })?;
-            threads.threads.push(Arc::new(Thread { mailbox, slots, batch: Mutex::default() }));
-            threads.handles.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+            started.handles.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
         }
-        Ok(threads)
+        Ok(started)
     }
 
     /// Give a connected, non-blocking socket to the thread that has the fewest.
-    pub fn adopt(&self, socket: OwnedFd, peer: Peer) -> Option<Socket<M>> {
-        let (index, thread) =
-            self.threads.iter().enumerate().min_by_key(|(_, thread)| thread.slots.taken())?;
-        let connection = thread.slots.take(u16::try_from(index).unwrap_or(u16::MAX));
-        let status = Arc::new(SocketStatus::default());
-        thread.mailbox.send(Command::Adopt { connection, socket, peer, status: Arc::clone(&status) });
-        Some(Socket { thread: Arc::clone(thread), connection, status })
+    pub fn adopt(&self, socket: OwnedFd, peer: Peer) -> Option<Socket> {
+        let (index, handle, adoption) = assign(&self.threads, socket, peer, None)?;
+        self.threads.get(index)?.mailbox.send(adoption);
+        Some(handle)
+    }
+
+    /// Accept the connections of a listener from here on; each is told by [`IoEvent::Accepted`] or [`IoEvent::Refused`].
+    pub fn listen(&self, listener: Listener) {
+        if let Some(thread) = self.threads.first() {
+            thread.mailbox.send(Command::Listen(listener));
+        }
+    }
+
+    /// Close a listener; its connections stay. Answered by [`IoEvent::ListenerEnded`] if there is one of that number.
+    pub fn end_listener(&self, number: u16) {
+        if let Some(thread) = self.threads.first() {
+            thread.mailbox.send(Command::EndListener(number));
+        }
     }
 
     /// Tell the threads what was asked of sockets since the last call.
     pub fn flush(&self) {
         for thread in &self.threads {
-            let mut batch = thread.batch();
-            if !batch.is_empty() {
-                thread.mailbox.send_all(&mut batch);
-            }
+            thread.flush();
         }
     }
 }
@@ -131,13 +166,11 @@ impl<M: Send + 'static> IoThreads<M> {
 impl<M> IoThreads<M> {
     /// Close all connections and end the threads; waits for them.
     pub fn stop(&self) {
-        for thread in &self.threads {
-            let mut batch = thread.batch();
-            batch.push(Command::Stop);
-            thread.mailbox.send_all(&mut batch);
-        }
         let handles = std::mem::take(&mut *self.handles.lock().unwrap_or_else(PoisonError::into_inner));
-        for handle in handles {
+        // In turn: the first one gives connections to the others, which have to take them before they end.
+        for (thread, handle) in self.threads.iter().zip(handles) {
+            thread.flush();
+            thread.mailbox.send(Command::Stop);
             // A panic of the thread was caught in it.
             let _ = handle.join();
         }
@@ -153,75 +186,6 @@ impl<M> Drop for IoThreads<M> {
 impl<M> Debug for IoThreads<M> {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         write!(formatter, "IoThreads({})", self.threads.len())
-    }
-}
-
-/// A connection of an I/O thread, in Python's hands. What is asked of it is sent by [`IoThreads::flush`]; after the
-/// connection is lost nothing of it reaches anyone.
-pub struct Socket<M> {
-    thread: Arc<Thread<M>>,
-    connection: ConnectionId,
-    status: Arc<SocketStatus>,
-}
-
-impl<M> Socket<M> {
-    /// Names the connection in events.
-    pub fn id(&self) -> ConnectionId {
-        self.connection
-    }
-
-    /// What is unsent and owed.
-    pub fn status(&self) -> &SocketStatus {
-        &self.status
-    }
-
-    fn ask(&self, command: Command<M>) {
-        self.thread.batch().push(command);
-    }
-
-    /// Answer a request that was handed over; `None` if the protocol wants no answer.
-    pub fn answer(&self, number: RequestNumber, outputs: Option<Vec<Output>>) {
-        let request = RequestId { connection: self.connection, number };
-        let outcome = match outputs {
-            Some(outputs) => {
-                self.status.add_unsent(size_bytes(&outputs));
-                Outcome::Answer(outputs)
-            }
-            None => Outcome::NoAnswer,
-        };
-        self.ask(Command::Answer { request, outcome });
-    }
-
-    /// The requests up to this one have begun: later ones may be served by the thread.
-    pub fn begun(&self, number: RequestNumber) {
-        self.ask(Command::Begun(RequestId { connection: self.connection, number }));
-    }
-
-    /// The requests up to this one wait for the loop no more: their frames were decoded, or they wait for an earlier one
-    /// of their connection. [`Self::begun`] and [`Self::answer`] imply it.
-    pub fn taken(&self, number: RequestNumber) {
-        self.ask(Command::Taken(RequestId { connection: self.connection, number }));
-    }
-
-    /// Close after the answers that were given before; `reason` comes back in [`IoEvent::Lost`].
-    pub fn close(&self, reason: Option<String>) {
-        self.ask(Command::Close { connection: self.connection, reason });
-    }
-
-    /// Handle and receive no more requests until told otherwise; what is pending is still answered.
-    pub fn mute(&self, is_on: bool) {
-        self.ask(Command::Mute { connection: self.connection, is_on });
-    }
-
-    /// Handle no more requests; what is pending is still answered.
-    pub fn stop_reading(&self) {
-        self.ask(Command::StopReading(self.connection));
-    }
-}
-
-impl<M> Debug for Socket<M> {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Socket({:?})", self.connection)
     }
 }
 

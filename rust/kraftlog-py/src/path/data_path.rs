@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kraftlog_path::exchange::Peer;
-use kraftlog_path::io::{self, IoThreads, Limits};
+use kraftlog_path::io::{self, IoThreads, Limits, Listener};
 use kraftlog_path::python_inbox::PythonInbox;
 use kraftlog_path::serve::{DataMessage, DataService, ServiceSettings, ServiceShared};
 use kraftlog_path::session::SessionLimits;
@@ -13,6 +13,7 @@ use kraftlog_path::wire::produce::BrokerAddress;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use super::admission::Admission;
 use super::data_socket::DataSocket;
 use super::grants::GrantTable;
 use super::inbox::Inbox;
@@ -41,6 +42,21 @@ impl DataPath {
     /// Kind of an event: a thread ended by a defect.
     #[classattr]
     const FAILED: i64 = socket_event::FAILED;
+    /// Kind of an event: a connection was accepted.
+    #[classattr]
+    const ACCEPTED: i64 = socket_event::ACCEPTED;
+    /// Kind of an event: a connection was refused.
+    #[classattr]
+    const REFUSED: i64 = socket_event::REFUSED;
+    /// Kind of an event: a listener is short of descriptors.
+    #[classattr]
+    const PAUSED: i64 = socket_event::PAUSED;
+    /// Kind of an event: a listener accepts again.
+    #[classattr]
+    const RESUMED: i64 = socket_event::RESUMED;
+    /// Kind of an event: a listener is closed.
+    #[classattr]
+    const LISTENER_ENDED: i64 = socket_event::LISTENER_ENDED;
 
     #[allow(clippy::too_many_arguments)]
     #[new]
@@ -94,6 +110,32 @@ impl DataPath {
         let adopted = self.threads.adopt(socket, Peer { listener, host, principal });
         let socket = adopted.ok_or_else(|| PyRuntimeError::new_err("there are no I/O threads"))?;
         Ok(DataSocket::new(socket))
+    }
+
+    /// Give a listening, non-blocking socket away: its connections are accepted from here on.
+    #[pyo3(signature = (fd, *, listener, name, admission, send_buffer_bytes=-1))]
+    fn listen(
+        &self,
+        fd: i32,
+        listener: u16,
+        name: &str,
+        admission: &Admission,
+        send_buffer_bytes: i64,
+    ) -> PyResult<()> {
+        self.threads.listen(Listener {
+            number: listener,
+            name: name.into(),
+            socket: raw::own_descriptor(fd)?,
+            admission: Arc::clone(&admission.admission),
+            send_buffer_bytes: usize::try_from(send_buffer_bytes).ok().filter(|bytes| *bytes > 0),
+        });
+        Ok(())
+    }
+
+    /// Close a listener.
+    #[pyo3(signature = (listener, /))]
+    fn end_listener(&self, listener: u16) {
+        self.threads.end_listener(listener);
     }
 
     /// Tell the threads what was asked of sockets since the last call.

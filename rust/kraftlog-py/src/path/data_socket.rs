@@ -1,7 +1,6 @@
 //! `DataSocket`: a connection of an I/O thread, in Python's hands.
 use kraftlog_path::exchange::{ConnectionId, Output};
 use kraftlog_path::io::Socket;
-use kraftlog_path::serve::DataMessage;
 use pyo3::prelude::*;
 
 use crate::log::FileSlice;
@@ -15,11 +14,11 @@ pub(super) fn key_of(id: ConnectionId) -> u64 {
 /// A connection that an I/O thread owns.
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 pub(crate) struct DataSocket {
-    socket: Socket<DataMessage>,
+    socket: Socket,
 }
 
 impl DataSocket {
-    pub(super) fn new(socket: Socket<DataMessage>) -> Self {
+    pub(super) fn new(socket: Socket) -> Self {
         Self { socket }
     }
 }

@@ -6,7 +6,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
-use super::data_socket::key_of;
+use super::data_socket::{key_of, DataSocket};
 use crate::raw;
 
 /// Key of the connection, number of the request or kind of the event, and what belongs to it.
@@ -18,6 +18,17 @@ pub(super) const DRAINED: i64 = -1;
 pub(super) const LOST: i64 = -2;
 /// Kind of an event: a thread ended by a defect.
 pub(super) const FAILED: i64 = -3;
+
+/// Kind of an event: a connection was accepted; has the connection, the number of the listener, host and port.
+pub(super) const ACCEPTED: i64 = -4;
+/// Kind of an event: a connection was refused; has the number of the listener, host, port and reason. No key.
+pub(super) const REFUSED: i64 = -5;
+/// Kind of an event: a listener is short of descriptors; has the reason. Its key is the number of the listener, as below.
+pub(super) const PAUSED: i64 = -6;
+/// Kind of an event: a listener accepts again.
+pub(super) const RESUMED: i64 = -7;
+/// Kind of an event: a listener is closed.
+pub(super) const LISTENER_ENDED: i64 = -8;
 
 /// Frames from here on are shared with Python: to copy one of a hundred megabytes takes tens of milliseconds.
 const SHARED_FRAME_BYTES_MIN: usize = 64 * 1024;
@@ -47,6 +58,20 @@ fn frame_object(py: Python<'_>, frame: Frame) -> PyResult<Bound<'_, PyAny>> {
 pub(super) fn event_of(py: Python<'_>, event: IoEvent) -> SocketEvent<'_> {
     let text = |text: String| text.into_pyobject(py).map(Bound::into_any).ok();
     match event {
+        IoEvent::Accepted { listener, socket, address, .. } => {
+            let key = key_of(socket.id());
+            let fields = Bound::new(py, DataSocket::new(socket)).and_then(|socket| {
+                (socket, listener, address.ip().to_string(), address.port()).into_pyobject(py)
+            });
+            (key, ACCEPTED, fields.map(Bound::into_any).ok())
+        }
+        IoEvent::Refused { listener, address, reason, .. } => {
+            let fields = (listener, address.ip().to_string(), address.port(), reason).into_pyobject(py);
+            (u64::MAX, REFUSED, fields.map(Bound::into_any).ok())
+        }
+        IoEvent::Paused { listener, reason } => (u64::from(listener), PAUSED, text(reason)),
+        IoEvent::Resumed { listener } => (u64::from(listener), RESUMED, None),
+        IoEvent::ListenerEnded { listener } => (u64::from(listener), LISTENER_ENDED, None),
         IoEvent::HandedOver { request, frame } => (
             key_of(request.connection),
             i64::try_from(request.number).unwrap_or(i64::MAX),
