@@ -334,7 +334,6 @@ mod records {
             let (_, size_bytes) = next()?;
             let ((_, attributes_end), (timestamp_at, _), (offset_at, _)) = (next()?, next()?, next()?);
             let (key_at, front_bytes) = next()?;
-            // The attributes are one byte, whatever their highest bit is.
             if attributes_end != size_bytes + 1 || key_at + 1 != front_bytes || front_bytes > 8 {
                 return None;
             }
