@@ -112,7 +112,9 @@ class GuardedNode:
         assert result.error_code == 0
 
     def produce(self, client: RawClient, name: str, *, acks: int = -1) -> int:
-        data = ProduceRequest.PartitionProduceData(index=0, records=encode_batch([(1_000, None, b"v", [])]))
+        data = ProduceRequest.PartitionProduceData(
+            index=0, records=encode_batch([(time.time_ns() // 1_000_000, None, b"v", [])])
+        )
         topic = ProduceRequest.TopicProduceData(name=name, partition_data=[data])
         request = ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[topic])
         if not acks:

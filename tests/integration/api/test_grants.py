@@ -46,7 +46,8 @@ def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def node(tmp_path: Path, handed_over: list[int]) -> Iterator[GuardedNode]:
-    with kraftlog.Broker(tmp_path, kraftlog_data_path="native", log_flush_on_ack=False, **GUARDED) as broker:
+    settings = {**GUARDED, "kraftlog_data_path": "native", "kraftlog_follower_fetches": "native"}
+    with kraftlog.Broker(tmp_path, log_flush_on_ack=False, **settings) as broker:
         made = GuardedNode(broker)
         made.create("a", "b")
         del handed_over[:]
