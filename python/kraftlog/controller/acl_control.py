@@ -20,8 +20,6 @@ from kraftlog.wire.messages.metadata_records import AccessControlEntryRecord, Re
 
 __all__ = ["AclControl"]
 
-"""Name of the one resource of the kind CLUSTER."""
-
 _COMPARED_PER_STEP: Final = 512
 
 _Creation = CreateAclsRequest.AclCreation
