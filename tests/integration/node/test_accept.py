@@ -28,7 +28,7 @@ def held_up(broker: kraftlog.Broker) -> Iterator[None]:
 
     def hold() -> None:
         is_held.set()
-        go_on.wait(TIMEOUT_S)
+        go_on.wait(2 * TIMEOUT_S)  # longer than a client that is not served waits
 
     broker._embedded.running.loop.call_soon_threadsafe(hold)
     assert is_held.wait(TIMEOUT_S)

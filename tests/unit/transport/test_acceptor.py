@@ -286,9 +286,13 @@ def test_listener_leaves_descriptors_for_files_and_goes_on_when_some_are_free(ru
         os.close(probe)
         with soft_limit(probe + 80):
             clients = []
-            while "accepts no more connections until others are closed" not in caplog.text:
+
+            def is_short():
+                return "accepts no more connections until others are closed" in caplog.text
+
+            while not is_short():
                 clients.append(stage.connect(acceptor))
-                await asyncio.sleep(0.001)
+                await until(lambda: is_short() or len(stage.connections) == len(clients))
             os.close(os.open(os.devnull, os.O_RDONLY))
             for sock in clients:
                 sock.close()
