@@ -675,7 +675,13 @@ class DataSocket:
         """Requests that the thread itself will answer, without long polls."""
 
     def answer(self, number: int, outputs: Sequence[Buffer | FileSlice] | None, /) -> None:
-        """Answer a request; None if the protocol wants no answer. Answers leave in the order of the requests."""
+        """Answer a request; None if the protocol wants no answer. Answers leave in the order of the requests.
+
+        Buffers are copied.
+        """
+
+    def begin_answer(self, number: int, outputs: Sequence[Buffer | FileSlice], /) -> None:
+        """Copy a part of an answer, which ``answer`` completes: of a large one at once would hold the loop up."""
 
     def begun(self, number: int, /) -> None:
         """The requests up to this one have begun: their appends come before those of later requests."""

@@ -25,6 +25,8 @@ CONTEXT = PeerContext(
 TIMEOUT_S = 30.0
 METADATA = b"\0\3"
 FETCH = b"\0\1"
+# More than are copied in one step.
+BUFFERS = [bytes([index]) * 1000 for index in range(200)]
 
 
 def framed(data):
@@ -49,6 +51,8 @@ class Exchange:
                 return [struct.pack(">i", len(rest)), memoryview(rest)]
             case b"l":
                 return [framed(bytes(int(rest)))]
+            case b"w":
+                return [struct.pack(">i", sum(map(len, BUFFERS))), *BUFFERS]
             case b"s":
                 time.sleep(0.001)
                 return [framed(rest)]
@@ -142,6 +146,16 @@ def test_answers_leave_in_the_order_of_the_requests():
         await asyncio.sleep(0.02)
         stage.exchange.futures[0].set_result([framed(b"1")])
         assert [await peer.receive() for _ in range(4)] == [b"1", b"2", b"4", b"5"]
+
+    run(scenario)
+
+
+def test_an_answer_of_many_buffers_is_whole_and_those_behind_it_follow():
+    async def scenario(stage):
+        connection, peer = stage.connect()
+        await peer.send(METADATA + b"w", METADATA + b"e2", METADATA + b"w")
+        assert [await peer.receive() for _ in range(3)] == [b"".join(BUFFERS), b"2", b"".join(BUFFERS)]
+        await until(lambda: not connection.is_owed)
 
     run(scenario)
 

@@ -1,4 +1,6 @@
 //! `DataSocket`: a connection of an I/O thread, in Python's hands.
+use std::sync::{Mutex, PoisonError};
+
 use kraftlog_path::exchange::{ConnectionId, Output};
 use kraftlog_path::io::Socket;
 use pyo3::prelude::*;
@@ -15,11 +17,19 @@ pub(super) fn key_of(id: ConnectionId) -> u64 {
 #[pyclass(frozen, module = "kraftlog._kraftlog")]
 pub(crate) struct DataSocket {
     socket: Socket,
+    /// The beginnings of answers that are not complete, by the numbers of their requests.
+    unfinished: Mutex<Vec<(u64, Vec<Output>)>>,
 }
 
 impl DataSocket {
     pub(super) fn new(socket: Socket) -> Self {
-        Self { socket }
+        Self { socket, unfinished: Mutex::default() }
+    }
+
+    fn take_unfinished(&self, number: u64) -> Option<Vec<Output>> {
+        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = unfinished.iter().position(|(of, _)| *of == number)?;
+        Some(unfinished.swap_remove(place).1)
     }
 }
 
@@ -42,9 +52,15 @@ impl DataSocket {
 
     #[pyo3(signature = (number, outputs, /))]
     fn answer(&self, number: u64, outputs: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<()> {
-        let outputs =
-            outputs.map(|outputs| outputs.iter().map(output_of).collect::<PyResult<_>>()).transpose()?;
-        self.socket.answer(number, outputs);
+        let beginning = self.take_unfinished(number);
+        self.socket.answer(number, outputs.map(|outputs| copied(beginning, &outputs)).transpose()?);
+        Ok(())
+    }
+
+    #[pyo3(signature = (number, outputs, /))]
+    fn begin_answer(&self, number: u64, outputs: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        let whole = copied(self.take_unfinished(number), &outputs)?;
+        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).push((number, whole));
         Ok(())
     }
 
@@ -75,6 +91,15 @@ impl DataSocket {
     fn ask_for_drained(&self) {
         self.socket.status().ask_for_drained();
     }
+}
+
+/// What was begun, and the copies of further outputs behind it.
+fn copied(beginning: Option<Vec<Output>>, outputs: &[Bound<'_, PyAny>]) -> PyResult<Vec<Output>> {
+    let mut whole = beginning.unwrap_or_else(|| Vec::with_capacity(outputs.len()));
+    for output in outputs {
+        whole.push(output_of(output)?);
+    }
+    Ok(whole)
 }
 
 fn output_of(object: &Bound<'_, PyAny>) -> PyResult<Output> {
