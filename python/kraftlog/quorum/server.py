@@ -44,6 +44,7 @@ __all__ = ["QuorumServer"]
 
 _PRODUCE, _LIST_OFFSETS, _API_VERSIONS, _DESCRIBE_CLUSTER = 0, 2, 18, 60
 _RAFT_KEYS = (1, 52, 53, 54, 55, 59, 80, 81, 82)
+_SASL_KEYS = (17, 36)
 _LATEST_TIMESTAMP = -1
 _ACKS = (1, -1)
 
@@ -84,7 +85,7 @@ class QuorumServer:
             _API_VERSIONS: self._api_versions,
             _DESCRIBE_CLUSTER: self._describe_cluster,
         }
-        self._dispatcher = Dispatcher(_Services(self), "controller", keys=_RAFT_KEYS, handlers=handlers)
+        self._dispatcher = Dispatcher(_Services(self), "controller", keys=(*_RAFT_KEYS, *_SASL_KEYS), handlers=handlers)
         try:
             self._acceptor = Acceptor(
                 loop,
