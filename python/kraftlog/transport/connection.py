@@ -411,7 +411,7 @@ class Connection:
                 self._count_waiting()
         outputs = pending.finish(pending.future)
         if isinstance(outputs, CloseConnection):
-            self._end(outputs)
+            self._end(outputs, pending)
             return
         if isinstance(outputs, PendingResponse):
             pending.go_on(outputs)
@@ -447,9 +447,10 @@ class Connection:
         elif not self._backlog and not self._mute.is_on:
             self.transport.resume_reading()
 
-    def _end(self, answer: CloseConnection) -> None:
-        """Close once what the peer is told has gone out."""
-        if not answer.outputs:
+    def _end(self, answer: CloseConnection, pending: PendingResponse | None = None) -> None:
+        """Close once what the peer is told has gone out, unless earlier responses would have to come before that."""
+        is_first = not self._pending or self._pending[0] is pending
+        if not answer.outputs or not is_first:
             self.close(answer.reason)
             return
         self.stop_reading()
