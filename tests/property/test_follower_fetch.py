@@ -95,7 +95,10 @@ class Side:
                 return answer
             assert became == "hand over"
         context = SimpleNamespace(
-            api_version=version, peer=SimpleNamespace(is_on_data_path=self.is_native), listener_name="PLAINTEXT"
+            api_version=version,
+            peer=SimpleNamespace(is_on_data_path=self.is_native),
+            listener_name="PLAINTEXT",
+            quota=None,
         )
         answer = fetch.handle(
             context,
