@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def create(client: RawClient, name: str, client_id: str) -> CreateTopicsResponse
 @pytest.mark.spec("CERR-36", "RFET-16")
 @pytest.mark.parametrize("fetches", ["python", "native"])
 def test_clients_of_each_node_are_throttled_and_followers_are_not(tmp_path: Path, fetches: str) -> None:
-    settings = {"min_insync_replicas": 2, "kraftlog_follower_fetches": fetches}
+    settings: dict[str, Any] = {"min_insync_replicas": 2, "kraftlog_follower_fetches": fetches}
     with kraftlog.Cluster(nodes=2, data_dir=tmp_path / "cluster", **settings) as cluster:
         controller = cluster.controller
         broker = cluster.nodes[next(node_id for node_id in cluster.nodes if node_id != controller)]
@@ -67,7 +68,8 @@ def test_clients_of_each_node_are_throttled_and_followers_are_not(tmp_path: Path
 
             def is_committed() -> bool:
                 """The follower has it, although a client would wait for 200 000 seconds."""
-                return producer.call(request, 11).responses[0].partition_responses[0].error_code == 0
+                response = producer.call(request, 11)
+                return bool(response.responses[0].partition_responses[0].error_code == 0)
 
             until_true(is_committed)
             assert is_committed()

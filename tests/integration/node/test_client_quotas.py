@@ -1,4 +1,4 @@
-"""Client quotas of a running node: throttled clients wait, others do not, and the data path is native again after them."""
+"""Client quotas of a running node: throttled clients wait, others do not, and native answers return after them."""
 
 from __future__ import annotations
 
