@@ -339,6 +339,27 @@ def test_a_regular_expression_is_resolved_after_the_answer() -> None:
     )
 
 
+def test_first_topics_of_a_group_do_not_wait_for_the_assignment_interval() -> None:
+    """NGRP-25: the target of epoch 1, without any topic, delays none. Java's consumer asks again only after 5 s."""
+    s = ConsumerShard({"foo": 1, "t": 1})
+    assert s.got(s.join("A", subscribed_topic_names=None, subscribed_topic_regex="foo.*")) == (1, {})
+    s.advance(0)
+    assert s.got(s.beat("A", 1, {})) == (2, {"foo": [0]})
+    s.beat("A", 2, {"foo": [0]}, subscribed_topic_names=("foo", "t"))
+    assert (s.described().group_epoch, s.described().assignment_epoch) == (3, 2)
+
+
+def test_a_regular_expression_that_matches_nothing_raises_no_epoch() -> None:
+    s = ConsumerShard({"foo": 1})
+    s.join("A", subscribed_topic_names=None, subscribed_topic_regex="bar")
+    s.advance(0)
+    assert s.got(s.beat("A", 1, {})) == (1, None)
+    assert s.described().group_epoch == 1
+    s.beat("A", 1, subscribed_topic_regex="foo")
+    s.advance(0)
+    assert s.got(s.beat("A", 1)) == (2, {"foo": [0]})
+
+
 def test_new_topics_are_matched_at_most_once_in_ten_seconds() -> None:
     """NGRP-30."""
     s = ConsumerShard({"foo": 1}, group_consumer_assignment_interval_ms=0)

@@ -40,6 +40,7 @@ from kraftlog.types import Uuid
 __all__ = ["ConsumerMembership", "GroupSettings"]
 
 GroupSettings = Callable[[str], Mapping[str, str]]
+EPOCH_WITHOUT_TOPICS = 1
 """The configuration resource of a group, by group id."""
 
 
@@ -235,7 +236,9 @@ class ConsumerMembership:
         if group.target_epoch >= group.epoch:
             return
         interval_ms = self._config.consumer_setting("assignment_interval", self._group_settings(group.group_id))
-        if group.target_epoch and group.target_timestamp_ms <= now_ms < group.target_timestamp_ms + interval_ms:
+        # The target of epoch 1 is that of a group without any topic yet; what the first topics bring is never delayed.
+        is_young = group.target_timestamp_ms <= now_ms < group.target_timestamp_ms + interval_ms
+        if group.target_epoch > EPOCH_WITHOUT_TOPICS and is_young:
             return
         name = group.preferred_assignor() or self._config.group_consumer_assignors[0]
         assign = ASSIGNORS.get(name, ASSIGNORS[self._config.group_consumer_assignors[0]])

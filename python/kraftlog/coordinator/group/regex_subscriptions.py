@@ -210,7 +210,7 @@ class RegexSubscriptions:
                 continue
             matched = frozenset(matching.matched[regex])
             known = group.regexes.get(regex)
-            has_changed |= known is None or known.topics != matched
+            has_changed |= matched != (frozenset() if known is None else known.topics)
             resolved = ResolvedRegex(matched, matching.version, now_ms)
             change.write(regex_record(group.group_id, regex, resolved))
         if has_changed:
