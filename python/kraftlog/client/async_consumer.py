@@ -96,7 +96,7 @@ class AsyncConsumer:
         self._last_poll_s = 0.0
         self._handed = HandedRows(self._core.subscription)
         self._has_failed = False
-        self._is_joining = False
+        self._joining: asyncio.Task[None] | None = None
 
     def _version_of(self, node_id: int, api_key: int) -> int | None:
         return None if self._driver is None else self._driver.connections.version(node_id, api_key)
@@ -192,10 +192,9 @@ class AsyncConsumer:
         self._listeners = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
         if self._membership is not None:
             self._membership.subscribe(topics)
-        elif not self._is_joining:
-            self._is_joining = True
+        elif self._joining is None or self._joining.done():
             self._last_poll_s = asyncio.get_running_loop().time()
-            self._running().spawn(self._be_member())
+            self._joining = self._running().spawn(self._be_member())
 
     async def _be_member(self) -> None:
         hooks = MembershipHooks(
