@@ -1961,8 +1961,11 @@ class Partition:
         replicas: Sequence[int],
         isr: Sequence[int],
         now_ms: int,
+        brokers: list[tuple[int, int, bool]] | None = None,
     ) -> tuple[int, int] | None:
         """Follow the metadata; then nothing of an older epoch can be appended any more.
+
+        ``brokers`` as in ``update_live_brokers``, in force from the same moment on; None leaves them as they are.
 
         Returns:
             Epoch and first offset to be written into the log's leader epochs. The partition is held until then.

@@ -1,8 +1,9 @@
 """Followers' fetches on the data path have the effects and the answers that they have in Python.
 
 Two replica managers lead the same partitions. Followers send the same requests to both: one answers with the Python
-handler, the other with a data service, and with the handler what the service hands over. After each step answers, high
-watermarks, in-sync sets, proposals and what is known of each follower are equal.
+handler, the other with a data service, and with the handler what the service hands over. All answers are equal. High
+watermarks, in-sync sets, proposals and what is known of each follower are equal whenever somebody looks; looking
+passes on when sessions last fetched, so that it is drawn, too.
 """
 
 from __future__ import annotations
@@ -21,9 +22,14 @@ from kraftlog._kraftlog import DataServiceProbe, encode_batch
 from kraftlog.api.handlers import fetch
 from kraftlog.runtime.replica.fetch_session import FetchSessionCache
 from kraftlog.types import Uuid
+from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.frame import encode_request, encode_response
 from kraftlog.wire.messages.fetch import FetchRequest
-from kraftlog.wire.messages.metadata_records import PartitionChangeRecord, RegisterBrokerRecord
+from kraftlog.wire.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    RegisterBrokerRecord,
+)
 from replica_bench import FIRST, NODE, Bench, change
 from waiting import until
 
@@ -213,8 +219,10 @@ class Pair:
 
     def append(self, index):
         for side in self.sides:
-            records = encode_batch([(0, None, b"x" * 20, [])])
-            side.partition(index).replica.append(records, acks=1, now_ms=side.bench.now_ms)
+            replica = side.partition(index).replica
+            if replica.is_leader:
+                records = encode_batch([(0, None, b"x" * 20, [])])
+                replica.append(records, acks=1, now_ms=side.bench.now_ms)
 
     def wait(self, time_ms):
         for side in self.sides:
@@ -238,14 +246,39 @@ class Pair:
             else:
                 replica.isr_refused(number)
 
-    async def elect(self):
-        """The same leader in the next epoch, of all partitions."""
-        self.leader_epoch += 1
+    async def elect(self, leaders):
+        """One leader after the other, of all partitions; this broker hears of the last."""
+        self.leader_epoch += len(leaders)
+        for side in self.sides:
+            side.bench.commit(*(change(index, leader=leader) for leader in leaders for index in range(PARTITIONS)))
+            await side.settle()
+
+    async def reassign(self, index, replicas):
+        for side in self.sides:
+            isr = [broker_id for broker_id in side.partition(index).replica.isr if broker_id in replicas]
+            side.bench.commit(change(index, replicas=list(replicas), isr=isr or [NODE]))
+            await side.settle()
+
+    async def configure(self, min_insync_replicas):
         for side in self.sides:
             side.bench.commit(
-                *(PartitionChangeRecord(topic_id=FIRST, partition_id=index, leader=NODE) for index in range(PARTITIONS))
+                ConfigRecord(
+                    resource_type=ConfigResourceType.TOPIC,
+                    resource_name="t",
+                    name="min.insync.replicas",
+                    value=str(min_insync_replicas),
+                )
             )
             await side.settle()
+
+    async def shut_down(self, replica_id):
+        """The broker of a follower begins its controlled shutdown."""
+        for side in self.sides:
+            epoch = side.bench.image.cluster.brokers[replica_id].epoch
+            side.bench.commit(
+                BrokerRegistrationChangeRecord(broker_id=replica_id, broker_epoch=epoch, in_controlled_shutdown=1)
+            )
+            await side.bench.settle()
 
     async def register(self, replica_id, is_fenced):
         """The broker of a follower starts again, or is not there."""
@@ -259,7 +292,7 @@ class Pair:
             partition = side.partition(index)
             partition.delete_records(partition.high_watermark)
 
-    def check(self):
+    def look(self):
         python, native = self.sides
         assert python.state() == native.state()
         assert python.proposals == native.proposals
@@ -287,13 +320,17 @@ steps = st.one_of(
     st.tuples(st.just("wait"), st.sampled_from([1, 400, LAG_MS - 1, LAG_MS + 1])),
     st.tuples(st.just("shrink"), indexes),
     st.tuples(st.just("decide"), st.booleans()),
-    st.tuples(st.just("elect")),
+    st.tuples(st.just("elect"), st.sampled_from([(NODE,), (NODE,), (2,), (2, NODE), (NODE, NODE), (-1,)])),
+    st.tuples(st.just("reassign"), indexes, st.sampled_from([(NODE, 2), (NODE, 3), (NODE, *FOLLOWERS)])),
+    st.tuples(st.just("configure"), st.integers(1, 3)),
+    st.tuples(st.just("shut_down"), followers),
+    st.tuples(st.just("look")),
     st.tuples(st.just("register"), followers, st.booleans()),
     st.tuples(st.just("delete"), indexes),
 )
 
 
-async def play(path, drawn):
+async def play(path, drawn, *, looks_always=True):
     sides = [
         Side(path / name, is_native=name == "native") for name in ("python", "native") if not (path / name).mkdir()
     ]
@@ -301,12 +338,14 @@ async def play(path, drawn):
     try:
         for side in sides:
             await side.start()
-        pair.check()
+        pair.look()
         for name, *arguments in drawn:
             done = getattr(pair, name)(*arguments)
             if done is not None:
                 await done
-            pair.check()
+            if looks_always:
+                pair.look()
+        pair.look()
     finally:
         for side in sides:
             await side.bench.manager.fetchers.stop()
@@ -316,10 +355,10 @@ async def play(path, drawn):
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(steps, min_size=5, max_size=40))
-def test_drawn_sequences_have_the_same_effects(drawn):
+@given(st.lists(steps, min_size=5, max_size=40), st.booleans())
+def test_drawn_sequences_have_the_same_effects(drawn, looks_always):
     with tempfile.TemporaryDirectory() as directory:
-        asyncio.run(play(Path(directory), drawn))
+        asyncio.run(play(Path(directory), drawn, looks_always=looks_always))
 
 
 def test_a_story_of_two_followers_is_served_by_the_data_path(tmp_path):

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use kraftlog_log::log::{AppendInfo, Log};
 use kraftlog_log::Error;
 
-use crate::core::{check_leader_epoch, Assignment, Effect, PartitionCore, ReplicaStart, NO_LEADER};
+use crate::core::{
+    check_leader_epoch, Assignment, Effect, LiveBroker, PartitionCore, ReplicaStart, NO_LEADER,
+};
 use crate::error_code;
 use crate::flush::{FlushPool, Flushable, Round};
 use crate::python_inbox::{PythonEvent, PythonInbox};
@@ -393,12 +395,26 @@ impl Partition {
     ///
     /// If an epoch has to be begun, the partition is held ([`Self::hold`]) until its caller has written that.
     pub fn assign(&self, assignment: Assignment, now_ms: i64) -> Assigned {
+        self.assign_among(assignment, None, now_ms)
+    }
+
+    /// As [`Self::assign`], and `live_brokers` as for [`Self::update_live_brokers`], both of one moment: an I/O thread that
+    /// answers a follower in between would take a fetch of its broker's earlier life for one of the present.
+    pub fn assign_among(
+        &self,
+        assignment: Assignment,
+        live_brokers: Option<Vec<LiveBroker>>,
+        now_ms: i64,
+    ) -> Assigned {
         let mut state = lock(&self.state);
         if state.is_withdrawn {
             return Assigned::default();
         }
         state.note_repeated_fetches();
         state.core.handle_assignment(assignment, now_ms);
+        if let Some(live_brokers) = live_brokers {
+            state.core.update_live_brokers(live_brokers);
+        }
         self.publish_in_sync(&state);
         let mut assigned = self.carry_out(&mut state);
         state.review_followers();
@@ -415,11 +431,17 @@ impl Partition {
     pub fn update(&self, settings: PartitionSettings) {
         self.recompresses.store(self.log.config().compression.is_some(), Ordering::Relaxed);
         let mut state = lock(&self.state);
+        let is_other_minimum = settings.min_insync_replicas != state.settings.min_insync_replicas;
         state.settings = settings;
         self.serves_followers.store(settings.answers_followers && !state.is_withdrawn, Ordering::Release);
         state.core.update_min_insync_replicas(settings.min_insync_replicas);
         self.publish_in_sync(&state);
         self.carry_out(&mut state);
+        if is_other_minimum {
+            // What was held may be committed now, which the next fetch of a follower notices (ISR-71).
+            state.note_repeated_fetches();
+            state.review_followers();
+        }
     }
 
     fn publish_in_sync(&self, state: &State) {

@@ -403,13 +403,23 @@ class Partition:
             inbox.forget_ack(token)
             completed(error_code)
 
-    def handle_assignment(self, assignment: Assignment, now_ms: int) -> None:
+    def handle_assignment(
+        self, assignment: Assignment, now_ms: int, live_brokers: list[tuple[int, int, bool]] | None = None
+    ) -> None:
         """Follow the metadata.
 
         A state that the replica knows says nothing new: a change of the in-sync set that builds on it stays in flight,
         as the controller may have confirmed it already (RINV-24).
+
+        Args:
+            assignment: The partition.
+            now_ms: Wall clock.
+            live_brokers: Of the other replicas, for a leader: broker, epoch, whether it shuts down. In force from the
+                same moment on, as I/O threads answer followers meanwhile.
         """
         if (assignment.leader_epoch, assignment.partition_epoch) == (self.leader_epoch, self.replica.partition_epoch):
+            if live_brokers is not None:
+                self.replica.update_live_brokers(live_brokers)
             return
         epoch_start = self.replica.assign(
             leader_id=assignment.leader_id,
@@ -418,6 +428,7 @@ class Partition:
             replicas=assignment.replicas,
             isr=assignment.isr,
             now_ms=now_ms,
+            brokers=live_brokers,
         )
         if epoch_start is not None:
             # On a thread, and appends wait behind it; the opener of the log may have written it before.

@@ -233,17 +233,18 @@ class Reconciler:
     def _update_live_brokers(self, partition: Partition) -> None:
         """Which of the other replicas may fetch and join the in-sync set."""
         found = self._wanted((partition.topic_id, partition.index))
-        if self._image is None or found is None or not partition.is_leader:
-            return
-        brokers = self._image.cluster.brokers
-        registered = (brokers.get(replica) for replica in found[1].replicas if replica != self._node_id)
-        partition.replica.update_live_brokers(
-            [
-                (broker.broker_id, broker.epoch, broker.in_controlled_shutdown)
-                for broker in registered
-                if broker is not None and not broker.fenced
-            ]
-        )
+        if found is not None and partition.is_leader:
+            partition.replica.update_live_brokers(self._live_brokers(found[1]))
+
+    def _live_brokers(self, wanted: PartitionImage) -> list[tuple[int, int, bool]]:
+        """Broker, epoch and whether it shuts down, of the other replicas that are registered and not fenced."""
+        brokers = {} if self._image is None else self._image.cluster.brokers
+        registered = (brokers.get(replica) for replica in wanted.replicas if replica != self._node_id)
+        return [
+            (broker.broker_id, broker.epoch, broker.in_controlled_shutdown)
+            for broker in registered
+            if broker is not None and not broker.fenced
+        ]
 
     def _assign(self, partition: Partition, wanted: PartitionImage) -> None:
         known_epoch = partition.leader_epoch if partition.is_leader else -1
@@ -256,12 +257,12 @@ class Reconciler:
                 isr=tuple(wanted.isr),
             ),
             self._partitions.now_ms(),
+            self._live_brokers(wanted) if wanted.leader == self._node_id else None,
         )
         self._partitions.set_reassigning(
             partition, is_reassigning=partition.is_leader and bool(wanted.adding_replicas or wanted.removing_replicas)
         )
         self._partitions.set_adding(partition, wanted.adding_replicas)
-        self._update_live_brokers(partition)
         self._partitions.notify(partition)
         if partition.is_leader and partition.leader_epoch != known_epoch:
             self._partitions.lead(partition, [replica for replica in wanted.isr if replica != self._node_id])

@@ -119,6 +119,7 @@ impl Partition {
     /// The controller confirmed a proposal; false for one that metadata has overtaken.
     pub fn isr_committed(&self, number: u64, leader_epoch: i32, partition_epoch: i32, isr: Vec<i32>) -> bool {
         let mut state = lock(&self.state);
+        state.note_repeated_fetches();
         let is_current = state.core.on_isr_committed(number, leader_epoch, partition_epoch, isr);
         self.publish_in_sync(&state);
         self.carry_out(&mut state);
@@ -129,6 +130,7 @@ impl Partition {
     /// The controller refused a proposal; another one may follow.
     pub fn isr_refused(&self, number: u64) {
         let mut state = lock(&self.state);
+        state.note_repeated_fetches();
         state.core.on_isr_refused(number);
         self.carry_out(&mut state);
         state.review_followers();

@@ -1,4 +1,5 @@
-//! Orders of threads at one partition, tried by loom: appends against assignments, flushes and withdrawals.
+//! Orders of threads at one partition, tried by loom: appends and fetches of followers against assignments, flushes and
+//! withdrawals.
 //!
 //! The engine below runs for real, over a file system in memory. It has locks of its own and none of loom's, so that each of
 //! its calls is one step here.
@@ -8,6 +9,7 @@ use kraftlog_log::producer_state::Origin;
 use loom::thread;
 
 use super::*;
+use crate::core::FollowerFetch;
 use crate::testing::{assignment, batch, token, Fixture, Recorder, NODE};
 
 /// In words; an append of the engine without optimisation needs more than the 4096 that loom gives.
@@ -157,5 +159,31 @@ fn model_a_reader_that_subscribes_first_misses_no_move() {
         let seen = fixture.partition.high_watermark();
         appender.join().unwrap();
         assert!(seen == 1 || recorder.move_count() == 1);
+    });
+}
+
+#[test]
+fn model_a_new_leader_takes_no_fetch_of_a_brokers_earlier_life() {
+    explore(|| {
+        let fixture = Fixture::new(false);
+        let partition = Arc::clone(&fixture.partition);
+        partition.assign(assignment(NODE, 2, 1, &[NODE, 2], &[NODE, 2]), 0);
+        partition.append(&batch("a"), 1, 0, Origin::Client, None).unwrap();
+        let fetcher = spawn(move || {
+            let fetch = FollowerFetch {
+                replica_id: 2,
+                broker_epoch: 5,
+                fetch_offset: 1,
+                log_start_offset: 0,
+                now_ms: 0,
+            };
+            let position = FollowerPosition { fetch, current_leader_epoch: 3, last_fetched_epoch: -1 };
+            partition.follower_fetch(&position).error_code
+        });
+        let live = LiveBroker { broker_id: 2, epoch: 6, is_shutting_down: false };
+        let elected = assignment(NODE, 3, 2, &[NODE, 2], &[NODE, 2]);
+        fixture.partition.assign_among(elected, Some(vec![live]), 0);
+        assert_ne!(fetcher.join().unwrap(), error_code::NONE);
+        assert_eq!(fixture.partition.high_watermark(), 0);
     });
 }

@@ -56,6 +56,7 @@ impl State {
     }
 
     /// The next fetch of each session has to be checked and recorded, although nothing was appended.
+    /// [`Self::note_repeated_fetches`] comes first, before what changes.
     pub(super) fn review_followers(&mut self) {
         for following in &mut self.following {
             following.is_recorded = false;

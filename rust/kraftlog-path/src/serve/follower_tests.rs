@@ -290,3 +290,84 @@ fn a_fetch_that_ends_early_leaves_to_the_next_one_what_moved() {
     assert_eq!(next.partitions.iter().map(|part| (part.0, part.1)).collect::<Vec<_>>(), [(0, 0)]);
     assert!(next.partitions[0].3 > 0);
 }
+
+#[test]
+fn a_fetch_without_news_commits_once_fewer_replicas_have_to_be_in_sync() {
+    const LOST: i32 = 3;
+    let mut bench = Bench::new(1, false);
+    let partition = Arc::clone(&bench.fixtures[0].partition);
+    let settings = |min_insync_replicas| PartitionSettings {
+        min_insync_replicas,
+        flush_messages: i64::MAX,
+        flushes_in_time: false,
+        answers_followers: true,
+    };
+    partition.update(settings(3));
+    partition.assign(assignment(NODE, 2, 1, &[NODE, FOLLOWER, LOST], &[NODE, FOLLOWER]), 900);
+    partition.hold(false);
+    let session = open(&mut bench, &[(0, 0)]);
+    append(&bench, 0);
+    let fetch = |bench: &mut Bench, epoch, partitions: &[(i32, i64)]| {
+        fetched(bench.handle(&Ask { max_wait_ms: 0, ..ask((session, epoch), partitions) }.frame()))
+    };
+    fetch(&mut bench, 1, &[]);
+    fetch(&mut bench, 2, &[(0, 1)]);
+    fetch(&mut bench, 3, &[]);
+    assert_eq!(partition.high_watermark(), 0, "too few are in sync");
+    partition.update(settings(2));
+    assert_eq!(partition.high_watermark(), 0, "with the next fetch, as in Kafka");
+    fetch(&mut bench, 4, &[]);
+    assert_eq!(partition.high_watermark(), 1);
+}
+
+#[test]
+fn fetches_that_looked_at_nothing_count_when_the_in_sync_set_changes() {
+    let mut bench = replicated(1, false);
+    let session = open(&mut bench, &[(0, 0)]);
+    let proposed = bench.fixtures[0].events().into_iter().find_map(|event| match event {
+        PythonEvent::InSyncProposed { proposal, .. } => Some(proposal.number),
+        _ => None,
+    });
+    let opened_ms = bench.service.shared.now_ms();
+    for epoch in 1..10 {
+        fetched(bench.handle(&Ask { max_wait_ms: 0, ..ask((session, epoch), &[]) }.frame()));
+    }
+    let isr = vec![NODE, FOLLOWER];
+    assert!(bench.fixtures[0].partition.isr_committed(proposed.unwrap(), 2, 2, isr));
+    assert!(caught_up_ms(&bench, 0) > opened_ms);
+}
+
+#[test]
+fn a_partition_that_goes_ends_the_session_also_of_a_fetch_that_waits() {
+    let mut bench = replicated(2, true);
+    let session = open(&mut bench, &[(0, 0), (1, 0)]);
+    assert!(matches!(bench.handle(&ask((session, 1), &[]).frame()), Outcome::Pending));
+    let gone = Arc::clone(&bench.fixtures[0].partition);
+    gone.withdraw();
+    let ended = fetched(bench.turn().pop().unwrap().outcome);
+    assert_eq!((ended.error_code, ended.partitions), (error_code::FETCH_SESSION_ID_NOT_FOUND, vec![]));
+    assert!(bench.service.shared.sessions().is_empty());
+    // Python answers for it, and nothing is recorded of the other one meanwhile.
+    bench.service.shared.partitions().remove(&gone);
+    append(&bench, 1);
+    assert!(matches!(bench.handle(&ask((0, 0), &[(0, 0), (1, 1)]).frame()), Outcome::HandOver));
+    assert_eq!(bench.fixtures[1].partition.high_watermark(), 0);
+    open(&mut bench, &[(1, 1)]);
+    assert_eq!(bench.fixtures[1].partition.high_watermark(), 1);
+}
+
+#[test]
+fn a_follower_that_is_behind_everywhere_gets_records_of_so_many_partitions_at_a_time() {
+    const FIRST: i32 = fetch::FOLLOWED_PER_TURN as i32;
+    const COUNT: i32 = FIRST + 10;
+    let mut bench = replicated(COUNT, true);
+    (0..bench.fixtures.len()).for_each(|index| append(&bench, index));
+    let offsets: Vec<_> = (0..COUNT).map(|index| (index, 0)).collect();
+    let opened = fetched(bench.handle(&Ask { min_bytes: 1 << 19, ..ask((0, 0), &offsets) }.frame()));
+    let served: Vec<_> = opened.partitions.iter().map(|part| part.3 > 0).collect();
+    let expected: Vec<_> = (0..COUNT).map(|index| index < FIRST).collect();
+    assert_eq!(served, expected, "and it does not wait for more");
+    let next = fetched(bench.handle(&ask((opened.session_id, 1), &[]).frame()));
+    let first: Vec<_> = next.partitions.iter().take(10).map(|part| (part.0, part.3 > 0)).collect();
+    assert_eq!(first, (FIRST..COUNT).map(|index| (index, true)).collect::<Vec<_>>());
+}

@@ -2,7 +2,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::FetchSession;
+use super::{FetchSession, FollowingBroker};
 use crate::error_code;
 use crate::exchange::Peer;
 
@@ -73,6 +73,25 @@ impl State {
                 return id;
             }
         }
+    }
+
+    /// Remove the sessions that this follower does not use any more: those of an earlier life of its broker, and those
+    /// without a fetch for longer than any fetch waits. Partitions would tell them of each append.
+    fn take_dead(
+        &mut self,
+        broker: FollowingBroker,
+        limits: SessionLimits,
+        now_ms: i64,
+    ) -> Vec<Arc<FetchSession>> {
+        let is_dead = |cached: &Cached| {
+            let owner = cached.session.follower();
+            owner.is_some_and(|owner| owner.replica_id == broker.replica_id)
+                && (owner.is_some_and(|owner| owner.broker_epoch < broker.broker_epoch)
+                    || now_ms - cached.last_used_ms > limits.eviction_ms)
+        };
+        let dead = self.sessions.iter().filter(|(_, cached)| is_dead(cached)).map(|(id, _)| *id);
+        let dead: Vec<i32> = dead.collect();
+        dead.into_iter().filter_map(|id| self.remove(id)).collect()
     }
 
     /// A session that goes for one of this rank: `Err` if there is no room, else what to remove.
@@ -160,7 +179,8 @@ impl SessionCache {
         Ok(Arc::clone(&cached.session))
     }
 
-    /// Give a session an id, or `None` if there is no slot for it: the fetch then goes without.
+    /// Give a session an id, or `None` if there is no slot for it: the fetch then goes without. Dead sessions of the same
+    /// follower go.
     pub fn register(
         &self,
         session: &Arc<FetchSession>,
@@ -169,7 +189,12 @@ impl SessionCache {
         now_ms: i64,
     ) -> Option<i32> {
         let mut state = self.state();
-        let victim = state.victim(rank_of(session), limits, now_ms).ok()?;
+        let dead = session.follower().map(|broker| state.take_dead(broker, limits, now_ms));
+        let Ok(victim) = state.victim(rank_of(session), limits, now_ms) else {
+            drop(state);
+            drop(dead);
+            return None;
+        };
         let evicted = victim.and_then(|id| state.remove(id));
         let (id, used) = (state.new_id(), state.next_use);
         state.next_use += 1;
@@ -184,8 +209,8 @@ impl SessionCache {
         };
         state.sessions.insert(id, cached);
         drop(state);
-        // Only now: it leaves its partitions, whose locks are not taken under that of the cache.
-        drop(evicted);
+        // Only now: they leave their partitions, whose locks are not taken under that of the cache.
+        drop((dead, evicted));
         Some(id)
     }
 

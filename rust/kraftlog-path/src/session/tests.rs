@@ -170,3 +170,34 @@ fn a_full_cache_gives_up_idle_and_smaller_sessions() {
     let none = SessionLimits { max_slots: 0, eviction_ms: 0 };
     assert_eq!(cache.register(&small(), true, none, 999), None);
 }
+
+#[test]
+fn a_follower_that_opens_a_session_leaves_no_dead_one_behind() {
+    let fixtures = fixtures(1);
+    let cache = SessionCache::new(7);
+    let limits = SessionLimits { max_slots: 10, eviction_ms: 100 };
+    let open = |replica_id, broker_epoch, now_ms| {
+        let session = Arc::new(FetchSession::new(Some(FollowingBroker { replica_id, broker_epoch })));
+        session.upsert(&mut session.lock(), &fixtures[0].partition, wanted(0));
+        session.subscribe(&mut session.lock());
+        let bell = Arc::downgrade(&session.bell);
+        (cache.register(&session, true, limits, now_ms).unwrap(), bell)
+    };
+    let first = open(2, 5, 0);
+    let second = open(2, 5, 100);
+    let other = open(3, 4, 0);
+    let consumer = cache.register(&session_of(&fixtures), true, limits, 0).unwrap();
+    assert_eq!(cache.len(), 4, "a broker has one for each of its fetchers");
+    assert!(cache.find(first.0, 1, true, 100).is_ok());
+    let idle = open(2, 5, 201);
+    assert!(
+        cache.find(first.0, 2, true, 201).is_err() && first.1.upgrade().is_none(),
+        "no partition tells it"
+    );
+    assert!(cache.find(second.0, 1, true, 201).is_err());
+    let restarted = open(2, 6, 202);
+    assert!(cache.find(idle.0, 1, true, 202).is_err() && idle.1.upgrade().is_none());
+    for live in [restarted.0, other.0, consumer] {
+        assert!(cache.find(live, 1, true, 202).is_ok());
+    }
+}

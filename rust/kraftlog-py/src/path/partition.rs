@@ -235,7 +235,7 @@ impl Partition {
         py.detach(|| self.partition.log_start_moved());
     }
 
-    #[pyo3(signature = (*, leader_id, leader_epoch, partition_epoch, replicas, isr, now_ms))]
+    #[pyo3(signature = (*, leader_id, leader_epoch, partition_epoch, replicas, isr, now_ms, brokers=None))]
     #[allow(clippy::too_many_arguments)]
     fn assign(
         &self,
@@ -246,10 +246,11 @@ impl Partition {
         replicas: Vec<i32>,
         isr: Vec<i32>,
         now_ms: i64,
+        brokers: Option<Vec<(i32, i64, bool)>>,
     ) -> Option<(i32, i64)> {
         let assignment = Assignment { leader_id, leader_epoch, partition_epoch, replicas, isr };
         py.detach(|| {
-            let assigned = self.partition.assign(assignment, now_ms);
+            let assigned = self.partition.assign_among(assignment, brokers.map(live_brokers), now_ms);
             if assigned.needs_flush {
                 self.partition.request_flush();
             }
