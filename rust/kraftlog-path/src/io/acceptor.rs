@@ -246,7 +246,8 @@ impl Listening {
         if let Some(size_bytes) = send_buffer_bytes {
             let _ = sockopt::set_socket_send_buffer_size(&socket, *size_bytes);
         }
-        let Some((index, handle, adoption)) = assign(threads, socket, Peer::anonymous(listener, host), Some(place))
+        let Some((index, handle, adoption)) =
+            assign(threads, socket, Peer::anonymous(listener, host), Some(place))
         else {
             return;
         };
