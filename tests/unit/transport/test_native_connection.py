@@ -73,6 +73,7 @@ def machine():
 def connection(machine, scheduler, name):
     loop = asyncio.get_running_loop()
     return NativeConnection(
+        loop,
         DataSocket(machine, name),
         machine,
         CONTEXT,

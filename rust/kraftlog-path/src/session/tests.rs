@@ -188,16 +188,16 @@ fn a_follower_that_opens_a_session_leaves_no_dead_one_behind() {
     let other = open(3, 4, 0);
     let consumer = cache.register(&session_of(&fixtures), true, limits, 0).unwrap();
     assert_eq!(cache.len(), 4, "a broker has one for each of its fetchers");
-    assert!(cache.find(first.0, 1, true, 100).is_ok());
+    assert!(cache.find(first.0, 1, true, &anybody(), 100).is_ok());
     let idle = open(2, 5, 201);
     assert!(
-        cache.find(first.0, 2, true, 201).is_err() && first.1.upgrade().is_none(),
+        cache.find(first.0, 2, true, &anybody(), 201).is_err() && first.1.upgrade().is_none(),
         "no partition tells it"
     );
-    assert!(cache.find(second.0, 1, true, 201).is_err());
+    assert!(cache.find(second.0, 1, true, &anybody(), 201).is_err());
     let restarted = open(2, 6, 202);
-    assert!(cache.find(idle.0, 1, true, 202).is_err() && idle.1.upgrade().is_none());
+    assert!(cache.find(idle.0, 1, true, &anybody(), 202).is_err() && idle.1.upgrade().is_none());
     for live in [restarted.0, other.0, consumer] {
-        assert!(cache.find(live, 1, true, 202).is_ok());
+        assert!(cache.find(live, 1, true, &anybody(), 202).is_ok());
     }
 }
