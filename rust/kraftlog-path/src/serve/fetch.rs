@@ -127,7 +127,7 @@ impl DataService {
             Ok((_, fetch)) if fetch.replica_id < -1 => Outcome::HandOver,
             Ok((_, fetch)) if fetch.replica_id < 0 && self.shared.hands_over_clients() => {
                 // Python does not know it: the client begins anew there.
-                self.shared.sessions().remove(fetch.session_id);
+                self.shared.sessions().close(fetch.session_id, peer);
                 Outcome::HandOver
             }
             // Python knows the racks of the followers.
