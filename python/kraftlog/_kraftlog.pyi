@@ -623,7 +623,7 @@ class DataPath:
             principal: Its authenticated identity, as ACLs name it.
         """
 
-    def listen(self, fd: int, *, listener: int, name: str, admission: Admission, send_buffer_bytes: int = -1) -> None:
+    def listen(self, fd: int, *, listener: int, name: str, admission: Admission, send_buffer_bytes: int = ...) -> None:
         """Give a listening, non-blocking socket away: the first thread accepts its connections for all threads.
 
         At most 256 connections are taken of which ``Inbox.take`` has not told; others wait in the kernel's queue.
