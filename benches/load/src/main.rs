@@ -40,7 +40,10 @@ fn main() -> ExitCode {
                 return Err("the floor ended".into());
             }
             _ => {
-                return Err(format!("{mode:?} is no mode; use produce, connect, fetch, session, idle or floor").into())
+                return Err(format!(
+                    "{mode:?} is no mode; use produce, connect, fetch, session, idle or floor"
+                )
+                .into())
             }
         };
         Ok(report)
