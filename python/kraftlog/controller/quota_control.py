@@ -76,16 +76,18 @@ class QuotaControl:
             else:
                 results[entity] = None
             check_record_count(len(records))
-        response = AlterClientQuotasResponse(
-            entries=[
+        answered: list[_Answered] = []
+        for number, (entity, refusal) in enumerate(results.items(), 1):
+            if number % STEP_ITEMS == 0:
+                yield
+            answered.append(
                 _Answered(
-                    error_code=0 if error is None else error.code,
-                    error_message=None if error is None else error.message,
+                    error_code=0 if refusal is None else refusal.code,
+                    error_message=None if refusal is None else refusal.message,
                     entity=_entity_data(entity),
                 )
-                for entity, error in results.items()
-            ]
-        )
+            )
+        response = AlterClientQuotasResponse(entries=answered)
         return ControllerResult(response, () if request.validate_only else records)
 
     def _records(self, entity: QuotaEntity, changes: Mapping[str, float | None]) -> Steps[list[VersionedRecord]]:
