@@ -3,10 +3,15 @@
 That plugin keeps the fixtures of a module between attempts, so a second attempt would meet what the first one left in
 a shared node: its topics, the members of its groups, stopped brokers. pytest-timeout disarms its timer at a failure, so
 nothing would end a second attempt that hangs.
+
+And an end for tests that nothing in Python can end: pytest-timeout raises out of a signal handler, which does not run
+while the main thread waits in native code.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +19,26 @@ import pytest
 
 FAILED = pytest.StashKey[bool]()
 TIMEOUT = pytest.StashKey[Any]()
+STDERR = pytest.StashKey[int]()
+#: Seconds after the time of a test at which its process ends, with the stacks of all threads on standard error.
+GRACE = 60
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Tests run with descriptor 2 on a file of pytest's.
+    config.stash[STDERR] = os.dup(2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The process ends in time too, whatever its threads wait for. xdist ends its workers, which wait for each other."""
+    if hasattr(config, "workerinput"):
+        faulthandler.cancel_dump_traceback_later()
+    else:
+        end_after(GRACE, config)
+
+
+def end_after(seconds: float, config: pytest.Config) -> None:
+    faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[STDERR])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,6 +53,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     """Keeps the settings; pytest-timeout's own hook, which runs later, sets the timer."""
     item.stash[TIMEOUT] = settings
+    if settings.timeout:
+        end_after(settings.timeout + GRACE, item.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
+    faulthandler.cancel_dump_traceback_later()
 
 
 def set_timer(item: pytest.Item) -> None:

@@ -76,6 +76,24 @@ def pytest_xdist_make_scheduler(config, log):
             file = nodeid.partition("::")[0]
             return "spark" if file.startswith("tests/interop/spark/") else file
 
+        def remove_node(self, node):
+            """xdist would give the test that ended its process to the next worker, and to the one after that."""
+            workload = self.assigned_work[node]
+            crashed = next(
+                (item for tests in workload.values() for item, is_done in tests.items() if not is_done), None
+            )
+            if crashed is None:
+                return super().remove_node(node)
+            del self.assigned_work[node]
+            for file, tests in workload.items():
+                if crashed in tests:
+                    tests[crashed] = True
+                if not all(tests.values()):
+                    self.workqueue[file] = tests
+            for other in self.assigned_work:
+                self._reschedule(other)
+            return crashed
+
     return ByFile(config, log)
 
 

@@ -39,8 +39,11 @@ python_path() { # KRAFTLOG_TEST_DATA_PATH has the same effect on any other verb
     [ $# -gt 0 ] || set -- -n "$workers" --dist loadscope -q tests/integration/node tests/unit/runtime/replica/test_data_path.py \
         tests/integration/cluster/test_replication.py tests/integration/cluster/test_puppet_follower.py \
         tests/interop/test_groups.py tests/interop/test_frame_fuzzer.py tests/interop/test_clients.py
-    KRAFTLOG_TEST_DATA_PATH=python KRAFTLOG_INTEROP_RECORDS=${KRAFTLOG_INTEROP_RECORDS:-10000} \
-        KRAFTLOG_FUZZ_SECONDS=${KRAFTLOG_FUZZ_SECONDS:-20} "$py" -m pytest "$@"
+    (
+        export KRAFTLOG_TEST_DATA_PATH=python KRAFTLOG_INTEROP_RECORDS="${KRAFTLOG_INTEROP_RECORDS:-10000}" \
+            KRAFTLOG_FUZZ_SECONDS="${KRAFTLOG_FUZZ_SECONDS:-20}"
+        "$py" -m pytest "$@" || alone "$?"
+    )
 }
 
 #: franz      franz-go against both data paths, and all tests of its own client package (needs Go; its modules come
