@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """The process ends in time too, whatever its threads wait for. xdist ends its workers, who wait for each other."""
+    """The process ends in time too, whatever its threads wait for. Workers wait for each other; xdist ends them."""
     if hasattr(config, "workerinput"):
         faulthandler.cancel_dump_traceback_later()
     else:
