@@ -99,6 +99,11 @@ jars() {
     [ -n "${KAFKA_LIBS:-}" ] && return
     export KAFKA_LIBS="$PWD/tests/interop/target/libs/*" # the benches beside Kafka's own classes read it too
     fetch_jars tests/interop
+    classes=tests/interop/target/classes.jsa
+    [ "$classes" -nt tests/interop/target/.complete ] || {
+        packages
+        "$py" tests/interop/class_archive.py || say "no $classes: JVMs start more slowly"
+    }
 }
 
 #: jars-model fetch the model checker TLC

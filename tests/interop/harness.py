@@ -24,10 +24,12 @@ from typing import ClassVar
 from interop.tool_host import ToolHost
 
 HERE = Path(__file__).resolve().parent
+RUNNER = str(HERE / "java" / "RunTools.java")
 KAFKA_VERSION = "4.3.1"
 CLUSTER_ID = "interop-AAAAAAAAAAAAAw"
+FIRST_COMPILER_ONLY = "-XX:TieredStopAtLevel=1"
 # Short-lived JVMs: the first compiler only, one collector thread, shared class data.
-JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx512m")
+JVM_FLAGS = (FIRST_COMPILER_ONLY, "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx512m")
 # Who owns the sockets of clients of the nodes under test: native or python.
 DATA_PATH = os.environ.get("KRAFTLOG_TEST_DATA_PATH", "native")
 JVM_LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
@@ -39,6 +41,20 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def class_archive(libs: str) -> Path:
+    """Where the archived classes of a class path "dir/*" are, if there are any; see class_archive.py."""
+    return Path(libs).parent.parent / "classes.jsa"
+
+
+def compiled(libs: str, main: str) -> list[str]:
+    """Class path and main class of a program; of a Java source, what class_archive.py made of it, if that is newer."""
+    source, classes = Path(main), class_archive(libs).with_suffix("")
+    class_file = classes / f"{source.stem}.class"
+    if source.suffix == ".java" and class_file.exists() and class_file.stat().st_mtime > source.stat().st_mtime:
+        return ["-cp", f"{libs}:{classes}", source.stem]
+    return ["-cp", libs, main]
+
+
 class Java:
     """Kafka's jars and what is run from them.
 
@@ -48,14 +64,18 @@ class Java:
 
     def __init__(self, libs: str) -> None:
         self.libs = libs
-        self._host = ToolHost(["java", *JVM_FLAGS, JVM_LOG_LEVEL, "-cp", libs])
+        archive = class_archive(libs)
+        self._archive = (f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()
+        self._host = ToolHost(["java", *JVM_FLAGS, *self._archive, JVM_LOG_LEVEL, *compiled(libs, RUNNER)])
 
     def close(self) -> None:
         """End the JVM of ``tool``."""
         self._host.close()
 
     def command(self, main: str, *args: str, flags: Sequence[str] = JVM_FLAGS) -> list[str]:
-        return ["java", *flags, JVM_LOG_LEVEL, "-cp", self.libs, main, *map(str, args)]
+        # A JVM with both compilers is to be measured, and starts as its users start it.
+        archive = self._archive if FIRST_COMPILER_ONLY in flags else ()
+        return ["java", *flags, *archive, JVM_LOG_LEVEL, *compiled(self.libs, main), *map(str, args)]
 
     def tool(
         self, main: str, *args: str, timeout: float = 120, check: bool = True, text_input: str = ""
@@ -277,7 +297,7 @@ class KafkaServer(Server):
     def start_command(self) -> list[str]:
         flags = [f"-Xmx{self.heap}", "-Xshare:auto"]
         if self.fast_start:
-            flags += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+            flags += ["-XX:+UseSerialGC", FIRST_COMPILER_ONLY]
         else:
             flags += ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]  # as kafka-server-start runs it
         return self.java.command("kafka.Kafka", str(self.properties_path), flags=flags)

@@ -12,8 +12,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-RUNNER = Path(__file__).resolve().parent / "java" / "RunTools.java"
-
 
 class ToolHost:
     """Runs main classes of a class path; see RunTools.java for what each finds as in a process of its own.
@@ -21,11 +19,11 @@ class ToolHost:
     The JVM begins with the first run. One in which a tool hung, or left threads behind, is not used again.
 
     Args:
-        command: What starts java on that class path, without a main class.
+        command: What starts RunTools on that class path.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._command = [*command, str(RUNNER)]
+        self._command = list(command)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
