@@ -8,13 +8,14 @@ import logging
 import os
 import resource
 import socket
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kraftlog import host
 from kraftlog._kraftlog import Admission, release_free_memory
-from kraftlog.security.principal import ANONYMOUS
+from kraftlog.security.principal import ANONYMOUS, Principal
 from kraftlog.transport.connection import Connection
 from kraftlog.transport.exchange import PeerContext, PeerLoss, PeerThrottle
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
@@ -162,6 +163,13 @@ class Connections:
         if self._release_timer is None:
             self._release_timer = self._loop.call_later(_RELEASE_AFTER_S, self._release_memory)
 
+    def replace(self, connection: Connection, make: Callable[[], NativeConnection]) -> NativeConnection:
+        """Keep another connection, which takes over the place of one that was admitted, also if it cannot be made."""
+        self._open.discard(connection)
+        made = make()
+        self.add(made)
+        return made
+
     def _release_memory(self) -> None:
         """Free what connections left to the allocator; on a thread, as it takes milliseconds after large frames."""
         self._release_timer = None
@@ -232,6 +240,10 @@ def _first_reserved_descriptor() -> int:
     if soft_limit == resource.RLIM_INFINITY:
         return _NO_DESCRIPTOR
     return soft_limit - min(_RESERVED_DESCRIPTORS, soft_limit // _RESERVED_SHARE)
+
+
+def _known_already(_principal: Principal) -> None:
+    """A peer authenticated again, which it can only as the user that it was."""
 
 
 def _lowest_free_descriptor() -> int:
@@ -416,11 +428,47 @@ class Acceptor:
             room=connections.controller_room if self.is_controller_listener else connections.room,
             tls=self._tls,
         )
-        if gate is not None:
+        if gate is None:
+            return connection
+        if self._tls is None and not self.is_controller_listener and connections.native is not None:
+            move = partial(self._move, connection, gate, connections.native)
+            gate.on_authenticated = lambda principal: connection.leave(partial(move, principal))
+        else:
             gate.on_authenticated = lambda principal: connection.authenticated(
                 principal, lambda: FrameReader(connections.scratch, limits.max_frame_bytes)
             )
         return connection
+
+    def _move(
+        self,
+        connection: Connection,
+        gate: SaslExchange,
+        native: NativeSockets,
+        principal: Principal,
+        sock: socket.socket,
+        received: bytes,
+        unsent: bytes,
+    ) -> None:
+        """An I/O thread serves a peer that has authenticated; what it hands over passes ``gate`` if sessions end."""
+        connections = self._connections
+        session_ms = gate.session_left_ms
+        moved = connections.replace(
+            connection,
+            lambda: native.adopt(
+                sock,
+                gate.exchange if session_ms is None else gate,
+                replace(connection.context, principal=principal, is_on_data_path=True),
+                listener=self._index,
+                on_lost=connections.remove,
+                peer_log=connections.peer_log,
+                received=received,
+                unsent=unsent,
+                place=(connections.admission, self.end_point.listener_name),
+                session_ms=session_ms,
+            ),
+        )
+        gate.on_authenticated = _known_already
+        gate.on_session = moved.set_session
 
     def _context(self, host: str, port: int) -> PeerContext:
         return PeerContext(

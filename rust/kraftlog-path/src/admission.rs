@@ -198,7 +198,12 @@ impl Admitted {
     /// As there.
     pub fn new(admission: &Arc<Admission>, listener: &Arc<str>, host: &str) -> Result<Self, Refusal> {
         admission.admit(listener, host)?;
-        Ok(Self { admission: Arc::clone(admission), listener: Arc::clone(listener), host: host.to_owned() })
+        Ok(Self::taken_over(admission, listener, host))
+    }
+
+    /// The place of a connection that was admitted already, and which somebody else would have ended.
+    pub fn taken_over(admission: &Arc<Admission>, listener: &Arc<str>, host: &str) -> Self {
+        Self { admission: Arc::clone(admission), listener: Arc::clone(listener), host: host.to_owned() }
     }
 }
 

@@ -15,6 +15,7 @@ use rustix::net::{acceptfrom_with, sockopt, SocketFlags};
 use rustix::process::{getrlimit, Resource};
 use rustix::time::{clock_gettime, ClockId};
 
+use super::adoption::Adoption;
 use super::event::{Inbox, IoEvent};
 use super::thread::Command;
 use super::threads::{assign, Thread};
@@ -246,11 +247,9 @@ impl Listening {
         if let Some(size_bytes) = send_buffer_bytes {
             let _ = sockopt::set_socket_send_buffer_size(&socket, *size_bytes);
         }
-        let Some((index, handle, adoption)) =
-            assign(threads, socket, Peer::anonymous(listener, host), Some(place))
-        else {
-            return;
-        };
+        let adoption =
+            Adoption { place: Some(place), ..Adoption::new(socket, Peer::anonymous(listener, host)) };
+        let Some((index, handle, adoption)) = assign(threads, adoption) else { return };
         turn.events.push(IoEvent::Accepted { listener, socket: handle, address, unheard });
         if let Some(adoptions) = turn.adoptions.get_mut(index) {
             adoptions.push(adoption);
