@@ -545,6 +545,24 @@ class Admission:
     def has_slot(self, listener: str, /) -> bool:
         """Whether the listener may have one more connection."""
 
+    def publish_address_rates(self, default: int | None, by_address: dict[str, int], /) -> None:
+        """Replace the quotas ``connection_creation_rate`` of addresses (KIP-612); what came lately stays.
+
+        Args:
+            default: Connections per second of each address that has no quota of its own; None is no bound.
+            by_address: Of single addresses.
+        """
+
+    def held_for(self, host: str, now_s: float, /) -> float:
+        """Seconds after which to close a connection without serving it, as its address connects too often.
+
+        At most one; 0 if it may be admitted, and then it counts for the rate of its address.
+
+        Args:
+            host: Address.
+            now_s: As for ``arrived``.
+        """
+
     def admit(self, listener: str, host: str, /) -> str | None:
         """Count a connection as open; or, without counting it, the reason why it is refused."""
 

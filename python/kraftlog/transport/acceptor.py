@@ -49,6 +49,9 @@ _DRAIN_S = 2.0
 # How long after the end of a connection the memory that it used goes back to the operating system: an I/O thread drops
 # buffers that nothing used for one to two seconds.
 _RELEASE_AFTER_S = 2.5
+# Connections of a listener that an address made too often; further ones are closed at once, so that an address with a
+# quota cannot use up the descriptors.
+_HELD_MAX = 1024
 _SLOT_CHECK_S = 0.05  # while a listener has all the connections that it may have
 
 
@@ -298,6 +301,7 @@ class Acceptor:
         self._is_short_of_descriptors = False
         self._pause_timer: asyncio.TimerHandle | None = None
         self._waiting: socket.socket | None = None
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         limits = connections.limits
         try:
             self._sock = host.listen(
@@ -350,6 +354,8 @@ class Acceptor:
             self._loop.remove_reader(self._sock.fileno())
         if self._waiting is not None:
             self._waiting.close()
+        for sock in list(self._held):
+            self._end_hold(sock)
         self._sock.close()
 
     def _on_readable(self) -> None:
@@ -386,6 +392,13 @@ class Acceptor:
             sock.close()
             return
         admission, name = self._connections.admission, self.end_point.listener_name
+        held_s = 0.0 if self.is_controller_listener else admission.held_for(host, self._loop.time())
+        if held_s:
+            if len(self._held) < _HELD_MAX:
+                self._held[sock] = self._loop.call_later(held_s, self._end_hold, sock)
+            else:
+                sock.close()
+            return
         refusal = admission.admit(name, host)
         if refusal is not None:
             self.refused(host, port, refusal)
@@ -512,6 +525,11 @@ class Acceptor:
     def resumed(self) -> None:
         """They are not any more."""
         logger.info("listener %s accepts connections again", self.end_point.listener_name)
+
+    def _end_hold(self, sock: socket.socket) -> None:
+        """A connection of an address that connects too often was held for long enough."""
+        self._held.pop(sock).cancel()
+        sock.close()
 
     def _wait(self, sock: socket.socket, address: tuple[str, int], delay_s: float) -> None:
         """Let a connection wait, and those behind it in the kernel's queue."""
