@@ -71,14 +71,9 @@ def node(tmp_path: Path) -> Iterator[kraftlog.Broker]:
         yield broker
 
 
-def authenticate(client: RawClient, user: str) -> SaslAuthenticateRequest:
-    assert client.call(SaslHandshakeRequest(mechanism="PLAIN")).error_code == 0
-    return client.call(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{USERS[user]}".encode()))
-
-
 def connected(broker: kraftlog.Broker, user: str = "alice", **settings: Any) -> RawClient:
     client = RawClient(broker.bootstrap_servers, **settings)
-    assert authenticate(client, user).error_code == 0
+    assert client.authenticate(user, USERS[user]).error_code == 0
     return client
 
 
@@ -238,7 +233,7 @@ def test_a_client_authenticates_again_and_returns_to_the_threads(tmp_path: Path,
                 del handed_over[:]
                 assert produce(client) == 0
                 assert handed_over == []
-                answer = authenticate(client, "alice")
+                answer = client.authenticate("alice", "secret")
                 assert (answer.error_code, answer.session_lifetime_ms) == (0, 600_000)
                 assert produce(client) == 0
                 assert handed_over == [SASL_HANDSHAKE, SASL_AUTHENTICATE]
@@ -248,6 +243,40 @@ def test_a_client_authenticates_again_and_returns_to_the_threads(tmp_path: Path,
                 assert produce(client) == 0
                 assert handed_over == [SASL_HANDSHAKE, SASL_AUTHENTICATE, SASL_HANDSHAKE]
                 time.sleep(1.0)
+
+
+def test_an_old_client_authenticates_again_with_bare_tokens(tmp_path: Path, handed_over: list[int]) -> None:
+    token = b"\0alice\0secret"
+    with running(tmp_path, {"connections.max.reauth.ms": "600000"}) as broker:
+        broker.create_topic("t")
+        with RawClient(broker.bootstrap_servers) as client:
+            for _ in range(2):
+                client.send(SaslHandshakeRequest(mechanism="PLAIN"), 0)
+                assert client.receive(SASL_HANDSHAKE, 0)[1].error_code == 0
+                client.sock.sendall(len(token).to_bytes(4, "big") + token)
+                assert client.sock.recv(4) == bytes(4), "the answer of PLAIN is empty"
+                assert produce(client) == 0
+            # The token has no API key; these are its first two bytes.
+            assert handed_over == [SASL_HANDSHAKE, int.from_bytes(token[:2], "big")]
+
+
+def test_a_follower_is_served_by_the_threads_if_its_user_may_replicate(tmp_path: Path, handed_over: list[int]) -> None:
+    settings = {"authorizer.class.name": STANDARD, "super.users": "User:admin"}
+    with running(tmp_path, settings) as broker, connected(broker, "admin") as admin, connected(broker) as alice:
+        broker.create_topic("t")
+        assert produce(admin) == 0
+        partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        topics = [FetchRequest.FetchTopic(topic="t", partitions=[partition])]
+        request = FetchRequest(replica_id=7, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=topics)
+        del handed_over[:]
+        # Replica 7 is none of the partition, which is the partition's answer and not that of a guard.
+        codes = [admin.call(request, 12).responses[0].partitions[0].error_code for _ in range(3)]
+        assert handed_over == [FETCH]
+        assert len(set(codes)) == 1
+        assert REFUSED not in codes
+        answers = [alice.call(request, 12).responses[0].partitions[0].error_code for _ in range(2)]
+        assert answers == [REFUSED, REFUSED]
+        assert handed_over == [FETCH, FETCH, FETCH]
 
 
 def test_requests_sent_behind_another_authentication_keep_their_order(tmp_path: Path, handed_over: list[int]) -> None:
@@ -347,7 +376,7 @@ def test_a_node_stops_while_clients_authenticate_and_produce(tmp_path: Path) -> 
         while not is_over.is_set():
             try:
                 with RawClient(bootstrap_servers) as client:
-                    authenticate(client, "alice")
+                    client.authenticate("alice", "secret")
                     produce(client)
             except ConnectionError:
                 return
