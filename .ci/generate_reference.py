@@ -62,11 +62,11 @@ REFUSED_OF_TOPICS = {"remote.storage.enable": "default only: kraftlog has no tie
 OWN_KEYS = {
     "log.flush.on.ack": "An acknowledgement of acks=all waits until the records are on the disk. `false` gives Kafka's"
     " behaviour: it waits for the page cache.",
-    "kraftlog.data.path": "Who owns the sockets of clients on listeners with PLAINTEXT: `native`, the default: threads in Rust,"
-    " as many as `num.network.threads` says if it is set, otherwise one; or `python`: the node's event loop.",
+    "kraftlog.data.path": "Who owns the sockets of clients on listeners with PLAINTEXT, and with SASL_PLAINTEXT once a client"
+    " is authenticated: `native`, the default: threads in Rust, as many as `num.network.threads` says if it is set, otherwise one; or `python`: the node's event loop.",
     "kraftlog.follower.fetches": "Who answers the fetches of followers on such listeners: `native`, the default: the I/O threads,"
     " which take 4 us per fetch for any number of partitions without news; or `python`: the event loop, which takes 1.4 us per"
-    " partition of the session. Both give the same answers. Without I/O threads (`kraftlog.data.path=python`, TLS, SASL)"
+    " partition of the session. Both give the same answers. Without I/O threads (`kraftlog.data.path=python`, TLS)"
     " the event loop answers.",
     "kraftlog.metrics.listener": "`host:port` where Prometheus scrapes the [metrics](metrics.md) over HTTP. Not set: no"
     " listener.",

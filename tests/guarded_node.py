@@ -1,6 +1,7 @@
 """A broker with an authorizer, its operator, and a client that may do what it was granted.
 
 Clients are told apart by their addresses: the operator has 127.0.0.1, others any of 127.0.0.0/8, which only Linux has.
+With ``PLAIN`` they authenticate as users, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.produce import ProduceRequest
 from raw_client import RawClient
 
-__all__ = ["GUARDED", "OPERATOR", "STRANGER", "GuardedNode", "fetch"]
+__all__ = ["GUARDED", "OPERATOR", "PLAIN", "STRANGER", "GuardedNode", "fetch"]
 
 OPERATOR, STRANGER = "127.0.0.1", "127.0.0.2"
 GUARDED: Final[dict[str, Any]] = {
@@ -30,24 +31,46 @@ GUARDED: Final[dict[str, Any]] = {
 }
 
 
-class GuardedNode:
-    """A broker with an authorizer, its operator, and a client that may do what it was granted."""
+# The user "operator" and users who have their name as password.
+PLAIN: Final = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    + " ".join(f'user_{user}="{user}"' for user in ("operator", "alice", "bob"))
+    + ";",
+}
+_ANONYMOUS: Final = "ANONYMOUS"
 
-    def __init__(self, broker: kraftlog.Broker) -> None:
+
+class GuardedNode:
+    """A broker with an authorizer, its operator, and a client that may do what it was granted.
+
+    Args:
+        broker: The node; it belongs to the caller.
+        operator: User of the operator and of the stranger, with the configuration ``PLAIN``.
+    """
+
+    def __init__(self, broker: kraftlog.Broker, operator: str = _ANONYMOUS) -> None:
         self.bootstrap_servers = broker.bootstrap_servers
-        self.operator = RawClient(broker.bootstrap_servers)
-        self.stranger = RawClient(broker.bootstrap_servers, source=STRANGER)
+        self.operator = self.connect(OPERATOR, operator)
+        self.stranger = self.connect(STRANGER, operator)
         self.ids: dict[str, Uuid] = {}
         for kind, name in (
             (ResourceKind.TOPIC, "*"),
             (ResourceKind.GROUP, "*"),
             (ResourceKind.CLUSTER, "kafka-cluster"),
         ):
-            self.grant(Operation.ALL, kind, name, host=OPERATOR)
+            self.grant(Operation.ALL, kind, name, host=OPERATOR, user=operator)
 
     def close(self) -> None:
         self.operator.sock.close()
         self.stranger.sock.close()
+
+    def connect(self, host: str, user: str = _ANONYMOUS) -> RawClient:
+        client = RawClient(self.bootstrap_servers, source=host)
+        if user != _ANONYMOUS:
+            assert client.authenticate(user, user).error_code == 0
+        return client
 
     def grant(
         self,
@@ -55,6 +78,7 @@ class GuardedNode:
         kind: ResourceKind,
         name: str,
         *,
+        user: str = _ANONYMOUS,
         host: str = STRANGER,
         pattern: PatternType = PatternType.LITERAL,
         permission: Permission = Permission.ALLOW,
@@ -63,7 +87,7 @@ class GuardedNode:
             resource_type=kind,
             resource_name=name,
             resource_pattern_type=pattern,
-            principal="User:ANONYMOUS",
+            principal=f"User:{user}",
             host=host,
             operation=operation,
             permission_type=permission,
@@ -76,6 +100,7 @@ class GuardedNode:
         kind: ResourceKind,
         name: str,
         *,
+        user: str | None = None,
         host: str = STRANGER,
         pattern: PatternType = PatternType.LITERAL,
         operation: Operation = Operation.ANY,
@@ -85,7 +110,7 @@ class GuardedNode:
             resource_type_filter=kind,
             resource_name_filter=name,
             pattern_type_filter=pattern,
-            principal_filter=None,
+            principal_filter=None if user is None else f"User:{user}",
             host_filter=host,
             operation=operation,
             permission_type=permission,

@@ -6,6 +6,8 @@ import socket
 from typing import Any, Self
 
 from kraftlog.wire.frame import decode_response, encode_request
+from kraftlog.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kraftlog.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kraftlog.wire.registry import API_BY_KEY
 
 
@@ -41,6 +43,11 @@ class RawClient:
         received, response = self.receive(request.API_KEY, used)
         assert received == sent
         return response
+
+    def authenticate(self, user: str, password: str) -> Any:
+        """Authenticate with PLAIN; the answer to the token."""
+        assert self.call(SaslHandshakeRequest(mechanism="PLAIN")).error_code == 0
+        return self.call(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode()))
 
     def is_closed_by_peer(self) -> bool:
         try:

@@ -545,6 +545,24 @@ class Admission:
     def has_slot(self, listener: str, /) -> bool:
         """Whether the listener may have one more connection."""
 
+    def publish_address_rates(self, default: int | None, by_address: dict[str, int], /) -> None:
+        """Replace the quotas ``connection_creation_rate`` of addresses (KIP-612); what came lately stays.
+
+        Args:
+            default: Connections per second of each address that has no quota of its own; None is no bound.
+            by_address: Of single addresses.
+        """
+
+    def held_for(self, host: str, now_s: float, /) -> float:
+        """Seconds after which to close a connection without serving it, as its address connects too often.
+
+        At most one; 0 if it may be admitted, and then it counts for the rate of its address.
+
+        Args:
+            host: Address.
+            now_s: As for ``arrived``.
+        """
+
     def admit(self, listener: str, host: str, /) -> str | None:
         """Count a connection as open; or, without counting it, the reason why it is refused."""
 
@@ -613,7 +631,18 @@ class DataPath:
         max_queued_bytes: int = ...,
         grants: GrantTable | None = None,
     ) -> Self: ...
-    def adopt(self, fd: int, *, listener: int, host: str, principal: str) -> DataSocket:
+    def adopt(
+        self,
+        fd: int,
+        *,
+        listener: int,
+        host: str,
+        principal: str,
+        received: bytes,
+        unsent: bytes,
+        place: tuple[Admission, str] | None = None,
+        session_ms: int | None = None,
+    ) -> DataSocket:
         """Give a connected, non-blocking socket away; its descriptor belongs to the thread from then on.
 
         Args:
@@ -621,6 +650,15 @@ class DataPath:
             listener: Index of the listener.
             host: The peer's address without its port.
             principal: Its authenticated identity, as ACLs name it.
+            received: Bytes that were received and not handled; frames with their sizes, the last one may be incomplete.
+            unsent: Bytes of answers that go out before all others.
+            place: If the connection was admitted: by whom, and the name of its listener. The thread gives the place
+                back, also if this call fails.
+            session_ms: Milliseconds after which the session of the peer ends (KIP-368); None if it does not end.
+                See ``DataSocket.set_session``.
+
+        Raises:
+            RuntimeError: There are no threads.
         """
 
     def listen(self, fd: int, *, listener: int, name: str, admission: Admission, send_buffer_bytes: int = ...) -> None:
@@ -694,6 +732,13 @@ class DataSocket:
 
     def mute(self, is_on: bool, /) -> None:
         """Handle and receive no more requests until called with False; what is pending is still answered."""
+
+    def set_session(self, left_ms: int | None, /) -> None:
+        """The session of the peer lasts for so many milliseconds from now on; None if it does not end.
+
+        The thread hands every frame over once a session has ended, or a frame is a SaslHandshake, until this is
+        called.
+        """
 
     def stop_reading(self) -> None:
         """Handle no more requests; what is pending is still answered."""

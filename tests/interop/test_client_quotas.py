@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from interop.story import story
 from interop.tool_runs import Said, run_kafka
 from kraftlog.errors import ErrorCode
 from kraftlog.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from kraftlog.wire.messages.api_versions import ApiVersionsRequest
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 from kraftlog.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from raw_client import RawClient
@@ -252,6 +255,50 @@ def create(node: Server, name: str, version: int) -> tuple[int, str | None, int]
         response = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), version, client_id="maker")
     (result,) = response.topics
     return result.error_code, result.error_message, round(response.throttle_time_ms / 60_000)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+def test_connections_above_the_quota_of_their_address_are_held_and_closed_as_by_kafka(
+    tmp_path: Path, java: Java
+) -> None:
+    """Ten in ten seconds pass; the others are closed after a second or a little more, and count for nothing."""
+    nodes = [KafkaServer(tmp_path / "kafka", java), KraftlogServer(tmp_path / "kraftlog")]
+    served: list[list[bool]] = []
+    held_s: list[float] = []
+    try:
+        for node in nodes:
+            node.start()
+            with RawClient(node.bootstrap) as operator:
+                limit = alteration([("ip", "127.0.0.2")], ("connection_creation_rate", 1.0))
+                operator.call(_Alter(entries=[limit]))
+                # Kafka answers before its quotas have changed. What came until then is forgotten after eleven seconds.
+                until_true(lambda node=node: not connects(node))
+                time.sleep(11.5)
+                clients = [RawClient(node.bootstrap, source="127.0.0.2") for _ in range(14)]
+                began_s = time.monotonic()
+                served.append([is_served(client) for client in clients])
+                held_s.append(time.monotonic() - began_s)
+                assert is_served(operator)
+            for client in clients:
+                client.sock.close()
+    finally:
+        for node in nodes:
+            node.kill()
+    assert served[0] == served[1] == [True] * 10 + [False] * 4
+    # Kafka looks at them every half a second.
+    assert all(0.9 < held < 2.5 for held in held_s), held_s
+
+
+def connects(node: Server) -> bool:
+    with RawClient(node.bootstrap, source="127.0.0.2") as client:
+        return is_served(client)
+
+
+def is_served(client: RawClient) -> bool:
+    try:
+        return client.call(ApiVersionsRequest(), 0).error_code == 0
+    except ConnectionError:
+        return False
 
 
 def test_the_page_of_quotas_does_what_it_says(tmp_path: Path, java: Java) -> None:

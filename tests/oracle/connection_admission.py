@@ -16,6 +16,9 @@ class ConnectionAdmission:
         self._open: list[tuple[str, str]] = []
         self._rate = ConnectionRate()
         self._rates: dict[str, ConnectionRate] = {}
+        self._default_rate: int | None = None
+        self._rate_by_address: dict[str, int] = {}
+        self._of_address: dict[str, ConnectionRate] = {}
 
     def publish(
         self,
@@ -49,6 +52,22 @@ class ConnectionAdmission:
         """Whether the listener may have one more."""
         most = self._max_connections_by_listener.get(listener.lower())
         return most is None or sum(name == listener for name, _ in self._open) < most
+
+    def publish_address_rates(self, default: int | None, by_address: dict[str, int]) -> None:
+        """Replace the quotas of addresses."""
+        self._default_rate = default
+        self._rate_by_address = by_address
+
+    def held_for(self, host: str, now_s: float) -> float:
+        """How long a connection is held before it is closed; 0 if it is not."""
+        limit = self._rate_by_address.get(host, self._default_rate)
+        if limit is None:
+            return 0.0
+        rate = self._of_address.setdefault(host, ConnectionRate())
+        held_s = rate.add(limit, now_s)
+        if held_s:
+            rate.take_back()
+        return held_s
 
     def admit(self, listener: str, host: str) -> str | None:
         """Why a connection is refused, or None."""

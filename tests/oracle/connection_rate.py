@@ -44,3 +44,8 @@ class ConnectionRate:
         if rate <= limit_per_s:
             return 0.0
         return min((rate - limit_per_s) / limit_per_s * elapsed_s, _WINDOW_S) if limit_per_s else _WINDOW_S
+
+    def take_back(self) -> None:
+        """The connection that was counted last does not count."""
+        start_s, count = self._windows[-1]
+        self._windows[-1] = start_s, count - 1

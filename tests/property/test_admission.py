@@ -31,6 +31,7 @@ steps = st.one_of(
     arrivals,
     st.tuples(st.just("end"), st.integers(0, 100)),
     st.tuples(st.just("publish"), limits),
+    st.tuples(st.just("quota"), st.none() | bounds, st.dictionaries(st.sampled_from(HOSTS), bounds)),
 )
 
 
@@ -45,6 +46,9 @@ def test_admission_decides_as_its_oracle(start, sequence):
         if what == "publish":
             native.publish(**fields[0])
             oracle.publish(**fields[0])
+        elif what == "quota":
+            native.publish_address_rates(*fields)
+            oracle.publish_address_rates(*fields)
         elif what == "end" and admitted:
             listener, host = admitted.pop(fields[0] % len(admitted))
             native.ended(listener, host)
@@ -55,8 +59,30 @@ def test_admission_decides_as_its_oracle(start, sequence):
             for _ in range(count):
                 assert native.arrived(listener, now_s) == oracle.arrived(listener, now_s)
                 assert native.has_slot(listener) == oracle.has_slot(listener)
+                held_s = oracle.held_for(host, now_s)
+                assert native.held_for(host, now_s) == held_s
+                if held_s:
+                    continue
                 refusal = oracle.admit(listener, host)
                 assert native.admit(listener, host) == refusal
                 if refusal is None:
                     admitted.append((listener, host))
         assert native.open == oracle.open == len(admitted)
+
+
+@given(limit=st.integers(1, 5), pauses=st.lists(st.floats(0, 0.3) | st.sampled_from([0.0, 1.0, 9.99]), max_size=200))
+def test_no_address_is_admitted_more_often_than_its_quota_and_none_is_held_for_good(limit, pauses):
+    admission = Admission()
+    admission.publish_address_rates(limit, {})
+    now_s = 5.0
+    admitted = []
+    for pause_s in pauses:
+        now_s += pause_s
+        held_s = admission.held_for("192.0.2.1", now_s)
+        assert 0 <= held_s <= 1
+        if not held_s:
+            admitted.append(now_s)
+    for began_s in admitted:
+        # Ten seconds are measured as ten to eleven.
+        assert sum(began_s <= at_s <= began_s + 10 for at_s in admitted) <= 11 * limit
+    assert not admission.held_for("192.0.2.1", now_s + 11)

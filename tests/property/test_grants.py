@@ -1,8 +1,8 @@
 """A node whose I/O threads serve what was granted answers as one whose guards judge each request.
 
-Two nodes have the same topics, get the same ACLs, and the same requests of clients at two addresses: one serves them by
-its data path, the other on its event loop. Each answer to a change of ACLs is followed by requests at once, so that a
-grant that outlives its ACL shows as a difference.
+Two nodes have the same topics, get the same ACLs, and the same requests of two users at two addresses: one serves them
+by its data path, the other on its event loop. Each answer to a change of ACLs is followed by requests at once, so that
+a grant that outlives its ACL shows as a difference.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kraftlog
-from guarded_node import GUARDED, GuardedNode
+from guarded_node import GUARDED, OPERATOR, PLAIN, GuardedNode
 from kraftlog._kraftlog import encode_batch
 from kraftlog.errors import ErrorCode
 from kraftlog.security.operation import Operation, PatternType, Permission, ResourceKind
@@ -26,11 +26,11 @@ from kraftlog.transport.native_connection import NativeConnection
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.produce import ProduceRequest
-from raw_client import RawClient
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 
-HOSTS = ("127.0.0.2", "127.0.0.3")
+CLIENTS = (("alice", "127.0.0.2"), ("alice", "127.0.0.3"), ("bob", "127.0.0.2"))
+"""User and address."""
 TOPICS = ("a", "ab", "b")
 NOW_MS = time.time_ns() // 1_000_000
 """Of all records: both nodes have the same bytes, and neither deletes them as too old."""
@@ -40,12 +40,12 @@ asked: Counter[GuardedNode] = Counter()
 
 
 class Consumer:
-    """A client at one address of one node: what it has read, and its fetch session, as Kafka's consumers keep it."""
+    """A client of one node: what it has read, and its fetch session, as Kafka's consumers keep it."""
 
-    def __init__(self, node: GuardedNode, host: str, prefix: str) -> None:
+    def __init__(self, node: GuardedNode, user: str, host: str, prefix: str) -> None:
         self.node = node
         self.prefix = prefix
-        self.client = RawClient(node.bootstrap_servers, source=host)
+        self.client = node.connect(host, user)
         self.positions = dict.fromkeys(TOPICS, 0)
         self.session_id = 0
         self.epoch = 0
@@ -161,23 +161,24 @@ class Twins:
         self.acls: list[tuple[Any, ...]] = []
         for node in nodes:
             node.create(*(self.prefix + topic for topic in TOPICS))
-        self.clients = {host: [Consumer(node, host, self.prefix) for node in nodes] for host in HOSTS}
+        self.clients = {client: [Consumer(node, *client, self.prefix) for node in nodes] for client in CLIENTS}
 
-    def allow(self, host: str, operation: Operation, resource: str, permission: Permission) -> None:
-        acl = (host, operation, resource, permission)
+    def allow(self, client: tuple[str, str], operation: Operation, resource: str, permission: Permission) -> None:
+        acl = (client, operation, resource, permission)
         if acl not in self.acls:
             self.acls.append(acl)
             for node in self.nodes:
                 name, kind, pattern = self._resource(resource)
-                node.grant(operation, kind, name, host=host, pattern=pattern, permission=permission)
+                user, host = client
+                node.grant(operation, kind, name, user=user, host=host, pattern=pattern, permission=permission)
 
     def remove(self, number: int) -> None:
         if not self.acls:
             return
-        host, operation, resource, permission = self.acls.pop(number % len(self.acls))
+        (user, host), operation, resource, permission = self.acls.pop(number % len(self.acls))
         for node in self.nodes:
             name, kind, pattern = self._resource(resource)
-            node.revoke(kind, name, host=host, pattern=pattern, operation=operation, permission=permission)
+            node.revoke(kind, name, user=user, host=host, pattern=pattern, operation=operation, permission=permission)
 
     def _resource(self, resource: str) -> tuple[str, ResourceKind, PatternType]:
         match resource:
@@ -189,10 +190,14 @@ class Twins:
                 return self.prefix + "a", ResourceKind.TOPIC, PatternType.PREFIXED
         return self.prefix + resource, ResourceKind.TOPIC, PatternType.LITERAL
 
-    def ask(self, host: str, method: str, *arguments: Any) -> None:
-        """Ask both nodes, and twice more: what the first request was allowed the others are granted."""
-        for _ in range(3):
-            native, judged = (getattr(client, method)(*arguments) for client in self.clients[host])
+    def ask(self, client: tuple[str, str], method: str, *arguments: Any) -> None:
+        """Ask both nodes, and twice more: what the first request was allowed the others are granted.
+
+        Then the other clients ask the same, which nobody but they may be granted.
+        """
+        others = [other for other in CLIENTS if other != client]
+        for each in (client, client, client, *others):
+            native, judged = (getattr(twin, method)(*arguments) for twin in self.clients[each])
             assert native == judged
 
     def remove_all(self) -> None:
@@ -216,19 +221,19 @@ def nodes(tmp_path_factory: pytest.TempPathFactory):
     frame_received = NativeConnection.frame_received
 
     def counted(connection, number, frame):
-        if connection.context.client_host in HOSTS:
+        if connection.context.client_host != OPERATOR:
             handed_over.append(number)
         frame_received(connection, number, frame)
 
     directories = [tmp_path_factory.mktemp(name) for name in ("native", "python")]
-    options = {**GUARDED, "log_flush_on_ack": False}
+    options: dict[str, Any] = {**GUARDED, "log_flush_on_ack": False, "config": PLAIN}
     with (
         pytest.MonkeyPatch.context() as patch,
         kraftlog.Broker(directories[0], kraftlog_data_path="native", **options) as native,
         kraftlog.Broker(directories[1], kraftlog_data_path="python", **options) as judging,
     ):
         patch.setattr(NativeConnection, "frame_received", counted)
-        made = (GuardedNode(native), GuardedNode(judging))
+        made = (GuardedNode(native, "operator"), GuardedNode(judging, "operator"))
         yield made
         served = asked[made[0]] - len(handed_over)
         assert asked[made[0]] // 5 < served < asked[made[0]], (served, asked[made[0]])
@@ -236,24 +241,24 @@ def nodes(tmp_path_factory: pytest.TempPathFactory):
             node.close()
 
 
-hosts = st.sampled_from(HOSTS)
+clients = st.sampled_from(CLIENTS)
 topics = st.lists(st.sampled_from(TOPICS), min_size=1, max_size=3, unique=True)
 operations = st.sampled_from([Operation.READ, Operation.WRITE, Operation.ALL])
 allows = st.tuples(
     st.just("allow"),
-    st.sampled_from([*HOSTS, *HOSTS, "*"]),
+    st.sampled_from([*CLIENTS, *CLIENTS, ("*", "127.0.0.2"), ("alice", "*")]),
     operations,
     st.sampled_from(["a", "b", "*", "a..."]),
     st.sampled_from([Permission.ALLOW] * 5 + [Permission.DENY]),
 )
 replicas = st.tuples(
-    st.just("allow"), hosts, st.just(Operation.CLUSTER_ACTION), st.just("cluster"), st.just(Permission.ALLOW)
+    st.just("allow"), clients, st.just(Operation.CLUSTER_ACTION), st.just("cluster"), st.just(Permission.ALLOW)
 )
 removals = st.tuples(st.just("remove"), st.integers(0, 9))
-polls = st.tuples(st.just("ask"), hosts, st.just("poll"), topics)
+polls = st.tuples(st.just("ask"), clients, st.just("poll"), topics)
 requests = st.one_of(
-    st.tuples(st.just("ask"), hosts, st.just("produce"), st.integers(9, 13), topics),
-    st.tuples(st.just("ask"), hosts, st.just("fetch"), st.integers(12, 18), topics, st.sampled_from([-1, -1, -1, 7])),
+    st.tuples(st.just("ask"), clients, st.just("produce"), st.integers(9, 13), topics),
+    st.tuples(st.just("ask"), clients, st.just("fetch"), st.integers(12, 18), topics, st.sampled_from([-1, -1, -1, 7])),
     polls,
     polls,
 )
@@ -265,12 +270,12 @@ steps = st.lists(st.one_of(allows, replicas, removals, requests, requests, reque
 def test_answers_equal_those_of_a_node_that_judges_each_request(nodes, steps):
     twins = Twins(nodes)
     try:
-        for host in HOSTS:
-            twins.allow(host, Operation.ALL, "*", Permission.ALLOW)
+        for client in CLIENTS:
+            twins.allow(client, Operation.ALL, "*", Permission.ALLOW)
         for name, *arguments in steps:
             getattr(twins, name)(*arguments)
         twins.remove_all()
-        for host in HOSTS:
-            twins.ask(host, "produce", 13, list(TOPICS))
+        for client in CLIENTS:
+            twins.ask(client, "produce", 13, list(TOPICS))
     finally:
         twins.close()

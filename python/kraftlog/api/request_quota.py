@@ -6,8 +6,7 @@ no request for that time. Kafka's ``ClientQuotaManager``, ``KafkaApis`` and ``Re
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from kraftlog.transport.socket import Output
 
 __all__ = ["ClientQuotas", "QuotaWindows", "RequestQuota", "forwarded_throttle_ms"]
-
-logger = logging.getLogger(__name__)
 
 _PRODUCE_KEY: Final = 0
 _SHARE_FETCH_KEY: Final = 78
@@ -57,19 +54,21 @@ class ClientQuotas:
     Attributes:
         is_active: Whether any quota of users or client ids exists.
         on_data_judged: Called with whether Produce and Fetch requests have to be judged, when that changes.
+        on_connection_rates: Called with the connections per second that an address may make, as they are committed:
+            the default, None if there is none, and those of single addresses (KIP-612).
     """
 
     def __init__(self, windows: QuotaWindows, clock_ns: Callable[[], int]) -> None:
         self.clock_ns = clock_ns
         self.is_active = False
         self.on_data_judged: Callable[[bool], None] = lambda _: None
+        self.on_connection_rates: Callable[[int | None, dict[str, int]], None] = lambda _default, _by_address: None
         self.produce = RateQuota(windows.rates)
         self.fetch = RateQuota(windows.rates)
         # A client whose processing took long waits for one window at most, as in Kafka.
         self.request_time = RateQuota(windows.rates, throttle_ms_max=windows.rates.window_ms)
         self.mutations = MutationQuota(windows.mutations)
         self._judges_data = False
-        self._warned_of_ips = False
 
     def clock_ms(self) -> int:
         """Milliseconds on the clock."""
@@ -92,7 +91,9 @@ class ClientQuotas:
         if judges_data != self._judges_data:
             self._judges_data = judges_data
             self.on_data_judged(judges_data)
-        self._warn_of_ips(quotas)
+        rates = {dict(entity).get("ip"): int(values[_IP_KEY]) for entity, values in quotas.items() if _IP_KEY in values}
+        default = rates.pop(None, None)
+        self.on_connection_rates(default, {address: rate for address, rate in rates.items() if address is not None})
 
     def begin(
         self, peer: PeerContext, api_key: int, client_id: str | None, frame_bytes: int, began_ns: int
@@ -107,12 +108,6 @@ class ClientQuotas:
             began_ns: When the work on it began.
         """
         return RequestQuota(self, peer, api_key, client_id or "", frame_bytes, began_ns)
-
-    def _warn_of_ips(self, quotas: Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float]]) -> None:
-        if self._warned_of_ips or not any(_IP_KEY in values for values in quotas.values()):
-            return
-        self._warned_of_ips = True
-        logger.warning("this node does not enforce %s, which the cluster has a quota for", _IP_KEY)
 
 
 class RequestQuota:

@@ -214,6 +214,7 @@ class Node:
             self.config, lambda: self.metadata.image, self._connections, self.log_dirs
         )
         self._make_replicas()
+        self.quotas.on_connection_rates = self._connections.admission.publish_address_rates
         if self.config.data_path == "native" and self.config.is_broker:
             self._connections.native = NativeSockets(
                 self.loop,

@@ -8,13 +8,14 @@ import logging
 import os
 import resource
 import socket
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kraftlog import host
 from kraftlog._kraftlog import Admission, release_free_memory
-from kraftlog.security.principal import ANONYMOUS
+from kraftlog.security.principal import ANONYMOUS, Principal
 from kraftlog.transport.connection import Connection
 from kraftlog.transport.exchange import PeerContext, PeerLoss, PeerThrottle
 from kraftlog.transport.frame_reader import RECEIVE_BUFFER_BYTES, FrameReader
@@ -48,6 +49,9 @@ _DRAIN_S = 2.0
 # How long after the end of a connection the memory that it used goes back to the operating system: an I/O thread drops
 # buffers that nothing used for one to two seconds.
 _RELEASE_AFTER_S = 2.5
+# Connections of a listener that an address made too often; further ones are closed at once, so that an address with a
+# quota cannot use up the descriptors.
+_HELD_MAX = 1024
 _SLOT_CHECK_S = 0.05  # while a listener has all the connections that it may have
 
 
@@ -162,6 +166,13 @@ class Connections:
         if self._release_timer is None:
             self._release_timer = self._loop.call_later(_RELEASE_AFTER_S, self._release_memory)
 
+    def replace(self, connection: Connection, make: Callable[[], NativeConnection]) -> NativeConnection:
+        """Keep another connection, which takes over the place of one that was admitted, also if it cannot be made."""
+        self._open.discard(connection)
+        made = make()
+        self.add(made)
+        return made
+
     def _release_memory(self) -> None:
         """Free what connections left to the allocator; on a thread, as it takes milliseconds after large frames."""
         self._release_timer = None
@@ -234,6 +245,10 @@ def _first_reserved_descriptor() -> int:
     return soft_limit - min(_RESERVED_DESCRIPTORS, soft_limit // _RESERVED_SHARE)
 
 
+def _known_already(_principal: Principal) -> None:
+    """A peer authenticated again, which it can only as the user that it was."""
+
+
 def _lowest_free_descriptor() -> int:
     """The number that the next file gets; a very large one if there is none."""
     try:
@@ -286,6 +301,7 @@ class Acceptor:
         self._is_short_of_descriptors = False
         self._pause_timer: asyncio.TimerHandle | None = None
         self._waiting: socket.socket | None = None
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         limits = connections.limits
         try:
             self._sock = host.listen(
@@ -338,6 +354,8 @@ class Acceptor:
             self._loop.remove_reader(self._sock.fileno())
         if self._waiting is not None:
             self._waiting.close()
+        for sock in list(self._held):
+            self._end_hold(sock)
         self._sock.close()
 
     def _on_readable(self) -> None:
@@ -374,6 +392,13 @@ class Acceptor:
             sock.close()
             return
         admission, name = self._connections.admission, self.end_point.listener_name
+        held_s = 0.0 if self.is_controller_listener else admission.held_for(host, self._loop.time())
+        if held_s:
+            if len(self._held) < _HELD_MAX:
+                self._held[sock] = self._loop.call_later(held_s, self._end_hold, sock)
+            else:
+                sock.close()
+            return
         refusal = admission.admit(name, host)
         if refusal is not None:
             self.refused(host, port, refusal)
@@ -416,11 +441,47 @@ class Acceptor:
             room=connections.controller_room if self.is_controller_listener else connections.room,
             tls=self._tls,
         )
-        if gate is not None:
+        if gate is None:
+            return connection
+        if self._tls is None and not self.is_controller_listener and connections.native is not None:
+            move = partial(self._move, connection, gate, connections.native)
+            gate.on_authenticated = lambda principal: connection.leave(partial(move, principal))
+        else:
             gate.on_authenticated = lambda principal: connection.authenticated(
                 principal, lambda: FrameReader(connections.scratch, limits.max_frame_bytes)
             )
         return connection
+
+    def _move(
+        self,
+        connection: Connection,
+        gate: SaslExchange,
+        native: NativeSockets,
+        principal: Principal,
+        sock: socket.socket,
+        received: bytes,
+        unsent: bytes,
+    ) -> None:
+        """An I/O thread serves a peer that has authenticated; what it hands over passes ``gate`` if sessions end."""
+        connections = self._connections
+        session_ms = gate.session_left_ms
+        moved = connections.replace(
+            connection,
+            lambda: native.adopt(
+                sock,
+                gate.exchange if session_ms is None else gate,
+                replace(connection.context, principal=principal, is_on_data_path=True),
+                listener=self._index,
+                on_lost=connections.remove,
+                peer_log=connections.peer_log,
+                received=received,
+                unsent=unsent,
+                place=(connections.admission, self.end_point.listener_name),
+                session_ms=session_ms,
+            ),
+        )
+        gate.on_authenticated = _known_already
+        gate.on_session = moved.set_session
 
     def _context(self, host: str, port: int) -> PeerContext:
         return PeerContext(
@@ -464,6 +525,11 @@ class Acceptor:
     def resumed(self) -> None:
         """They are not any more."""
         logger.info("listener %s accepts connections again", self.end_point.listener_name)
+
+    def _end_hold(self, sock: socket.socket) -> None:
+        """A connection of an address that connects too often was held for long enough."""
+        self._held.pop(sock).cancel()
+        sock.close()
 
     def _wait(self, sock: socket.socket, address: tuple[str, int], delay_s: float) -> None:
         """Let a connection wait, and those behind it in the kernel's queue."""

@@ -80,6 +80,7 @@ class Connection:
         "_room_bytes",
         "_scheduler",
         "_slice_end_s",
+        "_successor",
         "_undecoded",
         "_waits_for_room",
         "_watched_fd",
@@ -130,6 +131,7 @@ class Connection:
         self._weight = Weight.UNKNOWN
         self._writing_paused = False
         self._is_stopping = False
+        self._successor: Callable[[socket, bytes, bytes], None] | None = None
         self._mute = Mute(loop, self._mute_ended)
         if context.throttle is not None:
             context.throttle.mute = self.mute
@@ -214,6 +216,29 @@ class Connection:
             self._backlog.extend(frames)
             self._backlog_bytes += sum(map(len, frames))
             self._queue()
+
+    def leave(self, successor: Callable[[socket, bytes, bytes], None]) -> None:
+        """Give the socket away behind the answer to the frame that is being handled; this connection is over then.
+
+        Args:
+            successor: Called with the socket, with the bytes that were received behind that frame, and with those that
+                the kernel has not taken. Not called if the peer is found gone before.
+        """
+        self._successor = successor
+
+    def _give_away(self, successor: Callable[[socket, bytes, bytes], None], outputs: list[Output]) -> None:
+        self.transport.write(outputs)
+        if self.transport.is_closed:
+            return
+        sock, rest, unsent = self.transport.detach()
+        received = b"".join(part for frame in self._backlog for part in (len(frame).to_bytes(4, "big"), frame))
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        self._mute.close()
+        if self._room is not None:
+            self._room.leave(self)
+            self._count_waiting()
+        successor(sock, received + rest, unsent)
 
     def may_receive(self) -> bool:
         """Whether the transport receives now; if not, this connection's next slice receives."""
@@ -349,7 +374,7 @@ class Connection:
             self.close(None)
 
     def _handle(self, frame: Frame, outputs: list[Output]) -> bool:
-        """Handle one frame; False when the connection was closed and later frames must not count."""
+        """Handle one frame; False when the connection was closed or given away, and later frames must not count."""
         answer = self.exchange.handle(self.context, frame)
         if isinstance(answer, list):
             if self._pending:
@@ -357,6 +382,9 @@ class Connection:
                 self._pending.append(PendingResponse.ready(answer))
             else:
                 outputs.extend(answer)
+                if self._successor is not None:
+                    self._give_away(self._successor, outputs)
+                    return False
             return True
         if answer is None:
             return True

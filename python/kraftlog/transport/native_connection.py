@@ -222,7 +222,7 @@ class NativeConnection:
                 self.socket.begun(number)
             answer.future.add_done_callback(partial(self._completed, number))
         else:
-            self.close(answer.reason)
+            self._end(number, answer)
 
     def _decoded(self, pending: PendingResponse, number: int) -> None:
         """The frame of a large request is decoded."""
@@ -247,7 +247,7 @@ class NativeConnection:
             self._exclusive = self._undecoded = None
         outputs = pending.finish(pending.future)
         if isinstance(outputs, CloseConnection):
-            self.close(outputs.reason)
+            self._end(number, outputs)
         elif isinstance(outputs, PendingResponse):
             pending.go_on(outputs)
             self._pending[number] = pending
@@ -269,6 +269,17 @@ class NativeConnection:
         else:
             self._copying = None
             self.socket.answer(number, part)
+
+    def _end(self, number: int, answer: CloseConnection) -> None:
+        """Close behind what the peer is told, unless earlier responses would have to come before that."""
+        if answer.outputs:
+            self.socket.answer(number, answer.outputs)
+        self.close(answer.reason)
+
+    def set_session(self, left_ms: int | None) -> None:
+        """The session of the peer lasts for so many milliseconds from now on; None if it does not end."""
+        self.socket.set_session(left_ms)
+        self._flush_soon()
 
     def close(self, reason: str | None) -> None:
         """Close soon; a reason other than None is logged in one line. Nothing more is handled."""

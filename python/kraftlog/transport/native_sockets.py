@@ -137,6 +137,10 @@ class NativeSockets:
         listener: int,
         on_lost: Callable[[NativeConnection], None],
         peer_log: PeerLog,
+        received: bytes = b"",
+        unsent: bytes = b"",
+        place: tuple[Admission, str] | None = None,
+        session_ms: int | None = None,
     ) -> NativeConnection:
         """Give a connected, non-blocking socket to an I/O thread.
 
@@ -147,9 +151,21 @@ class NativeSockets:
             listener: Index of the listener among those for clients.
             on_lost: Called once the connection is closed.
             peer_log: Has the reasons of closed connections.
+            received: Bytes that were received and not handled.
+            unsent: Bytes of answers that the kernel has not taken.
+            place: By whom the connection was admitted, and the name of its listener; the thread gives the place back,
+                also if this fails.
+            session_ms: Milliseconds until the session of the peer ends; None if it does not end.
         """
         data_socket = self._path.adopt(
-            sock.detach(), listener=listener, host=context.client_host, principal=str(context.principal)
+            sock.detach(),
+            listener=listener,
+            host=context.client_host,
+            principal=str(context.principal),
+            received=received,
+            unsent=unsent,
+            place=place,
+            session_ms=session_ms,
         )
         return self.keep(data_socket, exchange, context, on_lost=on_lost, peer_log=peer_log)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kraftlog.security.principal import USER_TYPE, Principal
 from kraftlog.transport.exchange import CloseConnection, Exchange, PeerContext, PendingResponse
-from kraftlog.transport.sasl_session import Authenticated, Failed, Passed, Replied, SaslSession
+from kraftlog.transport.sasl_session import SASL_HANDSHAKE_KEY, Authenticated, Failed, Passed, Replied, SaslSession
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,6 +21,7 @@ __all__ = ["SaslExchange", "SaslListener"]
 
 # Behind the size and the correlation id: ApiVersions has the same first header in every version.
 _VERSIONS_ERROR = slice(8, 10)
+_HANDSHAKE_KEY = SASL_HANDSHAKE_KEY.to_bytes(2, "big")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +51,13 @@ class SaslExchange:
         clock: Seconds.
 
     Attributes:
+        exchange: As given.
         on_authenticated: Called with the peer's identity, each time it has authenticated.
+        on_session: Called with the milliseconds that are left of a session, when a frame that might have ended it did
+            not: the peer has authenticated again, or may not do so yet.
     """
 
-    __slots__ = ("_clock", "_delay_s", "_exchange", "_loop", "_session", "on_authenticated")
+    __slots__ = ("_clock", "_delay_s", "_loop", "_session", "exchange", "on_authenticated", "on_session")
 
     def __init__(
         self,
@@ -63,23 +67,33 @@ class SaslExchange:
         clock: Callable[[], float],
     ) -> None:
         self._loop = loop
-        self._exchange = exchange
+        self.exchange = exchange
         self._session = SaslSession(listener.servers, listener.max_reauth_ms)
         self._delay_s = listener.failure_delay_ms / 1000
         self._clock = clock
         self.on_authenticated: Callable[[Principal], None] = lambda _: None
+        self.on_session: Callable[[int | None], None] = lambda _: None
+
+    @property
+    def session_left_ms(self) -> int | None:
+        """Milliseconds until the session ends, rounded down; None if it does not end."""
+        left_s = self._session.left_s(self._clock())
+        return None if left_s is None else int(left_s * 1000)
 
     def handle(self, peer: PeerContext, frame: Frame) -> list[Output] | PendingResponse | CloseConnection | None:
         """Handle one frame, as ``Exchange.handle`` says."""
         step = self._session.receive(frame, self._clock())
         match step:
             case Passed():
-                answer = self._exchange.handle(peer, frame)
+                if frame[:2] == _HANDSHAKE_KEY:
+                    self.on_session(self.session_left_ms)
+                answer = self.exchange.handle(peer, frame)
                 return answer if self._session.is_authenticated else self._with_versions(answer)
             case Replied():
                 return step.outputs
             case Authenticated():
                 self.on_authenticated(Principal(USER_TYPE, step.user))
+                self.on_session(self.session_left_ms)
                 return step.outputs
             case Failed():
                 close = CloseConnection(step.reason, step.outputs)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kraftlog.transport.frame_reader import Frame
     from kraftlog.transport.socket import Output
 
-__all__ = ["Authenticated", "Failed", "Passed", "Replied", "SaslSession", "Step"]
+__all__ = ["SASL_HANDSHAKE_KEY", "Authenticated", "Failed", "Passed", "Replied", "SaslSession", "Step"]
 
 API_VERSIONS_KEY: Final = 18
 SASL_HANDSHAKE_KEY: Final = 17
@@ -125,6 +125,10 @@ class SaslSession:
     def is_authenticated(self) -> bool:
         """Whether requests are served; not while the peer authenticates again."""
         return self._state is _State.AUTHENTICATED
+
+    def left_s(self, now_s: float) -> float | None:
+        """Seconds until the session ends, at least 0; None if it does not end, or has not begun."""
+        return None if self._expires_at_s is None else max(self._expires_at_s - now_s, 0.0)
 
     def receive(self, frame: Frame, now_s: float) -> Step:
         """Take the next frame of the peer, which starts behind its length prefix.

@@ -144,6 +144,23 @@ class Transport:
         self._reader = reader
         return reader.feed(rest) if rest else []
 
+    def detach(self) -> tuple[socket.socket, bytes, bytes]:
+        """Give up the socket of a peer that has just authenticated; the receiver hears of nothing any more.
+
+        Returns:
+            The socket, the bytes that were received and are in no frame, and those that the kernel has not taken.
+        """
+        self.pause_reading()
+        if self._writer_registered:
+            self._writer_registered = False
+            self._loop.remove_writer(self._fd)
+        self._fd = -1
+        received = self._reader.take_rest() if isinstance(self._reader, HandshakeReader) else b""
+        unsent = b"".join(self._out)  # before authentication nothing is sent from a file
+        self._out.clear()
+        self._out_bytes = 0
+        return self._sock, received, unsent
+
     def resume_reading(self) -> None:
         """Deliver frames; a transport starts paused."""
         if not self._reading and self._fd >= 0 and not self._closing:

@@ -1,16 +1,21 @@
 //! Which connections a node takes: Kafka's bounds, over all its listeners and the acceptors of both kinds.
 //!
 //! A connection *arrives* when it was accepted from the kernel: it counts for `max.connection.creation.rate` and may have
-//! to wait. Then its listener needs a slot, and then it is *admitted*, which counts it until it has *ended*, or it is
-//! refused. The caller brings the clock and does the waiting. A listener has one acceptor, so that nobody else takes a
-//! slot between the question and the admission.
+//! to wait. Then its listener needs a slot. If its address connects too often, it is *held*: it counts for nothing, and
+//! is closed after a while. Otherwise it is *admitted*, which counts it until it has *ended*, or it is refused. The caller
+//! brings the clock and does the waiting. A listener has one acceptor, so that nobody else takes a slot between the
+//! question and the admission.
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use address_rates::AddressRates;
 use creation_rate::CreationRate;
 
+mod address_rates;
 mod creation_rate;
+
+pub use address_rates::AddressRateLimits;
 
 /// Bounds under Kafka's names; see `ConnectionQuotas` of Kafka.
 #[derive(Clone, Debug)]
@@ -79,6 +84,7 @@ struct State {
     /// By name; they come from the configuration.
     listeners: HashMap<String, Listener>,
     rate: CreationRate,
+    address_rates: AddressRates,
 }
 
 /// Of one listener.
@@ -98,6 +104,7 @@ impl Default for Admission {
                 open_by_host: HashMap::new(),
                 listeners: HashMap::new(),
                 rate: CreationRate::default(),
+                address_rates: AddressRates::default(),
             }),
         }
     }
@@ -139,6 +146,19 @@ impl Admission {
             return true;
         };
         state.listeners.get(listener).map_or(0, |listener| listener.open) < *limit
+    }
+
+    /// Replace the quotas of addresses; what came lately stays.
+    pub fn publish_address_rates(&self, limits: AddressRateLimits) {
+        self.state().address_rates.publish(limits);
+    }
+
+    /// Seconds after which to close a connection without serving it, as its address connects too often; at most one.
+    ///
+    /// 0 if it may be admitted: then it counts for the rate of its address. One that is held does not. `now_s` as for
+    /// [`Self::arrived`].
+    pub fn held_for(&self, host: &str, now_s: f64) -> f64 {
+        self.state().address_rates.add(host, now_s)
     }
 
     /// Count a connection as open until [`Self::ended`].
@@ -198,7 +218,12 @@ impl Admitted {
     /// As there.
     pub fn new(admission: &Arc<Admission>, listener: &Arc<str>, host: &str) -> Result<Self, Refusal> {
         admission.admit(listener, host)?;
-        Ok(Self { admission: Arc::clone(admission), listener: Arc::clone(listener), host: host.to_owned() })
+        Ok(Self::taken_over(admission, listener, host))
+    }
+
+    /// The place of a connection that was admitted already, and which somebody else would have ended.
+    pub fn taken_over(admission: &Arc<Admission>, listener: &Arc<str>, host: &str) -> Self {
+        Self { admission: Arc::clone(admission), listener: Arc::clone(listener), host: host.to_owned() }
     }
 }
 

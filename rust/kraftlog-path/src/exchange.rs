@@ -7,6 +7,8 @@ use kraftlog_log::log::FileSlice;
 pub const PRODUCE: i16 = 0;
 /// API key of Fetch.
 pub const FETCH: i16 = 1;
+/// API key of SaslHandshake.
+pub const SASL_HANDSHAKE: i16 = 17;
 
 /// A connection of one I/O thread. A number is used again after a connection was closed, with another generation, so
 /// that a late answer never reaches a stranger.

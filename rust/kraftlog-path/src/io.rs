@@ -5,6 +5,7 @@
 //! one waits for a slice of it and not for its requests.
 
 mod acceptor;
+mod adoption;
 mod connection;
 mod event;
 mod hand_over_all;
@@ -13,6 +14,7 @@ mod limits;
 mod output;
 mod request_queue;
 mod request_room;
+mod session;
 mod slots;
 mod socket;
 mod socket_status;
@@ -21,6 +23,7 @@ mod thread;
 mod threads;
 
 pub use acceptor::{Listener, Unheard};
+pub use adoption::Adoption;
 pub use event::{Frame, Inbox, IoEvent};
 pub use hand_over_all::HandOverAll;
 pub use limits::{Limits, Slice};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import ExitStack
 from typing import Any
@@ -239,3 +240,36 @@ def test_quotas_outlive_a_restart(tmp_path):
         alter(client, {"user": None}, producer_byte_rate=10)
         response = client.call(produce_request(bytes(1_000)), 11, client_id="x")
         assert response.throttle_time_ms > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+@pytest.mark.parametrize("data_path", ["native", "python"])
+def test_connections_above_the_quota_of_their_address_are_closed_until_it_is_removed(tmp_path, data_path):
+    with (
+        kraftlog.Broker(tmp_path, kraftlog_data_path=data_path) as broker,
+        RawClient(broker.bootstrap_servers) as client,
+    ):
+        alter(client, {"ip": None}, connection_creation_rate=1)
+        # Of the default each address has a rate of its own.
+        for address in ("127.0.0.2", "127.0.0.3"):
+            assert [connects(broker, address) for _ in range(12)] == [True] * 10 + [False] * 2
+        alter(client, {"ip": "127.0.0.2"}, connection_creation_rate=100)
+        assert connects(broker, "127.0.0.2")
+        assert not connects(broker, "127.0.0.3")
+        alter(client, {"ip": None}, connection_creation_rate=None)
+        assert connects(broker, "127.0.0.3")
+    with (
+        kraftlog.Broker(tmp_path, kraftlog_data_path=data_path) as broker,
+        RawClient(broker.bootstrap_servers) as client,
+    ):
+        alter(client, {"ip": "127.0.0.2"}, connection_creation_rate=1)
+    with kraftlog.Broker(tmp_path, kraftlog_data_path=data_path) as broker:
+        assert [connects(broker, "127.0.0.2") for _ in range(11)] == [True] * 10 + [False]
+
+
+def connects(broker: kraftlog.Broker, address: str) -> bool:
+    with RawClient(broker.bootstrap_servers, source=address) as client:
+        try:
+            return client.call(ApiVersionsRequest(), 0).error_code == 0
+        except ConnectionError:
+            return False

@@ -74,9 +74,10 @@ def set_password(client, user, password, code, iterations=4096):
     assert [result.error_code for result in response.results] == [0]
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with kraftlog.Broker(config=CONFIG) as running:
+@pytest.fixture(scope="module", params=["native", "python"])
+def broker(request):
+    """On the native path a connection changes its owner behind the last token, on the other one it does not."""
+    with kraftlog.Broker(config={**CONFIG, "kraftlog.data.path": request.param}) as running:
         running.create_topic("t")
         yield running
 

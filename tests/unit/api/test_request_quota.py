@@ -221,13 +221,15 @@ def test_data_has_to_be_judged_only_while_a_quota_may_apply_to_it() -> None:
     assert not desk.quotas.is_active
 
 
-def test_quotas_of_ips_are_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_rates_of_addresses_are_told_as_they_are_committed() -> None:
     desk = Desk({}, producer_byte_rate=1)
-    assert not caplog.records
-    desk.limit({"ip": None}, connection_creation_rate=1)
-    desk.limit({"ip": "192.0.2.1"}, connection_creation_rate=1)
-    (record,) = caplog.records
-    assert "does not enforce connection_creation_rate" in record.getMessage()
+    told: list[tuple[int | None, dict[str, int]]] = []
+    desk.quotas.on_connection_rates = lambda default, by_address: told.append((default, by_address))
+    desk.limit({"ip": "192.0.2.1"}, connection_creation_rate=2.9)
+    desk.limit({"ip": None}, connection_creation_rate=0)
+    desk.limit({"ip": "192.0.2.1"}, connection_creation_rate=None)
+    desk.limit({"ip": None}, connection_creation_rate=None)
+    assert told == [(None, {"192.0.2.1": 2}), (0, {"192.0.2.1": 2}), (0, {}), (None, {})]
 
 
 def test_a_broker_lets_its_client_wait_as_the_active_controller_says() -> None:

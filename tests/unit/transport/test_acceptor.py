@@ -213,6 +213,47 @@ def test_connections_above_the_rate_wait_but_those_of_controllers_do_not(run):
     run(scenario, max_connection_creation_rate=1)
 
 
+def test_connections_of_an_address_above_its_quota_are_held_and_closed_but_those_of_controllers_are_not(run):
+    async def scenario(stage):
+        broker, controller = stage.listen(), stage.listen("CONTROLLER")
+        first = stage.connect(broker)
+        assert await stage.is_served(first)
+        stage.connections.admission.publish_address_rates(None, {"127.0.0.1": 0})
+        began_s = stage.loop.time()
+        held = [stage.connect(broker) for _ in range(3)]
+        for sock in held:
+            sock.sendall(REQUEST)
+        # Others are served meanwhile.
+        assert await stage.is_served(first)
+        assert await stage.is_served(stage.connect(controller))
+        assert stage.loop.time() - began_s < 0.9
+        for sock in held:
+            assert await stage.receive(sock) == b""
+        assert stage.loop.time() - began_s > 0.98
+        assert len(stage.exchange.handled) == 3
+        assert len(stage.connections) == stage.connections.admission.open == 2
+        stage.connections.admission.publish_address_rates(None, {})
+        assert await stage.is_served(stage.connect(broker))
+
+    run(scenario)
+
+
+def test_held_connections_are_closed_with_their_listener(run):
+    async def scenario(stage):
+        broker = stage.listen()
+        first = stage.connect(broker)
+        assert await stage.is_served(first)
+        stage.connections.admission.publish_address_rates(0, {})
+        held = stage.connect(broker)
+        assert await stage.is_served(first)  # the connection came before this request
+        began_s = stage.loop.time()
+        broker.close()
+        assert await stage.receive(held) == b""
+        assert stage.loop.time() - began_s < 0.9
+
+    run(scenario)
+
+
 def test_more_connections_than_a_turn_takes_are_all_taken_and_told_before_their_first_request(run):
     async def scenario(stage):
         acceptor = stage.listen()

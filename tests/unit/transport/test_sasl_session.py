@@ -266,6 +266,19 @@ def test_nobody_authenticates_again_within_a_second_or_without_an_end_of_the_ses
     assert isinstance(connection.receive(handshake(), 100.0), Passed)
 
 
+def test_what_is_left_of_a_session_counts_from_the_last_authentication():
+    connection = session(PLAIN=60_000)
+    assert connection.left_s(0.0) is None
+    authenticated(connection, 10.0)
+    assert [connection.left_s(now_s) for now_s in (10.0, 69.5, 70.0, 99.0)] == [60.0, 0.5, 0.0, 0.0]
+    authenticated(connection, 30.0)
+    assert connection.left_s(30.0) == 60.0
+
+    connection = session()
+    authenticated(connection)
+    assert connection.left_s(0.0) is None, "it does not end"
+
+
 def test_nobody_becomes_another_user():
     connection = session(PLAIN=60_000)
     authenticated(connection)

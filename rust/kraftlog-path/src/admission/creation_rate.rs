@@ -40,4 +40,16 @@ impl CreationRate {
         }
         ((rate - limit) / limit * elapsed_s).min(WINDOW_S)
     }
+
+    /// The connection that was counted last does not count.
+    pub(super) fn take_back(&mut self) {
+        if let Some((_, count)) = self.windows.back_mut() {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// Whether nothing that was counted matters any more.
+    pub(super) fn is_forgotten(&self, now_s: f64) -> bool {
+        self.windows.back().is_none_or(|(start_s, _)| now_s - start_s >= f64::from(WINDOWS) * WINDOW_S)
+    }
 }

@@ -103,3 +103,46 @@ fn a_clock_that_another_thread_read_before_does_no_harm() {
     }
     assert!(admission.arrived("L", 4.999) > 0.0);
 }
+
+fn with_address_rates(default: Option<u64>, by_address: &[(&str, u64)]) -> Admission {
+    let admission = Admission::default();
+    let by_address = by_address.iter().map(|(address, limit)| ((*address).to_owned(), *limit)).collect();
+    admission.publish_address_rates(AddressRateLimits { default, by_address });
+    admission
+}
+
+#[test]
+fn an_address_above_its_quota_is_held_and_counts_only_what_was_admitted() {
+    let admission = with_address_rates(Some(1), &[("192.0.2.1", 2)]);
+    let held: Vec<f64> = (0..22).map(|_| admission.held_for("192.0.2.1", 50.0)).collect();
+    assert_eq!(held[..20], [0.0; 20]);
+    // The second one is held as long as the first one, which was not counted.
+    assert!((held[20] - 0.5).abs() < 1e-9 && (held[21] - 0.5).abs() < 1e-9, "{held:?}");
+    assert_eq!(admission.held_for("192.0.2.2", 50.0), 0.0, "another address has a rate of its own");
+    assert_eq!(admission.held_for("::ffff:192.0.2.1", 50.0), held[21], "the same address");
+    assert_eq!(admission.held_for("192.0.2.1", 61.0), 0.0, "forgotten after eleven seconds");
+    assert_eq!(admission.open(), 0);
+}
+
+#[test]
+fn without_a_quota_nothing_is_counted_and_a_new_quota_holds_from_then_on() {
+    let admission = with_address_rates(None, &[("b", 0)]);
+    for _ in 0..100 {
+        assert_eq!(admission.held_for("a", 1.0), 0.0);
+    }
+    assert_eq!(admission.held_for("b", 1.0), 1.0);
+    admission.publish_address_rates(AddressRateLimits { default: Some(1), by_address: HashMap::new() });
+    assert_eq!(admission.held_for("b", 1.0), 0.0);
+    assert!((0..10).all(|_| admission.held_for("a", 1.0) == 0.0));
+    assert!(admission.held_for("a", 1.0) > 0.0);
+}
+
+#[test]
+fn addresses_that_came_long_ago_are_forgotten() {
+    let mut rates = AddressRates::default();
+    rates.publish(AddressRateLimits { default: Some(5), by_address: HashMap::new() });
+    for number in 0..50_000_u32 {
+        rates.add(&number.to_string(), f64::from(number / 1000));
+    }
+    assert!(rates.len() <= 2 * 12_000, "{}", rates.len());
+}

@@ -2,8 +2,9 @@
 //!
 //! Python binds and hands listening sockets over. It hears of each connection before the thread that gets the connection
 //! does, and so before the first frame that it has to answer.
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use rustix::net::{acceptfrom_with, sockopt, SocketFlags};
 use rustix::process::{getrlimit, Resource};
 use rustix::time::{clock_gettime, ClockId};
 
+use super::adoption::Adoption;
 use super::event::{Inbox, IoEvent};
 use super::thread::Command;
 use super::threads::{assign, Thread};
@@ -31,6 +33,8 @@ const UNHEARD_MAX: usize = 256;
 const UNHEARD_PAUSE: Duration = Duration::from_millis(5);
 /// While a listener has all the connections that it may have.
 const SLOT_CHECK: Duration = Duration::from_millis(50);
+/// Of one listener; further ones are closed at once, so that an address with a quota cannot use up the descriptors.
+const HELD_MAX: usize = 1024;
 const OUT_OF_FILES_PAUSE: Duration = Duration::from_secs(1);
 /// Descriptors that connections leave for the files of the logs, as long as the limit is large enough to share.
 const RESERVED_DESCRIPTORS: u64 = 256;
@@ -81,6 +85,8 @@ struct Listening {
     waiting: Option<(OwnedFd, SocketAddr)>,
     /// Python was told that descriptors are short.
     is_short: bool,
+    /// Of addresses that connect too often, by when they are closed.
+    held: BTreeMap<(Instant, RawFd), OwnedFd>,
 }
 
 /// What a turn did, to be told and done at its end.
@@ -114,6 +120,7 @@ impl<M> Acceptor<M> {
             paused_until,
             waiting: None,
             is_short: false,
+            held: BTreeMap::new(),
         });
     }
 
@@ -138,7 +145,7 @@ impl<M> Acceptor<M> {
 
     /// When [`Self::turn`] has to be called though no listener became ready.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.listening.iter().filter_map(|listening| listening.paused_until).min()
+        self.listening.iter().filter_map(Listening::next_deadline).min()
     }
 
     /// Accept what is there, within bounds. Returns what the calling thread has to do itself.
@@ -152,6 +159,7 @@ impl<M> Acceptor<M> {
         let Self { threads, listening, unheard, .. } = self;
         let ready = listening.iter().filter(|listening| listening.is_ready).count();
         for listening in listening {
+            listening.close_held(now);
             if std::mem::take(&mut listening.is_ready) {
                 listening.accept((ACCEPTS_PER_TURN / ready).max(1), threads, unheard, &mut turn, now);
                 if listening.paused_until.is_some() {
@@ -177,6 +185,19 @@ impl<M> Acceptor<M> {
 }
 
 impl Listening {
+    /// When it has to do something although the kernel reports nothing.
+    fn next_deadline(&self) -> Option<Instant> {
+        let held_until = self.held.keys().next().map(|(until, _)| *until);
+        [self.paused_until, held_until].into_iter().flatten().min()
+    }
+
+    /// Close the connections that were held for long enough.
+    fn close_held(&mut self, now: Instant) {
+        while self.held.first_key_value().is_some_and(|((until, _), _)| *until <= now) {
+            self.held.pop_first();
+        }
+    }
+
     fn accept<M>(
         &mut self,
         most: usize,
@@ -210,7 +231,7 @@ impl Listening {
                 self.paused_until = Some(now + Duration::from_secs_f64(delay_s));
                 return;
             }
-            self.admit(socket, address, threads, unheard, turn);
+            self.admit(socket, address, threads, unheard, turn, now);
             if number >= first_reserved {
                 let reason =
                     format!("{first_reserved} file descriptors are in use, the others are kept for files");
@@ -220,18 +241,26 @@ impl Listening {
         }
     }
 
-    /// Give a connection to a thread, unless it is refused.
+    /// Give a connection to a thread, unless it is held or refused.
     fn admit<M>(
-        &self,
+        &mut self,
         socket: OwnedFd,
         address: SocketAddr,
         threads: &[Arc<Thread<M>>],
         unheard: &Arc<AtomicUsize>,
         turn: &mut Turn<M>,
+        now: Instant,
     ) {
         let Listener { number, name, admission, send_buffer_bytes, .. } = &self.listener;
-        let (listener, unheard) = (*number, Unheard::new(unheard));
         let host = address.ip().to_string();
+        let held_s = admission.held_for(&host, monotonic_s());
+        if held_s > 0.0 {
+            if self.held.len() < HELD_MAX {
+                self.held.insert((now + Duration::from_secs_f64(held_s), socket.as_raw_fd()), socket);
+            }
+            return;
+        }
+        let (listener, unheard) = (*number, Unheard::new(unheard));
         let place = match Admitted::new(admission, name, &host) {
             Ok(place) => place,
             Err(refusal) => {
@@ -246,11 +275,9 @@ impl Listening {
         if let Some(size_bytes) = send_buffer_bytes {
             let _ = sockopt::set_socket_send_buffer_size(&socket, *size_bytes);
         }
-        let Some((index, handle, adoption)) =
-            assign(threads, socket, Peer::anonymous(listener, host), Some(place))
-        else {
-            return;
-        };
+        let adoption =
+            Adoption { place: Some(place), ..Adoption::new(socket, Peer::anonymous(listener, host)) };
+        let Some((index, handle, adoption)) = assign(threads, adoption) else { return };
         turn.events.push(IoEvent::Accepted { listener, socket: handle, address, unheard });
         if let Some(adoptions) = turn.adoptions.get_mut(index) {
             adoptions.push(adoption);
@@ -272,7 +299,7 @@ impl Listening {
                 self.paused_until = Some(now + SLOT_CHECK);
                 return;
             }
-            self.admit(socket, address, threads, unheard, turn);
+            self.admit(socket, address, threads, unheard, turn, now);
         }
         if self.is_short {
             if lowest_free_descriptor() >= first_reserved_descriptor() {

@@ -9,12 +9,14 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use super::adoption::Adoption;
 use super::event::{Frame, IoEvent};
 use super::input::{cut, Cut, Input, Pool, SCRATCH_BYTES};
 use super::limits::Limits;
 use super::output::{size_bytes, OutputQueue, Sent};
 use super::request_queue::{Owner, RequestQueue};
 use super::request_room::RequestRoom;
+use super::session::Session;
 use super::socket_status::SocketStatus;
 use crate::admission::Admitted;
 use crate::exchange::{ConnectionId, Outcome, Output, Peer, RequestId, RequestNumber, Service, FETCH};
@@ -94,7 +96,9 @@ pub(super) struct Connection {
     /// Its turn to have room has come.
     pub(super) is_admitted: bool,
     room: Arc<RequestRoom>,
-    /// Its place among the connections of the node, if an I/O thread accepted it.
+    /// How long the peer may send requests.
+    pub(super) session: Session,
+    /// Its place among the connections of the node, if the thread has to give it back.
     pub(super) place: Option<Admitted>,
     last_active: Instant,
 }
@@ -102,12 +106,18 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(
         id: ConnectionId,
-        socket: OwnedFd,
-        peer: Peer,
+        adoption: Adoption,
         status: Arc<SocketStatus>,
         room: Arc<RequestRoom>,
+        pool: &mut Pool,
         now: Instant,
     ) -> Self {
+        let Adoption { socket, peer, place, received, unsent, session_left } = adoption;
+        let mut input = Input::default();
+        input.append(&received, pool);
+        let mut output = OutputQueue::default();
+        status.add_unsent(unsent.len());
+        output.push_bytes(unsent);
         Self {
             id,
             status,
@@ -116,9 +126,9 @@ impl Connection {
             is_blocked: false,
             socket,
             peer,
-            input: Input::default(),
+            input,
             requests: RequestQueue::default(),
-            output: OutputQueue::default(),
+            output,
             is_readable: false,
             is_writable: true,
             is_hung_up: false,
@@ -129,13 +139,19 @@ impl Connection {
             is_muted: false,
             is_admitted: false,
             room,
-            place: None,
+            session: Session::new(session_left, now),
+            place,
             last_active: now,
         }
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Whether its earlier owner left something to handle or to send.
+    pub(super) fn has_work(&self) -> bool {
+        !self.input.is_empty() || !self.output.is_empty()
     }
 
     /// The kernel has bytes, or the end of the stream.
@@ -358,7 +374,11 @@ impl Connection {
     fn handle<S: Service>(&mut self, frame: &[u8], desk: &mut Desk<'_, S>) -> Result<Handled, String> {
         let request = RequestId { connection: self.id, number: self.requests.next_number() };
         self.waits_for_room = false;
-        let outcome = desk.service.handle(request, &self.peer, frame, desk.now);
+        let outcome = if self.session.hands_over(api_key(frame), desk.now) {
+            Outcome::HandOver
+        } else {
+            desk.service.handle(request, &self.peer, frame, desk.now)
+        };
         desk.frames_left -= 1;
         desk.now = Instant::now();
         match outcome {

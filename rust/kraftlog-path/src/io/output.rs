@@ -76,11 +76,16 @@ impl OutputQueue {
                 }
                 Output::File(slice) => slice.read().map_err(|error| format!("send failed: {error}"))?,
             };
-            if !data.is_empty() {
-                self.pieces.push_back(Piece::Bytes { data, sent: 0 });
-            }
+            self.push_bytes(data);
         }
         Ok(())
+    }
+
+    /// Queue bytes.
+    pub(super) fn push_bytes(&mut self, data: Vec<u8>) {
+        if !data.is_empty() {
+            self.pieces.push_back(Piece::Bytes { data, sent: 0 });
+        }
     }
 
     /// Send until nothing is left, the kernel takes no more, or `max_bytes` are sent. `count` is given each number of

@@ -1,6 +1,7 @@
 //! A connection of an I/O thread, as other threads see it.
 use std::fmt::{self, Debug, Formatter};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::output::size_bytes;
 use super::socket_status::SocketStatus;
@@ -22,6 +23,11 @@ pub(super) enum SocketCommand {
         reason: Option<String>,
     },
     StopReading(ConnectionId),
+    /// The peer has authenticated again; how long its session lasts, `None` if it does not end.
+    Session {
+        connection: ConnectionId,
+        left: Option<Duration>,
+    },
     /// Handle and receive no more requests, or go on.
     Mute {
         connection: ConnectionId,
@@ -91,6 +97,12 @@ impl Socket {
     /// Handle and receive no more requests until told otherwise; what is pending is still answered.
     pub fn mute(&self, is_on: bool) {
         self.ask(SocketCommand::Mute { connection: self.connection, is_on });
+    }
+
+    /// The session of the peer lasts for so long from when the thread hears of it; `None` if it does not end. Until
+    /// then the thread hands every frame over once the earlier session is over, or a frame asked for another one.
+    pub fn set_session(&self, left: Option<Duration>) {
+        self.ask(SocketCommand::Session { connection: self.connection, left });
     }
 
     /// Handle no more requests; what is pending is still answered.

@@ -112,7 +112,7 @@ impl Stage {
         mine.set_nonblocking(true).unwrap();
         peer.set_read_timeout(Some(PATIENCE)).unwrap();
         let from = Peer::anonymous(0, "test");
-        (self.threads.adopt(OwnedFd::from(mine), from).unwrap(), peer)
+        (self.threads.adopt(Adoption::new(OwnedFd::from(mine), from)).unwrap(), peer)
     }
 
     fn handled(&self) -> usize {
@@ -545,4 +545,5 @@ fn connections_end_with_the_threads() {
 }
 
 mod accept;
+mod adopt;
 mod request_room;

@@ -10,17 +10,18 @@ use rustix::event::{epoll, Timespec};
 use rustix::io::Errno;
 
 use super::acceptor::{Acceptor, Listener, LISTENER_SLOT};
+use super::adoption::Adoption;
 use super::connection::{Connection, Desk, Served};
 use super::event::{Inbox, IoEvent};
 use super::input::{Pool, SCRATCH_BYTES};
 use super::limits::Limits;
 use super::request_room::RequestRoom;
+use super::session::Session;
 use super::slots::Slots;
 use super::socket::SocketCommand;
 use super::socket_status::SocketStatus;
 use super::sole_connection::SoleConnection;
-use crate::admission::Admitted;
-use crate::exchange::{Answered, ConnectionId, Outcome, Peer, RequestId, RequestNumber, Service};
+use crate::exchange::{Answered, ConnectionId, Outcome, RequestId, RequestNumber, Service};
 use crate::mailbox::Mailbox;
 
 /// What other threads ask of an I/O thread.
@@ -28,11 +29,8 @@ pub(super) enum Command<M> {
     /// Own a connected, non-blocking socket.
     Adopt {
         connection: ConnectionId,
-        socket: OwnedFd,
-        peer: Peer,
         status: Arc<SocketStatus>,
-        /// Its place among the connections of the node, if an I/O thread accepted it.
-        place: Option<Admitted>,
+        adoption: Box<Adoption>,
     },
     /// Of a connection.
     Socket(SocketCommand),
@@ -222,9 +220,10 @@ impl<S: Service> IoThread<S> {
 
     fn obey(&mut self, command: Command<S::Message>, now: Instant) {
         match command {
-            Command::Adopt { connection, socket, peer, status, place } => {
+            Command::Adopt { connection, status, adoption } => {
                 let room = Arc::clone(&self.room);
-                self.adopt(Connection::new(connection, socket, peer, status, room, now), place);
+                let connection = Connection::new(connection, *adoption, status, room, &mut self.pool, now);
+                self.adopt(connection);
             }
             Command::Socket(command) => self.obey_socket(command, now),
             Command::Listen(listener) => self.acceptor.listen(listener, now),
@@ -262,6 +261,11 @@ impl<S: Service> IoThread<S> {
                     connection.stop_reading();
                 }
             }
+            SocketCommand::Session { connection: id, left } => {
+                if let Some(connection) = self.find(id) {
+                    connection.session = Session::new(left, now);
+                }
+            }
             SocketCommand::Mute { connection: id, is_on } => {
                 if let Some(connection) = self.find(id) {
                     connection.is_muted = is_on;
@@ -271,9 +275,8 @@ impl<S: Service> IoThread<S> {
         }
     }
 
-    fn adopt(&mut self, mut connection: Connection, place: Option<Admitted>) {
-        connection.place = place;
-        let id = connection.id;
+    fn adopt(&mut self, connection: Connection) {
+        let (id, has_work) = (connection.id, connection.has_work());
         let flags =
             epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let data = u64::from(id.slot) | u64::from(id.generation) << 32;
@@ -287,6 +290,8 @@ impl<S: Service> IoThread<S> {
         }
         if let Err(error) = added {
             self.close(id.slot, Some(format!("epoll failed: {error}")));
+        } else if has_work {
+            self.enqueue(id.slot);
         }
         if let Some(max_idle) = self.limits.max_idle {
             self.next_idle_check

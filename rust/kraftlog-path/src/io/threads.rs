@@ -1,12 +1,12 @@
 //! The I/O threads of a node, as other threads see them.
 use std::any::Any;
 use std::fmt::{self, Debug, Formatter};
-use std::os::fd::OwnedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use super::acceptor::{Acceptor, Listener};
+use super::adoption::Adoption;
 use super::event::{Inbox, IoEvent};
 use super::limits::Limits;
 use super::request_room::RequestRoom;
@@ -14,8 +14,7 @@ use super::slots::Slots;
 use super::socket::{Batch, Socket, SocketCommand};
 use super::socket_status::SocketStatus;
 use super::thread::{Command, IoThread};
-use crate::admission::Admitted;
-use crate::exchange::{Peer, Service};
+use crate::exchange::Service;
 use crate::mailbox::Mailbox;
 
 /// Threads that own sockets; the first one accepts connections for all. `M` is the message of their services.
@@ -49,15 +48,13 @@ impl<M> Thread<M> {
 /// thread has to be told.
 pub(super) fn assign<M>(
     threads: &[Arc<Thread<M>>],
-    socket: OwnedFd,
-    peer: Peer,
-    place: Option<Admitted>,
+    adoption: Adoption,
 ) -> Option<(usize, Socket, Command<M>)> {
     let (index, thread) = threads.iter().enumerate().min_by_key(|(_, thread)| thread.slots.taken())?;
     let connection = thread.slots.take(u16::try_from(index).unwrap_or(u16::MAX));
     let status = Arc::new(SocketStatus::default());
     let handle = Socket::new(Arc::clone(&thread.batch), connection, Arc::clone(&status));
-    Some((index, handle, Command::Adopt { connection, socket, peer, status, place }))
+    Some((index, handle, Command::Adopt { connection, status, adoption: Box::new(adoption) }))
 }
 
 /// Leaves messages for the service of one thread.
@@ -134,9 +131,9 @@ impl<M: Send + 'static> IoThreads<M> {
         Ok(started)
     }
 
-    /// Give a connected, non-blocking socket to the thread that has the fewest.
-    pub fn adopt(&self, socket: OwnedFd, peer: Peer) -> Option<Socket> {
-        let (index, handle, adoption) = assign(&self.threads, socket, peer, None)?;
+    /// Give a connection to the thread that has the fewest.
+    pub fn adopt(&self, adoption: Adoption) -> Option<Socket> {
+        let (index, handle, adoption) = assign(&self.threads, adoption)?;
         self.threads.get(index)?.mailbox.send(adoption);
         Some(handle)
     }

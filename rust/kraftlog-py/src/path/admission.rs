@@ -2,7 +2,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kraftlog_path::admission::{self, AdmissionLimits};
+use kraftlog_path::admission::{self, AddressRateLimits, AdmissionLimits};
 use pyo3::prelude::*;
 
 /// Bounds on connections over all listeners of a node.
@@ -40,6 +40,17 @@ impl Admission {
             creation_rate_by_listener,
             unlimited_listener,
         });
+    }
+
+    /// The quotas of addresses, in connections per second.
+    #[pyo3(signature = (default, by_address, /))]
+    fn publish_address_rates(&self, default: Option<u64>, by_address: HashMap<String, u64>) {
+        self.admission.publish_address_rates(AddressRateLimits { default, by_address });
+    }
+
+    #[pyo3(signature = (host, now_s, /))]
+    fn held_for(&self, host: &str, now_s: f64) -> f64 {
+        self.admission.held_for(host, now_s)
     }
 
     #[pyo3(signature = (listener, now_s, /))]

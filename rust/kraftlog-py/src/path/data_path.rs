@@ -4,8 +4,9 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use kraftlog_path::admission::Admitted;
 use kraftlog_path::exchange::Peer;
-use kraftlog_path::io::{self, IoThreads, Limits, Listener};
+use kraftlog_path::io::{self, Adoption, IoThreads, Limits, Listener};
 use kraftlog_path::python_inbox::PythonInbox;
 use kraftlog_path::serve::{DataMessage, DataService, ServiceSettings, ServiceShared};
 use kraftlog_path::session::SessionLimits;
@@ -104,10 +105,31 @@ impl DataPath {
     }
 
     /// Give a connected, non-blocking socket away.
-    #[pyo3(signature = (fd, *, listener, host, principal))]
-    fn adopt(&self, fd: i32, listener: u16, host: String, principal: String) -> PyResult<DataSocket> {
-        let socket = raw::own_descriptor(fd)?;
-        let adopted = self.threads.adopt(socket, Peer { listener, host, principal });
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (fd, *, listener, host, principal, received, unsent, place=None, session_ms=None))]
+    fn adopt(
+        &self,
+        fd: i32,
+        listener: u16,
+        host: String,
+        principal: String,
+        received: &[u8],
+        unsent: &[u8],
+        place: Option<(Bound<'_, Admission>, String)>,
+        session_ms: Option<u64>,
+    ) -> PyResult<DataSocket> {
+        // First of all: whatever fails below gives the place back.
+        let place = place.map(|(admission, name)| {
+            Admitted::taken_over(&admission.get().admission, &Arc::from(name), &host)
+        });
+        let adoption = Adoption {
+            place,
+            received: received.to_vec(),
+            unsent: unsent.to_vec(),
+            session_left: session_ms.map(Duration::from_millis),
+            ..Adoption::new(raw::own_descriptor(fd)?, Peer { listener, host, principal })
+        };
+        let adopted = self.threads.adopt(adoption);
         let socket = adopted.ok_or_else(|| PyRuntimeError::new_err("there are no I/O threads"))?;
         Ok(DataSocket::new(socket))
     }

@@ -1,5 +1,6 @@
 //! `DataSocket`: a connection of an I/O thread, in Python's hands.
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use kraftlog_path::exchange::{ConnectionId, Output};
 use kraftlog_path::io::Socket;
@@ -82,6 +83,11 @@ impl DataSocket {
     #[pyo3(signature = (is_on, /))]
     fn mute(&self, is_on: bool) {
         self.socket.mute(is_on);
+    }
+
+    #[pyo3(signature = (left_ms, /))]
+    fn set_session(&self, left_ms: Option<u64>) {
+        self.socket.set_session(left_ms.map(Duration::from_millis));
     }
 
     fn stop_reading(&self) {

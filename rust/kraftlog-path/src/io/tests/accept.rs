@@ -2,7 +2,7 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use super::*;
-use crate::admission::{Admission, AdmissionLimits};
+use crate::admission::{AddressRateLimits, Admission, AdmissionLimits};
 
 struct Accepting {
     threads: IoThreads<Message>,
@@ -215,4 +215,50 @@ fn a_listener_that_ends_keeps_its_connections_and_tells_when_all_of_them_are_tol
     accepting.threads.stop();
     assert!(TcpStream::connect(other).is_err());
     assert_eq!(accepting.admission.open(), 0);
+}
+
+#[test]
+fn a_connection_of_an_address_above_its_quota_is_held_unserved_and_closed_while_others_are_served() {
+    let mut accepting = Accepting::new(1, |_| {});
+    let address = accepting.listen(0);
+    let publish = |limit| {
+        let by_address = [("127.0.0.1".to_owned(), limit)].into();
+        accepting.admission.publish_address_rates(AddressRateLimits { default: None, by_address });
+    };
+    publish(1000);
+    let mut served = connect(address);
+    echo(&mut served);
+    publish(0);
+    let began = Instant::now();
+    let mut held = connect(address);
+    held.write_all(&request(METADATA, b'e', b"unread")).unwrap();
+    for _ in 0..3 {
+        echo(&mut served);
+    }
+    assert!(began.elapsed() < Duration::from_millis(900), "the thread was held up");
+    // What was sent and not read makes the end a reset.
+    assert!(held.read(&mut [0; 1]).map_or(true, |count| count == 0));
+    assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
+    assert_eq!(accepting.admission.open(), 1);
+    accepting.accepted(1);
+    accepting.threads.end_listener(0);
+    match accepting.events(1).remove(0) {
+        IoEvent::ListenerEnded { listener: 0 } => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn held_connections_end_with_their_listener() {
+    let mut accepting = Accepting::new(1, |_| {});
+    let address = accepting.listen(0);
+    accepting.admission.publish_address_rates(AddressRateLimits { default: Some(0), by_address: [].into() });
+    let mut held = connect(address);
+    // Time for the thread to accept it; one in the kernel's queue would be closed as well.
+    sleep(Duration::from_millis(20));
+    accepting.threads.end_listener(0);
+    let began = Instant::now();
+    accepting.events(1);
+    assert!(held.read(&mut [0; 1]).map_or(true, |count| count == 0));
+    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
 }
