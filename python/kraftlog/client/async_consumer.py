@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 from kraftlog._kraftlog import ArrowBatch, ConsumerRecord, check_columns
 from kraftlog.client.config import ClientConfig, consumer_options
 from kraftlog.client.connections import Connections
 from kraftlog.client.driver import ConsumerDriver
-from kraftlog.client.group_membership import GroupMembership, MembershipHooks
 from kraftlog.client.group_offsets import GroupOffsets
-from kraftlog.client.group_protocol import membership_kinds
+from kraftlog.client.group_subscription import GroupSubscription, RebalanceListener, topic_selection
 from kraftlog.client.offset_questions import OffsetQuestions
 from kraftlog.client.record_decoders import RecordDecoders
 from kraftlog.client.state.consumer_core import ConsumerCore
@@ -28,15 +26,13 @@ from kraftlog.client.state.position import (
     PartitionInput,
     partition_of,
 )
+from kraftlog.client.state.topic_selection import PatternInput
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput, config_properties
-from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError, ProtocolError
+from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
 from kraftlog.types import TopicPartition
 
-__all__ = ["AsyncConsumer", "RebalanceListener"]
-
-_logger = logging.getLogger("kraftlog.client")
-RebalanceListener: TypeAlias = Callable[[Collection[TopicPartition]], None]
+__all__ = ["AsyncConsumer"]
 
 
 class AsyncConsumer:
@@ -86,17 +82,10 @@ class AsyncConsumer:
         self._decoders = RecordDecoders(row_settings)
         self._core = ConsumerCore(consumer_options(self._config), self._version_of)
         self._driver: ConsumerDriver | None = None
-        self._group: GroupOffsets | None = None
+        self._group: GroupSubscription | None = None
         self._questions: OffsetQuestions | None = None
-        self._is_fetching_committed = False
-        self._commit_due_ms = 0
-        self._membership: GroupMembership | None = None
-        self._subscribed: tuple[str, ...] = ()
-        self._listeners: dict[str, RebalanceListener | None] = {}
-        self._last_poll_s = 0.0
         self._handed = HandedRows(self._core.subscription)
         self._has_failed = False
-        self._joining: asyncio.Task[None] | None = None
 
     def _version_of(self, node_id: int, api_key: int) -> int | None:
         return None if self._driver is None else self._driver.connections.version(node_id, api_key)
@@ -110,15 +99,15 @@ class AsyncConsumer:
         self._questions = OffsetQuestions(self._core, driver, self._config)
         if self._config["group.id"]:
             self._core.has_group = True
-            self._group = GroupOffsets(
+            group = GroupOffsets(
                 self._config["group.id"],
                 connections,
                 driver.any_node,
                 retry_backoff_s=self._config["retry.backoff.ms"] / 1000,
                 is_read_committed=self._core.options.is_read_committed,
             )
-            driver.before_turn = self._before_turn
-            self._commit_due_ms = driver.now_ms() + self._config["auto.commit.interval.ms"]
+            self._group = GroupSubscription(self._config, self._core, driver, group, self._handed)
+            driver.before_turn = self._group.before_turn
         driver.start()
 
     async def close(self) -> None:
@@ -130,10 +119,11 @@ class AsyncConsumer:
         if driver is None:
             return
         try:
-            if self._group is not None and self._config["enable.auto.commit"]:
-                await self._commit_quietly("commit before the end", 5.0, with_handed=not self._has_failed)
-            if self._membership is not None:
-                await self._membership.leave()
+            if self._group is not None:
+                commits = self._group.commits
+                if commits.is_automatic:
+                    await commits.commit_quietly("commit before the end", 5.0, with_handed=not self._has_failed)
+                await self._group.close(None)
         finally:
             self._driver = None
             await driver.close()
@@ -163,66 +153,48 @@ class AsyncConsumer:
 
     def subscribe(
         self,
-        topics: Collection[str],
+        topics: Collection[str] | None = None,
         *,
+        pattern: PatternInput | None = None,
         on_assign: RebalanceListener | None = None,
         on_revoke: RebalanceListener | None = None,
         on_lost: RebalanceListener | None = None,
     ) -> None:
-        """Share the partitions of topics with the other members of the group.
+        """Share the partitions of topics with the other members of the group; replaces an earlier subscription.
 
         With ``group.protocol=auto`` the broker assigns partitions where it offers that (KIP-848), else the members do.
 
         Args:
             topics: Names.
+            pattern: A regular expression for whole topic names instead. Topics that are created later and match are
+                read too. If it is text and the broker assigns partitions, the broker matches it, by the rules of RE2;
+                otherwise the client does at each update of metadata, by the rules of Python and without internal
+                topics (``exclude.internal.topics``). A pattern of ``re.compile`` is always matched by the client.
             on_assign: Called on the event loop with partitions that are new.
             on_revoke: Called before partitions go to another member; positions are committed before if
                 ``enable.auto.commit`` is true.
             on_lost: Called with partitions that another member has already.
 
         Raises:
-            KafkaError: There is no ``group.id``.
-            TypeError: ``topics`` is one name instead of several.
+            KafkaError: There is no ``group.id``, or ``assign`` chose partitions before. The next ``poll`` raises what
+                the broker refuses: INVALID_REGULAR_EXPRESSION names the pattern, and UNSUPPORTED_VERSION means that
+                the broker of a group with ``group.protocol=consumer`` does not match patterns.
+            TypeError: ``topics`` is one name instead of several, or there are neither topics nor a pattern, or both.
+            ValueError: ``topics`` is empty, or has a name that begins with ``^``.
+
+        Source: ``KafkaConsumer.subscribe(Pattern)`` and ``subscribe(SubscriptionPattern)``; KIP-848.
         """
-        if isinstance(topics, str):
-            message = f"topics are a list of names: subscribe([{topics!r}])"
-            raise TypeError(message)
-        self._require_group()
-        self._subscribed = tuple(topics)
-        self._listeners = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
-        if self._membership is not None:
-            self._membership.subscribe(topics)
-        elif self._joining is None or self._joining.done():
-            self._last_poll_s = asyncio.get_running_loop().time()
-            self._joining = self._running().spawn(self._be_member())
-
-    async def _be_member(self) -> None:
-        hooks = MembershipHooks(
-            self._on_revoke,
-            lambda partitions: self._tell("lost", partitions),
-            lambda partitions: self._tell("assign", partitions),
-            lambda: self._last_poll_s,
+        self._require_group().subscribe(
+            topic_selection(topics, pattern), {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
         )
-        driver, group = self._running(), self._require_group()
-        kinds = await membership_kinds(self._config, group, driver)
-        for kind in kinds:
-            self._membership = kind(self._config, group, self._core, driver, hooks)
-            self._membership.subscribe(self._subscribed)
-            try:
-                await self._membership.run()
-            except KafkaError as error:
-                if error.code != ErrorCode.UNSUPPORTED_VERSION or kind is kinds[-1]:
-                    raise
 
-    def _tell(self, event: str, partitions: Collection[TopicPartition]) -> None:
-        listener = self._listeners.get(event)
-        if listener is not None:
-            listener(partitions)
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics that are subscribed to, sorted; with a pattern those that the client found to match.
 
-    async def _on_revoke(self, partitions: Collection[TopicPartition]) -> None:
-        if self._config["enable.auto.commit"]:
-            await self._commit_quietly("commit before partitions are given up", None, with_handed=False)
-        self._tell("revoke", partitions)
+        Empty without a subscription, and while the broker matches a pattern: ``assignment`` shows what it found.
+        """
+        return () if self._group is None else self._group.topics
 
     # Positions
 
@@ -230,9 +202,13 @@ class AsyncConsumer:
         """Read these partitions and no others; those that stay keep their positions.
 
         A partition without a position begins at its committed offset, else by ``auto.offset.reset``.
+
+        Raises:
+            KafkaError: The consumer is subscribed.
         """
-        if self._subscribed:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the consumer is subscribed: its group assigns partitions")
+        if self._group is not None and self._group.selection is not None:
+            text = "the consumer is subscribed, and its group assigns partitions: call unsubscribe() before assign()"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         self._core.assign([partition_of(partition) for partition in partitions])
         self._running().wake()
 
@@ -384,7 +360,8 @@ class AsyncConsumer:
         driver = self._running()
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
-        self._last_poll_s = loop.time()
+        if self._group is not None:
+            self._group.note_poll()
         self._handed.take_back()
         if not self._core.is_polled:
             self._core.is_polled = True
@@ -498,38 +475,17 @@ class AsyncConsumer:
         Raises:
             KafkaError: There is no ``group.id``, or the coordinator refuses.
         """
+        commits = self._require_group().commits
         if offsets is None:
             self._handed.take_back()
-            await self._commit_positions(timeout_s, with_handed=True)
+            await commits.commit_positions(timeout_s, with_handed=True)
             return
         wanted = {
             partition_of(name): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
             for name, offset in offsets.items()
         }
         self._handed.note_commit(wanted)
-        await self._commit(wanted, timeout_s)
-
-    async def _commit_positions(self, timeout_s: float | None, *, with_handed: bool) -> None:
-        positions = self._handed.positions(with_handed=with_handed)
-        if positions:
-            await self._commit(positions, timeout_s)
-
-    async def _commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], timeout_s: float | None) -> None:
-        group = self._require_group()
-        member = self._membership
-
-        async def commit_once() -> None:
-            if member is None or member.generation < 0:
-                await group.commit(offsets)
-            else:
-                await group.commit(
-                    offsets,
-                    generation=member.generation,
-                    member_id=member.member_id,
-                    instance_id=self._config["group.instance.id"],
-                )
-
-        await group.retried(commit_once, self._timeout_s(timeout_s))
+        await commits.commit(wanted, timeout_s)
 
     async def committed(
         self, partitions: Collection[PartitionInput], *, timeout_s: float | None = None
@@ -539,9 +495,8 @@ class AsyncConsumer:
         Raises:
             KafkaError: There is no ``group.id``, or the coordinator refuses.
         """
-        group = self._require_group()
         names = [partition_of(partition) for partition in partitions]
-        return await group.retried(lambda: group.committed(names), self._timeout_s(timeout_s))
+        return await self._require_group().commits.committed(names, timeout_s)
 
     @property
     def group_metadata(self) -> GroupMetadata:
@@ -550,12 +505,13 @@ class AsyncConsumer:
         Raises:
             KafkaError: There is no ``group.id``.
         """
-        group_id, member = self._require_group().group_id, self._membership
+        found = self._require_group()
+        group_id, member = found.group.group_id, found.member
         if member is None or member.generation < 0:
             return GroupMetadata(group_id)
         return GroupMetadata(group_id, member.generation, member.member_id, self._config["group.instance.id"])
 
-    def _require_group(self) -> GroupOffsets:
+    def _require_group(self) -> GroupSubscription:
         self._running()
         if self._group is None:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "group.id must be set")
@@ -563,37 +519,3 @@ class AsyncConsumer:
 
     def _timeout_s(self, timeout_s: float | None) -> float:
         return self._config["request.timeout.ms"] / 1000 if timeout_s is None else timeout_s
-
-    # What the driver calls
-
-    def _before_turn(self, now_ms: int) -> int | None:
-        driver = self._running()
-        if self._core.uninitialized and not self._is_fetching_committed:
-            self._is_fetching_committed = True
-            driver.spawn(self._begin_at_committed())
-        if not self._config["enable.auto.commit"]:
-            return None
-        if now_ms >= self._commit_due_ms:
-            self._commit_due_ms = now_ms + self._config["auto.commit.interval.ms"]
-            driver.spawn(self._commit_quietly("automatic commit"))
-        return self._commit_due_ms - now_ms
-
-    async def _begin_at_committed(self) -> None:
-        driver, group = self._running(), self._require_group()
-        names = self._core.uninitialized
-        try:
-            found = await group.retried(lambda: group.committed(names), self._timeout_s(None))
-        finally:
-            self._is_fetching_committed = False
-        for name in names:
-            offset = found.get(name)
-            self._core.set_committed(
-                name, None if offset is None else OffsetAndEpoch(offset.offset, offset.leader_epoch)
-            )
-        driver.wake()
-
-    async def _commit_quietly(self, what: str, timeout_s: float | None = None, *, with_handed: bool = False) -> None:
-        try:
-            await self._commit_positions(timeout_s, with_handed=with_handed)
-        except (KafkaError, ProtocolError) as error:
-            _logger.warning("%s of group %s: %s", what, self._config["group.id"], error)

@@ -7,8 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from kraftlog._kraftlog import ArrowBatch, ConsumerRecord
-from kraftlog.client.async_consumer import AsyncConsumer, RebalanceListener
+from kraftlog.client.async_consumer import AsyncConsumer
+from kraftlog.client.group_subscription import RebalanceListener
 from kraftlog.client.state.position import OffsetAndEpoch, OffsetAndMetadata, OffsetAndTime, PartitionInput
+from kraftlog.client.state.topic_selection import PatternInput
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput
 from kraftlog.extras import require
@@ -96,14 +98,20 @@ class Consumer:
 
     def subscribe(
         self,
-        topics: Collection[str],
+        topics: Collection[str] | None = None,
         *,
+        pattern: PatternInput | None = None,
         on_assign: RebalanceListener | None = None,
         on_revoke: RebalanceListener | None = None,
         on_lost: RebalanceListener | None = None,
     ) -> None:
         """As :meth:`AsyncConsumer.subscribe`; listeners run on the consumer's thread and must not call it."""
-        self._call("subscribe", topics, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        self._call("subscribe", topics, pattern=pattern, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """As :attr:`AsyncConsumer.subscription`."""
+        return self._async.subscription
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:

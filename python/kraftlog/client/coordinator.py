@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, TypeVar
 
 from kraftlog.client.connections import Connections
@@ -69,7 +69,9 @@ class Coordinator:
             answer: Any = (await self._connections.ask(node, request))[0]
             found = answer.coordinators[0] if answer.coordinators else answer
             if found.error_code:
-                raise KafkaError(found.error_code, found.error_message or f"coordinator of {self._key}")
+                kind = "transactional id" if self._kind == TRANSACTION else "group"
+                reason = f": {found.error_message}" if found.error_message else ""
+                raise KafkaError(found.error_code, f"coordinator of {kind} {self._key}{reason}")
             # A connection of its own: an answer that is waited for must not delay heartbeats (as in Kafka's client).
             self._coordinator = Node(2**31 - 1 - found.node_id, found.host, found.port)
         return self._coordinator
@@ -103,8 +105,13 @@ class Coordinator:
             self.forget_coordinator()
         return answer
 
-    async def retried(self, work: Callable[[], Awaitable[T]], timeout_s: float) -> T:
+    async def retried(self, work: Callable[[], Awaitable[T]], timeout_s: float, final: Collection[int] = ()) -> T:
         """What ``work`` gives, tried again after errors that may pass until the time is over.
+
+        Args:
+            work: Asks the coordinator once.
+            timeout_s: Seconds.
+            final: Codes of errors that do not pass for this work, though they do for others.
 
         Raises:
             KafkaError: The last error.
@@ -118,6 +125,6 @@ class Coordinator:
                 may_pass = error.retriable or error.code == ErrorCode.BROKER_NOT_AVAILABLE
                 if error.code in _MOVED:
                     self.forget_coordinator()
-                if not may_pass or loop.time() + self._retry_backoff_s > deadline:
+                if not may_pass or error.code in final or loop.time() + self._retry_backoff_s > deadline:
                     raise
             await asyncio.sleep(self._retry_backoff_s)

@@ -242,7 +242,7 @@ def test_commit_that_fails_at_the_end_is_a_warning_and_the_member_leaves_neverth
     with consumer(broker, group_id="refused", group_protocol="consumer") as reader:
         reader.subscribe(["rows"])
         reader.poll(30)
-        reader._async._group.commit = refuse
+        reader._async._group.group.commit = refuse
     assert [record.message for record in caplog.records if "refused" in record.message] == [
         "commit before the end of group refused: INVALID_COMMIT_OFFSET_SIZE: no"
     ]
