@@ -111,3 +111,55 @@ def test_internal_topics_match_a_pattern_of_the_broker(kafka, prefix):
         reader.subscribe(pattern="__consumer_.*")
         poll_until(lambda _: reader.assignment, reader)
         assert {name.topic for name in reader.assignment} == {"__consumer_offsets"}
+
+
+def members(admin, group_id):
+    """Instance ids of the members that Kafka has, None for a dynamic one."""
+    (future,) = admin.describe_consumer_groups([group_id]).values()
+    return [member.group_instance_id or None for member in future.result(30).members]
+
+
+@PROTOCOLS
+@pytest.mark.parametrize(
+    ("leave", "dynamic", "static"),
+    [
+        (lambda reader: reader.unsubscribe(), [], ["i"]),
+        (lambda reader: reader.close(), [], ["i"]),
+        (lambda reader: reader.close(leave_group=True), [], []),
+        (lambda reader: reader.close(leave_group=False), [None], ["i"]),
+    ],
+    ids=["unsubscribe", "close", "close-leave", "close-remain"],
+)
+def test_members_leave_as_those_of_kafka_do(kafka, admin, prefix, protocol, leave, dynamic, static):
+    create(admin, prefix)
+    for instance, expected in ((None, dynamic), ("i", static)):
+        settings = {} if instance is None else {"group_instance_id": instance}
+        group_id = f"{prefix}-{instance}"
+        reader = consumer(kafka, group_id=group_id, group_protocol=protocol, **settings)
+        reader.subscribe([prefix])
+        poll_until(lambda _: reader.assignment, reader)  # noqa: B023
+        assert members(admin, group_id) == [instance]
+        leave(reader)
+        assert members(admin, group_id) == expected
+        reader.close()
+
+
+@PROTOCOLS
+def test_unsubscribe_commits_and_another_subscription_goes_on_there(kafka, admin, prefix, protocol):
+    create(admin, prefix)
+    fill(kafka, prefix, prefix)
+    settings = {"max_poll_records": 1, "auto_commit_interval_ms": 10**6}
+    with consumer(kafka, group_id=prefix, group_protocol=protocol, **settings) as reader:
+        reader.subscribe([prefix])
+        for offset in range(2):
+            (record,) = reader.poll_records(60)
+            assert record.offset == offset
+        reader.unsubscribe()
+        assert reader.committed([(prefix, 0)])[TopicPartition(prefix, 0)].offset == 1
+        reader.assign([(prefix, 0)])
+        (record,) = reader.poll_records(60)
+        assert record.offset == 1
+        reader.unsubscribe()
+        reader.subscribe([prefix])
+        (record,) = reader.poll_records(60)
+        assert record.offset == 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -13,6 +14,7 @@ from kraftlog.client.connections import Connections
 from kraftlog.client.driver import ConsumerDriver
 from kraftlog.client.group_offsets import GroupOffsets
 from kraftlog.client.group_subscription import GroupSubscription, RebalanceListener, topic_selection
+from kraftlog.client.offset_calls import OffsetCalls
 from kraftlog.client.offset_questions import OffsetQuestions
 from kraftlog.client.record_decoders import RecordDecoders
 from kraftlog.client.state.consumer_core import ConsumerCore
@@ -22,20 +24,19 @@ from kraftlog.client.state.offset_lookup import EARLIEST, LATEST
 from kraftlog.client.state.position import (
     OffsetAndEpoch,
     OffsetAndMetadata,
-    OffsetAndTime,
     PartitionInput,
     partition_of,
 )
 from kraftlog.client.state.topic_selection import PatternInput
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput, config_properties
-from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
+from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError, WakeupError
 from kraftlog.types import TopicPartition
 
 __all__ = ["AsyncConsumer"]
 
 
-class AsyncConsumer:
+class AsyncConsumer(OffsetCalls):
     """Reads records of any Kafka cluster on the caller's event loop; use it with ``async with``.
 
     Fetching goes on between the calls of ``poll``; what waits is bounded by ``fetch.max.bytes`` per broker.
@@ -86,6 +87,8 @@ class AsyncConsumer:
         self._questions: OffsetQuestions | None = None
         self._handed = HandedRows(self._core.subscription)
         self._has_failed = False
+        self._is_woken = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def _version_of(self, node_id: int, api_key: int) -> int | None:
         return None if self._driver is None else self._driver.connections.version(node_id, api_key)
@@ -94,7 +97,8 @@ class AsyncConsumer:
 
     async def start(self) -> None:
         """Begin, without ``async with``; ``close`` has to be awaited then."""
-        connections = Connections(self._config, asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        connections = Connections(self._config, self._loop)
         driver = self._driver = ConsumerDriver(self._core, connections)
         self._questions = OffsetQuestions(self._core, driver, self._config)
         if self._config["group.id"]:
@@ -110,23 +114,35 @@ class AsyncConsumer:
             driver.before_turn = self._group.before_turn
         driver.start()
 
-    async def close(self) -> None:
-        """Commit positions if ``enable.auto.commit`` is true, leave, and end all connections.
+    async def close(self, *, timeout_s: float = 30.0, leave_group: bool | None = None) -> None:
+        """Commit positions if ``enable.auto.commit`` is true, leave, and end all connections; afterwards nothing works.
 
-        When a block of ``async with`` ends with an exception, the rows of the last poll are not committed.
+        ``on_revoke`` is called before the member leaves. When a block of ``async with`` ends with an exception, the
+        rows of the last poll are not committed.
+
+        Args:
+            timeout_s: Seconds for the commit and for leaving; connections end then in any case, with a warning.
+            leave_group: None: a dynamic member leaves, and a static one (``group.instance.id``) keeps its partitions
+                until it comes back within ``session.timeout.ms``. True: both leave. False: neither does (KIP-1092).
         """
         driver = self._driver
         if driver is None:
             return
         try:
-            if self._group is not None:
-                commits = self._group.commits
-                if commits.is_automatic:
-                    await commits.commit_quietly("commit before the end", 5.0, with_handed=not self._has_failed)
-                await self._group.close(None)
+            async with asyncio.timeout(timeout_s):
+                if self._group is not None:
+                    await self._leave(self._group, leave_group)
+        except TimeoutError:
+            self._core.warnings.append(f"close: no commit, or no answer to leaving the group, within {timeout_s} s")
         finally:
             self._driver = None
+            driver.is_ready.set()  # a poll that waits ends
             await driver.close()
+
+    async def _leave(self, group: GroupSubscription, leave_group: bool | None) -> None:
+        if group.commits.is_automatic:
+            await group.commits.commit_quietly("commit before the end", 5.0, with_handed=not self._has_failed)
+        await group.close(leave_group)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -196,6 +212,35 @@ class AsyncConsumer:
         """
         return () if self._group is None else self._group.topics
 
+    async def unsubscribe(self) -> None:
+        """Leave the group and read nothing; ``subscribe`` and ``assign`` are possible afterwards. Positions are gone.
+
+        As before a rebalance, positions are committed if ``enable.auto.commit`` is true, without the rows of the last
+        poll, and ``on_revoke`` is called (``on_lost`` if the group removed the member before). A static member
+        (``group.instance.id``) does not give up its place. Without a subscription this is ``assign([])``.
+
+        Source: ``KafkaConsumer.unsubscribe``, which leaves commits to the listener.
+        """
+        self._running()
+        if self._group is not None and self._group.selection is not None:
+            await self._group.leave()
+        self._core.assign(())
+        self._handed.take_back()
+        self._running().wake()
+
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
+        """Have the group assign its partitions anew, as after a change that only the assignor knows (KIP-568).
+
+        Where the broker assigns partitions (KIP-848), this logs a warning and does nothing, as in Kafka.
+
+        Args:
+            reason: What the coordinator logs (KIP-800).
+
+        Raises:
+            KafkaError: There is no ``group.id``, or nothing is subscribed to.
+        """
+        self._require_group().rejoin(reason)
+
     # Positions
 
     def assign(self, partitions: Collection[PartitionInput]) -> None:
@@ -247,7 +292,7 @@ class AsyncConsumer:
         await self._seek_to(LATEST, partitions)
 
     async def _seek_to(self, timestamp: int, partitions: Collection[PartitionInput]) -> None:
-        found = await self._ask_offsets(dict.fromkeys(map(partition_of, partitions), timestamp), None)
+        found = await self._questions_now().offsets(dict.fromkeys(map(partition_of, partitions), timestamp), None)
         for name, answer in found.items():
             if answer is not None:
                 self.seek(name, answer.offset)
@@ -270,6 +315,24 @@ class AsyncConsumer:
 
         await self._running().ask_until(is_known, f"position of {name}", timeout_s)
         return self._core.position(name) or OffsetAndEpoch(0)
+
+    def current_lag(self, partition: PartitionInput) -> int | None:
+        """Records between the position and the end of the partition that the last fetch found; asks no broker.
+
+        Returns:
+            The end is the high watermark, with read_committed the last stable offset. None before the first fetch.
+
+        Raises:
+            KafkaError: The partition is not assigned.
+
+        Source: KIP-695.
+        """
+        name = partition_of(partition)
+        found = self._core.subscription.get(name)
+        if found is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is not assigned")
+        end = found.last_stable_offset if self._core.options.is_read_committed else found.high_watermark
+        return None if end is None or found.position is None else max(end - found.position.offset, 0)
 
     def pause(self, partitions: Collection[PartitionInput]) -> None:
         """Fetch no more of these partitions until ``resume``; positions stay."""
@@ -309,7 +372,9 @@ class AsyncConsumer:
             OffsetOutOfRangeError: The log does not have the position, and ``auto.offset.reset=none``.
             CorruptRecordError: A batch cannot be read; the position stays at its first record.
             RemoteProtocolError: A broker sent what is not Kafka's protocol.
-            KafkaError: A broker refuses the client, its credentials or a topic.
+            KafkaError: A broker refuses the client, its credentials or a topic; or nothing is subscribed or assigned.
+            WakeupError: ``wakeup`` was called.
+            NodeClosedError: The consumer was closed meanwhile.
         """
         batch: ArrowBatch | None = await self._next(False, timeout_s)
         return batch
@@ -354,6 +419,31 @@ class AsyncConsumer:
         """As ``poll``, with an object per record, whose bytes are made on demand; empty when none came."""
         return await self._next(True, timeout_s) or []
 
+    async def batches(self, *, idle_s: float | None = None) -> AsyncIterator[ArrowBatch]:
+        """Batches one after the other; ends when none came for ``idle_s`` seconds, never when it is None."""
+        while (batch := await self.poll(idle_s)) is not None:
+            yield batch
+
+    async def records(self, *, idle_s: float | None = None) -> AsyncIterator[ConsumerRecord]:
+        """Records one after the other, as ``async for`` over the consumer itself; ends as ``batches`` does."""
+        while found := await self.poll_records(idle_s):
+            for record in found:
+                yield record
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        return self.records()
+
+    def wakeup(self) -> None:
+        """End a ``poll`` that waits, or else the next one, with :class:`WakeupError`; may be called on any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed, and no poll waits
+                self._loop.call_soon_threadsafe(self._wake_poll)
+
+    def _wake_poll(self) -> None:
+        self._is_woken = True
+        if self._driver is not None:
+            self._driver.is_ready.set()
+
     async def _next(
         self, as_records: bool, timeout_s: float | None, is_at_end: Callable[[], bool] = lambda: False
     ) -> Any:
@@ -362,12 +452,19 @@ class AsyncConsumer:
         deadline = None if timeout_s is None else loop.time() + timeout_s
         if self._group is not None:
             self._group.note_poll()
+        is_subscribed = self._group is not None and self._group.selection is not None
+        if not is_subscribed and not self._core.subscription.assigned:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "nothing to read: call subscribe() or assign() before poll()")
         self._handed.take_back()
         if not self._core.is_polled:
             self._core.is_polled = True
             driver.wake()
         while True:
             driver.is_ready.clear()
+            self._running()
+            if self._is_woken:
+                self._is_woken = False
+                raise WakeupError("wakeup() was called")
             if self._core.errors:
                 raise self._core.errors.popleft()
             if is_at_end():
@@ -410,50 +507,7 @@ class AsyncConsumer:
         self._decoders.release(fetched)
         driver.wake()
 
-    # Offsets by question
-
-    async def offsets_for_times(
-        self, timestamps: Mapping[PartitionInput, int], *, timeout_s: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTime | None]:
-        """The first offset whose record has a timestamp (milliseconds) or a later one; None where there is none."""
-        return await self._ask_offsets({partition_of(name): time for name, time in timestamps.items()}, timeout_s)
-
-    async def beginning_offsets(
-        self, partitions: Collection[PartitionInput], *, timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
-        found = await self._ask_offsets(dict.fromkeys(map(partition_of, partitions), EARLIEST), timeout_s)
-        return {name: answer.offset for name, answer in found.items() if answer is not None}
-
-    async def end_offsets(
-        self, partitions: Collection[PartitionInput], *, timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The exclusive end of each partition: its high watermark, with read_committed its last stable offset."""
-        found = await self._ask_offsets(dict.fromkeys(map(partition_of, partitions), LATEST), timeout_s)
-        return {name: answer.offset for name, answer in found.items() if answer is not None}
-
-    async def partitions_for(self, topic: str, *, timeout_s: float | None = None) -> list[TopicPartition]:
-        """The partitions of a topic.
-
-        Raises:
-            KafkaError: There is no such topic.
-        """
-        return await self._asked().partitions_for(topic, timeout_s)
-
-    async def list_topics(self, *, timeout_s: float | None = None) -> dict[str, tuple[int, ...]]:
-        """The partition numbers of each topic of the cluster, internal topics too.
-
-        Raises:
-            TimeoutError: No broker answered.
-        """
-        return await self._asked().list_topics(timeout_s)
-
-    async def _ask_offsets(
-        self, timestamps: Mapping[TopicPartition, int], timeout_s: float | None
-    ) -> dict[TopicPartition, OffsetAndTime | None]:
-        return await self._asked().offsets(timestamps, timeout_s)
-
-    def _asked(self) -> OffsetQuestions:
+    def _questions_now(self) -> OffsetQuestions:
         self._running()
         assert self._questions is not None  # made with the driver
         return self._questions

@@ -74,6 +74,7 @@ class BrokerAssignedMembership(GroupMembership):
 
     async def _heartbeat(self) -> None:
         is_joining = self.generation == JOINING_EPOCH
+        selection = self.selection
         said = (self.topics, self._regex, self.owned)
         is_new = is_joining or said != self._sent
         partitions = [
@@ -103,9 +104,9 @@ class BrokerAssignedMembership(GroupMembership):
             )
         )
         if answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
-            raise_for(answer.error_code, f"subscribe(pattern={self._regex!r}): {answer.error_message}")
+            raise_for(answer.error_code, f"subscribe(pattern={selection.pattern!r}): {answer.error_message}")
         reason = "" if answer.error_message is None else f": {answer.error_message}"
-        raise_for(answer.error_code, f"heartbeat of group {self._group.group_id}{reason}")
+        raise_for(answer.error_code, f"heartbeat of group {self._group.group_id}, for {selection}{reason}")
         self._sent = said
         self.member_id = answer.member_id or self.member_id
         self.generation = answer.member_epoch

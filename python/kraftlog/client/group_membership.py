@@ -133,12 +133,13 @@ class GroupMembership(ABC):
     async def run(self) -> None:
         """Be a member until cancelled."""
         while True:
+            selection = self.selection
             try:
                 await self._step()
             except KafkaError as error:
-                await self._recover(error)
+                await self._recover(error, selection)
 
-    async def _recover(self, error: KafkaError) -> None:
+    async def _recover(self, error: KafkaError, selection: TopicSelection) -> None:
         if error.code in _LOST:
             self._lose()
             self._forget_membership(error)
@@ -147,8 +148,8 @@ class GroupMembership(ABC):
             self._is_rejoin_wanted.set()
             return
         may_pass = error.retriable or error.code in {ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
-        if not may_pass:
-            raise error
+        if not may_pass and self.selection is selection:
+            raise error  # else it may be about what was subscribed to before
         self._group.forget_coordinator()
         await asyncio.sleep(self._backoff_s)
 

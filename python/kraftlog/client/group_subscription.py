@@ -214,14 +214,19 @@ class GroupSubscription:
             task.cancel()
             await asyncio.wait([task])
         self._forget_failure()
+        failure: Exception | None = None
         try:
             if member is not None:
-                await member.release()
-        finally:
-            if member is not None:
+                try:
+                    await member.release()
+                except Exception as error:  # noqa: BLE001  of a listener, which does not keep the member in the group
+                    failure = error
                 await member.leave(leave_group)
+        finally:
             self.member = None
             self._core.assign(())
             self._core.subscribe(())
             self._core.want_group_topics(())
             self._handed.take_back()
+        if failure is not None:
+            raise failure

@@ -185,3 +185,96 @@ def test_arguments_that_select_nothing_certain_are_errors(broker, prefix):
             reader.subscribe([prefix])
     with consumer(broker) as reader, pytest.raises(KafkaError, match=r"group\.id must be set"):
         reader.subscribe(pattern="a")
+
+
+# The end of a subscription
+
+
+def committed(broker, group_id, topic):
+    with consumer(broker, group_id=group_id) as reader:
+        found = reader.committed([(topic, 0)])
+    return found[TopicPartition(topic, 0)].offset if found else None
+
+
+@PROTOCOLS
+def test_unsubscribe_commits_what_is_done_tells_the_listener_and_leaves_at_once(broker, prefix, protocol):
+    broker.create_topic(prefix, partitions=2)
+    fill(broker, prefix)
+    settings = {"group_id": prefix, "group_protocol": protocol, "auto_commit_interval_ms": 10**6, "max_poll_records": 1}
+    revoked = []
+    with consumer(broker, **settings) as first, consumer(broker, **settings) as second:
+        first.subscribe([prefix], on_revoke=revoked.extend)
+        for _ in range(2):
+            assert len(first.poll_records(60)) == 1
+        first.unsubscribe()
+        assert (first.assignment, first.subscription) == ((), ())
+        assert sorted(name.partition for name in revoked) == [0, 1]
+        assert first.group_metadata.generation == -1
+        assert committed(broker, prefix, prefix) == 1, "the row of the last poll may not be done"
+        with pytest.raises(KafkaError, match=r"call subscribe\(\) or assign\(\)"):
+            first.poll(0)
+        second.subscribe([prefix])
+        assert values(second, 2) == [b"%s %d" % (prefix.encode(), number) for number in (1, 2)]
+        assert len(second.assignment) == 2, "the other one is still a member"
+        first.assign([(prefix, 0)])
+        first.seek((prefix, 0), 0)
+        assert values(first, 3)[0] == b"%s 0" % prefix.encode()
+        first.unsubscribe()
+        assert first.assignment == ()
+        first.subscribe([prefix])
+        poll_until(lambda: len(first.assignment) == len(second.assignment) == 1, first, second)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize(
+    ("leave_group", "instance", "stays"),
+    [(None, None, False), (None, "i", True), (True, "i", False), (False, None, True), (False, "i", True)],
+)
+def test_close_leaves_the_group_as_it_is_told_to(broker, prefix, protocol, leave_group, instance, stays):
+    """KIP-1092: another member gets the partitions at once, unless the first one stayed."""
+    broker.create_topic(prefix)
+    fill(broker, prefix)
+    settings = {"group_id": prefix, "group_protocol": protocol, "session_timeout_ms": 40_000}
+    first = consumer(broker, **settings, **({} if instance is None else {"group_instance_id": instance}))
+    first.subscribe([prefix])
+    assert len(values(first, 3)) == 3
+    first.close(leave_group=leave_group)
+    fill(broker, prefix)
+    with consumer(broker, **settings) as second:
+        second.subscribe([prefix])
+        assert (second.poll(3 if stays else 30) is None) is stays
+
+
+@PROTOCOLS
+def test_error_of_a_listener_reaches_the_caller_and_the_member_leaves_nevertheless(broker, prefix, protocol):
+    def fail(_partitions):
+        raise LookupError("no such table")
+
+    broker.create_topic(prefix)
+    settings = {"group_id": prefix, "group_protocol": protocol}
+    with consumer(broker, **settings) as first, consumer(broker, **settings) as second:
+        first.subscribe([prefix], on_revoke=fail)
+        poll_until(lambda: first.assignment, first)
+        with pytest.raises(LookupError, match="no such table"):
+            first.unsubscribe()
+        second.subscribe([prefix])
+        poll_until(lambda: second.assignment, second)
+
+
+def test_enforced_rebalance_assigns_anew_in_a_classic_group_only(broker, prefix, caplog):
+    broker.create_topic(prefix)
+    with consumer(broker, group_id=prefix, group_protocol="classic") as reader:
+        with pytest.raises(KafkaError, match="is not subscribed"):
+            reader.enforce_rebalance()
+        reader.subscribe([prefix])
+        poll_until(lambda: reader.assignment, reader)
+        generation = reader.group_metadata.generation
+        reader.enforce_rebalance("more memory")
+        poll_until(lambda: reader.group_metadata.generation == generation + 1, reader)
+    with consumer(broker, group_id=f"{prefix}-2", group_protocol="consumer") as reader:
+        reader.subscribe([prefix])
+        poll_until(lambda: reader.assignment, reader)
+        generation = reader.group_metadata.generation
+        reader.enforce_rebalance("more memory")
+        poll_until(lambda: "more memory changes nothing" in caplog.text, reader)
+        assert reader.group_metadata.generation == generation

@@ -73,6 +73,7 @@ class ConsumerCore:
         for name in set(self.subscription.assigned) - set(partitions):
             self.context.forget_errors(name)
         self.subscription.assign(partitions)
+        self.context.forget_refusals(self._read_topics)
         self._want_metadata_of({name.topic for name in partitions})
         self._answers.drop_unassigned()
 
@@ -87,6 +88,7 @@ class ConsumerCore:
             may_create: Whether asking for the names may create topics.
         """
         self.wanted.subscribed = frozenset(topics)
+        self.context.forget_refusals(self._read_topics)
         self.wanted.may_create = may_create and pattern is None
         if pattern != self.wanted.pattern:
             self.wanted.pattern = pattern
@@ -357,11 +359,15 @@ class ConsumerCore:
         self.context.metadata_retry_ms = now_ms + self.options.retry_backoff_ms if is_complete else 0
         self.metadata.is_update_wanted |= not is_complete
         self._take_metadata(response, version)
-        read = self.wanted.subscribed | self.wanted.group | {name.topic for name in self.subscription.assigned}
-        for name in sorted(read & self.metadata.topics.keys()):
+        for name in sorted(self._read_topics & self.metadata.topics.keys()):
             code = self.metadata.topics[name].error_code
             if code in _FATAL_FOR_TOPIC:
-                self.context.raise_later(KafkaError(code, f"topic {name}"))
+                self.context.refuse(name, code)
+
+    @property
+    def _read_topics(self) -> frozenset[str]:
+        """Topics that the application reads, not those that it only asks about."""
+        return self.wanted.subscribed | self.wanted.group | {name.topic for name in self.subscription.assigned}
 
     def _take_metadata(self, response: MetadataResponse, version: int) -> None:
         if self._topics_asked is not None:
