@@ -297,11 +297,12 @@ class AsyncProducer(TransactionalCalls):
     def call_after_linger(self, work: Callable[[], Any]) -> None:
         """Run a coroutine function after ``linger.ms``; may be called on any thread."""
 
-        def later() -> None:
-            self._loop.call_later(self._linger_s, lambda: self._spawn(work()))
+        def begin() -> None:
+            if self._connections is not None:  # not closed meanwhile: the loop may end before a task would begin
+                self._spawn(work())
 
         self._running()
-        self._loop.call_soon_threadsafe(later)
+        self._loop.call_soon_threadsafe(self._loop.call_later, self._linger_s, begin)
 
     # Transactions: what TransactionalCalls needs
 

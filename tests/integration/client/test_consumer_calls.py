@@ -177,6 +177,29 @@ def test_close_does_not_wait_longer_than_it_is_told_to(protocol, caplog):
     assert "within 0.5 s" in caplog.text
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_coordinator_that_goes_away_is_no_error_of_poll_and_named_by_a_commit(tmp_path, protocol):
+    settings = {"group_id": "g", "group_protocol": protocol, "heartbeat_interval_ms": 100, "request_timeout_ms": 2000}
+    with kraftlog.Broker(tmp_path) as node:
+        node.create_topic("t")
+        servers = node.bootstrap_servers
+        reader = consumer(node, **settings)
+        reader.subscribe(["t"])
+        while not reader.assignment:
+            reader.poll(0.05)
+    with reader:
+        assert reader.poll(1) is None
+        with pytest.raises(KafkaError, match=r"coordinator of group g: .*127\.0\.0\.1"):
+            reader.commit({("t", 0): 0}, timeout_s=0.5)
+        with kraftlog.Broker(tmp_path, port=int(servers.rpartition(":")[2])) as node:
+            with kraftlog.Producer(bootstrap_servers=servers) as producer:
+                producer.send("t", b"")
+            assert len(reader.poll(60)) == 1
+            while [found.offset for found in reader.committed([("t", 0)]).values()] != [1]:
+                reader.poll(0.05)  # the partition may be given up before the commit: then the record comes again
+                reader.commit(timeout_s=60)
+
+
 # What is not there
 
 
