@@ -73,6 +73,7 @@ def test_refused_topic_is_named_and_other_topics_are_read_on(bootstrap, ask):
         assert reader.poll(30) is not None
 
 
+@pytest.mark.spec("NGRP-31")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_refused_topic_of_a_subscription_is_named_and_left_out_of_a_pattern(bootstrap, protocol):
     with consumer(bootstrap, group_id=f"g-{protocol}", group_protocol=protocol) as reader:

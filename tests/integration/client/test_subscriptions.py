@@ -146,6 +146,7 @@ def test_pattern_that_does_not_compile_is_an_error_that_names_it(broker, prefix,
         assert len(values(reader, 3)) == 3
 
 
+@pytest.mark.spec("NGRP-28")
 def test_broker_matches_text_by_its_own_rules_and_the_client_what_is_compiled(broker, prefix):
     broker.create_topic(f"{prefix}-A")
     fill(broker, f"{prefix}-A")
