@@ -402,6 +402,8 @@ has no `group.instance.id`, and takes offsets in a transaction with the group's 
 ::: kraftlog.Consumer
 
 ::: kraftlog.AsyncConsumer
+    options:
+      inherited_members: true
 
 `kraftlog.read` gives what a cluster holds between two bounds as a [scan](reading.md), each pass of which ends.
 
@@ -415,6 +417,23 @@ has no `group.instance.id`, and takes offsets in a transaction with the group's 
 ::: kraftlog.AsyncProducer
     options:
       inherited_members: true
+
+## The calls of other clients
+
+| Kafka's Java client | confluent-kafka | here |
+|---|---|---|
+| `subscribe(Pattern)` | `subscribe(["^..."])` | `subscribe(pattern=re.compile(...))` |
+| `subscribe(SubscriptionPattern)` | | `subscribe(pattern="...")` with `group.protocol=consumer` or `auto` |
+| `unsubscribe` | `unsubscribe` | `unsubscribe` |
+| `commitSync` | `commit(asynchronous=False)` | `commit` |
+| `commitAsync` | `commit` | a task of `AsyncConsumer.commit` |
+| `currentLag` | `get_watermark_offsets(cached=True)` | `current_lag` |
+| `partitionsFor`, `listTopics` | `list_topics` | `partitions_for`, `list_topics`: numbers, without leaders and replicas |
+| `enforceRebalance`, `groupMetadata` | `consumer_group_metadata` | `enforce_rebalance`, `group_metadata` |
+| `wakeup` | | `wakeup` |
+| `close(CloseOptions)` | `close` | `close(timeout_s=..., leave_group=...)` |
+| `send(record, callback)`, `flush`, `close(Duration)` | `produce(on_delivery=)`, `flush(timeout)` | `send`, with a report per batch; `flush(timeout_s=...)`, `close(timeout_s=...)` |
+| `metrics`, `clientInstanceId` | `stats_cb` | absent |
 
 ## Settings
 

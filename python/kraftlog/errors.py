@@ -15,6 +15,7 @@ KraftlogError
     RemoteLogError          an object of a remote directory cannot be read, or is not what was listed
   NoOffsetForPartitionError no committed offset and no reset policy
   NodeClosedError           the node was stopped
+  WakeupError               another thread called wakeup() of a consumer
   ClusterError              a node of a kraftlog.Cluster does not start, stop or do what was asked
   QuorumError               what was asked of a kraftlog.Quorum did not happen: .may_be_committed
     NotLeaderError          this replica does not lead: .leader_id, .leader_address
@@ -58,6 +59,7 @@ __all__ = [
     "RemoteProtocolError",
     "StateMachineError",
     "UnsupportedVersionError",
+    "WakeupError",
 ]
 
 
@@ -197,6 +199,10 @@ class RemoteLogError(LogError):
 
 class NodeClosedError(KraftlogError):
     """The node was stopped."""
+
+
+class WakeupError(KraftlogError):
+    """``wakeup`` ended a ``poll`` of a consumer, on whose thread it was not called."""
 
 
 class ClusterError(KraftlogError):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 from kraftlog._kraftlog import ArrowBatch, ConsumerRecord, check_columns
 from kraftlog.client.config import ClientConfig, consumer_options
 from kraftlog.client.connections import Connections
 from kraftlog.client.driver import ConsumerDriver
-from kraftlog.client.group_membership import GroupMembership, MembershipHooks
 from kraftlog.client.group_offsets import GroupOffsets
-from kraftlog.client.group_protocol import membership_kinds
+from kraftlog.client.group_subscription import GroupSubscription, RebalanceListener, topic_selection
+from kraftlog.client.offset_calls import OffsetCalls
 from kraftlog.client.offset_questions import OffsetQuestions
 from kraftlog.client.record_decoders import RecordDecoders
 from kraftlog.client.state.consumer_core import ConsumerCore
@@ -24,22 +24,19 @@ from kraftlog.client.state.offset_lookup import EARLIEST, LATEST
 from kraftlog.client.state.position import (
     OffsetAndEpoch,
     OffsetAndMetadata,
-    OffsetAndTime,
     PartitionInput,
     partition_of,
 )
+from kraftlog.client.state.topic_selection import PatternInput
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput, config_properties
-from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError, ProtocolError
+from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError, WakeupError
 from kraftlog.types import TopicPartition
 
-__all__ = ["AsyncConsumer", "RebalanceListener"]
-
-_logger = logging.getLogger("kraftlog.client")
-RebalanceListener: TypeAlias = Callable[[Collection[TopicPartition]], None]
+__all__ = ["AsyncConsumer"]
 
 
-class AsyncConsumer:
+class AsyncConsumer(OffsetCalls):
     """Reads records of any Kafka cluster on the caller's event loop; use it with ``async with``.
 
     Fetching goes on between the calls of ``poll``; what waits is bounded by ``fetch.max.bytes`` per broker.
@@ -86,17 +83,12 @@ class AsyncConsumer:
         self._decoders = RecordDecoders(row_settings)
         self._core = ConsumerCore(consumer_options(self._config), self._version_of)
         self._driver: ConsumerDriver | None = None
-        self._group: GroupOffsets | None = None
+        self._group: GroupSubscription | None = None
         self._questions: OffsetQuestions | None = None
-        self._is_fetching_committed = False
-        self._commit_due_ms = 0
-        self._membership: GroupMembership | None = None
-        self._subscribed: tuple[str, ...] = ()
-        self._listeners: dict[str, RebalanceListener | None] = {}
-        self._last_poll_s = 0.0
         self._handed = HandedRows(self._core.subscription)
         self._has_failed = False
-        self._joining: asyncio.Task[None] | None = None
+        self._is_woken = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def _version_of(self, node_id: int, api_key: int) -> int | None:
         return None if self._driver is None else self._driver.connections.version(node_id, api_key)
@@ -105,38 +97,52 @@ class AsyncConsumer:
 
     async def start(self) -> None:
         """Begin, without ``async with``; ``close`` has to be awaited then."""
-        connections = Connections(self._config, asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        connections = Connections(self._config, self._loop)
         driver = self._driver = ConsumerDriver(self._core, connections)
         self._questions = OffsetQuestions(self._core, driver, self._config)
         if self._config["group.id"]:
             self._core.has_group = True
-            self._group = GroupOffsets(
+            group = GroupOffsets(
                 self._config["group.id"],
                 connections,
                 driver.any_node,
                 retry_backoff_s=self._config["retry.backoff.ms"] / 1000,
                 is_read_committed=self._core.options.is_read_committed,
             )
-            driver.before_turn = self._before_turn
-            self._commit_due_ms = driver.now_ms() + self._config["auto.commit.interval.ms"]
+            self._group = GroupSubscription(self._config, self._core, driver, group, self._handed)
+            driver.before_turn = self._group.before_turn
         driver.start()
 
-    async def close(self) -> None:
-        """Commit positions if ``enable.auto.commit`` is true, leave, and end all connections.
+    async def close(self, *, timeout_s: float = 30.0, leave_group: bool | None = None) -> None:
+        """Commit positions if ``enable.auto.commit`` is true, leave, and end all connections; afterwards nothing works.
 
-        When a block of ``async with`` ends with an exception, the rows of the last poll are not committed.
+        ``on_revoke`` is called before the member leaves. When a block of ``async with`` ends with an exception, the
+        rows of the last poll are not committed.
+
+        Args:
+            timeout_s: Seconds for the commit and for leaving; connections end then in any case, with a warning.
+            leave_group: None: a dynamic member leaves, and a static one (``group.instance.id``) keeps its partitions
+                until it comes back within ``session.timeout.ms``. True: both leave. False: neither does (KIP-1092).
         """
         driver = self._driver
         if driver is None:
             return
         try:
-            if self._group is not None and self._config["enable.auto.commit"]:
-                await self._commit_quietly("commit before the end", 5.0, with_handed=not self._has_failed)
-            if self._membership is not None:
-                await self._membership.leave()
+            async with asyncio.timeout(timeout_s):
+                if self._group is not None:
+                    await self._leave(self._group, leave_group)
+        except TimeoutError:
+            self._core.warnings.append(f"close: no commit, or no answer to leaving the group, within {timeout_s} s")
         finally:
             self._driver = None
+            driver.is_ready.set()  # a poll that waits ends
             await driver.close()
+
+    async def _leave(self, group: GroupSubscription, leave_group: bool | None) -> None:
+        if group.commits.is_automatic:
+            await group.commits.commit_quietly("commit before the end", 5.0, with_handed=not self._has_failed)
+        await group.close(leave_group)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -163,66 +169,77 @@ class AsyncConsumer:
 
     def subscribe(
         self,
-        topics: Collection[str],
+        topics: Collection[str] | None = None,
         *,
+        pattern: PatternInput | None = None,
         on_assign: RebalanceListener | None = None,
         on_revoke: RebalanceListener | None = None,
         on_lost: RebalanceListener | None = None,
     ) -> None:
-        """Share the partitions of topics with the other members of the group.
+        """Share the partitions of topics with the other members of the group; replaces an earlier subscription.
 
         With ``group.protocol=auto`` the broker assigns partitions where it offers that (KIP-848), else the members do.
 
         Args:
             topics: Names.
+            pattern: A regular expression for whole topic names instead. Topics that are created later and match are
+                read too. If it is text and the broker assigns partitions, the broker matches it, by the rules of RE2;
+                otherwise the client does at each update of metadata, by the rules of Python and without internal
+                topics (``exclude.internal.topics``). A pattern of ``re.compile`` is always matched by the client.
             on_assign: Called on the event loop with partitions that are new.
             on_revoke: Called before partitions go to another member; positions are committed before if
                 ``enable.auto.commit`` is true.
             on_lost: Called with partitions that another member has already.
 
         Raises:
-            KafkaError: There is no ``group.id``.
-            TypeError: ``topics`` is one name instead of several.
+            KafkaError: There is no ``group.id``, or ``assign`` chose partitions before. The next ``poll`` raises what
+                the broker refuses: INVALID_REGULAR_EXPRESSION names the pattern, and UNSUPPORTED_VERSION means that
+                the broker of a group with ``group.protocol=consumer`` does not match patterns.
+            TypeError: ``topics`` is one name instead of several, or there are neither topics nor a pattern, or both.
+            ValueError: ``topics`` is empty, or has a name that begins with ``^``.
+
+        Source: ``KafkaConsumer.subscribe(Pattern)`` and ``subscribe(SubscriptionPattern)``; KIP-848.
         """
-        if isinstance(topics, str):
-            message = f"topics are a list of names: subscribe([{topics!r}])"
-            raise TypeError(message)
-        self._require_group()
-        self._subscribed = tuple(topics)
-        self._listeners = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
-        if self._membership is not None:
-            self._membership.subscribe(topics)
-        elif self._joining is None or self._joining.done():
-            self._last_poll_s = asyncio.get_running_loop().time()
-            self._joining = self._running().spawn(self._be_member())
-
-    async def _be_member(self) -> None:
-        hooks = MembershipHooks(
-            self._on_revoke,
-            lambda partitions: self._tell("lost", partitions),
-            lambda partitions: self._tell("assign", partitions),
-            lambda: self._last_poll_s,
+        self._require_group().subscribe(
+            topic_selection(topics, pattern), {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
         )
-        driver, group = self._running(), self._require_group()
-        kinds = await membership_kinds(self._config, group, driver)
-        for kind in kinds:
-            self._membership = kind(self._config, group, self._core, driver, hooks)
-            self._membership.subscribe(self._subscribed)
-            try:
-                await self._membership.run()
-            except KafkaError as error:
-                if error.code != ErrorCode.UNSUPPORTED_VERSION or kind is kinds[-1]:
-                    raise
 
-    def _tell(self, event: str, partitions: Collection[TopicPartition]) -> None:
-        listener = self._listeners.get(event)
-        if listener is not None:
-            listener(partitions)
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics that are subscribed to, sorted; with a pattern those that the client found to match.
 
-    async def _on_revoke(self, partitions: Collection[TopicPartition]) -> None:
-        if self._config["enable.auto.commit"]:
-            await self._commit_quietly("commit before partitions are given up", None, with_handed=False)
-        self._tell("revoke", partitions)
+        Empty without a subscription, and while the broker matches a pattern: ``assignment`` shows what it found.
+        """
+        return () if self._group is None else self._group.topics
+
+    async def unsubscribe(self) -> None:
+        """Leave the group and read nothing; ``subscribe`` and ``assign`` are possible afterwards. Positions are gone.
+
+        As before a rebalance, positions are committed if ``enable.auto.commit`` is true, without the rows of the last
+        poll, and ``on_revoke`` is called (``on_lost`` if the group removed the member before). A static member
+        (``group.instance.id``) does not give up its place. Without a subscription this is ``assign([])``.
+
+        Source: ``KafkaConsumer.unsubscribe``, which leaves commits to the listener.
+        """
+        self._running()
+        if self._group is not None and self._group.selection is not None:
+            await self._group.leave()
+        self._core.assign(())
+        self._handed.take_back()
+        self._running().wake()
+
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
+        """Have the group assign its partitions anew, as after a change that only the assignor knows (KIP-568).
+
+        Where the broker assigns partitions (KIP-848), this logs a warning and does nothing, as in Kafka.
+
+        Args:
+            reason: What the coordinator logs (KIP-800).
+
+        Raises:
+            KafkaError: There is no ``group.id``, or nothing is subscribed to.
+        """
+        self._require_group().rejoin(reason)
 
     # Positions
 
@@ -230,9 +247,13 @@ class AsyncConsumer:
         """Read these partitions and no others; those that stay keep their positions.
 
         A partition without a position begins at its committed offset, else by ``auto.offset.reset``.
+
+        Raises:
+            KafkaError: The consumer is subscribed.
         """
-        if self._subscribed:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the consumer is subscribed: its group assigns partitions")
+        if self._group is not None and self._group.selection is not None:
+            text = "the consumer is subscribed, and its group assigns partitions: call unsubscribe() before assign()"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         self._core.assign([partition_of(partition) for partition in partitions])
         self._running().wake()
 
@@ -271,7 +292,7 @@ class AsyncConsumer:
         await self._seek_to(LATEST, partitions)
 
     async def _seek_to(self, timestamp: int, partitions: Collection[PartitionInput]) -> None:
-        found = await self._ask_offsets(dict.fromkeys(map(partition_of, partitions), timestamp), None)
+        found = await self._questions_now().offsets(dict.fromkeys(map(partition_of, partitions), timestamp), None)
         for name, answer in found.items():
             if answer is not None:
                 self.seek(name, answer.offset)
@@ -294,6 +315,24 @@ class AsyncConsumer:
 
         await self._running().ask_until(is_known, f"position of {name}", timeout_s)
         return self._core.position(name) or OffsetAndEpoch(0)
+
+    def current_lag(self, partition: PartitionInput) -> int | None:
+        """Records between the position and the end of the partition that the last fetch found; asks no broker.
+
+        Returns:
+            The end is the high watermark, with read_committed the last stable offset. None before the first fetch.
+
+        Raises:
+            KafkaError: The partition is not assigned.
+
+        Source: KIP-695.
+        """
+        name = partition_of(partition)
+        found = self._core.subscription.get(name)
+        if found is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is not assigned")
+        end = found.last_stable_offset if self._core.options.is_read_committed else found.high_watermark
+        return None if end is None or found.position is None else max(end - found.position.offset, 0)
 
     def pause(self, partitions: Collection[PartitionInput]) -> None:
         """Fetch no more of these partitions until ``resume``; positions stay."""
@@ -333,7 +372,9 @@ class AsyncConsumer:
             OffsetOutOfRangeError: The log does not have the position, and ``auto.offset.reset=none``.
             CorruptRecordError: A batch cannot be read; the position stays at its first record.
             RemoteProtocolError: A broker sent what is not Kafka's protocol.
-            KafkaError: A broker refuses the client, its credentials or a topic.
+            KafkaError: A broker refuses the client, its credentials or a topic; or nothing is subscribed or assigned.
+            WakeupError: ``wakeup`` was called.
+            NodeClosedError: The consumer was closed meanwhile.
         """
         batch: ArrowBatch | None = await self._next(False, timeout_s)
         return batch
@@ -378,19 +419,52 @@ class AsyncConsumer:
         """As ``poll``, with an object per record, whose bytes are made on demand; empty when none came."""
         return await self._next(True, timeout_s) or []
 
+    async def batches(self, *, idle_s: float | None = None) -> AsyncIterator[ArrowBatch]:
+        """Batches one after the other; ends when none came for ``idle_s`` seconds, never when it is None."""
+        while (batch := await self.poll(idle_s)) is not None:
+            yield batch
+
+    async def records(self, *, idle_s: float | None = None) -> AsyncIterator[ConsumerRecord]:
+        """Records one after the other, as ``async for`` over the consumer itself; ends as ``batches`` does."""
+        while found := await self.poll_records(idle_s):
+            for record in found:
+                yield record
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        return self.records()
+
+    def wakeup(self) -> None:
+        """End a ``poll`` that waits, or else the next one, with :class:`WakeupError`; may be called on any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed, and no poll waits
+                self._loop.call_soon_threadsafe(self._wake_poll)
+
+    def _wake_poll(self) -> None:
+        self._is_woken = True
+        if self._driver is not None:
+            self._driver.is_ready.set()
+
     async def _next(
         self, as_records: bool, timeout_s: float | None, is_at_end: Callable[[], bool] = lambda: False
     ) -> Any:
         driver = self._running()
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
-        self._last_poll_s = loop.time()
+        if self._group is not None:
+            self._group.note_poll()
+        is_subscribed = self._group is not None and self._group.selection is not None
+        if not is_subscribed and not self._core.subscription.assigned:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "nothing to read: call subscribe() or assign() before poll()")
         self._handed.take_back()
         if not self._core.is_polled:
             self._core.is_polled = True
             driver.wake()
         while True:
             driver.is_ready.clear()
+            self._running()
+            if self._is_woken:
+                self._is_woken = False
+                raise WakeupError("wakeup() was called")
             if self._core.errors:
                 raise self._core.errors.popleft()
             if is_at_end():
@@ -433,50 +507,7 @@ class AsyncConsumer:
         self._decoders.release(fetched)
         driver.wake()
 
-    # Offsets by question
-
-    async def offsets_for_times(
-        self, timestamps: Mapping[PartitionInput, int], *, timeout_s: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTime | None]:
-        """The first offset whose record has a timestamp (milliseconds) or a later one; None where there is none."""
-        return await self._ask_offsets({partition_of(name): time for name, time in timestamps.items()}, timeout_s)
-
-    async def beginning_offsets(
-        self, partitions: Collection[PartitionInput], *, timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
-        found = await self._ask_offsets(dict.fromkeys(map(partition_of, partitions), EARLIEST), timeout_s)
-        return {name: answer.offset for name, answer in found.items() if answer is not None}
-
-    async def end_offsets(
-        self, partitions: Collection[PartitionInput], *, timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The exclusive end of each partition: its high watermark, with read_committed its last stable offset."""
-        found = await self._ask_offsets(dict.fromkeys(map(partition_of, partitions), LATEST), timeout_s)
-        return {name: answer.offset for name, answer in found.items() if answer is not None}
-
-    async def partitions_for(self, topic: str, *, timeout_s: float | None = None) -> list[TopicPartition]:
-        """The partitions of a topic.
-
-        Raises:
-            KafkaError: There is no such topic.
-        """
-        return await self._asked().partitions_for(topic, timeout_s)
-
-    async def list_topics(self, *, timeout_s: float | None = None) -> dict[str, tuple[int, ...]]:
-        """The partition numbers of each topic of the cluster, internal topics too.
-
-        Raises:
-            TimeoutError: No broker answered.
-        """
-        return await self._asked().list_topics(timeout_s)
-
-    async def _ask_offsets(
-        self, timestamps: Mapping[TopicPartition, int], timeout_s: float | None
-    ) -> dict[TopicPartition, OffsetAndTime | None]:
-        return await self._asked().offsets(timestamps, timeout_s)
-
-    def _asked(self) -> OffsetQuestions:
+    def _questions_now(self) -> OffsetQuestions:
         self._running()
         assert self._questions is not None  # made with the driver
         return self._questions
@@ -498,38 +529,17 @@ class AsyncConsumer:
         Raises:
             KafkaError: There is no ``group.id``, or the coordinator refuses.
         """
+        commits = self._require_group().commits
         if offsets is None:
             self._handed.take_back()
-            await self._commit_positions(timeout_s, with_handed=True)
+            await commits.commit_positions(timeout_s, with_handed=True)
             return
         wanted = {
             partition_of(name): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
             for name, offset in offsets.items()
         }
         self._handed.note_commit(wanted)
-        await self._commit(wanted, timeout_s)
-
-    async def _commit_positions(self, timeout_s: float | None, *, with_handed: bool) -> None:
-        positions = self._handed.positions(with_handed=with_handed)
-        if positions:
-            await self._commit(positions, timeout_s)
-
-    async def _commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], timeout_s: float | None) -> None:
-        group = self._require_group()
-        member = self._membership
-
-        async def commit_once() -> None:
-            if member is None or member.generation < 0:
-                await group.commit(offsets)
-            else:
-                await group.commit(
-                    offsets,
-                    generation=member.generation,
-                    member_id=member.member_id,
-                    instance_id=self._config["group.instance.id"],
-                )
-
-        await group.retried(commit_once, self._timeout_s(timeout_s))
+        await commits.commit(wanted, timeout_s)
 
     async def committed(
         self, partitions: Collection[PartitionInput], *, timeout_s: float | None = None
@@ -539,9 +549,8 @@ class AsyncConsumer:
         Raises:
             KafkaError: There is no ``group.id``, or the coordinator refuses.
         """
-        group = self._require_group()
         names = [partition_of(partition) for partition in partitions]
-        return await group.retried(lambda: group.committed(names), self._timeout_s(timeout_s))
+        return await self._require_group().commits.committed(names, timeout_s)
 
     @property
     def group_metadata(self) -> GroupMetadata:
@@ -550,12 +559,13 @@ class AsyncConsumer:
         Raises:
             KafkaError: There is no ``group.id``.
         """
-        group_id, member = self._require_group().group_id, self._membership
+        found = self._require_group()
+        group_id, member = found.group.group_id, found.member
         if member is None or member.generation < 0:
             return GroupMetadata(group_id)
         return GroupMetadata(group_id, member.generation, member.member_id, self._config["group.instance.id"])
 
-    def _require_group(self) -> GroupOffsets:
+    def _require_group(self) -> GroupSubscription:
         self._running()
         if self._group is None:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "group.id must be set")
@@ -563,37 +573,3 @@ class AsyncConsumer:
 
     def _timeout_s(self, timeout_s: float | None) -> float:
         return self._config["request.timeout.ms"] / 1000 if timeout_s is None else timeout_s
-
-    # What the driver calls
-
-    def _before_turn(self, now_ms: int) -> int | None:
-        driver = self._running()
-        if self._core.uninitialized and not self._is_fetching_committed:
-            self._is_fetching_committed = True
-            driver.spawn(self._begin_at_committed())
-        if not self._config["enable.auto.commit"]:
-            return None
-        if now_ms >= self._commit_due_ms:
-            self._commit_due_ms = now_ms + self._config["auto.commit.interval.ms"]
-            driver.spawn(self._commit_quietly("automatic commit"))
-        return self._commit_due_ms - now_ms
-
-    async def _begin_at_committed(self) -> None:
-        driver, group = self._running(), self._require_group()
-        names = self._core.uninitialized
-        try:
-            found = await group.retried(lambda: group.committed(names), self._timeout_s(None))
-        finally:
-            self._is_fetching_committed = False
-        for name in names:
-            offset = found.get(name)
-            self._core.set_committed(
-                name, None if offset is None else OffsetAndEpoch(offset.offset, offset.leader_epoch)
-            )
-        driver.wake()
-
-    async def _commit_quietly(self, what: str, timeout_s: float | None = None, *, with_handed: bool = False) -> None:
-        try:
-            await self._commit_positions(timeout_s, with_handed=with_handed)
-        except (KafkaError, ProtocolError) as error:
-            _logger.warning("%s of group %s: %s", what, self._config["group.id"], error)

@@ -13,6 +13,7 @@ from kraftlog._kraftlog import EncodedBatch, encode_batch, produced_batches
 from kraftlog.client.config import ClientConfig, ClientConfigError
 from kraftlog.client.connections import Connections
 from kraftlog.client.producer_batch import BatchDelivery, OpenBatch, ProducerBatch
+from kraftlog.client.producer_metadata import ProducerMetadata
 from kraftlog.client.record_fields import Headers, record_batches, record_bytes
 from kraftlog.client.state.cluster_metadata import ClusterMetadata, Node
 from kraftlog.client.transactional_calls import TransactionalCalls
@@ -22,7 +23,6 @@ from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError, ProtocolErro
 from kraftlog.partitioner import key_partition
 from kraftlog.types import TopicPartition, Uuid
 from kraftlog.wire.messages.init_producer_id import InitProducerIdRequest
-from kraftlog.wire.messages.metadata import MetadataRequest
 from kraftlog.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ class AsyncProducer(TransactionalCalls):
         self._linger_s = self._config["linger.ms"] / 1000
         self._backoff_s = self._config["retry.backoff.ms"] / 1000
         self._metadata = ClusterMetadata()
-        self._topics: set[str] = set()
         self._open: dict[TopicPartition, OpenBatch] = {}
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
         self._busy: set[TopicPartition] = set()
@@ -92,32 +91,44 @@ class AsyncProducer(TransactionalCalls):
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._room = asyncio.Condition()
-        self._metadata_lock = asyncio.Lock()
         self._connections = connections = Connections(self._config, self._loop)
+        self._topics = ProducerMetadata(self._config, connections, self._metadata)
         if self._config["transactional.id"]:
             self._transactions = Transactions(
                 self._config, connections, lambda: connections.any_node(self._metadata.nodes)
             )
         self._spawn(self._run())
 
-    async def close(self) -> None:
+    async def close(self, *, timeout_s: float | None = None) -> None:
         """Deliver what waits, and end all connections. A transaction that is open is aborted.
+
+        Args:
+            timeout_s: Seconds to deliver in; None for as long as ``delivery.timeout.ms`` allows. What is not delivered
+                then fails, although a broker may have taken it.
 
         Raises:
             KafkaError: A batch was not delivered.
+            TimeoutError: Not all was delivered within the time.
         """
         if self._connections is None:
             return
         try:
-            await self._abort_open()
-            await self.flush()
+            await self._abort_open(timeout_s)
+            await self.flush(timeout_s=timeout_s)
         finally:
             tasks, connections = list(self._tasks), self._connections
             self._connections = None
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._fail_pending()
             connections.close()
+
+    def _fail_pending(self) -> None:
+        for delivery in list(self._pending):
+            if not delivery.done():
+                delivery.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the producer was closed before"))
+                delivery.exception()  # a caller that waits for it gets it
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -178,7 +189,7 @@ class AsyncProducer(TransactionalCalls):
             ValueError: The timestamp or the name of a header is out of range.
         """
         self._check_can_send()
-        count = await self._partition_count(topic)
+        count = await self._topics.partition_count(topic)
         size = record_bytes(value, key, headers, timestamp)
         await self._wait_for_room(size)
         if partition is None:
@@ -217,7 +228,7 @@ class AsyncProducer(TransactionalCalls):
             ValueError: Another column or type, or a partition that the topic does not have.
         """
         self._check_can_send()
-        count = await self._partition_count(topic)
+        count = await self._topics.partition_count(topic)
         deliveries = []
         for rows in record_batches(table):
             batches = produced_batches(
@@ -246,27 +257,52 @@ class AsyncProducer(TransactionalCalls):
         """Bytes of records that are not acknowledged yet; ``buffer.memory`` bounds them."""
         return self._used_bytes
 
-    async def flush(self) -> None:
+    async def flush(self, *, timeout_s: float | None = None) -> None:
         """Return when all that was sent is delivered.
+
+        Args:
+            timeout_s: Seconds; None for as long as ``delivery.timeout.ms`` allows.
 
         Raises:
             KafkaError: A batch was not delivered.
+            TimeoutError: Not all was delivered within the time; what waits is delivered later.
         """
-        self._running()
+        connections = self._running()
         for name in list(self._open):
             self._seal(name)
-        for outcome in await asyncio.gather(*self._pending, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        waiting = list(self._pending)
+        if not waiting:
+            return
+        done, late = await asyncio.wait(waiting, timeout=timeout_s)
+        for delivery in waiting:
+            if delivery in done:
+                delivery.result()
+        if late:
+            text = f"{len(late)} batches, {self._used_bytes} bytes, were not delivered within {timeout_s} s"
+            raise TimeoutError(connections.described(text))
+
+    async def partitions_for(self, topic: str, *, timeout_s: float | None = None) -> list[TopicPartition]:
+        """The partitions of a topic, which is created where brokers create topics by themselves.
+
+        Args:
+            topic: Name.
+            timeout_s: Seconds; ``request.timeout.ms`` when None.
+
+        Raises:
+            KafkaError: There is no such topic, or the client may not see it.
+        """
+        self._running()
+        return [TopicPartition(topic, number) for number in range(await self._topics.partition_count(topic, timeout_s))]
 
     def call_after_linger(self, work: Callable[[], Any]) -> None:
         """Run a coroutine function after ``linger.ms``; may be called on any thread."""
 
-        def later() -> None:
-            self._loop.call_later(self._linger_s, lambda: self._spawn(work()))
+        def begin() -> None:
+            if self._connections is not None:  # not closed meanwhile: the loop may end before a task would begin
+                self._spawn(work())
 
         self._running()
-        self._loop.call_soon_threadsafe(later)
+        self._loop.call_soon_threadsafe(self._loop.call_later, self._linger_s, begin)
 
     # Transactions: what TransactionalCalls needs
 
@@ -388,7 +424,7 @@ class AsyncProducer(TransactionalCalls):
                 continue
             leader_id = self._metadata.leader_of(name).leader_id
             if leader_id is None:
-                await self._refresh_metadata()
+                await self._topics.refresh()
                 continue
             by_node.setdefault(leader_id, []).append(queue[0])
         if self._transactions is not None and not self._transactions.is_sending:
@@ -478,7 +514,7 @@ class AsyncProducer(TransactionalCalls):
             may_retry |= self._settle(batch, outcomes.get(batch.name), failure)
         if may_retry:
             await asyncio.sleep(self._backoff_s)
-            await self._refresh_metadata()
+            await self._topics.refresh()
         self._landed(node_id, batches)
         if transactions is not None and not transactions.is_sending:
             # Whether the cluster has what would be sent again is not known: the sequences may have a gap.
@@ -543,43 +579,6 @@ class AsyncProducer(TransactionalCalls):
             self._producer = None
             self._sequences.clear()
         self._fail(batch, self._failure or error)
-
-    # Metadata
-
-    async def _partition_count(self, topic: str) -> int:
-        self._running()
-        deadline_s = self._loop.time() + self._config["request.timeout.ms"] / 1000
-        self._topics.add(topic)
-        while True:
-            found = self._metadata.topics.get(topic)
-            if found is not None and found.partitions:
-                return len(found.partitions)
-            if found is not None and found.error_code and not ErrorCode.is_retriable(found.error_code):
-                raise KafkaError(found.error_code, topic)
-            if self._loop.time() > deadline_s:
-                code = found.error_code if found else ErrorCode.BROKER_NOT_AVAILABLE
-                raise KafkaError(code, self._running().described(f"metadata of {topic}"))
-            await self._refresh_metadata()
-            if topic not in self._metadata.topics or not self._metadata.topics[topic].partitions:
-                await asyncio.sleep(self._backoff_s)
-
-    async def _refresh_metadata(self) -> None:
-        async with self._metadata_lock:
-            request = MetadataRequest(
-                topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in sorted(self._topics)]
-            )
-            connections = self._running()
-            try:
-                node = await connections.any_node(self._metadata.nodes)
-                answer, version = await connections.ask(node, request)
-            except KafkaError as error:
-                if error.code in {ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.NETWORK_EXCEPTION}:
-                    raise
-                if not any(self._metadata.nodes) or error.code == ErrorCode.BROKER_NOT_AVAILABLE:
-                    self._metadata.nodes.clear()  # the bootstrap servers next
-                await asyncio.sleep(self._backoff_s)
-                return
-            self._metadata.update(answer, version)  # type: ignore[arg-type]
 
     async def _init_producer(self) -> None:
         try:

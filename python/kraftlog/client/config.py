@@ -173,6 +173,8 @@ _ROWS = (
     ("auto.commit.interval.ms", "5000", _MS, CONSUMER, "Milliseconds between automatic commits."),
     ("auto.offset.reset", "latest", _reset_text, CONSUMER,
      "Where to begin without an offset: earliest, latest, none, by_duration:PT1H (KIP-1106)."),
+    ("exclude.internal.topics", "true", _boolean, CONSUMER,
+     "Whether a pattern that the client matches leaves out internal topics, such as __consumer_offsets."),
     ("isolation.level", "read_uncommitted", _one_of("read_uncommitted", "read_committed"), CONSUMER,
      "Whether records of aborted transactions are left out."),
     ("fetch.min.bytes", "1", _MS, CONSUMER, "Bytes that the broker waits for."),

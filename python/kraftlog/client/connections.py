@@ -129,7 +129,8 @@ class Connections:
             if node.node_id not in self._links or self._links[node.node_id].closed_until_s <= now
         ]
         if not ready:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no known broker can be reached")
+            text = self.described("no known broker can be reached")
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, text)
         return random.choice(ready)
 
     async def connect(self, node: Node) -> RpcConnection:

@@ -7,8 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from kraftlog._kraftlog import ArrowBatch, ConsumerRecord
-from kraftlog.client.async_consumer import AsyncConsumer, RebalanceListener
+from kraftlog.client.async_consumer import AsyncConsumer
+from kraftlog.client.group_subscription import RebalanceListener
 from kraftlog.client.state.position import OffsetAndEpoch, OffsetAndMetadata, OffsetAndTime, PartitionInput
+from kraftlog.client.state.topic_selection import PatternInput
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput
 from kraftlog.extras import require
@@ -66,7 +68,8 @@ class Consumer:
             row_options=None,
             **settings,
         )
-        self._thread = OwnThread("kraftlog-consumer", self._async.start, self._async.close)
+        self._close_options: dict[str, Any] = {}
+        self._thread = OwnThread("kraftlog-consumer", self._async.start, self._end)
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -79,9 +82,13 @@ class Consumer:
             self._async.note_failure()
         self.close()
 
-    def close(self) -> None:
-        """As :meth:`AsyncConsumer.close`; a second call does nothing."""
+    def close(self, *, timeout_s: float = 30.0, leave_group: bool | None = None) -> None:
+        """As :meth:`AsyncConsumer.close`; a second call does nothing. A ``poll`` on another thread raises."""
+        self._close_options = {"timeout_s": timeout_s, "leave_group": leave_group}
         self._thread.stop()
+
+    async def _end(self) -> None:
+        await self._async.close(**self._close_options)
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         async def run() -> Any:
@@ -96,14 +103,32 @@ class Consumer:
 
     def subscribe(
         self,
-        topics: Collection[str],
+        topics: Collection[str] | None = None,
         *,
+        pattern: PatternInput | None = None,
         on_assign: RebalanceListener | None = None,
         on_revoke: RebalanceListener | None = None,
         on_lost: RebalanceListener | None = None,
     ) -> None:
         """As :meth:`AsyncConsumer.subscribe`; listeners run on the consumer's thread and must not call it."""
-        self._call("subscribe", topics, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        self._call("subscribe", topics, pattern=pattern, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+
+    def unsubscribe(self) -> None:
+        """As :meth:`AsyncConsumer.unsubscribe`."""
+        self._call("unsubscribe")
+
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
+        """As :meth:`AsyncConsumer.enforce_rebalance`."""
+        self._call("enforce_rebalance", reason)
+
+    def wakeup(self) -> None:
+        """As :meth:`AsyncConsumer.wakeup`; for example, in a signal handler."""
+        self._async.wakeup()
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """As :attr:`AsyncConsumer.subscription`."""
+        return self._async.subscription
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
@@ -126,6 +151,11 @@ class Consumer:
         """As :meth:`AsyncConsumer.position`."""
         found: OffsetAndEpoch = self._call("position", partition, timeout_s=timeout_s)
         return found
+
+    def current_lag(self, partition: PartitionInput) -> int | None:
+        """As :meth:`AsyncConsumer.current_lag`."""
+        lag: int | None = self._call("current_lag", partition)
+        return lag
 
     def pause(self, partitions: Collection[PartitionInput]) -> None:
         """As :meth:`AsyncConsumer.pause`."""
@@ -154,6 +184,14 @@ class Consumer:
         """Batches one after the other; ends when none came for ``idle_s`` seconds, never when it is None."""
         while (batch := self.poll(idle_s)) is not None:
             yield batch
+
+    def records(self, *, idle_s: float | None = None) -> Iterator[ConsumerRecord]:
+        """Records one after the other, as ``for`` over the consumer itself; ends as ``batches`` does."""
+        while found := self.poll_records(idle_s):
+            yield from found
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return self.records()
 
     def polars(self, *, idle_s: float = 1.0, rows: int | None = None) -> pl.DataFrame:
         """What comes from here on as a Polars data frame.

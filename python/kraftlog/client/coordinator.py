@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kraftlog.client.connections import Connections
@@ -58,21 +59,34 @@ class Coordinator:
             KafkaError: It cannot be found now.
         """
         if self._coordinator is None:
-            node = await self._any_node()
-            connection = await self._connections.connect(node)
-            version = connection.common_version(FIND_COORDINATOR_KEY) or 0
-            request = (
-                FindCoordinatorRequest(key_type=self._kind, coordinator_keys=[self._key])
-                if version >= FIRST_VERSION_WITH_KEYS
-                else FindCoordinatorRequest(key_type=self._kind, key=self._key)
-            )
-            answer: Any = (await self._connections.ask(node, request))[0]
-            found = answer.coordinators[0] if answer.coordinators else answer
-            if found.error_code:
-                raise KafkaError(found.error_code, found.error_message or f"coordinator of {self._key}")
-            # A connection of its own: an answer that is waited for must not delay heartbeats (as in Kafka's client).
-            self._coordinator = Node(2**31 - 1 - found.node_id, found.host, found.port)
+            with self._named():
+                self._coordinator = await self._found()
         return self._coordinator
+
+    async def _found(self) -> Node:
+        node = await self._any_node()
+        connection = await self._connections.connect(node)
+        version = connection.common_version(FIND_COORDINATOR_KEY) or 0
+        request = (
+            FindCoordinatorRequest(key_type=self._kind, coordinator_keys=[self._key])
+            if version >= FIRST_VERSION_WITH_KEYS
+            else FindCoordinatorRequest(key_type=self._kind, key=self._key)
+        )
+        answer: Any = (await self._connections.ask(node, request))[0]
+        found = answer.coordinators[0] if answer.coordinators else answer
+        if found.error_code:
+            raise KafkaError(found.error_code, found.error_message or ErrorCode.name_of(found.error_code))
+        # A connection of its own: an answer that is waited for must not delay heartbeats (as in Kafka's client).
+        return Node(2**31 - 1 - found.node_id, found.host, found.port)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Say whose coordinator an error is about."""
+        try:
+            yield
+        except KafkaError as error:
+            kind = "transactional id" if self._kind == TRANSACTION else "group"
+            raise KafkaError(error.code, f"coordinator of {kind} {self._key}: {error.message}") from error
 
     async def version(self, api_key: int) -> int | None:
         """The highest common version of an API with the coordinator's node.
@@ -95,7 +109,8 @@ class Coordinator:
         """
         node = await self.coordinator()
         try:
-            answer: Any = (await self._connections.ask(node, message, version_max, timeout_s))[0]
+            with self._named():
+                answer: Any = (await self._connections.ask(node, message, version_max, timeout_s))[0]
         except KafkaError:
             self.forget_coordinator()
             raise
@@ -103,8 +118,13 @@ class Coordinator:
             self.forget_coordinator()
         return answer
 
-    async def retried(self, work: Callable[[], Awaitable[T]], timeout_s: float) -> T:
+    async def retried(self, work: Callable[[], Awaitable[T]], timeout_s: float, final: Collection[int] = ()) -> T:
         """What ``work`` gives, tried again after errors that may pass until the time is over.
+
+        Args:
+            work: Asks the coordinator once.
+            timeout_s: Seconds.
+            final: Codes of errors that do not pass for this work, though they do for others.
 
         Raises:
             KafkaError: The last error.
@@ -118,6 +138,6 @@ class Coordinator:
                 may_pass = error.retriable or error.code == ErrorCode.BROKER_NOT_AVAILABLE
                 if error.code in _MOVED:
                     self.forget_coordinator()
-                if not may_pass or loop.time() + self._retry_backoff_s > deadline:
+                if not may_pass or error.code in final or loop.time() + self._retry_backoff_s > deadline:
                     raise
             await asyncio.sleep(self._retry_backoff_s)

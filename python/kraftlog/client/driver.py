@@ -87,7 +87,12 @@ class ConsumerDriver:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._log_warnings()
         self.connections.close()
+
+    def _log_warnings(self) -> None:
+        while self._core.warnings:
+            _logger.warning(self._core.warnings.popleft())
 
     async def any_node(self) -> Node:
         """A node that can be asked for metadata."""
@@ -101,8 +106,7 @@ class ConsumerDriver:
             wanted_ms = None if self.before_turn is None else self.before_turn(now_ms)
             for request in core.next_requests(now_ms):
                 self.spawn(self._send(request))
-            while core.warnings:
-                _logger.warning(core.warnings.popleft())
+            self._log_warnings()
             if core.errors:
                 self.is_ready.set()
             timeout_ms = core.next_timeout_ms(now_ms)

@@ -1,47 +1,24 @@
-"""Membership of a group: the classic protocol and the one of KIP-848, each as a task of the driver."""
+"""Membership of a group, as a task of the driver: what both protocols have in common."""
 
 from __future__ import annotations
 
 import asyncio
-import uuid
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Any
 
 from kraftlog.client.config import ClientConfig
 from kraftlog.client.driver import ConsumerDriver
 from kraftlog.client.group_offsets import GroupOffsets
-from kraftlog.client.state.assignors import (
-    ASSIGNORS,
-    MemberSubscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from kraftlog.client.state.consumer_core import ConsumerCore
+from kraftlog.client.state.topic_selection import TopicPattern, TopicSelection
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
-from kraftlog.types import TopicPartition, Uuid
-from kraftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kraftlog.wire.messages.heartbeat import HeartbeatRequest
-from kraftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kraftlog.wire.messages.leave_group import LeaveGroupRequest
-from kraftlog.wire.messages.sync_group import SyncGroupRequest
+from kraftlog.types import TopicPartition
 
-__all__ = ["BrokerAssignedMembership", "ClassicMembership", "GroupMembership", "MembershipHooks"]
+__all__ = ["GroupMembership", "MembershipHooks", "client_pattern", "raise_for"]
 
 LEAVE_TIMEOUT_S = 5.0
-LEAVING_EPOCH = -1
-STATIC_LEAVING_EPOCH = -2
-JOINING_EPOCH = 0
-COOPERATIVE = "cooperative-sticky"
-CONSUMER_GROUP_HEARTBEAT_KEY = 68
-FIRST_VERSION_WITH_REGEX = 1
-# These versions differ from those before them in encoding only. librdkafka's mock cluster offers them as its highest,
-# but reads and writes arrays as the versions before have them.
-_SAME_AS_BEFORE = {JoinGroupRequest.API_KEY: 6, SyncGroupRequest.API_KEY: 4, LeaveGroupRequest.API_KEY: 4}
-
 _LOST = frozenset((ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_MEMBER_EPOCH))
 
 
@@ -73,7 +50,8 @@ class GroupMembership(ABC):
         hooks: What it calls.
 
     Attributes:
-        topics: What is subscribed to.
+        selection: What the application subscribed to.
+        topics: Names that are subscribed to; with a pattern that the client matches, those that match.
         member_id: Empty before the coordinator or the client has given one.
         generation: Generation or member epoch, -1 while the member has none.
     """
@@ -94,6 +72,7 @@ class GroupMembership(ABC):
         self._instance_id: str | None = config["group.instance.id"]
         self._backoff_s = config["retry.backoff.ms"] / 1000
         self._poll_interval_s = config["max.poll.interval.ms"] / 1000
+        self.selection = TopicSelection()
         self.topics: tuple[str, ...] = ()
         self.member_id = ""
         self.generation = -1
@@ -104,21 +83,63 @@ class GroupMembership(ABC):
         """The partitions that this member reads."""
         return self._core.subscription.assigned
 
-    def subscribe(self, topics: Collection[str]) -> None:
-        """Ask for other topics."""
-        self.topics = tuple(sorted(set(topics)))
-        self._core.want_topics(set(topics))
+    def subscribe(self, selection: TopicSelection) -> None:
+        """Ask for other topics.
+
+        Raises:
+            KafkaError: INVALID_REGULAR_EXPRESSION: a pattern that the client has to match does not compile.
+        """
+        self.selection = selection
+        self._follow_selection(selection)
         self._is_rejoin_wanted.set()
+
+    def _follow_selection(self, selection: TopicSelection) -> None:
+        """Match a pattern with the names that metadata has."""
+        if selection.pattern is None:
+            self.topics = selection.topics
+            self._core.subscribe(selection.topics)
+            return
+        pattern = client_pattern(selection.pattern)
+        self._core.subscribe((), TopicPattern(pattern, self._config["exclude.internal.topics"]))
+        self.topics = self._core.matched_topics or ()
+
+    def note_metadata(self) -> None:
+        """There may be newer metadata: match the pattern again, and ask for other topics if others match."""
+        found = self._core.matched_topics
+        if found is not None and found != self.topics:
+            self.topics = found
+            self._is_rejoin_wanted.set()
+
+    async def _know_matches(self) -> None:
+        """Return when the names of all topics were seen, where the client matches a pattern."""
+
+        async def are_known() -> bool:
+            return self._core.wanted.pattern is None or self._core.matched_topics is not None
+
+        if not await are_known():
+            await self._driver.ask_until(are_known, "metadata of all topics", self._poll_interval_s)
+        self.note_metadata()
+
+    def rejoin(self, reason: str) -> None:
+        """Have the group assign anew, where its members can ask for that.
+
+        Args:
+            reason: What the coordinator logs.
+        """
+        self._core.warnings.append(
+            f"group {self._group.group_id}: the broker assigns partitions; {reason} changes nothing"
+        )
 
     async def run(self) -> None:
         """Be a member until cancelled."""
         while True:
+            selection = self.selection
             try:
                 await self._step()
             except KafkaError as error:
-                await self._recover(error)
+                await self._recover(error, selection)
 
-    async def _recover(self, error: KafkaError) -> None:
+    async def _recover(self, error: KafkaError, selection: TopicSelection) -> None:
         if error.code in _LOST:
             self._lose()
             self._forget_membership(error)
@@ -127,8 +148,8 @@ class GroupMembership(ABC):
             self._is_rejoin_wanted.set()
             return
         may_pass = error.retriable or error.code in {ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
-        if not may_pass:
-            raise error
+        if not may_pass and self.selection is selection:
+            raise error  # else it may be about what was subscribed to before
         self._group.forget_coordinator()
         await asyncio.sleep(self._backoff_s)
 
@@ -159,292 +180,66 @@ class GroupMembership(ABC):
 
     async def _wait_for_poll(self) -> None:
         """The application stopped polling: leave, and come back when it polls again (``max.poll.interval.ms``)."""
-        self._core.warnings.append(f"{self._group.group_id}: leaving, as there was no poll for max.poll.interval.ms")
+        self._core.warnings.append(
+            f"group {self._group.group_id}: leaving, as there was no poll for max.poll.interval.ms"
+        )
         await self.leave()
         self._lose()
         while not self._is_polled_in_time:  # noqa: ASYNC110 - polling does not know the membership
             await asyncio.sleep(self._backoff_s)
         self._is_rejoin_wanted.set()
 
-    async def leave(self) -> None:
-        """Tell the coordinator that this member is gone."""
+    async def release(self) -> None:
+        """Give up all partitions before leaving; those of a member that the group removed are lost."""
+        if self.generation < 0:
+            self._lose()
+        else:
+            await self._give_up(self.owned)
+
+    async def leave(self, leave_group: bool | None = None) -> None:
+        """Tell the coordinator that this member is gone.
+
+        Args:
+            leave_group: True: a static member gives up its instance id too. False: a dynamic member says nothing, and
+                its partitions move after ``session.timeout.ms``. None: dynamic members leave, static ones come back
+                (KIP-1092).
+        """
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                await self._send_leave()
+                await self._send_leave(leave_group)
         except (KraftlogError, TimeoutError) as error:
-            self._core.warnings.append(f"leaving {self._group.group_id}: {error}")
+            reason = str(error) or f"no answer within {LEAVE_TIMEOUT_S} s"
+            self._core.warnings.append(f"leaving group {self._group.group_id}: {reason}")
         self.generation = -1
 
     @abstractmethod
     async def _step(self) -> None: ...
 
     @abstractmethod
-    async def _send_leave(self) -> None: ...
+    async def _send_leave(self, leave_group: bool | None) -> None: ...
 
     @abstractmethod
     def _forget_membership(self, error: KafkaError) -> None: ...
 
 
-class ClassicMembership(GroupMembership):
-    """JoinGroup, SyncGroup and Heartbeat; the group's leader assigns (KIP-429 where all assignors are cooperative)."""
+def client_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    """A pattern that the client matches.
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        group: GroupOffsets,
-        core: ConsumerCore,
-        driver: ConsumerDriver,
-        hooks: MembershipHooks,
-    ) -> None:
-        super().__init__(config, group, core, driver, hooks)
-        self._assignors: tuple[str, ...] = config["partition.assignment.strategy"]
-        self._is_cooperative = set(self._assignors) == {COOPERATIVE}
-        self._counts: dict[str, int] = {}
-
-    async def _step(self) -> None:
-        self._is_rejoin_wanted.clear()
-        if not self._is_cooperative:
-            await self._give_up(self.owned)
-        joined = await self._join()
-        assignments = await self._assign(joined) if joined.leader == joined.member_id else {}
-        answer = await self._ask(
-            SyncGroupRequest(
-                group_id=self._group.group_id,
-                generation_id=joined.generation_id,
-                member_id=self.member_id,
-                group_instance_id=self._instance_id,
-                protocol_type="consumer",
-                protocol_name=joined.protocol_name,
-                assignments=[
-                    SyncGroupRequest.SyncGroupRequestAssignment(member_id=name, assignment=data)
-                    for name, data in assignments.items()
-                ],
-            ),
-            timeout_s=self._poll_interval_s,
-        )
-        _raise(answer.error_code, f"SyncGroup of {self._group.group_id}")
-        self.generation = joined.generation_id
-        target = decode_assignment(answer.assignment)
-        revoked = [name for name in self.owned if name not in target]
-        if self._is_cooperative and revoked:
-            await self._give_up(revoked)
-            self._is_rejoin_wanted.set()
-        self._take(target)
-        await self._stay()
-
-    async def _join(self) -> JoinGroupResponse:
-        subscription = MemberSubscription(self.topics, self.owned if self._is_cooperative else (), self.generation)
-        metadata = encode_subscription(subscription)
-        while True:
-            answer: JoinGroupResponse = await self._ask(
-                JoinGroupRequest(
-                    group_id=self._group.group_id,
-                    session_timeout_ms=self._config["session.timeout.ms"],
-                    rebalance_timeout_ms=self._config["max.poll.interval.ms"],
-                    member_id=self.member_id,
-                    group_instance_id=self._instance_id,
-                    protocol_type="consumer",
-                    protocols=[
-                        JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata)
-                        for name in self._assignors
-                    ],
-                ),
-                timeout_s=self._poll_interval_s + 5,
-            )
-            if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-                self.member_id = answer.member_id
-                continue
-            _raise(answer.error_code, f"JoinGroup of {self._group.group_id}")
-            self.member_id = answer.member_id
-            return answer
-
-    async def _ask(
-        self, message: JoinGroupRequest | SyncGroupRequest | LeaveGroupRequest, timeout_s: float | None = None
-    ) -> Any:
-        version = await self._group.version(message.API_KEY)
-        version_max = version - 1 if version and version == _SAME_AS_BEFORE[message.API_KEY] else None
-        return await self._group.ask(message, version_max, timeout_s)
-
-    async def _assign(self, joined: JoinGroupResponse) -> dict[str, bytes]:
-        members = {
-            member.member_id: decode_subscription(member.metadata, member.group_instance_id)
-            for member in joined.members
-        }
-        topics = {topic for member in members.values() for topic in member.topics}
-        self._core.want_topics(topics)
-        metadata = self._core.metadata
-
-        async def are_known() -> bool:
-            return topics <= metadata.topics.keys()
-
-        await self._driver.ask_until(are_known, "metadata of the group's topics", self._poll_interval_s)
-        self._counts = self._partition_counts(topics)
-        assign = ASSIGNORS.get(joined.protocol_name or "")
-        if assign is None:
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"assignor {joined.protocol_name} is not known")
-        return {name: encode_assignment(found) for name, found in assign(members, self._counts).items()}
-
-    def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        known = self._core.metadata.topics
-        return {topic: len(known[topic].partitions) for topic in topics if topic in known}
-
-    async def _stay(self) -> None:
-        """Heartbeats until there is a reason to join again."""
-        interval_s = self._config["heartbeat.interval.ms"] / 1000
-        while not self._is_rejoin_wanted.is_set():
-            try:
-                async with asyncio.timeout(interval_s):
-                    await self._is_rejoin_wanted.wait()
-            except TimeoutError:
-                pass
-            if not self._is_polled_in_time:
-                await self._wait_for_poll()
-                return
-            if self._counts and self._partition_counts(self._counts.keys()) != self._counts:
-                return  # the leader's topics have other partitions now
-            answer = await self._group.ask(
-                HeartbeatRequest(
-                    group_id=self._group.group_id,
-                    generation_id=self.generation,
-                    member_id=self.member_id,
-                    group_instance_id=self._instance_id,
-                )
-            )
-            _raise(answer.error_code, f"heartbeat of {self._group.group_id}")
-
-    def _forget_membership(self, error: KafkaError) -> None:
-        self.generation = -1
-        if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
-            self.member_id = ""
-
-    async def _send_leave(self) -> None:
-        if self.member_id and self._instance_id is None:
-            member = LeaveGroupRequest.MemberIdentity(member_id=self.member_id)
-            version = await self._group.version(LeaveGroupRequest.API_KEY) or 0
-            request = (
-                LeaveGroupRequest(group_id=self._group.group_id, members=[member])
-                if version >= 3
-                else LeaveGroupRequest(group_id=self._group.group_id, member_id=self.member_id)
-            )
-            await self._ask(request)
-            self.member_id = ""
+    Raises:
+        KafkaError: INVALID_REGULAR_EXPRESSION: it does not compile; names it.
+    """
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        text = f"subscribe(pattern={pattern!r}): {error}"
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from error
 
 
-class BrokerAssignedMembership(GroupMembership):
-    """ConsumerGroupHeartbeat: the coordinator assigns, and each member moves at its own pace (KIP-848)."""
+def raise_for(code: int, what: str) -> None:
+    """Raise the error of an answer.
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        group: GroupOffsets,
-        core: ConsumerCore,
-        driver: ConsumerDriver,
-        hooks: MembershipHooks,
-    ) -> None:
-        super().__init__(config, group, core, driver, hooks)
-        self.member_id = str(uuid.uuid4())
-        self.generation = JOINING_EPOCH
-        self._interval_s = 0.0
-        self._target: list[TopicPartition] | None = None
-        self._sent: tuple[object, ...] = ()
-
-    async def _step(self) -> None:
-        if self.generation > JOINING_EPOCH and not self._is_polled_in_time:
-            await self._wait_for_poll()
-            self.generation = JOINING_EPOCH
-        self._is_rejoin_wanted.clear()
-        await self._heartbeat()
-        if not await self._follow_target():
-            try:
-                async with asyncio.timeout(self._interval_s):
-                    await self._is_rejoin_wanted.wait()
-            except TimeoutError:
-                pass
-
-    async def _heartbeat(self) -> None:
-        is_joining = self.generation == JOINING_EPOCH
-        said = (self.topics, self.owned)
-        is_new = is_joining or said != self._sent
-        partitions = [
-            ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=numbers)
-            for topic_id, numbers in self._owned_by_id().items()
-        ]
-        has_regex = (await self._group.version(CONSUMER_GROUP_HEARTBEAT_KEY) or 0) >= FIRST_VERSION_WITH_REGEX
-        answer = await self._group.ask(
-            ConsumerGroupHeartbeatRequest(
-                group_id=self._group.group_id,
-                member_id=self.member_id,
-                member_epoch=self.generation,
-                instance_id=self._instance_id,
-                rack_id=self._config["client.rack"] or None if is_joining else None,
-                rebalance_timeout_ms=self._config["max.poll.interval.ms"] if is_joining else -1,
-                subscribed_topic_names=self.topics if is_new else None,
-                # None: as before; empty: no pattern. librdkafka's mock cluster demands it beside the names.
-                subscribed_topic_regex="" if is_new and has_regex else None,
-                server_assignor=self._config["group.remote.assignor"] if is_joining else None,
-                topic_partitions=partitions if is_new else None,
-            )
-        )
-        _raise(answer.error_code, answer.error_message or f"heartbeat of {self._group.group_id}")
-        self._sent = said
-        self.member_id = answer.member_id or self.member_id
-        self.generation = answer.member_epoch
-        self._interval_s = max(answer.heartbeat_interval_ms, 1) / 1000
-        if answer.assignment is not None:
-            await self._resolve(answer.assignment)
-
-    async def _resolve(self, assignment: object) -> None:
-        """Names of the assigned topics; metadata may still lack some."""
-        metadata = self._core.metadata
-        groups = assignment.topic_partitions  # type: ignore[attr-defined]
-
-        def names() -> dict[bytes, str]:
-            return {bytes(topic.topic_id): name for name, topic in metadata.topics.items()}
-
-        async def are_known() -> bool:
-            return {bytes(group.topic_id) for group in groups} <= names().keys()
-
-        if not await are_known():
-            metadata.is_update_wanted = True
-            await self._driver.ask_until(are_known, "metadata of the assigned topics", self._poll_interval_s)
-        known = names()
-        self._target = [
-            TopicPartition(known[bytes(group.topic_id)], number) for group in groups for number in group.partitions
-        ]
-
-    async def _follow_target(self) -> bool:
-        """Give up and take what the target says; True when the coordinator is to hear of it at once."""
-        if self._target is None:
-            return False
-        target, self._target = self._target, None
-        revoked = [name for name in self.owned if name not in target]
-        before = set(self.owned)
-        await self._give_up(revoked)
-        self._take(target)
-        return before != set(target)
-
-    def _owned_by_id(self) -> dict[Uuid, list[int]]:
-        found: dict[Uuid, list[int]] = {}
-        for name in self.owned:
-            found.setdefault(self._core.metadata.topic_id(name.topic), []).append(name.partition)
-        return found
-
-    def _forget_membership(self, error: KafkaError) -> None:
-        self.generation = JOINING_EPOCH
-        self._sent = ()
-
-    async def _send_leave(self) -> None:
-        if self.generation > JOINING_EPOCH:
-            await self._group.ask(
-                ConsumerGroupHeartbeatRequest(
-                    group_id=self._group.group_id,
-                    member_id=self.member_id,
-                    member_epoch=LEAVING_EPOCH if self._instance_id is None else STATIC_LEAVING_EPOCH,
-                    instance_id=self._instance_id,
-                )
-            )
-
-
-def _raise(code: int, what: str) -> None:
+    Raises:
+        KafkaError: ``code`` is not zero; ``what`` names what failed.
+    """
     if code:
         raise KafkaError(code, what)

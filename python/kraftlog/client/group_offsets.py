@@ -84,7 +84,8 @@ class GroupOffsets(Coordinator):
         for topic in answer.topics:
             for partition in topic.partitions:
                 if partition.error_code:
-                    raise KafkaError(partition.error_code, f"commit of {topic.name}-{partition.partition_index}")
+                    where = f"{topic.name}-{partition.partition_index} in group {self.group_id}"
+                    raise KafkaError(partition.error_code, f"commit of {where}")
 
     async def committed(
         self, partitions: Sequence[TopicPartition], *, member_id: str | None = None, member_epoch: int = -1
@@ -123,13 +124,13 @@ class GroupOffsets(Coordinator):
         answer = await self.ask(request, LAST_VERSION_WITH_NAMES)
         group_answer: Any = answer.groups[0] if answer.groups else answer
         if group_answer.error_code:
-            raise KafkaError(group_answer.error_code, f"committed offsets of {self.group_id}")
+            raise KafkaError(group_answer.error_code, f"committed offsets of group {self.group_id}")
         found = {}
         for topic in group_answer.topics:
             for partition in topic.partitions:
                 name = TopicPartition(topic.name, partition.partition_index)
                 if partition.error_code:
-                    raise KafkaError(partition.error_code, f"committed offset of {name}")
+                    raise KafkaError(partition.error_code, f"committed offset of {name} in group {self.group_id}")
                 if partition.committed_offset >= 0:
                     epoch = partition.committed_leader_epoch
                     found[name] = OffsetAndMetadata(

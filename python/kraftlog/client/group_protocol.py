@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from kraftlog.client.broker_assigned_membership import CONSUMER_GROUP_HEARTBEAT_KEY, BrokerAssignedMembership
+from kraftlog.client.classic_membership import ClassicMembership
 from kraftlog.client.config import ClientConfig
 from kraftlog.client.driver import ConsumerDriver
-from kraftlog.client.group_membership import (
-    CONSUMER_GROUP_HEARTBEAT_KEY,
-    BrokerAssignedMembership,
-    ClassicMembership,
-    GroupMembership,
-)
+from kraftlog.client.group_membership import GroupMembership
 from kraftlog.client.group_offsets import GroupOffsets
 
 __all__ = ["membership_kinds"]

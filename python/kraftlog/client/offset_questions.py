@@ -17,6 +17,9 @@ from kraftlog.wire.messages.metadata import MetadataRequest
 
 __all__ = ["OffsetQuestions"]
 
+# A topic that a question creates is unknown to the first answers.
+UPDATES_BEFORE_ERROR = 10
+
 
 class OffsetQuestions:
     """Asks leaders, again after errors that may pass."""
@@ -36,18 +39,43 @@ class OffsetQuestions:
         """
         core = self._core
         seen = core.metadata.update_count
-        core.want_topics({topic})
 
         async def is_known() -> bool:
+            self._check_topic(topic, seen)
             found = core.metadata.topics.get(topic)
-            if found is not None and found.error_code and core.metadata.update_count > seen + 3:
-                raise KafkaError(found.error_code, topic)
             return found is not None and bool(found.partitions)
 
-        await self._driver.ask_until(
-            is_known, f"metadata of {topic}", self._timeout_s if timeout_s is None else timeout_s
-        )
+        with core.asking({topic}):
+            limit_s = self._timeout_s if timeout_s is None else timeout_s
+            await self._driver.ask_until(is_known, f"metadata of {topic}", limit_s)
         return [TopicPartition(topic, number) for number in sorted(core.metadata.topics[topic].partitions)]
+
+    def _check_topic(self, topic: str, seen: int) -> None:
+        """Raise what metadata says against a topic; an error that may pass, after more than a few updates.
+
+        Args:
+            topic: Name.
+            seen: Updates of metadata before the question.
+
+        Raises:
+            KafkaError: Names the topic.
+        """
+        metadata = self._core.metadata
+        found = metadata.topics.get(topic)
+        if found is None or not found.error_code:
+            return
+        if not ErrorCode.is_retriable(found.error_code) or metadata.update_count > seen + UPDATES_BEFORE_ERROR:
+            raise KafkaError(found.error_code, f"topic {topic}")
+        metadata.is_update_wanted = True
+
+    def _check_partition(self, name: TopicPartition, seen: int) -> None:
+        metadata = self._core.metadata
+        topic = metadata.topics.get(name.topic)
+        if topic is None or not topic.partitions or name.partition in topic.partitions:
+            return
+        if metadata.update_count > seen + UPDATES_BEFORE_ERROR:
+            text = f"{name.topic} has {len(topic.partitions)} partitions, no {name.partition}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
     async def list_topics(self, timeout_s: float | None) -> dict[str, tuple[int, ...]]:
         """The partition numbers of each topic.
@@ -82,11 +110,11 @@ class OffsetQuestions:
         """The answer for each partition; None where no record has the timestamp or a later one.
 
         Raises:
-            KafkaError: A leader refuses.
+            KafkaError: A leader refuses, or there is no such topic or partition.
             TimeoutError: Not all leaders answered.
         """
         core = self._core
-        core.want_topics({name.topic for name in timestamps})
+        seen = core.metadata.update_count
         found: dict[TopicPartition, OffsetAndTime | None] = {}
 
         async def ask() -> bool:
@@ -94,8 +122,10 @@ class OffsetQuestions:
             for name, timestamp in timestamps.items():
                 if name in found:
                     continue
+                self._check_topic(name.topic, seen)
                 leader = core.metadata.leader_of(name)
                 if leader.leader_id is None:
+                    self._check_partition(name, seen)
                     core.metadata.is_update_wanted = True
                 else:
                     epoch = -1 if leader.epoch is None else leader.epoch
@@ -104,7 +134,8 @@ class OffsetQuestions:
             return len(found) == len(timestamps)
 
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        await self._driver.ask_until(ask, "offsets", limit_s)
+        with core.asking({name.topic for name in timestamps}):
+            await self._driver.ask_until(ask, "offsets", limit_s)
         return found
 
     async def _ask_leader(
@@ -132,7 +163,7 @@ class OffsetQuestions:
                     continue
                 if answer.error_code:
                     if not ErrorCode.is_retriable(answer.error_code):
-                        raise KafkaError(answer.error_code, str(name))
+                        raise KafkaError(answer.error_code, f"offsets of {name}")
                     core.context.want_metadata(self._driver.now_ms())
                     continue
                 epoch = answer.leader_epoch if answer.leader_epoch >= 0 else None

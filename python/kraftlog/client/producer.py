@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -53,16 +54,35 @@ class Producer:
     ) -> None:
         self._async = AsyncProducer(config, on_delivery=on_delivery, **settings)
         self._thread = OwnThread("kraftlog-producer", self._async.start, self._end)
+        self._handing = asyncio.Lock()
+        self._close_timeout_s: float | None = None
         self._lock = threading.Lock()
         self._records: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         self._thread.start()
 
     async def _end(self) -> None:
-        await self._hand_over()
+        timeout_s = self._close_timeout_s
         is_transaction_open = self._async.is_transaction_open
-        await self._async.close()
+        try:
+            await self._hand_over_within(timeout_s)
+        except TimeoutError:
+            with suppress(KraftlogError, TimeoutError):
+                await self._async.close(timeout_s=0)
+            raise
+        await self._async.close(timeout_s=timeout_s)
         if is_transaction_open:
             self._async.first_failure = None  # it was aborted
+
+    async def _hand_over_within(self, timeout_s: float | None) -> None:
+        """Hand over what waits here; what does not get room or metadata within the time is handed over later."""
+        handing = asyncio.ensure_future(self._hand_over())
+        done, _ = await asyncio.wait({handing}, timeout=timeout_s)
+        if not done:
+            message = (
+                f"records wait for buffer.memory or for metadata of their topic, and did not end within {timeout_s} s"
+            )
+            raise TimeoutError(message)
+        handing.result()
 
     def __enter__(self) -> Self:
         return self
@@ -72,12 +92,17 @@ class Producer:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
+    def close(self, *, timeout_s: float | None = None) -> None:
         """Deliver what waits, and end the thread; a second call does nothing.
+
+        Args:
+            timeout_s: Seconds to deliver in; None for as long as ``delivery.timeout.ms`` allows.
 
         Raises:
             KafkaError: A batch was not delivered.
+            TimeoutError: Not all was delivered within the time, or the open transaction was not aborted.
         """
+        self._close_timeout_s = timeout_s
         try:
             self._thread.call(self._end, what="producer")
         except NodeClosedError:
@@ -118,15 +143,17 @@ class Producer:
             self._async.call_after_linger(self._hand_over)
 
     async def _hand_over(self) -> None:
-        with self._lock:
-            records, self._records = self._records, []
-        for arguments, options in records:
-            try:
-                await self._async.send(*arguments, **options)
-            except (KraftlogError, TypeError, ValueError) as error:
-                # Nobody may be waiting, and the records behind this one may go elsewhere.
-                self._async.fail_transaction(error)
-                self._async.first_failure = self._async.first_failure or error
+        # One at a time: records stay in order, and a flush waits for what was taken before it.
+        async with self._handing:
+            with self._lock:
+                records, self._records = self._records, []
+            for arguments, options in records:
+                try:
+                    await self._async.send(*arguments, **options)
+                except (KraftlogError, TypeError, ValueError) as error:
+                    # Nobody may be waiting, and the records behind this one may go elsewhere.
+                    self._async.fail_transaction(error)
+                    self._async.first_failure = self._async.first_failure or error
 
     def _raise_failure(self) -> None:
         """Raise what went wrong since the last call."""
@@ -143,17 +170,21 @@ class Producer:
 
         self._thread.call(run, what="producer")
 
-    def flush(self) -> None:
+    def flush(self, *, timeout_s: float | None = None) -> None:
         """Return when all that was sent is delivered.
+
+        Args:
+            timeout_s: Seconds; None for as long as ``delivery.timeout.ms`` allows.
 
         Raises:
             KafkaError: A record was not delivered since the last error was raised. The others are delivered, also those
                 behind it.
+            TimeoutError: Not all was delivered within the time; what waits is delivered later.
         """
 
         async def run() -> None:
-            await self._hand_over()
-            await self._async.flush()
+            await self._hand_over_within(timeout_s)
+            await self._async.flush(timeout_s=timeout_s)
 
         try:
             self._thread.call(run, what="producer")
@@ -161,6 +192,10 @@ class Producer:
             self._async.first_failure = None
             raise
         self._raise_failure()
+
+    def partitions_for(self, topic: str, *, timeout_s: float | None = None) -> list[TopicPartition]:
+        """As :meth:`AsyncProducer.partitions_for`."""
+        return self._thread.call(lambda: self._async.partitions_for(topic, timeout_s=timeout_s), what="producer")
 
     def init_transactions(self) -> None:
         """As :meth:`AsyncProducer.init_transactions`."""

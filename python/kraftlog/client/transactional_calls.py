@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -33,7 +34,7 @@ class TransactionalCalls(ABC):
         """Return when nothing that was sent lacks its answer."""
 
     @abstractmethod
-    async def flush(self) -> None:
+    async def flush(self, *, timeout_s: float | None = None) -> None:
         """Return when all that was sent is delivered."""
 
     @property
@@ -130,10 +131,16 @@ class TransactionalCalls(ABC):
                 await self.abort_transaction()
             raise
 
-    async def _abort_open(self) -> None:
+    async def _abort_open(self, timeout_s: float | None) -> None:
         """Abort before the connections end, so that readers need not wait for the transaction's timeout."""
-        if self.is_transaction_open:
-            await self.abort_transaction()
+        if not self.is_transaction_open:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.abort_transaction()
+        except TimeoutError as error:
+            message = f"the open transaction was not aborted within {timeout_s} s"
+            raise TimeoutError(message) from error
 
     def fail_transaction(self, error: Exception) -> None:
         """Let an open transaction be aborted only: a record of it was lost before it could be sent."""

@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import random
 import re
-import socket
 import struct
-import threading
 import time
 import tracemalloc
 from pathlib import Path
@@ -16,16 +14,15 @@ from pathlib import Path
 import pytest
 
 import kraftlog
+from integration.client.lying_broker import LyingBroker
 from kraftlog._kraftlog import encode_values
 from kraftlog.client import OffsetAndMetadata
 from kraftlog.client.config import ClientConfig, ClientConfigError, reset_strategy
 from kraftlog.errors import CorruptRecordError, KafkaError, NoOffsetForPartitionError, RemoteProtocolError
 from kraftlog.reading.scan_options import DEFAULT_COLUMNS
 from kraftlog.types import TopicPartition
-from kraftlog.wire.frame import FrameReader, decode_request, encode_response
-from kraftlog.wire.messages.api_versions import ApiVersionsResponse
+from kraftlog.wire.frame import encode_response
 from kraftlog.wire.messages.fetch import FetchResponse
-from kraftlog.wire.messages.metadata import MetadataResponse
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "how-to"
 T0 = ("orders", 0)
@@ -230,61 +227,6 @@ def test_unknown_settings_and_values_are_errors():
 
 
 # Brokers that lie
-
-
-class LyingBroker:
-    """Answers ApiVersions and Metadata; what comes after is up to ``lie``, which gets the socket and each request."""
-
-    def __init__(self, lie, *, lie_from_start=False, lie_about=None):
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.bootstrap_servers = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._lie = lie
-        self._lie_from_start = lie_from_start
-        self._lie_about = lie_about
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self):
-        self._listener.close()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                link, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(link,), daemon=True).start()
-
-    def _serve(self, link):
-        frames = FrameReader(1 << 20)
-        with contextlib.suppress(OSError), link:
-            while data := link.recv(65536):
-                for frame in frames.feed(data):
-                    self._answer(link, *decode_request(frame))
-
-    def _answer(self, link, header, request):
-        key, version, correlation = header.request_api_key, header.request_api_version, header.correlation_id
-        if self._lie_from_start or key not in {18, 3} or key == self._lie_about:
-            self._lie(link, header, request)
-            return
-        host, port = self.bootstrap_servers.split(":")
-        if key == 18:
-            versions = [(1, 4, 12), (2, 1, 6), (3, 4, 9), (18, 0, 3)]
-            response = ApiVersionsResponse(
-                api_keys=[
-                    ApiVersionsResponse.ApiVersion(api_key=api, min_version=low, max_version=high)
-                    for api, low, high in versions
-                ]
-            )
-        else:
-            response = MetadataResponse(
-                brokers=[MetadataResponse.MetadataResponseBroker(node_id=1, host=host, port=int(port))],
-                topics=[
-                    MetadataResponse.MetadataResponseTopic(
-                        name="orders",
-                        partitions=[MetadataResponse.MetadataResponsePartition(leader_id=1, leader_epoch=0)],
-                    )
-                ],
-            )
-        for buffer in encode_response(key, version, correlation, response):
-            link.sendall(buffer)
 
 
 def send_records(records, count=1):

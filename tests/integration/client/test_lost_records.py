@@ -126,7 +126,7 @@ def test_transaction_whose_batch_timed_out_cannot_be_committed(tmp_path):
                 found.send("late", b"before")
         found = producer(node, transactional_id="late", delivery_timeout_ms=500, linger_ms=0)
         found.init_transactions()
-        found._thread.call(lambda: found._async._partition_count("late"), what="producer")  # the leader is known
+        found._thread.call(lambda: found._async.partitions_for("late"), what="producer")  # the leader is known
     found.begin_transaction()
     found.send("late", b"lost")
     until_true(lambda: not found._async.is_transaction_open or found._async.first_failure is not None)
@@ -242,7 +242,7 @@ def test_commit_that_fails_at_the_end_is_a_warning_and_the_member_leaves_neverth
     with consumer(broker, group_id="refused", group_protocol="consumer") as reader:
         reader.subscribe(["rows"])
         reader.poll(30)
-        reader._async._group.commit = refuse
+        reader._async._group.group.commit = refuse
     assert [record.message for record in caplog.records if "refused" in record.message] == [
         "commit before the end of group refused: INVALID_COMMIT_OFFSET_SIZE: no"
     ]

@@ -148,10 +148,10 @@ def test_no_reachable_broker_for_the_trigger_time_starts_again_from_bootstrap(af
 
 def test_topics_wanted_while_metadata_is_asked_for_are_asked_for_next():
     scene = Scene()
-    scene.core.want_topics({"other"})
+    scene.core.subscribe({"other"})
     scene.turn()
     request = scene.only(RequestKind.METADATA)
-    scene.core.want_topics({"t"})
+    scene.core.subscribe({"other", "t"})
     scene.answer(request, metadata())
     scene.turn(200)
     assert {topic.name for topic in scene.only(RequestKind.METADATA).message.topics} == {"other", "t"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from kraftlog.client.state.position import LeaderAndEpoch
@@ -79,8 +79,22 @@ class ClusterMetadata:
         self.update_count = 0
         self._seen_epochs: dict[TopicPartition, int] = {}
 
-    def update(self, response: MetadataResponse, version: int) -> None:
-        """Take an answer to a Metadata request of ``version``."""
+    def update(
+        self,
+        response: MetadataResponse,
+        version: int,
+        *,
+        retains: Callable[[str, bool], bool] = lambda _name, _is_internal: True,
+        wanted: Collection[str] = (),
+    ) -> None:
+        """Take an answer to a Metadata request of ``version``.
+
+        Args:
+            response: The answer.
+            version: Of the request.
+            retains: Whether a topic is kept, by its name and by whether it is internal.
+            wanted: Topics that do not exist if the answer does not have them.
+        """
         has_epochs = version >= RELIABLE_EPOCH_VERSION
         self.nodes = {
             broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers
@@ -89,7 +103,7 @@ class ClusterMetadata:
         topics: dict[str, TopicInfo] = {}
         is_incomplete = False
         for topic in response.topics:
-            if topic.name is None:
+            if topic.name is None or not retains(topic.name, topic.is_internal):
                 continue
             known = self.topics.get(topic.name)
             if topic.error_code:
@@ -103,6 +117,12 @@ class ClusterMetadata:
                 partitions[partition.partition_index] = found
                 is_incomplete |= found.leader_id is None
             topics[topic.name] = TopicInfo(topic.topic_id, partitions, 0, topic.is_internal)
+        for name in wanted:
+            if name not in topics:
+                known = self.topics.get(name)
+                topics[name] = TopicInfo(
+                    known.topic_id if known else Uuid.ZERO, {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
         self.topics = topics
         self.is_update_wanted |= is_incomplete
         self.update_count += 1

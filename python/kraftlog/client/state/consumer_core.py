@@ -11,7 +11,8 @@ At most one Fetch per node is under way, and none while records of that node wai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kraftlog.client.state.core_context import ConsumerOptions, CoreContext
@@ -21,6 +22,7 @@ from kraftlog.client.state.offset_lookup import OffsetLookups
 from kraftlog.client.state.position import FetchPosition, OffsetAndEpoch
 from kraftlog.client.state.request import ConsumerRequest, RequestKind
 from kraftlog.client.state.subscription import FetchState
+from kraftlog.client.state.topic_selection import TopicPattern, WantedTopics
 from kraftlog.errors import ErrorCode, KafkaError, NoOffsetForPartitionError
 from kraftlog.types import TopicPartition, Uuid
 from kraftlog.wire.messages.fetch import FetchRequest
@@ -51,14 +53,16 @@ class ConsumerCore:
         self.subscription = context.subscription
         self.errors = context.errors
         self.warnings = context.warnings
-        self.wanted_topics: set[str] = set()
+        self.wanted = WantedTopics()
         self.has_group = False
         # Until the application polls it may still seek: no position is looked for before.
         self.is_polled = False
         self._answers = FetchAnswers(context)
         self._lookups = OffsetLookups(context)
         self._metadata_asked = False
-        self._topics_asked: frozenset[str] = frozenset()
+        # None: all topics.
+        self._topics_asked: frozenset[str] | None = frozenset()
+        self._has_all_topics = False
         self._metadata_at_ms: int | None = None
         self._unanswered_since_ms: int | None = None
 
@@ -66,16 +70,76 @@ class ConsumerCore:
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Replace the assignment."""
+        for name in set(self.subscription.assigned) - set(partitions):
+            self.context.forget_errors(name)
         self.subscription.assign(partitions)
-        self.want_topics({name.topic for name in partitions})
+        self.context.forget_refusals(self._read_topics)
+        self._want_metadata_of({name.topic for name in partitions})
         self._answers.drop_unassigned()
 
-    def want_topics(self, topics: set[str]) -> None:
-        """Ask for metadata of these topics too."""
-        if not topics <= self.wanted_topics:
-            self.wanted_topics |= topics
-            self.metadata.is_update_wanted = True
-            self.context.metadata_retry_ms = 0
+    def subscribe(
+        self, topics: Collection[str], pattern: TopicPattern | None = None, *, may_create: bool = True
+    ) -> None:
+        """Replace the topics that the group assigns partitions of.
+
+        Args:
+            topics: By name.
+            pattern: Matched with the names of all topics that the cluster lets this client see.
+            may_create: Whether asking for the names may create topics.
+        """
+        self.wanted.subscribed = frozenset(topics)
+        self.context.forget_refusals(self._read_topics)
+        self.wanted.may_create = may_create and pattern is None
+        if pattern != self.wanted.pattern:
+            self.wanted.pattern = pattern
+            self._has_all_topics = False
+        if pattern is None:
+            self._want_metadata_of(self.wanted.subscribed)
+        elif not self._has_all_topics:
+            self._want_metadata_now()
+
+    def want_group_topics(self, topics: Collection[str]) -> None:
+        """Replace the topics of the other members of the group, whose partitions this member assigns."""
+        self.wanted.group = frozenset(topics)
+        self._want_metadata_of(self.wanted.group)
+
+    @contextmanager
+    def asking(self, topics: Collection[str]) -> Iterator[None]:
+        """Ask for metadata of more topics within the block."""
+        self.wanted.asked.update(topics)
+        self._want_metadata_of(topics)
+        try:
+            yield
+        finally:
+            self.wanted.asked.subtract(topics)
+            self.wanted.asked = +self.wanted.asked
+
+    @property
+    def wanted_topics(self) -> frozenset[str]:
+        """The topics that metadata is wanted of by name."""
+        return self.wanted.names({name.topic for name in self.subscription.assigned})
+
+    @property
+    def matched_topics(self) -> tuple[str, ...] | None:
+        """The topics that match the pattern, sorted; None before metadata of all topics was seen."""
+        pattern = self.wanted.pattern
+        if pattern is None or not self._has_all_topics:
+            return None
+        return tuple(
+            sorted(
+                name
+                for name, topic in self.metadata.topics.items()
+                if not topic.error_code and pattern.matches(name, is_internal=topic.is_internal)
+            )
+        )
+
+    def _want_metadata_of(self, topics: Collection[str]) -> None:
+        if not self.metadata.topics.keys() >= set(topics):
+            self._want_metadata_now()
+
+    def _want_metadata_now(self) -> None:
+        self.metadata.is_update_wanted = True
+        self.context.metadata_retry_ms = 0
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int | None) -> None:
         """Go to an offset; with a leader epoch the leader is asked whether its log agrees (KIP-320).
@@ -159,9 +223,15 @@ class ConsumerCore:
         # What asks for an update from here on wants a later answer than this one.
         self.metadata.is_update_wanted = False
         self._unanswered_since_ms = self._unanswered_since_ms or now_ms
-        self._topics_asked = frozenset(self.wanted_topics)
-        topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(self.wanted_topics)]
-        message = MetadataRequest(topics=topics, allow_auto_topic_creation=self.options.allow_auto_create_topics)
+        if self.wanted.pattern is not None:
+            self._topics_asked = None
+            message = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        else:
+            self._topics_asked = self.wanted_topics
+            message = MetadataRequest(
+                topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(self._topics_asked)],
+                allow_auto_topic_creation=self.options.allow_auto_create_topics and self.wanted.may_create,
+            )
         return [ConsumerRequest(RequestKind.METADATA, None, message)]
 
     def _check_leaders(self) -> None:
@@ -283,13 +353,33 @@ class ConsumerCore:
         self._unanswered_since_ms = None
         self._metadata_at_ms = now_ms
         # Topics that were wanted while this answer was under way are asked for at once.
-        is_complete = self.wanted_topics <= self._topics_asked
+        is_complete = self._topics_asked is None or (
+            self.wanted.pattern is None and self.wanted_topics <= self._topics_asked
+        )
         self.context.metadata_retry_ms = now_ms + self.options.retry_backoff_ms if is_complete else 0
-        self.metadata.update(response, version)
-        refused = [name for name, topic in self.metadata.topics.items() if topic.error_code in _FATAL_FOR_TOPIC]
-        if refused:
-            code = self.metadata.topics[refused[0]].error_code
-            self.context.raise_later(KafkaError(code, ", ".join(sorted(refused))))
+        self.metadata.is_update_wanted |= not is_complete
+        self._take_metadata(response, version)
+        for name in sorted(self._read_topics & self.metadata.topics.keys()):
+            code = self.metadata.topics[name].error_code
+            if code in _FATAL_FOR_TOPIC:
+                self.context.refuse(name, code)
+
+    @property
+    def _read_topics(self) -> frozenset[str]:
+        """Topics that the application reads, not those that it only asks about."""
+        return self.wanted.subscribed | self.wanted.group | {name.topic for name in self.subscription.assigned}
+
+    def _take_metadata(self, response: MetadataResponse, version: int) -> None:
+        if self._topics_asked is not None:
+            self.metadata.update(response, version)
+            return
+        pattern, wanted = self.wanted.pattern, self.wanted_topics
+
+        def is_kept(name: str, is_internal: bool) -> bool:
+            return name in wanted or (pattern is not None and pattern.matches(name, is_internal=is_internal))
+
+        self.metadata.update(response, version, retains=is_kept, wanted=wanted)
+        self._has_all_topics = pattern is not None
 
     # Records
 

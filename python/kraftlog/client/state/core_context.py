@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from kraftlog.client.state.cluster_metadata import ClusterMetadata
@@ -11,7 +11,7 @@ from kraftlog.client.state.fetch_session import FetchSession
 from kraftlog.client.state.position import OffsetAndEpoch, ResetStrategy
 from kraftlog.client.state.request import ConsumerRequest, RequestKind
 from kraftlog.client.state.subscription import Subscription, Truncation
-from kraftlog.errors import LogTruncationError
+from kraftlog.errors import KafkaError, LogTruncationError
 from kraftlog.types import Epoch, EpochEndOffset, Offset, TopicPartition
 
 __all__ = ["ConsumerOptions", "CoreContext", "NodeState"]
@@ -75,6 +75,7 @@ class CoreContext:
         self.nodes: dict[int, NodeState] = {}
         self.metadata_retry_ms = 0
         self._versions_of = versions_of
+        self._refusals: dict[str, KafkaError] = {}
 
     def node(self, node_id: int) -> NodeState:
         """What is under way with a broker."""
@@ -100,6 +101,19 @@ class CoreContext:
         kept = [error for error in self.errors if getattr(error, "partition", None) != partition]
         self.errors.clear()
         self.errors.extend(kept)
+
+    def refuse(self, topic: str, code: int) -> None:
+        """Let the next call of the application raise what a broker says against a topic."""
+        if self._refusals.get(topic) not in self.errors:
+            self._refusals[topic] = KafkaError(code, f"topic {topic}")
+            self.errors.append(self._refusals[topic])
+
+    def forget_refusals(self, read: Collection[str]) -> None:
+        """The application reads these topics only: what was refused of others is not raised."""
+        dropped = [self._refusals.pop(topic) for topic in self._refusals.keys() - set(read)]
+        for error in dropped:
+            if error in self.errors:
+                self.errors.remove(error)
 
     def settle(self, partition: TopicPartition, outcome: Truncation | OffsetAndEpoch | None) -> None:
         """Report what came of a validation: a truncation, or the offset at which reading goes on."""

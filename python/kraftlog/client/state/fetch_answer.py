@@ -213,7 +213,7 @@ class FetchAnswers:
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(name, state, target.fetch_offset)
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            context.raise_later(KafkaError(code, name.topic))
+            context.refuse(name.topic, code)
         elif code == ErrorCode.CORRUPT_MESSAGE:
             context.raise_later(
                 CorruptRecordError(f"the broker reports a corrupt record at offset {target.fetch_offset} of {name}")
