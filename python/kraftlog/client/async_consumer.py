@@ -469,7 +469,8 @@ class AsyncConsumer(OffsetCalls):
                 raise self._core.errors.popleft()
             if is_at_end():
                 return None
-            found = self._take(driver, as_records)
+            is_giving_up = self._group is not None and self._group.is_giving_up
+            found = None if is_giving_up else self._take(driver, as_records)
             if found is not None or is_at_end():
                 return found
             try:

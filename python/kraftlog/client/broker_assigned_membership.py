@@ -63,6 +63,9 @@ class BrokerAssignedMembership(GroupMembership):
             except TimeoutError:
                 pass
 
+    async def _keep_alive(self) -> None:
+        await self._heartbeat()
+
     def _follow_selection(self, selection: TopicSelection) -> None:
         if not isinstance(selection.pattern, str):
             self._regex = None

@@ -155,10 +155,9 @@ class ClassicMembership(GroupMembership):
 
     async def _stay(self) -> None:
         """Heartbeats until there is a reason to join again."""
-        interval_s = self._config["heartbeat.interval.ms"] / 1000
         while not self._is_rejoin_wanted.is_set():
             try:
-                async with asyncio.timeout(interval_s):
+                async with asyncio.timeout(self._heartbeat_s):
                     await self._is_rejoin_wanted.wait()
             except TimeoutError:
                 pass
@@ -167,15 +166,24 @@ class ClassicMembership(GroupMembership):
                 return
             if self._counts and self._partition_counts(self._counts.keys()) != self._counts:
                 return  # the leader's topics have other partitions now
-            answer = await self._group.ask(
-                HeartbeatRequest(
-                    group_id=self._group.group_id,
-                    generation_id=self.generation,
-                    member_id=self.member_id,
-                    group_instance_id=self._instance_id,
-                )
+            raise_for(await self._heartbeat(), f"heartbeat of group {self._group.group_id}")
+
+    async def _heartbeat(self) -> int:
+        """The error code of the answer."""
+        answer = await self._group.ask(
+            HeartbeatRequest(
+                group_id=self._group.group_id,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self._instance_id,
             )
-            raise_for(answer.error_code, f"heartbeat of group {self._group.group_id}")
+        )
+        return int(answer.error_code)
+
+    async def _keep_alive(self) -> None:
+        code = await self._heartbeat()
+        if code != ErrorCode.REBALANCE_IN_PROGRESS:  # for which partitions are given up
+            raise_for(code, f"heartbeat of group {self._group.group_id}")
 
     def _forget_membership(self, error: KafkaError) -> None:
         self.generation = -1

@@ -31,12 +31,14 @@ class MembershipHooks:
         on_lost: Called when partitions belong to others already.
         on_assign: Called with the partitions that are new.
         last_poll_s: Loop time of the last poll of the application.
+        rows_done: Awaited with seconds: whether the application is done with the rows of its last poll within them.
     """
 
     on_revoke: Callable[[Collection[TopicPartition]], Awaitable[None]]
     on_lost: Callable[[Collection[TopicPartition]], None]
     on_assign: Callable[[Collection[TopicPartition]], None]
     last_poll_s: Callable[[], float]
+    rows_done: Callable[[float], Awaitable[bool]]
 
 
 class GroupMembership(ABC):
@@ -54,6 +56,7 @@ class GroupMembership(ABC):
         topics: Names that are subscribed to; with a pattern that the client matches, those that match.
         member_id: Empty before the coordinator or the client has given one.
         generation: Generation or member epoch, -1 while the member has none.
+        is_giving_up: Whether partitions are about to be given up: no further rows are handed to the application.
     """
 
     def __init__(
@@ -76,6 +79,8 @@ class GroupMembership(ABC):
         self.topics: tuple[str, ...] = ()
         self.member_id = ""
         self.generation = -1
+        self.is_giving_up = False
+        self._heartbeat_s: float = config["heartbeat.interval.ms"] / 1000
         self._is_rejoin_wanted = asyncio.Event()
 
     @property
@@ -160,6 +165,22 @@ class GroupMembership(ABC):
             self._hooks.on_lost(lost)
 
     async def _give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Give partitions up when the application is done with the rows of its last poll: it may commit them till then.
+
+        The member stays alive meanwhile. Kafka's consumer gives up within ``poll`` alone, to the same end.
+        """
+        if not partitions:
+            return
+        self.is_giving_up = True
+        try:
+            while not await self._hooks.rows_done(self._heartbeat_s) and self._is_polled_in_time:
+                await self._keep_alive()
+            await self._give_up_now(partitions)
+        finally:
+            self.is_giving_up = False
+            self._driver.is_ready.set()
+
+    async def _give_up_now(self, partitions: Collection[TopicPartition]) -> None:
         if not partitions:
             return
         await self._hooks.on_revoke(tuple(partitions))
@@ -194,7 +215,7 @@ class GroupMembership(ABC):
         if self.generation < 0:
             self._lose()
         else:
-            await self._give_up(self.owned)
+            await self._give_up_now(self.owned)
 
     async def leave(self, leave_group: bool | None = None) -> None:
         """Tell the coordinator that this member is gone.
@@ -214,6 +235,10 @@ class GroupMembership(ABC):
 
     @abstractmethod
     async def _step(self) -> None: ...
+
+    @abstractmethod
+    async def _keep_alive(self) -> None:
+        """Tell the coordinator that this member is alive."""
 
     @abstractmethod
     async def _send_leave(self, leave_group: bool | None) -> None: ...

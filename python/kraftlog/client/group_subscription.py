@@ -88,6 +88,13 @@ class GroupSubscription:
         self._metadata_seen = 0
         self._is_closing = False
         self._failure: Exception | None = None
+        self._rows_may_be_done = asyncio.Event()
+        handed.on_done = self._rows_may_be_done.set
+
+    @property
+    def is_giving_up(self) -> bool:
+        """Whether partitions are about to be given up: no further rows are handed to the application."""
+        return self.member is not None and self.member.is_giving_up
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -151,6 +158,7 @@ class GroupSubscription:
             lambda partitions: self._tell("lost", partitions),
             lambda partitions: self._tell("assign", partitions),
             lambda: self.last_poll_s,
+            self._rows_done,
         )
         kinds = await membership_kinds(self._config, self.group, self._driver)
         for kind in kinds:
@@ -172,6 +180,16 @@ class GroupSubscription:
         if self.commits.is_automatic and not self._is_closing:
             await self.commits.commit_quietly("commit before partitions are given up", with_handed=False)
         self._tell("revoke", partitions)
+
+    async def _rows_done(self, limit_s: float) -> bool:
+        try:
+            async with asyncio.timeout(limit_s):
+                while self._handed.are_in_use:
+                    self._rows_may_be_done.clear()
+                    await self._rows_may_be_done.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def note_poll(self) -> None:
         """The application polls."""

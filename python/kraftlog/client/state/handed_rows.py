@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kraftlog.client.state.position import FetchPosition, OffsetAndMetadata
 from kraftlog.client.state.subscription import PartitionState, Subscription
@@ -20,11 +20,24 @@ class HandedRows:
 
     Args:
         subscription: The positions.
+
+    Attributes:
+        on_done: Called when the application may be done with the rows.
     """
 
     def __init__(self, subscription: Subscription) -> None:
+        self.on_done: Callable[[], None] = lambda: None
         self._subscription = subscription
         self._rows: tuple[TopicPartition, PartitionState, FetchPosition] | None = None
+
+    @property
+    def are_in_use(self) -> bool:
+        """Whether the application may still be working on rows that it has not committed."""
+        if self._rows is None:
+            return False
+        name, state, before = self._rows
+        is_read = self._subscription.get(name) is state and state.position is not None
+        return is_read and state.position is not None and before.offset < state.position.offset
 
     def hand_over(self, partition: TopicPartition, before: FetchPosition | None) -> None:
         """The application gets rows of a partition, whose position was ``before`` them."""
@@ -35,12 +48,14 @@ class HandedRows:
         """The application polls again, or seeks in a partition: it is done with the rows, or with those of that one."""
         if partition is None or (self._rows is not None and self._rows[0] == partition):
             self._rows = None
+            self.on_done()
 
     def note_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The application committed offsets itself: it is done with the rows before them."""
         if self._rows is not None and self._rows[0] in offsets:
             name, state, _ = self._rows
             self._rows = (name, state, FetchPosition(offsets[name].offset, offsets[name].leader_epoch))
+            self.on_done()
 
     def positions(self, *, with_handed: bool) -> dict[TopicPartition, OffsetAndMetadata]:
         """What to commit of each partition that has a position.

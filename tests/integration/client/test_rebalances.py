@@ -1,0 +1,128 @@
+"""Rebalances while the application works on what it polled: it can commit that, and nobody reads it again."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import kraftlog
+from kraftlog.types import TopicPartition
+
+pytestmark = pytest.mark.timeout(120)
+SESSION_MS = 1_000
+PARTITIONS = 2
+RECORDS = 20
+PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "cooperative", "consumer"])
+
+
+@pytest.fixture(scope="module")
+def broker():
+    sessions = {
+        "group.min.session.timeout.ms": SESSION_MS,
+        "group.consumer.min.session.timeout.ms": SESSION_MS,
+        "group.consumer.session.timeout.ms": SESSION_MS,
+        "group.consumer.heartbeat.interval.ms": 100,
+        "group.consumer.min.heartbeat.interval.ms": 100,
+    }
+    with kraftlog.Broker(config=sessions) as node:
+        yield node
+
+
+def consumer(broker, group_id, protocol, **settings):
+    if protocol == "cooperative":
+        settings["partition_assignment_strategy"] = "cooperative-sticky"
+    return kraftlog.Consumer(
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id=group_id,
+        group_protocol="consumer" if protocol == "consumer" else "classic",
+        auto_offset_reset="earliest",
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=100,
+        max_poll_records=5,
+        **settings,
+    )
+
+
+def fill(broker, topic):
+    broker.create_topic(topic, partitions=PARTITIONS)
+    with kraftlog.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(RECORDS):
+            producer.send(topic, b"%d" % number, partition=number % PARTITIONS)
+
+
+class Reader:
+    """Another member, which polls on a thread of its own until it is stopped."""
+
+    def __init__(self, member, topic):
+        self.member = member
+        self.values = []
+        self._is_stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(topic,))
+        self._thread.start()
+
+    def _run(self, topic):
+        self.member.subscribe([topic])
+        while not self._is_stopped.is_set():
+            self.values += [record.value for record in self.member.poll_records(0.05)]
+
+    def stop(self):
+        self._is_stopped.set()
+        self._thread.join()
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("commits", [True, False], ids=["commits", "polls"])
+def test_a_member_keeps_its_partitions_until_the_application_is_done_with_its_rows(broker, protocol, commits):
+    topic = group_id = f"{protocol}-{commits}"
+    fill(broker, topic)
+    revoked = []
+    with (
+        consumer(broker, group_id, protocol, enable_auto_commit=not commits) as worker,
+        consumer(broker, group_id, protocol) as other,
+    ):
+        worker.subscribe([topic], on_revoke=revoked.extend)
+        seen = [record.value for record in worker.poll_records(60)]
+        assert len(seen) == 5
+        assert len(worker.assignment) == PARTITIONS
+        reader = Reader(other, topic)
+        try:
+            time.sleep(2 * SESSION_MS / 1000)  # longer than a member lives that does not say that it does
+            assert revoked == []
+            assert len(worker.assignment) == PARTITIONS
+            if commits:
+                worker.commit()
+            deadline = time.monotonic() + 60
+            while not (len(other.assignment) == len(worker.assignment) == 1 and len(seen + reader.values) >= RECORDS):
+                assert time.monotonic() < deadline, (seen, reader.values, worker.assignment, other.assignment)
+                seen += [record.value for record in worker.poll_records(0.05)]
+        finally:
+            reader.stop()
+        assert revoked
+        assert sorted(seen + reader.values, key=int) == [b"%d" % number for number in range(RECORDS)]
+
+
+@PROTOCOLS
+def test_rows_of_partitions_that_are_given_up_are_not_handed_over(broker, protocol):
+    """A poll with further rows at hand lets the rebalance go first, or a busy application would keep everything."""
+    topic = group_id = f"busy-{protocol}"
+    fill(broker, topic)
+    with consumer(broker, group_id, protocol) as worker, consumer(broker, group_id, protocol) as other:
+        worker.subscribe([topic])
+        assert worker.poll_records(60)
+        reader = Reader(other, topic)
+        try:
+            deadline = time.monotonic() + 60
+            while len(other.assignment) != 1:
+                assert time.monotonic() < deadline, (worker.assignment, other.assignment)
+                for name in worker.assignment:
+                    worker.seek(name, 0)  # there is always something to read
+                worker.poll_records(0.2)
+                time.sleep(0.1)
+            assert len(worker.assignment) == 1
+            assert set(worker.assignment) | set(other.assignment) == {
+                TopicPartition(topic, index) for index in range(PARTITIONS)
+            }
+        finally:
+            reader.stop()
