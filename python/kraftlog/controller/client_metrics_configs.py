@@ -52,10 +52,14 @@ def check_client_metrics_configs(configs: Mapping[str, str]) -> None:
                 f"Invalid value {text} for interval.ms, interval must be between {_MIN_PUSH_MS} and"
                 f" {_MAX_PUSH_MS} (1 hour)",
             )
-        if name == "match" and text.strip():
-            for element in re.split(r"\s*,\s*", text.strip()):
-                if not _is_match(element):
-                    raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {element}")
+        if name == "interval.ms" or not text.strip():
+            continue
+        elements = re.split(r"\s*,\s*", text.strip())
+        if "" in elements:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Configuration '{name}' values must not be empty.")
+        for element in elements:
+            if name == "match" and not _is_match(element):
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {element}")
 
 
 def _is_match(element: str) -> bool:

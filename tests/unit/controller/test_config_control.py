@@ -132,6 +132,10 @@ def test_validate_only_writes_nothing(cluster):
         ),
         ((METRICS, "m"), ("other", SET, "1"), (42, "Unknown client metrics configuration: other")),
         *(
+            ((METRICS, "m"), (name, SET, "a,,b"), (40, f"Configuration '{name}' values must not be empty."))
+            for name in ("metrics", "match")
+        ),
+        *(
             ((METRICS, "m"), ("match", SET, f"client_id=a,{text}"), (40, f"Illegal client matching pattern: {text}"))
             for text in (
                 "nope=x",
